@@ -47,7 +47,7 @@ def evaluate(
     own = world.share(prompts)
     requests = [
         Request(
-            prompt=prompt,
+            token_ids=prompt.token_ids,
             seeds=tuple(
                 derive(config.seed, "evaluate", prompt.index, k)
                 for k in range(num_samples)

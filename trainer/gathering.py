@@ -130,7 +130,7 @@ def gather(
         with watch.phase("generate"):  # which is what others are waited for
             groups = world.join(own)
         num_rounds += 1
-        num_tokens += sum(c.num_tokens for g in groups for c in g.completions)
+        num_tokens += sum(c.num_policy_tokens for g in groups for c in g.completions)
         first = first or groups
         for group in groups:
             is_kept = mode == "off" or differs(group, config, step=step)

@@ -22,7 +22,7 @@ from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
 from trainer.rewards.workers import Scored
 from trainer.tokenizers import decode_text
-from trainer.types import Completion, Group, StepScore
+from trainer.types import Group, Rollout, StepScore
 
 Boundary = Literal["end", "begin"]
 
@@ -39,7 +39,7 @@ class Step:
 
 
 def cut_steps(
-    completion: Completion,
+    completion: Rollout,
     *,
     pattern: str,
     tokenizer: PreTrainedTokenizerBase,
@@ -173,7 +173,7 @@ class Scoring:
         self._steps: dict[int, _Steps] = {}
         self.seconds = 0.0  # that scoring took, in all processes together
 
-    def add(self, place: int, completions: Sequence[Completion]) -> None:
+    def add(self, place: int, completions: Sequence[Rollout]) -> None:
         """Begin to score the completions of the prompt in this place."""
         texts = [completion.text for completion in completions]
         self._scores[place] = self._submit(place, self._reward.recipe, texts)
@@ -194,7 +194,7 @@ class Scoring:
             asked = self._submit(place, recipe, texts, before)
             self._steps[place] = _Steps(ends, asked)
 
-    def finish(self, completions: Sequence[Sequence[Completion]]) -> list[Group]:
+    def finish(self, completions: Sequence[Sequence[Rollout]]) -> list[Group]:
         """The groups in order, and those that nobody had added.
 
         Raises:

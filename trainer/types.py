@@ -1,10 +1,13 @@
-"""A group: the completions of one prompt, and what they were given."""
+"""A group: the completions of one prompt, turn by turn, and what they were given."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from itertools import accumulate, chain
+from math import isnan, nan
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -14,23 +17,85 @@ from trainer.data import Prompt
 from trainer.events import EndReason, Signal
 from trainer.rewards.scoring import Score, signal_of_rewards
 
+Author = Literal["policy", "environment"]
+
 
 @dataclass(frozen=True, kw_only=True)
-class Completion:
-    """One sampled text. `logprobs` (nats) are those it was sampled with."""
+class Turn:
+    """What one author wrote at a stretch, as text and as tokens."""
 
+    author: Author = "policy"
     text: str
     token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
+    logprobs: tuple[float, ...] | None  # nats, as sampled; None: they were not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """A completion of a prompt: turns of the policy and of its environment.
+
+    Without an environment it is one turn. Its tokens are those of all turns; the loss
+    and all that is measured of tokens cover the policy's alone.
+    """
+
+    turns: tuple[Turn, ...]
     end_reason: EndReason
+
+    @classmethod
+    def of_one_turn(
+        cls,
+        *,
+        text: str,
+        token_ids: tuple[int, ...],
+        logprobs: tuple[float, ...],
+        end_reason: EndReason,
+    ) -> Self:
+        """What a policy wrote that nobody answered."""
+        turn = Turn(text=text, token_ids=token_ids, logprobs=logprobs)
+        return cls(turns=(turn,), end_reason=end_reason)
+
+    @cached_property
+    def text(self) -> str:
+        return "".join(turn.text for turn in self.turns)
+
+    @cached_property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(turn.token_ids for turn in self.turns))
+
+    @cached_property
+    def logprobs(self) -> tuple[float, ...]:
+        """Of each token; NaN where nobody sampled it."""
+        each = (
+            (nan,) * len(turn.token_ids) if turn.logprobs is None else turn.logprobs
+            for turn in self.turns
+        )
+        return tuple(chain.from_iterable(each))
+
+    @cached_property
+    def loss_mask(self) -> tuple[bool, ...]:
+        """Of each token, whether the policy wrote it."""
+        each = ((turn.author == "policy",) * len(turn.token_ids) for turn in self.turns)
+        return tuple(chain.from_iterable(each))
+
+    @property
+    def turn_ends(self) -> tuple[int, ...]:
+        """Exclusive token offsets, one of each turn."""
+        return tuple(accumulate(len(turn.token_ids) for turn in self.turns))
 
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
 
     @property
+    def num_policy_tokens(self) -> int:
+        """Those that an engine sampled."""
+        return sum(self.loss_mask)
+
+    @property
     def mean_logprob(self) -> float:
-        return sum(self.logprobs) / max(len(self.logprobs), 1)
+        """Over the tokens that were sampled."""
+        sampled = [value for value in self.logprobs if not isnan(value)]
+        return sum(sampled) / max(len(sampled), 1)
 
 
 class StepScore(NamedTuple):
@@ -45,7 +110,7 @@ class Group:
     """A prompt and its completions, with their scores in the same order."""
 
     prompt: Prompt
-    completions: tuple[Completion, ...]
+    completions: tuple[Rollout, ...]
     scores: tuple[Score, ...]
     # Per completion its reasoning steps, where a step recipe scores them.
     step_scores: tuple[tuple[StepScore, ...], ...] | None = None

@@ -107,7 +107,7 @@ def _our_sampler(policy: Policy, work: Work) -> Sample:
     def sample(prompts: Sequence[Prompt], number: int, max_new_tokens: int) -> Lengths:
         requests = [
             Request(
-                prompt=prompt,
+                token_ids=prompt.token_ids,
                 seeds=tuple(
                     number * 10**6 + place * 10**3 + k for k in range(work.group_size)
                 ),

@@ -73,7 +73,7 @@ from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Way
 from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.tokenizers import first_line
-from trainer.types import Completion
+from trainer.types import Rollout
 
 # On the device that others fail on first, and those that start processes.
 UNIT_TESTS = (
@@ -740,10 +740,8 @@ def requests_of(policy: Policy, count: int, group: int) -> list[Request]:
     requests = []
     for index in range(count):
         ids = [chance.randrange(1, vocabulary) for _ in range(chance.randint(64, 128))]
-        row = Row(index=index, prompt="", answer=None, columns={})
-        prompt = Prompt(text="", token_ids=tuple(ids), row=row)
         seeds = tuple(1000 * index + k for k in range(group))
-        requests.append(Request(prompt=prompt, seeds=seeds))
+        requests.append(Request(token_ids=tuple(ids), seeds=seeds))
     return requests
 
 
@@ -783,15 +781,21 @@ def exact_copy(policy: Policy) -> Policy:
     return exact
 
 
+def _prompt_of(token_ids: tuple[int, ...]) -> Prompt:
+    row = Row(index=0, prompt="", answer=None, columns={})
+    return Prompt(text="", token_ids=token_ids, row=row)
+
+
 def differences(
     policy: Policy,
     requests: Sequence[Request],
-    found: Sequence[tuple[Completion, ...]],
+    found: Sequence[tuple[Rollout, ...]],
     *,
     exact: Policy | None = None,
 ) -> torch.Tensor:
     """|log-prob of sampling - the policy's|, or of the policy's own and exact ones."""
-    batch = batch_of(_unscored([each.prompt for each in requests], found))
+    prompts = [_prompt_of(each.token_ids) for each in requests]
+    batch = batch_of(_unscored(prompts, found))
     parts = []
     with torch.no_grad():
         for micro in batch.micro_batches(max_tokens=16_384, device=policy.device):
@@ -807,7 +811,7 @@ def rounding(
     setup: Setup,
     policy: Policy,
     requests: Sequence[Request],
-    found: Sequence[tuple[Completion, ...]],
+    found: Sequence[tuple[Rollout, ...]],
 ) -> float:
     """How far the policy's log-probs are from float32 ones, in nats a token."""
     few = setup.size(8, 2)
@@ -820,7 +824,7 @@ def compare(
     setup: Setup,
     policy: Policy,
     requests: Sequence[Request],
-    found: Sequence[tuple[Completion, ...]],
+    found: Sequence[tuple[Rollout, ...]],
     when: str,
     noise: float,
 ) -> None:
@@ -833,7 +837,7 @@ def compare(
 
 
 def same_share(
-    one: Sequence[tuple[Completion, ...]], other: Sequence[tuple[Completion, ...]]
+    one: Sequence[tuple[Rollout, ...]], other: Sequence[tuple[Rollout, ...]]
 ) -> float:
     pairs = zip(
         (each.token_ids for group in one for each in group),

@@ -8,7 +8,7 @@ from typing import Any
 from trainer.config import RunConfig
 from trainer.data import Prompt, Row
 from trainer.rewards.scoring import Score
-from trainer.types import Completion, Group, StepScore
+from trainer.types import Group, Rollout, StepScore
 
 Steps = Sequence[tuple[int, float | None]]
 
@@ -33,8 +33,8 @@ def make_prompt(index: int = 0, **columns: Any) -> Prompt:
     return Prompt(row=row, text="?", token_ids=(3,))
 
 
-def make_completion(num_tokens: int = 2, *, limit: int = 4) -> Completion:
-    return Completion(
+def make_completion(num_tokens: int = 2, *, limit: int = 4) -> Rollout:
+    return Rollout.of_one_turn(
         text="a" * num_tokens,
         token_ids=(3,) * num_tokens,
         logprobs=(-0.5,) * num_tokens,

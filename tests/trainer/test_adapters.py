@@ -290,7 +290,7 @@ def test_completions_are_sampled_with_the_adapters(
     prompt = Prompt(row=row, text="?", token_ids=(5, 6, 7))
 
     ((completion,),) = engine.sample(
-        [Request(prompt=prompt, seeds=(4,))],
+        [Request(token_ids=prompt.token_ids, seeds=(4,))],
         SamplingParams(max_new_tokens=8, temperature=1.0),
     )
 

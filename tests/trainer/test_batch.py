@@ -20,13 +20,14 @@ from trainer.model.packing import (
     set_advantages,
 )
 from trainer.model.policy import Policy
-from trainer.types import Completion, Group
+from trainer.rewards.scoring import Score
+from trainer.types import Group, Rollout, Turn
 
 CPU = torch.device("cpu")
 
 
-def completion(num_tokens: int, end_reason: EndReason) -> Completion:
-    return Completion(
+def completion(num_tokens: int, end_reason: EndReason) -> Rollout:
+    return Rollout.of_one_turn(
         text="",
         token_ids=tuple(range(20, 20 + num_tokens)),
         logprobs=tuple(-0.1 * (t + 1) for t in range(num_tokens)),
@@ -34,7 +35,7 @@ def completion(num_tokens: int, end_reason: EndReason) -> Completion:
     )
 
 
-def group(index: int, prompt_ids: tuple[int, ...], *members: Completion) -> Group:
+def group(index: int, prompt_ids: tuple[int, ...], *members: Rollout) -> Group:
     row = Row(index=index, prompt="", answer=None, columns={})
     return Group(
         prompt=Prompt(row=row, text="", token_ids=prompt_ids),
@@ -230,3 +231,60 @@ def test_a_completion_alone_is_a_batch() -> None:
     )
 
     assert Batch((sample,)).minibatches(3) == [Batch((sample,), group_sizes=(1,))]
+
+
+def test_what_an_environment_wrote_is_read_and_not_learnt() -> None:
+    turns = (
+        Turn(text="a", token_ids=(7, 8), logprobs=(-0.1, -0.2)),
+        Turn(author="environment", text="b", token_ids=(5, 5, 6), logprobs=None),
+        Turn(text="c", token_ids=(9, 1), logprobs=(-0.3, -0.4)),
+    )
+    rollout = Rollout(turns=turns, end_reason="stop")
+    row = Row(index=0, prompt="", answer=None, columns={})
+    group = Group(
+        prompt=Prompt(text="", token_ids=(3, 4), row=row),
+        completions=(rollout,),
+        scores=(Score(1.0, {}, {}),),
+    )
+
+    batch = batch_of([group], LossConfig(mask_end_token=True))
+    micro = batch.pack([0], device=CPU)
+
+    assert rollout.text == "abc"
+    assert rollout.turn_ends == (2, 5, 7)
+    assert rollout.num_policy_tokens == 4
+    assert rollout.mean_logprob == pytest.approx(-0.25)
+    assert batch.totals.num_tokens == 3
+    assert micro.input_ids.tolist() == [[3, 4, 7, 8, 5, 5, 6, 9, 1]]
+    assert micro.mask.tolist() == [[1, 1, 0, 0, 0, 1, 0]]
+    assert micro.completion_mask.tolist() == [[1, 1, 0, 0, 0, 1, 1]]
+    assert micro.sampling_logprobs.isnan().tolist() == [
+        [False, False, True, True, True, False, False]
+    ]
+    assert micro.covered.tolist() == [0, 1, 5]
+
+
+def test_gradients_of_several_turns_are_those_of_their_own_tokens(
+    policy: Policy,
+) -> None:
+    """The policy's tokens get the log-probs that one turn with all of them would."""
+    turns = (
+        Turn(text="", token_ids=(7, 8), logprobs=(-0.1, -0.2)),
+        Turn(author="environment", text="", token_ids=(5, 6), logprobs=None),
+        Turn(text="", token_ids=(9,), logprobs=(-0.3,)),
+    )
+    row = Row(index=0, prompt="", answer=None, columns={})
+    prompt = Prompt(text="", token_ids=(3, 4), row=row)
+    several = Rollout(turns=turns, end_reason="length")
+    one = Rollout.of_one_turn(
+        text="", token_ids=(7, 8, 5, 6, 9), logprobs=(-0.1,) * 5, end_reason="length"
+    )
+    found = []
+    for rollout in (several, one):
+        group = Group(
+            prompt=prompt, completions=(rollout,), scores=(Score(1.0, {}, {}),)
+        )
+        micro = batch_of([group]).pack([0], device=CPU)
+        found.append(policy.logprobs(micro, temperature=1.0)[0])
+
+    assert torch.equal(*found)

@@ -310,7 +310,7 @@ def test_no_more_rows_are_sampled_than_fit(
     rows: int, expected: int, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests, draw = requests_of(policy, 4), draw_tokens
-    longest = max(len(each.prompt.token_ids) for each in requests)
+    longest = max(len(each.token_ids) for each in requests)
     token = bytes_per_token(policy.model.config, torch.float32)
     row = 1.1 * token * (longest + 8) + 20 * policy.head.weight.shape[0]
     memory = FakeMemory(free=1.01 * rows * row / 0.8)

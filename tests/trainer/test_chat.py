@@ -12,7 +12,7 @@ from trainer.data import Prompt, Row
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
-from trainer.types import Completion
+from trainer.types import Rollout
 
 
 def sample(policy: Policy, on_tokens: Any, *, max_batch_rows: int = 8) -> Any:
@@ -22,7 +22,7 @@ def sample(policy: Policy, on_tokens: Any, *, max_batch_rows: int = 8) -> Any:
     engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
     engine.on_tokens = on_tokens
     return engine.sample(
-        [Request(prompt=prompt, seeds=(seed,)) for seed in range(8)],
+        [Request(token_ids=prompt.token_ids, seeds=(seed,)) for seed in range(8)],
         SamplingParams(max_new_tokens=24, temperature=2.0),
     )
 
@@ -35,7 +35,7 @@ def test_each_token_of_a_text_is_told_once_in_its_place(policy: Policy) -> None:
             assert place == len(told.setdefault(request, []))
             told[request].append(token)
 
-    completions: list[tuple[Completion]] = sample(policy, add, max_batch_rows=3)
+    completions: list[tuple[Rollout]] = sample(policy, add, max_batch_rows=3)
 
     # Rows that have ended stay in the batch a while: what they draw then is not told.
     for number, (one,) in enumerate(completions):

@@ -13,7 +13,7 @@ from tests.trainer.tiny import config_tree, run_trainer, write_config
 from trainer.commands.selfcheck import Gaps, verdict
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
-from trainer.types import Completion
+from trainer.types import Rollout
 
 
 def gaps(*means: float) -> list[Gaps]:
@@ -109,7 +109,7 @@ def test_an_engine_at_another_temperature_is_found_out(
         requests: Sequence[Request],
         params: SamplingParams,
         **_: OnGroup,
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         return sample(self, requests, replace(params, temperature=1.1))
 
     monkeypatch.setattr(TransformersEngine, "sample", warmer)
@@ -136,13 +136,9 @@ def test_an_engine_that_loses_something_at_each_sync_is_found_out(
         requests: Sequence[Request],
         params: SamplingParams,
         **_: OnGroup,
-    ) -> list[tuple[Completion, ...]]:
-        return [
-            tuple(
-                replace(c, logprobs=tuple(p - lost for p in c.logprobs)) for c in group
-            )
-            for group in sample(self, requests, params)
-        ]
+    ) -> list[tuple[Rollout, ...]]:
+        groups = sample(self, requests, params)
+        return [tuple(_less(rollout, lost) for rollout in group) for group in groups]
 
     def sync(self: TransformersEngine) -> None:
         nonlocal lost
@@ -171,3 +167,10 @@ def test_what_cannot_be_compared_is_refused(
 
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def _less(rollout: Rollout, nats: float) -> Rollout:
+    (turn,) = rollout.turns
+    assert turn.logprobs is not None
+    lower = tuple(value - nats for value in turn.logprobs)
+    return replace(rollout, turns=(replace(turn, logprobs=lower),))

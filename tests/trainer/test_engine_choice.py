@@ -67,7 +67,9 @@ class Sampler:
         on_ended: Callable[[int, Sampled], None],
     ) -> None:
         self.is_asleep = False
-        asked = [Request(prompt=each, seeds=(each.seed,)) for each in prompts]
+        asked = [
+            Request(token_ids=each.token_ids, seeds=(each.seed,)) for each in prompts
+        ]
         engine = TransformersEngine(self._copy, max_batch_rows=64)
         for number, (one,) in enumerate(engine.sample(asked, params)):
             if number == self.fails_after:

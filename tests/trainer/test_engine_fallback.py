@@ -211,7 +211,7 @@ def test_groups_are_told_of_while_no_row_leaves(
     found = engine.sample(
         requests,
         SamplingParams(max_new_tokens=70, temperature=1.0),
-        on_group=lambda n, _: told.append((requests[n].prompt.text, place)),
+        on_group=lambda n, _: told.append((TEXTS[n], place)),
     )
 
     assert told == [(TEXTS[0], 16), (TEXTS[2], 32), (TEXTS[1], 64)]

@@ -28,7 +28,7 @@ from trainer.evaluation import evaluation_metrics
 from trainer.rewards.rules.rightness import RIGHT, answer_reader, votes_of
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
-from trainer.types import Completion, Group
+from trainer.types import Group, Rollout
 
 
 def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
@@ -99,7 +99,9 @@ def group(*texts: str, right: str) -> Group:
     return Group(
         prompt=Prompt(row=row, text="?", token_ids=(3,)),
         completions=tuple(
-            Completion(text=t, token_ids=(3, 1), logprobs=(0, 0), end_reason="stop")
+            Rollout.of_one_turn(
+                text=t, token_ids=(3, 1), logprobs=(0, 0), end_reason="stop"
+            )
             for t in texts
         ),
         scores=tuple(Score(s, {"answer": s}, {}) for s in scores),

@@ -14,7 +14,7 @@ from trainer.data import DataOrder, Prompt
 from trainer.gathering import Gathered, differs, gather
 from trainer.output.metrics import Stopwatch
 from trainer.rollout.engine import OnGroup, ignore
-from trainer.types import Completion
+from trainer.types import Rollout
 
 
 class Lengths:
@@ -31,7 +31,7 @@ class Lengths:
 
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         self.asked += [prompt.index for prompt in prompts]
         return [
             tuple(make_completion(n, limit=200) for n in self._lengths[prompt.index])

@@ -20,7 +20,7 @@ from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.seeding import derive, uniforms
-from trainer.types import Completion
+from trainer.types import Rollout
 
 NO_MEMORY = "CUDA out of memory. Tried to allocate 2 GiB."
 TEXTS = ["1+1=", "a", "(12 - 3) * 7 = ?\n", "12345678901234567890=", "b>c"]
@@ -37,7 +37,7 @@ def prompts_of(policy: Policy) -> list[Prompt]:
 def requests_of(policy: Policy, group_size: int) -> list[Request]:
     return [
         Request(
-            prompt=prompt,
+            token_ids=prompt.token_ids,
             seeds=tuple(1000 * prompt.index + k for k in range(group_size)),
         )
         for prompt in prompts_of(policy)
@@ -46,14 +46,14 @@ def requests_of(policy: Policy, group_size: int) -> list[Request]:
 
 def sample(
     policy: Policy, requests: list[Request], **options: Any
-) -> list[tuple[Completion, ...]]:
+) -> list[tuple[Rollout, ...]]:
     settings = {"max_new_tokens": 30, "temperature": 1.0} | options
     rows = settings.pop("max_batch_rows", 512)
     engine = TransformersEngine(policy, max_batch_rows=rows)
     return engine.sample(requests, SamplingParams(**settings))
 
 
-def ids_of(groups: list[tuple[Completion, ...]]) -> list[list[tuple[int, ...]]]:
+def ids_of(groups: list[tuple[Rollout, ...]]) -> list[list[tuple[int, ...]]]:
     return [[completion.token_ids for completion in group] for group in groups]
 
 
@@ -63,7 +63,7 @@ def test_greedy_decoding_equals_transformers(policy: Policy) -> None:
     found = sample(policy, requests, temperature=0)
 
     for request, (completion,) in zip(requests, found, strict=True):
-        ids = torch.tensor([request.prompt.token_ids])
+        ids = torch.tensor([request.token_ids])
         expected = policy.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -80,7 +80,7 @@ def test_logprobs_equal_the_trainers(policy: Policy) -> None:
 
     samples = [
         TrainingSample(
-            prompt_ids=request.prompt.token_ids,
+            prompt_ids=request.token_ids,
             completion_ids=completion.token_ids,
             sampling_logprobs=completion.logprobs,
         )
@@ -170,7 +170,7 @@ def test_models_with_a_window_sample_as_transformers_do(tmp_path: Path) -> None:
     found = sample(policy, requests, temperature=0)
 
     for request, (completion,) in zip(requests, found, strict=True):
-        ids = torch.tensor([request.prompt.token_ids])
+        ids = torch.tensor([request.token_ids])
         expected = policy.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -283,9 +283,9 @@ def test_groups_are_told_of_as_they_end(policy: Policy, max_batch_rows: int) -> 
     requests = requests_of(policy, 8)
     engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
     params = SamplingParams(max_new_tokens=60, temperature=1.0)
-    told: dict[int, tuple[Completion, ...]] = {}
+    told: dict[int, tuple[Rollout, ...]] = {}
 
-    def on_group(place: int, completions: tuple[Completion, ...]) -> None:
+    def on_group(place: int, completions: tuple[Rollout, ...]) -> None:
         assert place not in told
         told[place] = completions
 
@@ -318,7 +318,7 @@ def test_a_group_is_told_of_while_longer_ones_are_sampled(
     engine.sample(
         requests,
         SamplingParams(max_new_tokens=60, temperature=1.0),
-        on_group=lambda n, _: told.append((requests[n].prompt.text, place)),
+        on_group=lambda n, _: told.append((TEXTS[n], place)),
     )
 
     assert told == [(TEXTS[0], 2), (TEXTS[2], 5), (TEXTS[1], 9)]

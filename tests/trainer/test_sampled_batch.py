@@ -14,7 +14,7 @@ from trainer.gathering import Gathered
 from trainer.model.policy import Policy
 from trainer.output.saved_batch import SampledBatch, load_batch, save_batch
 from trainer.rewards.scoring import Score
-from trainer.types import Completion, Group, StepScore
+from trainer.types import Group, Rollout, StepScore, Turn
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def group_of(prompt: Prompt, *, reward: float | None) -> Group:
     return Group(
         prompt=prompt,
         completions=tuple(
-            Completion(
+            Rollout.of_one_turn(
                 text=text,
                 token_ids=tuple(range(2, 4 + place)),
                 logprobs=tuple(-0.1 / (3 + place + k) for k in range(2 + place)),
@@ -87,3 +87,21 @@ def test_rows_that_are_no_longer_there_are_told(
 
     with pytest.raises(ValueError, match=r"row 9 \(line 10\)"):
         load_batch(tmp_path / "ahead", prompts[:2])
+
+
+def test_turns_come_out_as_they_went_in(batch: SampledBatch, tmp_path: Path) -> None:
+    turns = (
+        Turn(text="a", token_ids=(7, 8), logprobs=(-0.1, -0.2)),
+        Turn(author="environment", text="b", token_ids=(5,), logprobs=None),
+        Turn(text="c", token_ids=(), logprobs=()),
+    )
+    group = batch.gathered.groups[0]
+    completions = (Rollout(turns=turns, end_reason="stop"), *group.completions[1:])
+    gathered = replace(
+        batch.gathered, groups=[replace(group, completions=completions)], dropped=[]
+    )
+    save_batch(tmp_path / "saved", replace(batch, gathered=gathered))
+
+    (found,) = load_batch(tmp_path / "saved", [group.prompt]).groups
+
+    assert found.completions == completions

@@ -34,7 +34,7 @@ from trainer.rewards.spec import RuleSpec
 from trainer.rewards.workers import Scored
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
 from trainer.scoring import Scorer, spare_workers
-from trainer.types import Completion
+from trainer.types import Rollout
 
 STEPS = {
     "step_recipe": {
@@ -55,7 +55,7 @@ class Letters:
 
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         groups = [
             tuple(self._write(LETTERS[(prompt.index + k) % 6]) for k in range(3))
             for prompt in prompts
@@ -71,9 +71,9 @@ class Letters:
     def _order(self, count: int) -> Iterable[int]:
         return list(range(count))[::-2]  # each second one is told of by nobody
 
-    def _write(self, text: str) -> Completion:
+    def _write(self, text: str) -> Rollout:
         ids = tuple(self.tokenizer.convert_tokens_to_ids(list(text)))
-        return Completion(
+        return Rollout.of_one_turn(
             text=text,
             token_ids=(*ids, 1),
             logprobs=(-0.5,) * (len(ids) + 1),
@@ -153,8 +153,8 @@ class Waiting(Letters):
 
     def sample(
         self, requests: Sequence[Request], params: SamplingParams, *, on_group: OnGroup
-    ) -> list[tuple[Completion, ...]]:
-        prompts = [request.prompt for request in requests]
+    ) -> list[tuple[Rollout, ...]]:
+        prompts = [make_prompt(place) for place in range(len(requests))]
         return self.complete(prompts, 0, on_group=on_group)
 
     def rest(self) -> None:

@@ -17,7 +17,7 @@ from trainer.rollout.decoder import Decoder, Way, make_decoder
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import DatasetSource, EngineSource, make_source
-from trainer.types import Completion
+from trainer.types import Rollout
 
 SFT = {"source": "dataset", "group_size": 1, "max_new_tokens": 12}
 
@@ -51,7 +51,7 @@ class Recorder:
 
     def sample(
         self, requests: Sequence[Request], params: SamplingParams, *, on_group: OnGroup
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         self.requests, self.params = list(requests), params
         return [() for _ in requests]
 

@@ -17,7 +17,7 @@ from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score
 from trainer.rewards.workers import Scored
 from trainer.scoring import HERE, Boundary, Scorer, Step, cut_steps
-from trainer.types import Completion
+from trainer.types import Rollout
 
 EOS = 1
 
@@ -67,10 +67,10 @@ FALLBACK = fallback_tokenizer()
 
 def written(
     text: str, tokenizer: PreTrainedTokenizerFast = BYTES, *, is_cut: bool = False
-) -> Completion:
+) -> Rollout:
     token_ids = tokenizer.encode(text, add_special_tokens=False)
     ids = token_ids if is_cut else [*token_ids, EOS]
-    return Completion(
+    return Rollout.of_one_turn(
         text=tokenizer.decode(token_ids),
         token_ids=tuple(ids),
         logprobs=(0.0,) * len(ids),
@@ -154,7 +154,7 @@ def test_a_characters_bytes_stay_together(tokenizer: PreTrainedTokenizerFast) ->
 
 def test_a_character_cut_in_two_is_no_obstacle() -> None:
     ids = BYTES.encode("ab\n😀", add_special_tokens=False)[:-2]
-    completion = Completion(
+    completion = Rollout.of_one_turn(
         text=BYTES.decode(ids),
         token_ids=tuple(ids),
         logprobs=(0.0,) * len(ids),
@@ -167,7 +167,7 @@ def test_a_character_cut_in_two_is_no_obstacle() -> None:
 
 
 def test_half_a_surrogate_pair_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    completion = Completion(
+    completion = Rollout.of_one_turn(
         text="a\ud83d\nb", token_ids=(1,) * 5, logprobs=(0.0,) * 5, end_reason="stop"
     )
     monkeypatch.setattr(

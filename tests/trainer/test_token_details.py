@@ -31,7 +31,7 @@ from trainer.output.journal import (
     fair_limit,
     places_of,
 )
-from trainer.types import Completion, Group
+from trainer.types import Group, Rollout
 
 MIXED, DEAD = make_group(1.0, 0.0), make_group(1.0, 1.0)
 
@@ -93,8 +93,8 @@ def measured(num_tokens: int, **values: torch.Tensor | None) -> TokenValues:
     return TokenValues(**dict.fromkeys(NAMES, some) | values)  # type: ignore[arg-type]  # by name
 
 
-def completion(*token_ids: int) -> Completion:
-    return Completion(
+def completion(*token_ids: int) -> Rollout:
+    return Rollout.of_one_turn(
         text="?",
         token_ids=token_ids,
         logprobs=(-0.5,) * len(token_ids),
@@ -102,7 +102,7 @@ def completion(*token_ids: int) -> Completion:
     )
 
 
-def group_of(*completions: Completion) -> Group:
+def group_of(*completions: Rollout) -> Group:
     scored = make_group(*[1.0] * len(completions))
     return Group(prompt=scored.prompt, completions=completions, scores=scored.scores)
 

@@ -154,11 +154,9 @@ def test_reported_logprobs_are_those_of_the_whole_vocabulary(policy: Policy) -> 
 
     ((completion,),) = sample(policy, [request], temperature=0.9, top_k=3)
 
-    ids = torch.tensor([[*request.prompt.token_ids, *completion.token_ids]])
+    ids = torch.tensor([[*request.token_ids, *completion.token_ids]])
     with torch.no_grad():
-        logits = policy.model(input_ids=ids).logits[
-            0, len(request.prompt.token_ids) - 1 :
-        ]
+        logits = policy.model(input_ids=ids).logits[0, len(request.token_ids) - 1 :]
     whole = (logits[:-1] / 0.9).log_softmax(dim=-1)
     expected = whole.gather(1, ids[0, -completion.num_tokens :, None]).squeeze(1)
     assert torch.allclose(torch.tensor(completion.logprobs), expected, atol=2e-5)

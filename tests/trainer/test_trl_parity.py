@@ -27,7 +27,7 @@ from trainer.data import Prompt, Row
 from trainer.model.packing import batch_of, set_advantages
 from trainer.model.policy import Policy, load_policy
 from trainer.rewards.scoring import Score
-from trainer.types import Completion, Group
+from trainer.types import Group, Rollout
 
 pytestmark = [
     # TRL still calls what transformers has given other names
@@ -163,7 +163,7 @@ def theirs(
 def groups(folder: Path) -> list[Group]:
     data = sampled(folder)
     completions = [
-        Completion(
+        Rollout.of_one_turn(
             text="",
             token_ids=ids,
             logprobs=logprobs,

@@ -23,7 +23,7 @@ from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.rollout.vllm import VllmEngine, VllmSampler
-from trainer.types import Completion
+from trainer.types import Rollout
 
 # warnings are vLLM's own
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
@@ -83,7 +83,7 @@ def test_a_completion_follows_from_its_seed(policy: Policy, engine: VllmEngine) 
     together = ids_of(engine.sample(requests, WARM))
 
     assert ids_of(engine.sample(requests, WARM)) == together
-    alone = Request(prompt=requests[2].prompt, seeds=requests[2].seeds[3:4])
+    alone = Request(token_ids=requests[2].token_ids, seeds=requests[2].seeds[3:4])
     assert ids_of(engine.sample([alone], WARM)) == [[together[2][3]]]
     assert len({ids for group in together for ids in group}) > len(TEXTS)
 
@@ -134,10 +134,10 @@ def test_without_being_synchronised_the_old_policy_is_sampled(
 def test_groups_are_told_of_as_they_end(policy: Policy, engine: VllmEngine) -> None:
     requests = requests_of(policy, 3)
     outputs = kept_outputs(engine)
-    told: dict[int, tuple[Completion, ...]] = {}
+    told: dict[int, tuple[Rollout, ...]] = {}
     num_ended: list[int] = []  # completions, each time
 
-    def on_group(place: int, completions: tuple[Completion, ...]) -> None:
+    def on_group(place: int, completions: tuple[Rollout, ...]) -> None:
         told[place] = completions
         num_ended.append(len(outputs))
 

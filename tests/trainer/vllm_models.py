@@ -15,7 +15,7 @@ from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout.engine import Request
 from trainer.rollout.vllm import SamplerSettings, VllmSampler
-from trainer.types import Completion
+from trainer.types import Rollout
 
 # vLLM's attention on a CPU has heads of 32 numbers at least.
 SIZES = {"hidden_size": 128, "intermediate_size": 256}
@@ -45,12 +45,16 @@ def requests_of(
     policy: Policy, group_size: int, texts: Sequence[str] = TEXTS
 ) -> list[Request]:
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+    rows = [
+        Row(index=n, prompt=text, answer=None, columns={})
+        for n, text in enumerate(texts)
+    ]
     return [
         Request(
-            prompt=renderer.render(Row(index=n, prompt=text, answer=None, columns={})),
-            seeds=tuple(2**64 - 1 - 1000 * n - k for k in range(group_size)),
+            token_ids=renderer.render(row).token_ids,
+            seeds=tuple(2**64 - 1 - 1000 * row.index - k for k in range(group_size)),
         )
-        for n, text in enumerate(texts)
+        for row in rows
     ]
 
 
@@ -67,14 +71,14 @@ def stir(policy: Policy, *, size: float = 0.05, seed: int = 1) -> None:
 def largest_gap(
     policy: Policy,
     requests: Sequence[Request],
-    groups: Sequence[Sequence[Completion]],
+    groups: Sequence[Sequence[Rollout]],
     *,
     temperature: float,
 ) -> float:
     """|log π of the policy - log π of the engine| over all tokens, in nats."""
     samples = tuple(
         TrainingSample(
-            prompt_ids=request.prompt.token_ids,
+            prompt_ids=request.token_ids,
             completion_ids=completion.token_ids,
             sampling_logprobs=completion.logprobs,
         )
@@ -90,5 +94,5 @@ def largest_gap(
     return worst
 
 
-def ids_of(groups: Sequence[Sequence[Completion]]) -> list[list[tuple[int, ...]]]:
+def ids_of(groups: Sequence[Sequence[Rollout]]) -> list[list[tuple[int, ...]]]:
     return [[completion.token_ids for completion in group] for group in groups]

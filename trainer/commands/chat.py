@@ -42,7 +42,7 @@ from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.seeding import derive
 from trainer.tokenizers import decode_text
-from trainer.types import Completion
+from trainer.types import Rollout
 
 TELL_SECONDS = 0.1  # between two looks at what is being written
 # Of the time that passes, what making a text of the tokens may take.
@@ -188,7 +188,7 @@ def _answer(
 ) -> None:
     written = Written(number, policy, asked)
 
-    def tell(place: int, completions: tuple[Completion, ...]) -> None:
+    def tell(place: int, completions: tuple[Rollout, ...]) -> None:
         (completion,) = completions
         written.end(place)
         told = {
@@ -207,7 +207,10 @@ def _answer(
         engine.sample(
             # Each alone, so that each is told of as it ends.
             [
-                Request(prompt=prompt, seeds=(derive(question["seed"], "chat", place),))
+                Request(
+                    token_ids=prompt.token_ids,
+                    seeds=(derive(question["seed"], "chat", place),),
+                )
                 for place in range(size)
             ],
             SamplingParams(

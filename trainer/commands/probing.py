@@ -29,7 +29,7 @@ from trainer.scoring import Scorer
 from trainer.seeding import derive
 from trainer.setup import prepare
 from trainer.state import Place, Run, RunState, enter_phase
-from trainer.types import Completion, Group
+from trainer.types import Group, Rollout
 
 Metrics = dict[str, float | str | None]
 # An update shorter than this is done twice: the first one also warms everything up.
@@ -128,7 +128,7 @@ class Probing:
         config, rollout = self.config, self.config.rollout
         requests = [
             Request(
-                prompt=prompt,
+                token_ids=prompt.token_ids,
                 seeds=tuple(
                     derive(config.seed, "probe", prompt.index, k)
                     for k in range(self.num_samples)
@@ -138,7 +138,7 @@ class Probing:
         ]
         scoring = self.run.scorer.begin(prompts, config.reward)
 
-        def add(place: int, completions: tuple[Completion, ...]) -> None:
+        def add(place: int, completions: tuple[Rollout, ...]) -> None:
             scoring.add(place, completions)
             on_prompt(place)
 
@@ -156,7 +156,9 @@ class Probing:
         sampled = time.perf_counter()
         groups = penalise_overlong(scoring.finish(completions), config)
         self._score_seconds += time.perf_counter() - sampled
-        num_tokens = sum(c.num_tokens for group in groups for c in group.completions)
+        num_tokens = sum(
+            c.num_policy_tokens for group in groups for c in group.completions
+        )
         self._generated.append((sampled - begin, num_tokens))
         return groups
 

@@ -33,7 +33,7 @@ from trainer.rollout.engine import RolloutEngine, Slowed, largest_gap
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import EngineSource
 from trainer.setup import set_up_torch
-from trainer.types import Completion, Group
+from trainer.types import Group, Rollout
 
 EXIT_AGREES, EXIT_DRIFTS, EXIT_BAD_CONFIG = 0, 1, 2
 GROWTH = 3.0  # of the first step's mean, once above a tenth of the limit
@@ -170,7 +170,7 @@ def _prompts(config: RunConfig, policy: Policy, *, folder: Path) -> list[Prompt]
 
 
 def _unscored(
-    prompts: Sequence[Prompt], completions: Sequence[tuple[Completion, ...]]
+    prompts: Sequence[Prompt], completions: Sequence[tuple[Rollout, ...]]
 ) -> list[Group]:
     """Groups without rewards: what tokens are worth does not matter here."""
     return [

@@ -8,6 +8,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from trainer.algorithm.advantages import Floats
 from trainer.algorithm.loss import BatchTotals
@@ -16,6 +17,8 @@ from trainer.events import EndReason
 from trainer.model.attention import sent
 from trainer.model.layout import Layout, make_layout, token_tensor
 from trainer.types import Group
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,8 @@ class TrainingSample:
     completion_ids: tuple[int, ...]
     sampling_logprobs: tuple[float, ...]
     end_reason: EndReason = "stop"
+    # Of each of the completion's tokens, whether the policy wrote it; None: all.
+    loss_mask: tuple[bool, ...] | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -57,9 +62,9 @@ class MicroBatch:
     targets: torch.Tensor  # [N]
     mask: torch.Tensor  # [B, T], 1 on the tokens that the loss covers
     covered: torch.Tensor  # [K], places of these in the flattened [B·T]
-    completion_mask: torch.Tensor  # [B, T], 1 on completion tokens, covered or not
+    completion_mask: torch.Tensor  # [B, T], 1 on the policy's tokens, covered or not
     advantages: torch.Tensor  # [B] or [B, T], 0 until they are set
-    sampling_logprobs: torch.Tensor  # [B, T], NaN on prompt tokens, 0 on padding
+    sampling_logprobs: torch.Tensor  # [B, T], NaN where not sampled, 0 on padding
     old_logprobs: torch.Tensor | None = None  # [B, T], once the first update ran
     reference_logprobs: torch.Tensor | None = None  # [B, T]
     is_filler: bool = False  # another process has it too, with all that it teaches
@@ -110,7 +115,9 @@ class Batch:
     def totals(self) -> BatchTotals:
         """A masked token counts no longer, a wholly masked sequence still does."""
         return BatchTotals(
-            num_tokens=sum(len(_covered(each, self.loss)) for each in self.samples),
+            num_tokens=sum(
+                int(_covered(each, self.loss).sum()) for each in self.samples
+            ),
             num_sequences=len(self.samples),
         )
 
@@ -118,7 +125,7 @@ class Batch:
     def covered_places(self) -> list[int]:
         """Of its samples with a token that the loss covers, among its own."""
         pairs = enumerate(self.samples)
-        return [place for place, each in pairs if len(_covered(each, self.loss))]
+        return [place for place, each in pairs if _covered(each, self.loss).any()]
 
     def minibatches(self, count: int) -> list[Batch]:
         """Cut between groups into `count` parts whose groups differ by one at most.
@@ -173,6 +180,7 @@ def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
                 completion_ids=completion.token_ids,
                 sampling_logprobs=completion.logprobs,
                 end_reason=completion.end_reason,
+                loss_mask=completion.loss_mask if len(completion.turns) > 1 else None,
             )
             for group in groups
             for completion in group.completions
@@ -271,13 +279,26 @@ def _first_scored(sample: TrainingSample, loss: LossConfig) -> int:
     return 1 if loss.include_prompt else len(sample.prompt_ids)
 
 
-def _covered(sample: TrainingSample, loss: LossConfig) -> range:
-    """Offsets in the sequence of the tokens that the loss covers."""
+def _loss_mask(sample: TrainingSample) -> Bools:
+    """Of each token of the completion, whether the policy wrote it."""
+    if sample.loss_mask is None:
+        return np.ones(len(sample.completion_ids), dtype=bool)
+    return np.array(sample.loss_mask, dtype=bool)
+
+
+def _covered(sample: TrainingSample, loss: LossConfig) -> Bools:
+    """Of each token that gets a log-prob, whether the loss covers it."""
+    num_prompt = len(sample.prompt_ids) - _first_scored(sample, loss)
+    covered = np.concatenate([np.ones(num_prompt, dtype=bool), _loss_mask(sample)])
     if loss.mask_truncated and sample.end_reason == "length":
-        return range(0)
-    ends_itself = sample.end_reason == "stop" and len(sample.completion_ids) > 0
-    masked = 1 if loss.mask_end_token and ends_itself else 0
-    return range(_first_scored(sample, loss), sample.num_tokens - masked)
+        covered[:] = False
+    if loss.mask_end_token and sample.end_reason == "stop" and sample.completion_ids:
+        covered[-1] = False
+    return covered
+
+
+def _joined(masks: Sequence[Bools]) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate(masks))
 
 
 def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
@@ -290,9 +311,6 @@ def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
     lengths = torch.tensor([sample.num_tokens for sample in chosen])[:, None]
     prompts = torch.tensor([len(sample.prompt_ids) for sample in chosen])[:, None]
     begins = torch.tensor(firsts)[:, None]
-    covered = [_covered(sample, batch.loss) for sample in chosen]
-    starts = torch.tensor([each.start for each in covered])[:, None]
-    stops = torch.tensor([each.stop for each in covered])[:, None]
 
     offsets = torch.arange(length)
     input_ids = torch.zeros(len(chosen), length, dtype=torch.long)
@@ -309,7 +327,10 @@ def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
     sampling = torch.where(offsets < prompts, torch.nan, 0.0)
     logprobs = chain.from_iterable(sample.sampling_logprobs for sample in chosen)
     sampling[is_completion] = torch.from_numpy(np.fromiter(logprobs, dtype=np.float32))
-    mask = (offsets >= starts) & (offsets < stops)
+    mask = offsets < lengths
+    mask[mask.clone()] = _joined([_covered(each, batch.loss) for each in chosen])
+    loss_mask = is_completion.clone()
+    loss_mask[is_completion] = _joined([_loss_mask(each) for each in chosen])
     sampling = sent(sampling, device)
     uses_sampling = batch.loss.old_logprobs == "sampling"
     return MicroBatch(
@@ -323,7 +344,7 @@ def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
         targets=sent(targets, device),
         mask=sent(mask.float(), device),
         covered=sent(mask.flatten().nonzero().squeeze(1), device),
-        completion_mask=sent(is_completion.float(), device),
+        completion_mask=sent(loss_mask.float(), device),
         advantages=torch.zeros(len(chosen), device=device),
         sampling_logprobs=sampling,
         old_logprobs=sampling if uses_sampling else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from trainer.data import Prompt
 from trainer.gathering import Gathered
 from trainer.rewards.scoring import Score
-from trainer.types import Completion, Group, StepScore
+from trainer.types import Group, Rollout, StepScore, Turn
 
 _GROUPS = "groups.json"
 _TOKENS = "tokens.safetensors"
@@ -99,8 +99,15 @@ def _tree_of(group: Group) -> dict[str, Any]:
         "step_scores": group.step_scores,
         "completions": [
             {
-                "text": completion.text,
-                "num_tokens": completion.num_tokens,
+                "turns": [
+                    {
+                        "author": turn.author,
+                        "text": turn.text,
+                        "num_tokens": len(turn.token_ids),
+                        "is_sampled": turn.logprobs is not None,
+                    }
+                    for turn in completion.turns
+                ],
                 "end_reason": completion.end_reason,
                 "total": score.total,
                 "rules": score.rules,
@@ -130,10 +137,10 @@ def _group_of(
     return Group(
         prompt=rows[index],
         completions=tuple(
-            Completion(
-                text=each["text"],
-                token_ids=tuple(next(ids) for _ in range(each["num_tokens"])),
-                logprobs=tuple(next(logprobs) for _ in range(each["num_tokens"])),
+            Rollout(
+                turns=tuple(
+                    _turn_of(turn, ids=ids, logprobs=logprobs) for turn in each["turns"]
+                ),
                 end_reason=each["end_reason"],
             )
             for each in tree["completions"]
@@ -151,4 +158,17 @@ def _group_of(
         step_scores=None
         if steps is None
         else tuple(tuple(StepScore(*score) for score in each) for each in steps),
+    )
+
+
+def _turn_of(
+    tree: Mapping[str, Any], *, ids: Iterator[int], logprobs: Iterator[float]
+) -> Turn:
+    count = tree["num_tokens"]
+    values = tuple(islice(logprobs, count))
+    return Turn(
+        author=tree["author"],
+        text=tree["text"],
+        token_ids=tuple(islice(ids, count)),
+        logprobs=values if tree["is_sampled"] else None,
     )

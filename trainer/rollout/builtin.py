@@ -47,7 +47,7 @@ from trainer.rollout.engine import (
 from trainer.rollout.llama import LEAVING_SHARE
 from trainer.seeding import uniforms
 from trainer.tokenizers import decode_text, first_line
-from trainer.types import Completion
+from trainer.types import Rollout
 
 # Random numbers are drawn for so many tokens ahead.
 _DRAWN_AHEAD = 64
@@ -114,7 +114,7 @@ class TransformersEngine:
         params: SamplingParams,
         *,
         on_group: OnGroup = ignore,
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         collected = Collected(requests, on_group)
         self.collect(requests, params, collected)
         return collected.groups()
@@ -140,7 +140,7 @@ class TransformersEngine:
         memory = memory_of(self._policy.device)
         if memory is None or not self.has_memory_alone:
             return self._max_batch_rows
-        longest = max((len(each.prompt.token_ids) for each in requests), default=0)
+        longest = max((len(each.token_ids) for each in requests), default=0)
         model = self._policy.model
         # a layer's buffer is there twice while it grows
         row = 1.1 * bytes_per_token(model.config, model.dtype)
@@ -314,7 +314,7 @@ class TransformersEngine:
         Returns:
             The cache; the last hidden states [P, H]; the left-padded mask [P, L].
         """
-        prompts = [request.prompt.token_ids for request in requests]
+        prompts = [request.token_ids for request in requests]
         width = max(len(prompt) for prompt in prompts)
         size = max(1, _PREFILL_TOKENS // width)
         device = self._policy.device
@@ -346,7 +346,7 @@ class TransformersEngine:
 
     def _ended(
         self, ended: torch.Tensor, written: _Written, rows: _Rows
-    ) -> list[tuple[tuple[int, int], Completion]]:
+    ) -> list[tuple[tuple[int, int], Rollout]]:
         """The completions of some rows, without the tokens behind their end."""
         found = []
         tokens = written.tokens[ended]
@@ -364,7 +364,7 @@ class TransformersEngine:
         ):
             # The ending token itself is no part of the text.
             text = ids[: count - 1] if stops else ids[:count]
-            completion = Completion(
+            completion = Rollout.of_one_turn(
                 text=decode_text(self._policy.tokenizer, text),
                 token_ids=tuple(ids[:count]),
                 logprobs=tuple(values[:count]),
@@ -431,9 +431,7 @@ def _cut(
 
     Completions in `found`, by their request and their place there, are left out.
     """
-    order = sorted(
-        range(len(requests)), key=lambda p: len(requests[p].prompt.token_ids)
-    )
+    order = sorted(range(len(requests)), key=lambda p: len(requests[p].token_ids))
     batch = _Rows([], [])
     for place in order:
         wanted = range(len(requests[place].seeds))
@@ -444,7 +442,9 @@ def _cut(
                 yield batch
                 batch = _Rows([], [])
             seeds = tuple(requests[place].seeds[k] for k in span)
-            batch.requests.append(Request(prompt=requests[place].prompt, seeds=seeds))
+            batch.requests.append(
+                Request(token_ids=requests[place].token_ids, seeds=seeds)
+            )
             batch.owners.extend((place, k) for k in span)
     if batch.owners:
         yield batch

@@ -9,18 +9,17 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from trainer.data import Prompt
 from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.tokenizers import decode_text
-from trainer.types import Completion
+from trainer.types import Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt to continue once for each seed."""
+    """Token ids to continue once for each seed."""
 
-    prompt: Prompt
+    token_ids: tuple[int, ...]
     seeds: tuple[int, ...]
 
 
@@ -41,7 +40,7 @@ class SamplingParams:
 
 
 # Takes the place of a request and its completions, in order.
-OnGroup = Callable[[int, tuple[Completion, ...]], None]
+OnGroup = Callable[[int, tuple[Rollout, ...]], None]
 # Takes the place of a token in its completion, counted from 0, and the token of each
 # completion that has one there, by its request and its place there. An ending token is
 # none. Where memory ran out, a completion begins again at 0.
@@ -91,7 +90,7 @@ def a_few(
 ) -> tuple[list[Request], SamplingParams]:
     """What is sampled of them to compare its log-probs with the policy's."""
     few = [
-        Request(prompt=each.prompt, seeds=each.seeds[:1])
+        Request(token_ids=each.token_ids, seeds=each.seeds[:1])
         for each in requests[:_CHECKED_ROWS]
     ]
     num_tokens = min(params.max_new_tokens, _CHECKED_TOKENS)
@@ -103,7 +102,7 @@ def a_few(
 def logprob_gap(
     policy: Policy,
     requests: Sequence[Request],
-    groups: Sequence[Sequence[Completion]],
+    groups: Sequence[Sequence[Rollout]],
     *,
     temperature: float,
 ) -> float:
@@ -111,7 +110,7 @@ def logprob_gap(
     batch = Batch(
         tuple(
             TrainingSample(
-                prompt_ids=request.prompt.token_ids,
+                prompt_ids=request.token_ids,
                 completion_ids=completion.token_ids,
                 sampling_logprobs=completion.logprobs,
             )
@@ -130,7 +129,7 @@ def logprob_gap(
     return torch.cat(gaps).mean().item()
 
 
-def ignore(place: int, completions: tuple[Completion, ...]) -> None:
+def ignore(place: int, completions: tuple[Rollout, ...]) -> None:
     """For whoever wants all groups at the end."""
 
 
@@ -148,7 +147,7 @@ class RolloutEngine(Protocol):
         params: SamplingParams,
         *,
         on_group: OnGroup = ignore,
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         """For each request one completion per seed, in order.
 
         A completion follows from its seed alone: not from what is sampled beside it,
@@ -200,7 +199,7 @@ class Sampled:
 def seeded_prompts(requests: Sequence[Request]) -> list[SeededPrompt]:
     """Each completion of each request, in order."""
     return [
-        SeededPrompt(token_ids=tuple(request.prompt.token_ids), seed=seed)
+        SeededPrompt(token_ids=request.token_ids, seed=seed)
         for request in requests
         for seed in request.seeds
     ]
@@ -212,7 +211,7 @@ def as_groups(
     *,
     tokenizer: PreTrainedTokenizerBase,
     eos_ids: Sequence[int],
-) -> list[tuple[Completion, ...]]:
+) -> list[tuple[Rollout, ...]]:
     """The completions of each request, of what `seeded_prompts` asked for."""
     each = iter(sampled)
     return [
@@ -223,12 +222,12 @@ def as_groups(
 
 def as_completion(
     sampled: Sampled, tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int]
-) -> Completion:
+) -> Rollout:
     """A completion as the trainer has it, of one that ends with such a token or not."""
     stops = sampled.token_ids[-1] in eos_ids
     # The ending token itself is no part of the text.
     written = sampled.token_ids[:-1] if stops else sampled.token_ids
-    return Completion(
+    return Rollout.of_one_turn(
         text=decode_text(tokenizer, written),
         token_ids=sampled.token_ids,
         logprobs=sampled.logprobs,
@@ -240,7 +239,7 @@ class Collected:
     """The completions of some requests that have ended so far."""
 
     def __init__(self, requests: Sequence[Request], on_group: OnGroup) -> None:
-        self.found: dict[tuple[int, int], Completion] = {}  # by request and place there
+        self.found: dict[tuple[int, int], Rollout] = {}  # by request and place there
         self._missing = [len(request.seeds) for request in requests]
         self._sizes = tuple(self._missing)
         self._on_group = on_group
@@ -249,7 +248,7 @@ class Collected:
     def is_complete(self) -> bool:
         return not any(self._missing)
 
-    def add(self, owner: tuple[int, int], completion: Completion) -> None:
+    def add(self, owner: tuple[int, int], completion: Rollout) -> None:
         """Take in one; with the last of its request, tell of the group."""
         place, _ = owner
         self.found[owner] = completion
@@ -257,13 +256,13 @@ class Collected:
         if self._missing[place] == 0:
             self._on_group(place, self._group(place))
 
-    def add_all(self, ended: Sequence[tuple[tuple[int, int], Completion]]) -> None:
+    def add_all(self, ended: Sequence[tuple[tuple[int, int], Rollout]]) -> None:
         for owner, completion in ended:
             self.add(owner, completion)
 
-    def groups(self) -> list[tuple[Completion, ...]]:
+    def groups(self) -> list[tuple[Rollout, ...]]:
         """All of them, in the order of the requests."""
         return [self._group(place) for place in range(len(self._sizes))]
 
-    def _group(self, place: int) -> tuple[Completion, ...]:
+    def _group(self, place: int) -> tuple[Rollout, ...]:
         return tuple(self.found[place, k] for k in range(self._sizes[place]))

@@ -42,7 +42,7 @@ from trainer.rollout.server_engine import (
 )
 from trainer.rollout.vllm import SamplerSettings, VllmEngine, VllmSampler, free_vllm
 from trainer.tokenizers import first_line
-from trainer.types import Completion
+from trainer.types import Rollout
 
 OWN_DECODER = "the trainer's own decoder"
 # vLLM takes about a minute to start, to compile and to record its graphs. The own
@@ -201,7 +201,7 @@ class FallbackEngine:
         params: SamplingParams,
         *,
         on_group: OnGroup = ignore,
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         listener = _Listener(on_group)
         collected = Collected(requests, listener)
         self._few = self._few or a_few(requests, params)
@@ -307,7 +307,7 @@ class _Listener:
         self._on_group = on_group
         self.error: BaseException | None = None
 
-    def __call__(self, place: int, completions: tuple[Completion, ...]) -> None:
+    def __call__(self, place: int, completions: tuple[Rollout, ...]) -> None:
         try:
             self._on_group(place, completions)
         except BaseException as error:

@@ -28,7 +28,7 @@ from trainer.rollout.engine import (
 from trainer.rollout.wire import pack_weights
 from trainer.serving.client import PATIENCE_SECONDS
 from trainer.serving.network import in_parallel, read_token
-from trainer.types import Completion
+from trainer.types import Rollout
 
 # In the middle of a question a server may be started again so often.
 _MAX_JOINS = 3
@@ -82,7 +82,7 @@ class VllmServerEngine:
         params: SamplingParams,
         *,
         on_group: OnGroup = ignore,
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         """A server answers once, with all completions; `on_group` isn't called."""
         eos_ids, count = self._policy.eos_ids, len(self._servers)
         shares = [requests[first::count] for first in range(count)]
@@ -92,7 +92,7 @@ class VllmServerEngine:
                 for server, share in zip(self._servers, shares, strict=True)
             ]
         )
-        groups: list[tuple[Completion, ...]] = [()] * len(requests)
+        groups: list[tuple[Rollout, ...]] = [()] * len(requests)
         for first, (share, sampled) in enumerate(zip(shares, found, strict=True)):
             groups[first::count] = as_groups(
                 share, sampled, tokenizer=self.tokenizer, eos_ids=eos_ids
@@ -281,12 +281,12 @@ class SharedEngine:
         params: SamplingParams,
         *,
         on_group: OnGroup = ignore,
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         """One answer has the completions of all processes; `on_group` isn't called."""
         asked = self._world.gather(list(requests))
         everyones = [request for own in asked for request in own]
 
-        def ask() -> list[tuple[Completion, ...]]:
+        def ask() -> list[tuple[Rollout, ...]]:
             assert self._engine is not None
             return self._engine.sample(everyones, params)
 

@@ -22,7 +22,7 @@ from trainer.rollout.engine import (
 )
 from trainer.seeding import derive
 from trainer.tokenizers import decode_text
-from trainer.types import Completion
+from trainer.types import Rollout
 
 
 class CompletionSource(Protocol):
@@ -35,7 +35,7 @@ class CompletionSource(Protocol):
 
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         """The completions of each prompt, `group_size` of them, in order.
 
         `on_group` is told of a prompt's place and completions once they have ended, by
@@ -69,10 +69,10 @@ class EngineSource:
 
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         requests = [
             Request(
-                prompt=prompt,
+                token_ids=prompt.token_ids,
                 seeds=tuple(
                     derive(self._seed, "sample", step, prompt.index, k)
                     for k in range(self._group_size)
@@ -114,20 +114,20 @@ class DatasetSource:
 
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         return [(self._completion(prompt),) for prompt in prompts]
 
     def sync_weights(self) -> None:
         """Nothing to do: no model writes these."""
 
-    def _completion(self, prompt: Prompt) -> Completion:
+    def _completion(self, prompt: Prompt) -> Rollout:
         text = self._text(prompt)
         token_ids = (*self._renderer.continuation(prompt, text), self._eos)
         is_cut = len(token_ids) > self._limit
         if is_cut:
             token_ids = token_ids[: self._limit]
             text = decode_text(self._tokenizer, token_ids)
-        return Completion(
+        return Rollout.of_one_turn(
             text=text,
             token_ids=token_ids,
             logprobs=(0.0,) * len(token_ids),

@@ -43,7 +43,7 @@ from trainer.rollout.vllm_process import (
 from trainer.rollout.vllm_worker import LORA_ID, WorkerExtension
 from trainer.rollout.wire import in_parts
 from trainer.tokenizers import first_line
-from trainer.types import Completion
+from trainer.types import Rollout
 
 # What vLLM sends to workers of its own fits so into its 16 MiB of shared memory.
 _PART_BYTES = 12 * 2**20
@@ -364,7 +364,7 @@ class VllmEngine:
         params: SamplingParams,
         *,
         on_group: OnGroup = ignore,
-    ) -> list[tuple[Completion, ...]]:
+    ) -> list[tuple[Rollout, ...]]:
         collected = Collected(requests, on_group)
         self.collect(requests, params, collected)
         return collected.groups()

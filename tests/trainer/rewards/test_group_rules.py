@@ -20,7 +20,7 @@ from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import Recipe
 from trainer.scoring import Scorer
-from trainer.types import Completion, Group
+from trainer.types import Group, Rollout
 
 LENGTH = RULES["length"]
 MIXED = Recipe.model_validate(
@@ -43,9 +43,11 @@ def texts(*completions: str) -> list[Sample]:
     return [Sample("p", text, "4") for text in completions]
 
 
-def group_of(*completions: str) -> tuple[Completion, ...]:
+def group_of(*completions: str) -> tuple[Rollout, ...]:
     return tuple(
-        Completion(text=text, token_ids=(3,), logprobs=(0.0,), end_reason="stop")
+        Rollout.of_one_turn(
+            text=text, token_ids=(3,), logprobs=(0.0,), end_reason="stop"
+        )
         for text in completions
     )
 
