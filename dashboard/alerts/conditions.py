@@ -55,6 +55,8 @@ class Condition:
 class Track:
     """One condition over one metric of one run: two counts and a few readings.
 
+    A step without a value counts for a condition on missing values only: some metrics,
+    such as a KL over a sample of tokens, are measured every few steps.
     `streak` readings in a row passed, the last one included; `calm` did not.
     `bound` is what the last reading was compared with. While an alert is open it stays
     at what it was then, else the new state would soon be the usual one.
@@ -80,7 +82,12 @@ class Track:
     def remember_first(self, readings: Iterable[float]) -> None:
         self._first = list(readings)[:FIRST]
 
+    def heeds(self, value: float | None) -> bool:
+        return value is not None or self.condition.kind is Kind.MISSING
+
     def read(self, value: float | None) -> None:
+        if not self.heeds(value):
+            return
         passes = self._passes(value)
         self.streak = self.streak + 1 if passes else 0
         self.calm = 0 if passes else self.calm + 1

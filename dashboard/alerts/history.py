@@ -98,7 +98,12 @@ def _remember_first(watch: Watch, run: Run, begin: int, moments: list[Moment]) -
         if track.condition.kind is not Kind.SHARE_OF_FIRST:
             continue
         is_told_apart = is_evaluated(metric)
-        seqs = (m.seq for m in moments if (m.rewards is not None) == is_told_apart)
+        seqs = (
+            m.seq
+            for m in moments
+            if (m.rewards is not None) == is_told_apart
+            and (is_told_apart or m.metrics.get(metric) is not None)
+        )
         before = min(seqs, default=0)
         if is_told_apart:
             track.remember_first(_first_evaluations(run, metric, before))
@@ -123,8 +128,29 @@ def _moments(run: Run, watch: Watch, begin: int, before: int) -> list[Moment]:
     rows = _steps(run, before).order_by("-step")[:num_steps]
     # What is usual begins anew with a phase.
     steps = [_moment(run, row) for row in rows if row.step >= begin]
+    rare = _rarely_measured(watch, run, begin, steps)
     evaluations = _evaluations(run, watch, before)
-    return sorted([*steps, *evaluations], key=lambda moment: moment.seq)
+    return sorted([*rare, *steps, *evaluations], key=lambda moment: moment.seq)
+
+
+def _rarely_measured(
+    watch: Watch, run: Run, begin: int, steps: list[Moment]
+) -> list[Moment]:
+    """Earlier steps with a metric that too few of the last ones have."""
+    first = min((moment.seq for moment in steps), default=0)
+    found = []
+    for metric, reach in watch.reaches().items():
+        num_known = sum(m.metrics.get(metric) is not None for m in steps)
+        if metric not in run.metric_names or num_known >= reach:
+            continue
+        place = f"values__{run.metric_names.index(metric)}"
+        rows = _steps(run, first).filter(step__gte=begin, **{f"{place}__isnull": False})
+        told = rows.order_by("-step").values_list("seq", "step", place)
+        found += [
+            Moment(seq=seq, step=step, metrics={metric: value})
+            for seq, step, value in told[: reach - num_known]
+        ]
+    return found
 
 
 def _steps(run: Run, before: int) -> QuerySet[Step]:

@@ -145,6 +145,16 @@ class Watch:
         )
         self.follow(key, alarm.metric, condition)
 
+    def reaches(self) -> dict[str, int]:
+        """How many values of each metric its conditions look back on."""
+        found: dict[str, int] = {}
+        for key, track in self.tracks.items():
+            if track.heeds(None) or is_evaluated(self.metrics[key]):
+                continue
+            metric = self.metrics[key]
+            found[metric] = max(found.get(metric, 0), track.condition.reach)
+        return found
+
     def observe(self, event: Event) -> Iterator[Finding | Calm]:
         """What comes of this event; the caller says what was opened and closed."""
         if isinstance(event, PhaseStarted):
@@ -163,8 +173,7 @@ class Watch:
     ) -> Iterator[Finding | Calm]:
         self.known.update(metrics)
         read = [m for m in self._keys if m in self.known and not is_evaluated(m)]
-        for metric in read:
-            self.read(metric, step, finite(metrics.get(metric)))
+        read = [m for m in read if self.read(m, step, finite(metrics.get(m)))]
         reward = finite(metrics.get(REWARD))
         if reward is not None:
             self._rewards.append(reward)
@@ -202,13 +211,18 @@ class Watch:
             self.overfits.setdefault((rule.pk, metric), Overfit(rule.condition))
         return [(rule.pk, metric) for rule in rules]
 
-    def read(self, metric: str, step: int, value: float | None) -> None:
+    def read(self, metric: str, step: int, value: float | None) -> bool:
+        """Whether any of the metric's rules counts this step."""
+        tracks = [self.tracks[key] for key in self._keys.get(metric, ())]
+        if value is None and not any(track.heeds(value) for track in tracks):
+            return False
         last = self._last.setdefault(metric, deque(maxlen=AROUND + 1))
         last.append((step, value))
-        for key in self._keys.get(metric, ()):
-            self.tracks[key].read(value)
+        for track in tracks:
+            track.read(value)
         for collecting in self.collecting:
             collecting.add(metric, step, value)
+        return True
 
     def _judge(self, key: Key, step: int) -> Iterator[Finding | Calm]:
         track = self.tracks.get(key) or self.overfits.get(key)

@@ -38,8 +38,13 @@ def fires_at(condition: Condition, readings: Readings) -> list[int]:
         ),
         (
             Condition(kind=Kind.ABOVE, threshold=1.0, for_steps=2),
-            [2, None, 2, 2],
-            [3],
+            [2, None, 2, None, 0, 2],
+            [2, 3],
+        ),
+        (
+            Condition(kind=Kind.CHANGES, threshold=50, back=2),
+            [1, None, 1, None, 1.6],
+            [4],
         ),
         (Condition(kind=Kind.BELOW, threshold=0.0), [0.0, -0.1], [1]),
         (Condition(kind=Kind.MISSING, for_steps=2), [None, 1, None, None], [3]),
@@ -100,13 +105,11 @@ def test_an_alert_calms_after_as_many_steps_as_it_took() -> None:
 
 
 def slow_passes(condition: Condition, readings: Readings) -> bool:
-    """Whether the last reading passes, from the whole history."""
+    """Whether the last of those that count passes, from the whole history."""
     *before, value = readings
-    known = [v for v in before if v is not None]
     if condition.kind is Kind.MISSING:
         return value is None
-    if value is None:
-        return False
+    assert value is not None
     if condition.kind is Kind.ABOVE:
         return value > condition.threshold
     if condition.kind is Kind.BELOW:
@@ -120,13 +123,12 @@ def slow_passes(condition: Condition, readings: Readings) -> bool:
         if len(before) < condition.back or not before[-condition.back]:
             return False
         old = before[-condition.back]
-        assert old is not None
         return abs(value - old) > condition.threshold / 100 * abs(old)
     if condition.kind is Kind.SHARE_OF_FIRST:
-        if len(known) < FIRST:
+        if len(before) < FIRST:
             return False
-        return value < condition.threshold * median(known[:FIRST])
-    recent = [v for v in before[-USUAL:] if v is not None]
+        return value < condition.threshold * median(before[:FIRST])
+    recent = before[-USUAL:]
     if len(recent) < FEWEST:
         return False
     bound = condition.threshold * median(recent)
@@ -134,6 +136,8 @@ def slow_passes(condition: Condition, readings: Readings) -> bool:
 
 
 def slow_fires(condition: Condition, readings: Readings) -> bool:
+    if condition.kind is not Kind.MISSING:
+        readings = [value for value in readings if value is not None]
     n = condition.for_steps
     ends = range(len(readings) - n + 1, len(readings) + 1)
     return len(readings) >= n and all(

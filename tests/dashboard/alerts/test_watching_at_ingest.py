@@ -85,6 +85,21 @@ def test_a_rule_fires_once_and_is_resolved(run: Run, tell: Teller) -> None:
     assert found(run) == [(3, "resolved", 6)]
 
 
+def test_a_metric_of_some_steps_counts_these_alone(run: Run, tell: Teller) -> None:
+    """KL over a sample of tokens is measured every n-th step."""
+    make_rule(run.team, for_steps=3)
+
+    for place, value in enumerate((2, 2, 2, 2, 0.5, 0.5, 0.5)):
+        tell(value)
+        tell(*[1e-6] * 15, metric="lr")
+        observing._held.clear()  # what another process reads from the rows
+        if place == 3:
+            alert = Alert.objects.get(run=run)
+            assert alert.readings["kl/mean"] == [[1, 2], [17, 2], [33, 2], [49, 2]]
+
+    assert found(run) == [(33, "resolved", 97)]
+
+
 def test_lines_that_come_again_raise_nothing_again(
     run: Run, claim: Claim, tell: Teller
 ) -> None:
