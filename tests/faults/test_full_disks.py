@@ -118,24 +118,32 @@ def test_a_run_with_a_judge_pauses_without_room_for_the_replies(
 def test_a_life_that_finds_no_room_for_its_folder_pauses(
     launch_tiny: Callable[..., Run], data_folder: Path, alice: User
 ) -> None:
-    run = launch_tiny(num_steps=NUM_STEPS)
+    def pause_behind(step: int) -> Once:
+        return Once(
+            run,
+            data_folder,
+            step=step,
+            act=lambda _: request_pause(run=run, user=alice),
+        )
+
+    run = launch_tiny(num_steps=10_000)  # it can't end before it hears of the pause
     files = run_directory(run.id)
     with small_disk(files.path, mebibytes=200, inodes=500) as disk:
-        asks = Once(
-            run, data_folder, step=5, act=lambda _: request_pause(run=run, user=alice)
-        )
-        paused = live(run, act=asks)
+        paused = live(run, act=pause_behind(5))
         assert paused.state == RunState.PAUSED, paused.fail_reason
+        reached = paused.last_step
         crowd(disk)
         assert resume_run(run=paused, user=alice)
 
         paused = live(run)
 
         assert paused.state == RunState.PAUSED, paused.fail_reason
-        assert paused.attempt == 0
+        assert (paused.attempt, paused.last_step) == (0, reached)
         make_room(disk)
         assert resume_run(run=paused, user=alice)
-        assert live(run).state == RunState.FINISHED
+        paused = live(run, act=pause_behind(reached + 1))
+        assert paused.state == RunState.PAUSED, paused.fail_reason
+        assert paused.last_step > reached
 
 
 def test_a_disk_that_fills_up_within_a_save_leaves_no_half_checkpoint(

@@ -130,9 +130,9 @@ def test_a_hub_that_gives_no_answer_ends_the_run_with_a_sentence(
 
 
 @pytest.mark.slow  # it waits as long as a person would
-def test_it_ends_within_15_seconds(silent: str, config: Path) -> None:
-    before = time.monotonic()
-
+def test_a_hub_that_never_answers_ends_the_run_in_one_line(
+    silent: str, config: Path
+) -> None:
     trainer = start_trainer(
         "run",
         config,
@@ -141,9 +141,9 @@ def test_it_ends_within_15_seconds(silent: str, config: Path) -> None:
     )
     output, _ = trainer.communicate(timeout=60)
 
-    assert time.monotonic() - before < 15
     assert trainer.returncode == 1
     assert output.count("\n") == 1
+    assert f"{hub.WAIT_SECONDS:g} s" in output
 
 
 def test_a_model_that_is_wholly_in_the_cache_needs_no_hub(

@@ -198,7 +198,7 @@ def test_a_recipe_is_composed_tried_and_saved(
     page.get_by_text("JSON", exact=True).click()
     recipe = page.get_by_label("The recipe as JSON")
     recipe.fill(recipe.input_value().replace('"weight": -0.5', '"weight": -0.25'))
-    page.get_by_role("button", name="Take the rules").click()
+    page.get_by_role("button", name="Use this JSON").click()
     expect(page.locator("#rules-1-weight")).to_have_value("-0.25")
 
     page.get_by_label("Completions of row 3").fill("It is 6.\n---\nIt is 7.")

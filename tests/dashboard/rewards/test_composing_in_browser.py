@@ -55,7 +55,7 @@ def test_a_composed_recipe_is_accessible(team: Team, alice: User, page: Page):
     page.get_by_label("Name", exact=True).first.fill("Sums")
     page.get_by_text("How it counts").first.click()
     page.get_by_label("The recipe as a formula").fill(FORMULA)
-    page.get_by_role("button", name="Compose by this formula").click()
+    page.get_by_role("button", name="Use this formula").click()
     expect(page.locator("#combine")).to_have_value("product")
     found = findings_in_each_view(page)
 
