@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainer.json_lines import LOG_FORMATS
+from trainer.console import LOG_FORMATS
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORTEST_TOKEN = 16

@@ -6,9 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from trainer.host import settle_in
-from trainer.leaving import exit_process
-from trainer.loading import load_module
+from trainer.host import load_module, settle_in
+from trainer.stopping import exit_process
 
 COMMANDS = {
     "run": ("trainer.parallel.launch", "train a model by a run configuration"),

@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
-from trainer.rewards.sample import Message, conversation
+from trainer.rewards.rule import Message, conversation
 from trainer.seeding import derive, permutation
 from trainer.tokenizers import first_line
 

@@ -30,7 +30,7 @@ from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import learning_rate
 from trainer.errors import check_scores
 from trainer.gathering import gather
-from trainer.heartbeat import tick
+from trainer.host import tick
 from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch, batch_of

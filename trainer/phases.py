@@ -12,13 +12,14 @@ from trainer.algorithm.loss import BatchTotals
 from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import Stage
 from trainer.data import DataOrder, Prompt
-from trainer.model.kl_sample import KLSample, make_kl_sample
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy
 from trainer.model.reference import (
     FrozenReference,
+    KLSample,
     Reference,
     load_start,
+    make_kl_sample,
     make_reference,
 )
 from trainer.outcome import LossTerms, UpdateResult

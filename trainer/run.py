@@ -15,7 +15,7 @@ from trainer.console import say, say_error, say_fault
 from trainer.disk import DiskFull, is_disk_full
 from trainer.errors import Failure, ScoresMissing
 from trainer.events import RunFailed, RunFinished, RunPaused, RunStopped
-from trainer.heartbeat import begin_heartbeat
+from trainer.host import begin_heartbeat
 from trainer.loop import train
 from trainer.output.checkpoint import newest_checkpoint, verify_checkpoint
 from trainer.output.log import (
@@ -33,13 +33,12 @@ from trainer.parallel.launch import (
     EXIT_STOPPED,
 )
 from trainer.parallel.world import ALONE, World, join_world
-from trainer.parent import watch_parent
-from trainer.rewards.sandbox.probe import found_here
+from trainer.rewards.sandbox.slot import found_here
 from trainer.rewards.session import open_session
 from trainer.scoring import Scorer
 from trainer.setup import announce, prepare
 from trainer.state import Place, RunState
-from trainer.stopping import Stopped, StopSwitch
+from trainer.stopping import Stopped, StopSwitch, watch_parent
 
 
 def main(args: argparse.Namespace, config: RunConfig, stop: StopSwitch) -> int:

@@ -13,14 +13,12 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RewardConfig
 from trainer.data import Prompt
-from trainer.heartbeat import tick
-from trainer.host import num_cores
-from trainer.rewards.group_scorer import GroupScorer
+from trainer.host import num_cores, tick
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
-from trainer.rewards.workers import Scored
+from trainer.rewards.workers import GroupScorer, Scored
 from trainer.tokenizers import decode_text
 from trainer.types import Group, Rollout, StepScore
 

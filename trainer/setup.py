@@ -35,7 +35,7 @@ from trainer.output.log import EventLog
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
 from trainer.phases import data_order
-from trainer.rewards.sandbox.probe import found_here
+from trainer.rewards.sandbox.slot import found_here
 from trainer.rewards.spec import check_rules
 from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed

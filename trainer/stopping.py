@@ -1,17 +1,18 @@
-"""A request to stop: heeded at once while a run loads, between steps while it trains.
-
-What has not begun has nothing to save, and may take long: an import, a hub, the weights
-of a large model, another process that is waited for.
-"""
+"""How a trainer ends: when asked to, with its supervisor, with all its threads."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # For a process to end by itself. Code that is not Python's hears of no signal, and a
@@ -113,3 +114,79 @@ class StopSwitch:
             with suppress(Exception):
                 self.say_last_words(timeout=GRACE_SECONDS)
             os._exit(self._exit_code)
+
+
+SAMPLING_THREAD = "sampling-ahead"
+_GRACE_SECONDS = 5.0
+
+
+def exit_process(code: int) -> NoReturn:
+    """End the process with an exit code.
+
+    A run that has failed may have a thread that still samples for it, for hours where a
+    server does. Python would end such a thread in the middle of torch's code, which
+    aborts the process and loses the exit code; so it goes without Python's farewell.
+    """
+    deadline = time.monotonic() + _GRACE_SECONDS
+    sampling = [t for t in threading.enumerate() if t.name == SAMPLING_THREAD]
+    for thread in sampling:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if any(thread.is_alive() for thread in sampling):
+        _say_the_rest()
+        os._exit(code)
+    _say_the_rest()
+    sys.exit(code)
+
+
+def _say_the_rest() -> None:
+    """Of an output that takes nothing more the code tells at least."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # Python would try once more, and end with a code of its own.
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+
+
+EXIT_ORPHANED = 75
+PIPE = "COHORT_PARENT_PIPE"
+_PR_SET_PDEATHSIG = 1
+
+
+def watch_parent() -> None:
+    """End this process at once when the supervisor that started it is gone.
+
+    The supervisor keeps the writing end of a pipe open and names the reading end in
+    COHORT_PARENT_PIPE; the kernel closes it however the supervisor dies. The signal is
+    a second string: it also reaches a process that is stuck in a long computation.
+    """
+    number = os.environ.get(PIPE)
+    if not number:
+        return
+    if not number.isdigit():
+        raise ValueError(
+            f"COHORT_PARENT_PIPE must be the number of an open pipe; got {number!r}."
+        )
+    pipe = int(number)
+    try:
+        os.fstat(pipe)
+    except OSError:
+        raise ValueError(
+            f"COHORT_PARENT_PIPE names {number}, which is not open here. Pass the "
+            "pipe to the trainer when starting it."
+        ) from None
+    die_with_parent()
+    threading.Thread(target=_wait, args=(pipe,), daemon=True, name="parent").start()
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _wait(pipe: int) -> None:
+    while os.read(pipe, 1):
+        pass
+    os._exit(EXIT_ORPHANED)

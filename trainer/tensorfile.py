@@ -15,7 +15,7 @@ from typing import Self
 import torch
 from safetensors import safe_open
 
-from trainer.heartbeat import tick
+from trainer.host import tick
 
 _NAMES = {
     torch.float64: "F64",

@@ -11,7 +11,7 @@ from typing import Any
 
 from dashboard.logs.facts import current_facts
 from dashboard.quiet_log import quieten
-from trainer.json_lines import JsonLines
+from trainer.console import JsonLines
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 logger = logging.getLogger("dashboard")

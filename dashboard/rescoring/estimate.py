@@ -10,7 +10,7 @@ from dashboard.rescoring.settings import StepSettings, asking_rules
 from dashboard.rewards.trial import try_groups
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.spec import Recipe
 
 NUM_GROUPS = 2

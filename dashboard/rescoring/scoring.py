@@ -28,10 +28,9 @@ from dashboard.samples.cleaning import clean_text
 from dashboard.samples.completion import Completion
 from dashboard.samples.models import Group
 from trainer.config import RunConfig
-from trainer.rewards.group_scorer import GroupScorer
-from trainer.rewards.sample import Sample, conversation
+from trainer.rewards.rule import Sample, conversation
 from trainer.rewards.scoring import OVERLONG, Score, penalised
-from trainer.rewards.workers import Scored
+from trainer.rewards.workers import GroupScorer, Scored
 
 # Whose texts are in memory together; judges are asked about all of them at once.
 GROUPS_AT_ONCE = 16

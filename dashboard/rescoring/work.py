@@ -24,10 +24,9 @@ from dashboard.rescoring.summary import summarize
 from dashboard.rescoring.timing import LEASE, TURN_SECONDS
 from dashboard.rewards.sandboxes import sandbox_here
 from dashboard.samples.cleaning import clean_text
-from trainer.rewards.group_scorer import GroupScorer
 from trainer.rewards.session import open_session
 from trainer.rewards.spec import check_rules, needs_sandbox
-from trainer.rewards.workers import ScoringFailed
+from trainer.rewards.workers import GroupScorer, ScoringFailed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainer.rewards.sandbox.levels import NAMES
-from trainer.rewards.sandbox.probe import Found, found_here
+from trainer.rewards.sandbox.slot import Found, found_here
 
 # A page waits no longer for a machine that is too busy to tell.
 _PAGE_SECONDS = 10.0

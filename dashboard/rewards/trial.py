@@ -15,7 +15,7 @@ from typing import Any
 
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import START_SECONDS
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe, judges_several
 

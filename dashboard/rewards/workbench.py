@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from trainer.rewards.judge import limited_to
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, row_errors, score_all, score_completion
 from trainer.rewards.spec import Recipe, judges_several
 

@@ -32,7 +32,7 @@ class EpochDirectory:
 
     @property
     def pulse(self) -> Path:
-        """Touched while its trainer moves: trainer/heartbeat.py."""
+        """Touched while its trainer moves: trainer/host.py."""
         return self.path / "pulse"
 
     @property

@@ -17,7 +17,7 @@ class Worker(models.Model):
     pid = models.PositiveIntegerField()
     num_slots = models.PositiveSmallIntegerField(default=1)
     # {"cpu": …, "num_cores": …, "memory_bytes": …, "gpus": [{"name", "memory_bytes"}],
-    # "packages": those of trainer.config.packages that are installed,
+    # "packages": those of trainer.config.reading that are installed,
     # "sandbox": dashboard.rewards.sandboxes.Sandbox, once it is known}
     hardware = models.JSONField[dict[str, Any]](default=dict)
     # dashboard.training.system.reader: what it uses now; empty before the first look

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from trainer.rewards.patterns import compile_pattern
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample
 
 A = "a" * 30_000
 PATTERNS = [

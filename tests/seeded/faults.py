@@ -132,7 +132,7 @@ FAULTS = [
     ),
     Fault(
         "E1",
-        "trainer/estimates.py",
+        "trainer/evaluation.py",
         "wrong_left = np.maximum(num_samples - right[:, None] - drawn, 0)",
         "wrong_left = np.maximum(num_samples - right[:, None], 0) + 0 * drawn",
         "tests/trainer/test_evaluation.py",

@@ -17,11 +17,11 @@ from trainer import grpo as updates
 from trainer import setup as preparation
 from trainer import state
 from trainer.config import RunConfig
-from trainer.model import flat
+from trainer.model import kernels as flat
 from trainer.output.log import EventLog
 from trainer.parallel import launch
+from trainer.rewards.rule import Sample, Unscorable
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample, Unscorable
 from trainer.rollout import builtin as transformers_engine
 from trainer.rollout.sources import EngineSource
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tests.trainer.vllm_models import requests_of
-from trainer.model.adapter_weights import AdapterWeights
+from trainer.model.loading import AdapterWeights
 from trainer.model.policy import Policy
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.server import RolloutServer

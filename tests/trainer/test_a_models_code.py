@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from trainer.config import ModelConfig
-from trainer.model.fingerprint import model_fingerprint
-from trainer.model.loading import load_model
+from trainer.model.loading import load_model, model_fingerprint
 from trainer.tokenizers import load_tokenizer
 
 PLANTED = "open({trace!r}, 'w')\n"

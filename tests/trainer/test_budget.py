@@ -22,7 +22,7 @@ from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout import builtin
 from trainer.rollout.cache import bytes_per_token
-from trainer.rollout.drawing import draw_tokens
+from trainer.rollout.decoder import draw_tokens
 
 Result = TypeVar("Result")
 AUTO = {"micro_batch_tokens": "auto"}

@@ -9,7 +9,7 @@ from trainer.algorithm.credit import credit_groups, rule_rewards, rule_weights
 from trainer.config import RunConfig
 from trainer.gathering import differs
 from trainer.output.metrics import weight_metrics
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import score_completion
 from trainer.scoring import HERE
 

@@ -20,16 +20,17 @@ from transformers import (
 
 from trainer.config import ModelConfig
 from trainer.model.policy import Policy, load_policy
-from trainer.rollout import decoder, graphs, llama
+from trainer.rollout import decoder, llama
+from trainer.rollout import decoder as graphs
 from trainer.rollout.cache import make_cache
 from trainer.rollout.decoder import (
     AnyDecoder,
     Decoder,
     Decoding,
+    GraphDecoder,
     make_decoder,
     ways_to_decode,
 )
-from trainer.rollout.graphs import GraphDecoder
 from trainer.rollout.llama import LlamaDecoder
 
 SIZES: dict[str, Any] = {

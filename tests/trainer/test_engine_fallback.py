@@ -22,7 +22,8 @@ from tests.trainer.tiny import (
 )
 from trainer.model.policy import Policy
 from trainer.rollout import builtin as transformers_engine
-from trainer.rollout import decoder, graphs
+from trainer.rollout import decoder
+from trainer.rollout import decoder as graphs
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import OnGroup, SamplingParams, Slowed
 from trainer.rollout.llama import LlamaDecoder

@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.data import Prompt, Row
-from trainer.estimates import (
+from trainer.evaluation import (
     _student_quantile,
+    evaluation_metrics,
     majority_places,
     mean_interval,
     pass_at_k,
     reported_ks,
 )
-from trainer.evaluation import evaluation_metrics
 from trainer.rewards.rules.rightness import RIGHT, answer_reader, votes_of
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe

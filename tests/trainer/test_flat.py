@@ -15,9 +15,8 @@ from tests.trainer.samples import cut, make_batch
 from tests.trainer.test_decoder import KINDS, policy_of
 from trainer.config import LossConfig
 from trainer.model.attention import Block, BlockAttention
-from trainer.model.flat import flat_hidden, flat_layer
-from trainer.model.layout import Layout, make_layout
-from trainer.model.packing import Batch, MicroBatch, TrainingSample
+from trainer.model.kernels import flat_hidden, flat_layer
+from trainer.model.packing import Batch, Layout, MicroBatch, TrainingSample, make_layout
 from trainer.model.policy import Policy
 
 CPU = torch.device("cpu")
@@ -125,7 +124,7 @@ def test_layers_are_computed_anew_where_that_is_asked_for(
     (micro,) = cut(BATCHES["alone"], policy, max_tokens=1_000)
     layers: list[object] = []
     monkeypatch.setattr(
-        "trainer.model.flat.flat_layer",
+        "trainer.model.kernels.flat_layer",
         lambda layer, *args, **options: (
             layers.append(layer) or flat_layer(layer, *args, **options)
         ),

@@ -11,10 +11,10 @@ import torch.distributed as dist
 
 from tests.trainer.rewards.scores import recipe_of
 from tests.trainer.waiting import wait_until
-from trainer import heartbeat as pulse
+from trainer import host as pulse
 from trainer.parallel.world import World
 from trainer.rewards import workers
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 
 
 @pytest.fixture

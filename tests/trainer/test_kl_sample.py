@@ -20,12 +20,18 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.config import ReferenceConfig, RunConfig
-from trainer.model import kl_sample
-from trainer.model.kl_sample import KLSample, ParkedReference, make_kl_sample
+from trainer.model import reference as kl_sample
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.model.policy import Policy, load_policy
-from trainer.model.reference import BaseReference, FrozenReference, load_start
+from trainer.model.reference import (
+    BaseReference,
+    FrozenReference,
+    KLSample,
+    ParkedReference,
+    load_start,
+    make_kl_sample,
+)
 
 ALL_TOKENS = {"token_groups": 64, "tokens_every_steps": 1}
 

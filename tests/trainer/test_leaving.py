@@ -17,11 +17,11 @@ pytestmark = pytest.mark.slow  # trainers of their own
 # Sampling for the second step never ends, and the first step's update fails.
 STUCK = """
 import sys, threading
-import trainer.leaving, trainer.grpo
+import trainer.stopping, trainer.grpo
 from trainer.__main__ import main
 from trainer.rollout.sources import EngineSource
 
-trainer.leaving._GRACE_SECONDS = 0.2
+trainer.stopping._GRACE_SECONDS = 0.2
 complete, begun = EngineSource.complete, threading.Event()
 
 def sample(self, prompts, step, **named):
@@ -35,7 +35,7 @@ def fail(*_, **__):
     raise ValueError("The update fell over.")
 
 EngineSource.complete, trainer.grpo.run_update = sample, fail
-trainer.leaving.exit_process(main(sys.argv[1:]))
+trainer.stopping.exit_process(main(sys.argv[1:]))
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.loading import load_module
+from trainer.host import load_module
 
 LOOKS = "import gc\nLOOKED = gc.isenabled()\n"
 
@@ -52,8 +52,7 @@ def test_what_is_loaded_already_sets_nothing_aside(modules: Path) -> None:
 
 def test_a_trainer_sets_aside_what_it_loads() -> None:
     told = (
-        "import trainer.loading as l; l.load_module('trainer.parallel.launch'); "
-        "import gc"
+        "import trainer.host as l; l.load_module('trainer.parallel.launch'); import gc"
     )
 
     done = subprocess.run(

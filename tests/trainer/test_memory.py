@@ -18,10 +18,10 @@ from tests.trainer.tiny import config_tree
 from trainer.config import ModelConfig, RunConfig
 from trainer.memory import MemoryEstimate, estimate
 from trainer.model.attention import BlockAttention
-from trainer.model.flat import flat_hidden
-from trainer.model.layout import make_layout
+from trainer.model.kernels import flat_hidden
 from trainer.model.loading import is_built_like_llama
 from trainer.model.lora import add_adapters
+from trainer.model.packing import make_layout
 
 SERVER = {"kind": "server", "url": "http://127.0.0.1:1", "token_file": "t"}
 PREFERENCE = {

@@ -21,10 +21,10 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.config import ModelConfig, RunConfig
-from trainer.leaving import SAMPLING_THREAD
 from trainer.model.policy import Policy, load_policy
 from trainer.outcome import StepOutcome
 from trainer.rollout.sources import EngineSource
+from trainer.stopping import SAMPLING_THREAD
 
 CORRECTED = {"importance_correction": "token_truncate"}
 OFTEN = {"minibatches": 2, "updates_per_batch": 2}

@@ -25,9 +25,9 @@ from tests.trainer.test_one_step_off import (
 from tests.trainer.test_resume import story
 from tests.trainer.tiny import only, read_events, run_trainer
 from trainer.algorithm.loss import objective
-from trainer.leaving import SAMPLING_THREAD
-from trainer.rollout.drawing import draw_tokens
+from trainer.rollout.decoder import draw_tokens
 from trainer.rollout.sources import EngineSource
+from trainer.stopping import SAMPLING_THREAD
 
 
 def test_sampling_that_runs_out_of_memory_is_told_of_and_goes_on(

@@ -17,7 +17,7 @@ from tests.trainer.tiny import (
 )
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
-from trainer.rollout.drawing import draw_tokens
+from trainer.rollout.decoder import draw_tokens
 
 ROOM = 64  # tokens that a pass of the fake GPU holds
 

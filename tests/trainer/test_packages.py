@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer.tiny import config_tree, read_events, run_trainer, write_config
 from trainer.config import RunConfig, needed_packages
-from trainer.config.packages import OPTIONAL_PACKAGES
+from trainer.config.reading import OPTIONAL_PACKAGES
 
 EIGHT_BIT = {"optim": {"optimizer": "adamw_8bit"}}
 ADAPTERS = {"model": {"lora_rank": 8}}

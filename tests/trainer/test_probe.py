@@ -22,11 +22,10 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.commands.probe import _Lines
-from trainer.commands.probing import config_of_probe
+from trainer.commands.probe import _Lines, config_of_probe
 from trainer.config import RunConfig
-from trainer.estimates import chance_of_signal
-from trainer.rewards.sample import Sample
+from trainer.evaluation import chance_of_signal
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import score_completion
 
 RIGHT_OR_WRONG = st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=7)

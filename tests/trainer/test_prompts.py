@@ -14,7 +14,7 @@ from tests.trainer.tiny import CHARACTERS
 from trainer.config import DataConfig
 from trainer.data import DataOrder, PromptRenderer, Row, read_rows, split_rows
 from trainer.model.policy import Policy
-from trainer.rewards.sample import fill_template
+from trainer.rewards.rule import fill_template
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m['role'][0] }}>{{ m['content'] }}{% endfor %}"

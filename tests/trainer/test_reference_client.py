@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.trainer.questions import question
-from trainer.serving.network import is_private
+from trainer.serving.client import is_private
 from trainer.serving.reference_client import (
     ServerReference,
     pack_question,

@@ -27,10 +27,10 @@ from tests.trainer.tiny import (
 )
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
-from trainer.model.fingerprint import model_fingerprint
+from trainer.model.loading import model_fingerprint
 from trainer.model.policy import Policy
 from trainer.model.reference import make_reference
-from trainer.serving.network import read_or_make_token, read_token
+from trainer.serving.client import read_or_make_token, read_token
 from trainer.serving.reference_client import ServerReference
 
 

@@ -17,7 +17,7 @@ from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout import builtin as transformers_engine
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.drawing import draw_tokens
+from trainer.rollout.decoder import draw_tokens
 from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.seeding import derive, uniforms
 from trainer.types import Rollout

@@ -31,7 +31,7 @@ from trainer.rollout.lease import NotHeld
 from trainer.rollout.select import make_engine
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.wire import Order, pack_question, pack_weights, read_tensors
-from trainer.serving.network import read_or_make_token
+from trainer.serving.client import read_or_make_token
 
 
 @pytest.fixture

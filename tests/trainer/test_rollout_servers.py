@@ -23,7 +23,7 @@ from trainer.config import RunConfig
 from trainer.model.policy import Policy
 from trainer.rollout.engine import Sampled
 from trainer.rollout.select import make_engine
-from trainer.serving.network import read_or_make_token
+from trainer.serving.client import read_or_make_token
 
 
 @pytest.fixture

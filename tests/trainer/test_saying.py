@@ -7,8 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainer.console import JsonLog, facts_of, note_step, open_json_log, say, say_fault
-from trainer.json_lines import MAX_LINE_BYTES
+from trainer.console import (
+    MAX_LINE_BYTES,
+    JsonLog,
+    facts_of,
+    note_step,
+    open_json_log,
+    say,
+    say_fault,
+)
 
 KNOWN = {"COHORT_REQUEST_ID": "r-1", "COHORT_RUN_ID": "7", "COHORT_RUN_EPOCH": "2"}
 

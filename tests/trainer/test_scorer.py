@@ -28,8 +28,8 @@ from trainer.gathering import Gathered, gather
 from trainer.model.policy import Policy
 from trainer.output.metrics import Stopwatch
 from trainer.rewards import workers
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample
 from trainer.rewards.spec import RuleSpec
 from trainer.rewards.workers import Scored
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
@@ -242,7 +242,7 @@ def test_quick_rules_are_not_worth_a_process(
             sent.add(rules[0].kind)
             return self
 
-    monkeypatch.setattr("trainer.rewards.group_scorer.Workers", Sent)
+    monkeypatch.setattr("trainer.rewards.workers.Workers", Sent)
     scorer = Scorer(num_workers)
 
     for kind in BY_THEMSELVES:

@@ -28,8 +28,8 @@ from trainer.errors import (
     common_faults,
     error_share,
 )
+from trainer.rewards.rule import NotApplicable, Sample, Unscorable
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 from trainer.rewards.scoring import Score
 from trainer.types import Group
 

@@ -12,8 +12,7 @@ from http import HTTPStatus
 import pytest
 
 from tests.trainer.waiting import wait_until
-from trainer.serving.client import Call, Connection, Kind
-from trainer.serving.network import notice_silence
+from trainer.serving.client import Call, Connection, Kind, notice_silence
 from trainer.serving.server import Door, ModelServer
 
 TOKEN = "0123456789abcdef"

@@ -33,7 +33,7 @@ from tests.trainer.tiny import only, read_events, write_config
 from tests.trainer.vllm_models import requests_of
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
-from trainer.model.fingerprint import model_fingerprint
+from trainer.model.loading import model_fingerprint
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.scored import make_prompt
 from trainer.config import RewardConfig
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import Score
 from trainer.rewards.workers import Scored
 from trainer.scoring import HERE, Boundary, Scorer, Step, cut_steps

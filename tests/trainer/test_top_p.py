@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.trainer.test_rollout import ids_of, requests_of, sample
 from trainer.model.policy import Policy
-from trainer.rollout.drawing import draw_tokens, keep_likeliest
+from trainer.rollout.decoder import draw_tokens, keep_likeliest
 from trainer.seeding import derive, uniforms
 
 PROBS = [0.05, 0.4, 0.15, 0.3, 0.1]

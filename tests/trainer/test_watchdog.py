@@ -12,8 +12,8 @@ import pytest
 from torch.distributed import TCPStore
 
 from trainer.errors import Failure
-from trainer.parallel import watchdog
-from trainer.parallel.watchdog import Member, Watchdog
+from trainer.parallel import world as watchdog
+from trainer.parallel.world import Member, Watchdog
 
 HERE = Member(socket.gethostname(), os.getpid())
 ELSEWHERE = Member("another-host", 1)

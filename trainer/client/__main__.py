@@ -16,12 +16,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer.client import commands as asking
+from trainer.client import commands as runs
 from trainer.client import verl
 from trainer.client.api.files import FILES
-from trainer.client.api.requests import ended
+from trainer.client.api.records import ended
 from trainer.client.api.run import LOOK_SECONDS
-from trainer.client.command import asking, runs
-from trainer.client.command.output import (
+from trainer.client.http import Refused, Unreachable
+from trainer.client.output import (
     BROKEN_PIPE,
     DONE,
     INTERRUPTED,
@@ -33,7 +35,6 @@ from trainer.client.command.output import (
     Remarks,
     remark,
 )
-from trainer.client.http import Refused, Unreachable
 
 Do = Callable[[Namespace], None]
 ABOUT = "Ask a Cohort server: datasets, runs, what they measured and sampled."

@@ -36,11 +36,11 @@ from trainer.config import DataConfig, ModelConfig
 from trainer.data import Prompt, PromptRenderer, Row
 from trainer.errors import explain
 from trainer.model.policy import Policy, load_policy
-from trainer.parent import die_with_parent
-from trainer.rewards.sample import Message
+from trainer.rewards.rule import Message
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.seeding import derive
+from trainer.stopping import die_with_parent
 from trainer.tokenizers import decode_text
 from trainer.types import Rollout
 

@@ -14,26 +14,335 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import signal
+import statistics
 import sys
 import time
 import traceback
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from trainer.commands.probing import Probing, config_of_probe, load_probing
-from trainer.config import read_config
+import torch
+
+from trainer.config import RunConfig, read_config
+from trainer.data import Prompt
 from trainer.errors import explain
+from trainer.evaluation import chance_of_signal, evaluation_metrics, mean_interval
+from trainer.gathering import Gathered, differs, penalise_overlong
+from trainer.grpo import fit_to_memory, train_on
+from trainer.output.log import UnwrittenLog
+from trainer.output.metrics import Stopwatch
+from trainer.output.saved_batch import SampledBatch
 from trainer.parallel.launch import (
     EXIT_BAD_CONFIG,
     EXIT_FAILED,
     EXIT_FINISHED,
     EXIT_STOPPED,
 )
-from trainer.parent import watch_parent
+from trainer.rewards.rules.rightness import answer_reader
+from trainer.rewards.spec import recipe_bounds
+from trainer.rollout.engine import Request, SamplingParams
 from trainer.scoring import Scorer
+from trainer.seeding import derive
+from trainer.setup import prepare
+from trainer.state import Place, Run, RunState, enter_phase
+from trainer.stopping import watch_parent
+from trainer.types import Group, Rollout
+
+Metrics = dict[str, float | str | None]
+# An update shorter than this is done twice: the first one also warms everything up.
+_QUICK_SECONDS = 5.0
+
+
+def config_of_probe(config: RunConfig) -> RunConfig:
+    """The run's first phase in one process, sampling from its policy, without the rest.
+
+    Nothing is held out, evaluated or saved, so that only what a step needs is loaded.
+    """
+    tree = config.stages[0].config.model_dump()
+    tree["data"]["num_eval_rows"] = 0
+    tree["evaluation"] |= {"every_steps": 0, "sets": {}}
+    tree["distributed"]["num_processes"] = 1
+    tree["rollout"]["one_step_off"] = False
+    if tree["rollout"]["source"] == "dataset":
+        tree["rollout"]["source"] = "policy"
+        tree["advantage"]["credit"] = "outcome"
+    return RunConfig.model_validate(tree)
+
+
+def load_probing(
+    config: RunConfig,
+    *,
+    folder: Path,
+    num_prompts: int | None,
+    num_samples: int,
+    scorer: Scorer,
+) -> Probing:
+    """Load model and rows as a run does.
+
+    Raises:
+        ValueError: as `trainer.setup.prepare`; or there is nothing to sample.
+    """
+    if num_samples < 1 or (num_prompts is not None and num_prompts < 1):
+        raise ValueError(
+            f"A probe takes at least 1 completion of 1 prompt; got {num_samples} of "
+            f"{num_prompts}. Raise --samples or --prompts."
+        )
+    # A step takes distinct prompts, of which a probe may have fewer than the run.
+    loaded = config.model_copy(
+        update={"rollout": config.rollout.model_copy(update={"prompts_per_step": 1})}
+    )
+    loaded = loaded.model_copy(
+        update={"optim": config.optim.model_copy(update={"minibatches": 1})}
+    )
+    place = Place(
+        config=folder / "probe.json",
+        out=folder,
+        checkpoints=folder,
+        resume_from=None,
+        epoch=1,
+    )
+    run, state = prepare(loaded, place, UnwrittenLog(), scorer=scorer)
+    return Probing(
+        config=config,
+        run=run,
+        state=state,
+        prompts=run.prompts.train[:num_prompts],
+        num_samples=num_samples,
+    )
+
+
+@dataclass(kw_only=True)
+class Probing:
+    """K completions of each prompt, sampled as many at a time as a step samples."""
+
+    config: RunConfig  # the run's
+    run: Run
+    state: RunState
+    prompts: Sequence[Prompt]
+    num_samples: int
+    groups: list[Group] = field(default_factory=list)
+    load_seconds: float = 0.0
+    # Seconds and tokens of each batch that was sampled.
+    _generated: list[tuple[float, int]] = field(default_factory=list)
+    _score_seconds: float = 0.0
+    _update_seconds: float | None = None  # of a whole step, beside sampling
+    _update_problem: str = ""
+
+    def close(self) -> None:
+        self.run.close()
+
+    def sample(self, *, on_prompt: Callable[[int], None]) -> Iterator[list[Group]]:
+        """The scored groups, batch by batch; told of each prompt as it is done."""
+        at_once = max(1, self.config.completions_per_step // self.num_samples)
+        for first in range(0, len(self.prompts), at_once):
+            groups = self._sample(self.prompts[first : first + at_once], on_prompt)
+            self.groups += groups
+            yield groups
+
+    def _sample(
+        self, prompts: Sequence[Prompt], on_prompt: Callable[[int], None]
+    ) -> list[Group]:
+        config, rollout = self.config, self.config.rollout
+        requests = [
+            Request(
+                token_ids=prompt.token_ids,
+                seeds=tuple(
+                    derive(config.seed, "probe", prompt.index, k)
+                    for k in range(self.num_samples)
+                ),
+            )
+            for prompt in prompts
+        ]
+        scoring = self.run.scorer.begin(prompts, config.reward)
+
+        def add(place: int, completions: tuple[Rollout, ...]) -> None:
+            scoring.add(place, completions)
+            on_prompt(place)
+
+        begin = time.perf_counter()
+        completions = self.run.engine.sample(
+            requests,
+            SamplingParams(
+                max_new_tokens=rollout.max_new_tokens,
+                temperature=rollout.temperature,
+                top_p=rollout.top_p,
+                top_k=rollout.top_k,
+            ),
+            on_group=add,
+        )
+        sampled = time.perf_counter()
+        groups = penalise_overlong(scoring.finish(completions), config)
+        self._score_seconds += time.perf_counter() - sampled
+        num_tokens = sum(
+            c.num_policy_tokens for group in groups for c in group.completions
+        )
+        self._generated.append((sampled - begin, num_tokens))
+        return groups
+
+    def time_update(self) -> None:
+        """Train on as much of a step as was sampled, and throw the policy away.
+
+        A failure, such as a lack of memory, is kept for the report: what was sampled
+        is worth as much without.
+        """
+        groups, num_completions = self._batch_of_step()
+        if not num_completions:
+            return
+        try:
+            enter_phase(self.run, self.state, self.state.config.stages[0], saved=None)
+            seconds = self._train_on(groups)
+            if seconds < _QUICK_SECONDS:
+                seconds = min(seconds, self._train_on(groups))
+        except Exception as error:  # noqa: BLE001 - it is what the report must say
+            self._update_problem = explain(error)
+            return
+        share = self.config.completions_per_step / num_completions
+        self._update_seconds = seconds * share
+
+    def _batch_of_step(self) -> tuple[list[Group], int]:
+        rollout = self.config.rollout
+        size = min(rollout.group_size, self.num_samples)
+        groups = [
+            Group(
+                prompt=group.prompt,
+                completions=group.completions[:size],
+                scores=group.scores[:size],
+            )
+            for group in self.groups[: rollout.prompts_per_step]
+        ]
+        return groups, sum(len(group.completions) for group in groups)
+
+    def _train_on(self, groups: list[Group]) -> float:
+        batch = SampledBatch(
+            step=1,
+            own_prompts=frozenset(group.prompt.index for group in groups),
+            num_updates=0,
+            gathered=Gathered(
+                groups=groups,
+                dropped=[],
+                num_rounds=1,
+                num_sampled_tokens=0,
+                has_signal=True,
+                scoring_seconds=0.0,
+            ),
+        )
+        fit_to_memory(self.run, self.state)
+        begin = time.perf_counter()
+        train_on(self.run, self.state, batch, watch=Stopwatch())
+        if self.run.policy.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+    def metrics(self) -> Metrics:
+        """What was found; without what nothing was found of.
+
+        Those of `trainer.evaluation`, and
+
+            num_prompts num_samples num_unscored   prompts, completions of each, of all
+            signal/share /low /high                of groups of the run's size whose
+                                                   rewards differ: `chance_of_signal`
+            group/seen                             share of the sampled groups that did
+            length/p50 length/max                  completion tokens
+            tokens_per_second                      sampled; from the second batch on
+            step/tokens                            tokens that a step of the run samples
+            step/generate step/score step/update   seconds of a step of the run: of its
+            step/total                             completions at this length and speed
+            peak_bytes                             of GPU memory, or of the process
+        """
+        found: Metrics = {
+            "num_prompts": len(self.groups),
+            "num_samples": self.num_samples,
+            "group_size": self.config.rollout.group_size,
+            "seconds/load": self.load_seconds,
+            "peak_bytes": _peak_bytes(self.run.policy.device),
+            "device": _device_name(self.run.policy.device),
+            "update_problem": self._update_problem or None,
+        }
+        if self.groups:
+            found |= self._of_completions() | self._of_signal()
+            found |= self._of_time(found)
+        return found
+
+    def _of_completions(self) -> Metrics:
+        recipe = self.config.reward.recipe
+        measured = evaluation_metrics(
+            self.groups,
+            bounds=recipe_bounds(recipe),
+            read_answer=answer_reader(recipe),
+        )
+        lengths = [c.num_tokens for group in self.groups for c in group.completions]
+        unscored = [s for g in self.groups for s in g.scores if s.total is None]
+        return {
+            **measured,
+            "num_unscored": len(unscored),
+            "length/p50": statistics.median(lengths),
+            "length/max": max(lengths),
+        }
+
+    def _of_signal(self) -> Metrics:
+        chances = chance_of_signal(
+            [group.scored_rewards for group in self.groups],
+            group_size=self.config.rollout.group_size,
+        )
+        low, high = mean_interval(chances[:, None], num_samples=1)
+        seen = [differs(group, self.config) for group in self.groups]
+        return {
+            "signal/share": float(chances.mean()),
+            "signal/low": float(low[0]),
+            "signal/high": float(high[0]),
+            "group/seen": sum(seen) / len(seen),
+        }
+
+    def _of_time(self, found: Metrics) -> Metrics:
+        # The first batch also loads what is loaded late.
+        counted = self._generated[1:] or self._generated
+        seconds = sum(each for each, _ in counted)
+        num_tokens = sum(tokens for _, tokens in counted)
+        rate = num_tokens / seconds if seconds > 0 else 0.0
+        num_sampled = sum(len(group.completions) for group in self.groups)
+        wanted = self.config.completions_per_step * self._rounds(found)
+        length = found["mean_length"]
+        assert isinstance(length, float)
+        tokens = wanted * length
+        generate = tokens / rate if rate else None
+        score = self._score_seconds / num_sampled * wanted
+        parts = (generate, score, self._update_seconds)
+        known = [part for part in parts if part is not None]
+        return {
+            "tokens_per_second": rate,
+            "step/tokens": tokens,
+            "step/generate": generate,
+            "step/score": score,
+            "step/update": self._update_seconds,
+            "step/total": sum(known) if len(known) == len(parts) else None,
+        }
+
+    def _rounds(self, found: Metrics) -> float:
+        """Of sampling in a step: refills replace groups without signal."""
+        rollout = self.config.rollout
+        share = found["signal/share"]
+        if rollout.dynamic_sampling != "refill" or not isinstance(share, float):
+            return 1.0
+        return min(1.0 + rollout.max_refills, 1.0 / share) if share else 1.0
+
+
+def _peak_bytes(device: torch.device) -> float:
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_reserved(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        with suppress(RuntimeError):
+            return torch.cuda.get_device_name(device)
+    return f"{device.type} ({torch.get_num_threads()} threads)"
 
 
 class Stopped(BaseException):

@@ -1,17 +1,80 @@
-"""A run's configuration out of a file, in bounded time and memory."""
+"""A configuration out of a file, changes of one, and what it needs of a machine."""
 
 from __future__ import annotations
 
+import copy
+import importlib
+import importlib.util
 import json
+import os
+import re
 import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, field_validator
 
-from trainer.config.model_paths import place_models
+from trainer.config.part import Part
 from trainer.config.run import RunConfig
 from trainer.rewards.patterns import compile_pattern
+
+HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+
+
+def place_models(tree: Any, folder: Path) -> None:
+    """Give each model of a configuration or recipe its place, the file's being known.
+
+    `tree` is what was read of the file, be it valid or not; it is changed.
+    """
+    for part in _naming_models(tree):
+        if isinstance(path := part.get("path"), str) and path:
+            part["path"] = place_model(path, folder)
+
+
+def place_model(path: str, folder: Path) -> str:
+    """A folder's absolute path; as it stands, what can only be a hub id.
+
+    What has the form of both is the folder where there is one.
+    """
+    try:
+        place = os.path.abspath(folder / Path(path).expanduser())
+    except RuntimeError:  # ~NAME of nobody
+        return path
+    is_folder = HUB_ID.fullmatch(path) is None or os.path.isdir(place)
+    return place if is_folder else path
+
+
+def without_model_paths(tree: Any) -> Any:
+    """A copy in which no model has a path: a folder's differs from host to host."""
+    copied = copy.deepcopy(tree)
+    for part in _naming_models(copied):
+        part["path"] = ""
+    return copied
+
+
+def named_models(tree: Any) -> list[str]:
+    """The models of a configuration or recipe, as it names them."""
+    found = (part.get("path") for part in _naming_models(tree))
+    return [path for path in found if isinstance(path, str)]
+
+
+def _naming_models(tree: Any) -> Iterator[dict[str, Any]]:
+    """The parts whose `path` is a model's: the policy's, and those of reward models."""
+    if isinstance(tree, dict) and isinstance(tree.get("model"), dict):
+        yield tree["model"]
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            params = part.get("params")
+            if part.get("kind") == "reward_model" and isinstance(params, dict):
+                yield params
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+
 
 MAX_BYTES = 2**20  # the longest preset has a hundredth of it
 MAX_PARTS = 200  # of a key; a text may have as many dots between words
@@ -79,3 +142,141 @@ def _parse_toml(text: str) -> dict[str, Any]:
     if has_long_key(text, max_parts=MAX_PARTS):
         raise ValueError(f"a key has more than {MAX_PARTS} parts with dots between")
     return tomllib.loads(text.replace("\r\n", "\n"))
+
+
+# The loop reads these where it needs them; all else went into what it holds.
+MAY_CHANGE = (
+    "optim.num_steps",
+    "evaluation.every_steps",
+    "checkpoint.every_steps",
+    "checkpoint.keep_last",
+    "logging.groups_every_steps",
+    "logging.token_groups",
+    "logging.tokens_every_steps",
+)
+
+
+class Change(Part):
+    """Settings that hold from the step behind `after_step` on; null: from the next on.
+
+    >>> Change(number=1, after_step=30, settings={"optim.num_steps": 200})
+    """
+
+    number: int = Field(ge=1, description="Of the run's changes, in order.")
+    after_step: int | None = Field(None, ge=0)
+    settings: dict[str, int]
+
+    @field_validator("settings")
+    @classmethod
+    def _may_change(cls, settings: dict[str, int]) -> dict[str, int]:
+        for path in settings:
+            if path not in MAY_CHANGE:
+                raise ValueError(
+                    f"{path} cannot change while a run trains. It can: "
+                    f"{', '.join(MAY_CHANGE)}."
+                )
+        return settings
+
+
+class ChangeList(Part):
+    """changes.json, beside the event log."""
+
+    changes: tuple[Change, ...] = ()
+
+
+def change_settings(config: RunConfig, settings: Mapping[str, int]) -> RunConfig:
+    """The configuration with some settings changed; ValueError where they do not fit.
+
+    More steps are steps of the last phase, where there are phases. A phase that has an
+    interval of its own keeps it.
+    """
+    tree: dict[str, Any] = config.model_dump()
+    for path, value in settings.items():
+        part, name = path.split(".")
+        tree[part][name] = value
+    more = tree["optim"]["num_steps"] - config.optim.num_steps
+    if tree["phases"] and more:
+        *others, last = tree["phases"]
+        num_steps = last["num_steps"] + more
+        tree["phases"] = [*others, {**last, "num_steps": num_steps}]
+    return RunConfig.model_validate(tree)
+
+
+OPTIONAL_PACKAGES = ("bitsandbytes", "peft", "vllm")
+# Others of vLLM bring another torch.
+_VERSIONS = {"vllm": "==0.32.0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageNeed:
+    """A setting that takes a package.
+
+    >>> PackageNeed(package="peft", setting="model.lora_rank = 8", otherwise="0")
+    """
+
+    package: str
+    setting: str
+    otherwise: str  # the value that takes none
+
+    def __str__(self) -> str:
+        return f"{self.setting} needs the package {self.package}"
+
+    @property
+    def remedy(self) -> str:
+        name = self.setting.partition(" ")[0]
+        asked = self.package + _VERSIONS.get(self.package, "")
+        return f'run "pip install {asked}" or set {name} to {self.otherwise}'
+
+
+def needed_packages(config: RunConfig) -> list[PackageNeed]:
+    """Those of all phases, each named once."""
+    found: dict[str, PackageNeed] = {}
+    for stage in config.stages:
+        for need in _needs_of(stage.config):
+            found.setdefault(need.package, need)
+    return list(found.values())
+
+
+def _needs_of(config: RunConfig) -> Iterable[PackageNeed]:
+    model = config.model
+    if config.optim.optimizer == "adamw_8bit":
+        yield PackageNeed(
+            package="bitsandbytes",
+            setting='optim.optimizer = "adamw_8bit"',
+            otherwise='"adamw"',
+        )
+    if model.quantization == "4bit":
+        yield PackageNeed(
+            package="bitsandbytes",
+            setting='model.quantization = "4bit"',
+            otherwise='"none"',
+        )
+    if model.lora_rank > 0:
+        yield PackageNeed(
+            package="peft",
+            setting=f"model.lora_rank = {model.lora_rank}",
+            otherwise="0",
+        )
+    if config.rollout.engine == "vllm":
+        yield PackageNeed(
+            package="vllm",
+            setting='rollout.engine = "vllm"',
+            otherwise='"transformers"',
+        )
+
+
+def installed_packages() -> list[str]:
+    """Those of OPTIONAL_PACKAGES that are here, without loading them."""
+    importlib.invalidate_caches()  # one may have come since this process began
+    return [name for name in OPTIONAL_PACKAGES if importlib.util.find_spec(name)]
+
+
+def require_packages(config: RunConfig) -> None:
+    """
+    Raises:
+        ValueError: one that the run needs is not here.
+    """
+    here = installed_packages()
+    for need in needed_packages(config):
+        if need.package not in here:
+            raise ValueError(f"{need}, which is not installed here: {need.remedy}.")

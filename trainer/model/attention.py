@@ -1,4 +1,4 @@
-"""Attention among the tokens of one packed row: see `model.layout`.
+"""Attention among the tokens of one packed row: see `model.packing`.
 
 On a GPU one kernel takes all sequences of the row, with as many queries and keys as
 each has (`torch.nn.attention.varlen`, FlashAttention: arXiv:2205.14135). Elsewhere it
@@ -24,7 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 if TYPE_CHECKING:
-    from trainer.model.layout import Layout
+    from trainer.model.packing import Layout
 
 # A block ends where a completion is shorter than this share of its longest, if it has
 # as many rows: smaller blocks would cost more than their padding.

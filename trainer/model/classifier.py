@@ -1,13 +1,16 @@
-"""Scores by a classifier: a reward model, or one of reasoning steps."""
+"""Scores by a classifier, in a process of its own: a reward model, or one of steps."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import transformers
 from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -15,9 +18,11 @@ from transformers import (
 )
 
 from trainer.config import ModelConfig
+from trainer.host import num_cores
 from trainer.hub import check_source
 from trainer.model.loading import pick_device, pick_dtype
 from trainer.model.packing import split_by_length
+from trainer.rewards.child import questions, send, take_over_stdout
 from trainer.tokenizers import first_line, load_tokenizer
 
 Messages = Sequence[Mapping[str, str]]
@@ -226,3 +231,38 @@ def _own_device(device: torch.device) -> torch.device:
         return device
     place = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
     return torch.device("cuda", place)
+
+
+def main() -> int:
+    """A line when ready, and one for each question, until standard input ends."""
+    replies = take_over_stdout()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    # It computes while the trainer samples, which has most of the cores.
+    torch.set_num_threads(max(1, num_cores() // 2))
+    models: dict[Settings, Classifier] = {}
+    send(replies, {})
+    for question in questions():
+        send(replies, _answer(question, models))
+    return 0
+
+
+def _answer(
+    question: dict[str, Any], models: dict[Settings, Classifier]
+) -> dict[str, Any]:
+    settings = Settings(**question["settings"])
+    try:
+        if settings not in models:
+            models[settings] = Classifier(settings)
+        return {"scores": models[settings].scores(question["conversations"])}
+    except torch.OutOfMemoryError as error:
+        return {"problem": f"There is not enough memory for it: {first_line(error)}"}
+    except RuntimeError:
+        raise  # a GPU that failed fails this process from then on; another one may do
+    except Exception as error:  # noqa: BLE001 - a model's files may hold anything
+        return {"problem": str(error) or type(error).__name__}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

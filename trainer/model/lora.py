@@ -23,8 +23,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from trainer.config import ModelConfig
-from trainer.model.adapter_weights import ADAPTER, AdapterWeights, merged_weight
-from trainer.model.loading import unpacked
+from trainer.model.loading import ADAPTER, AdapterWeights, merged_weight, unpacked
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"

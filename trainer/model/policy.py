@@ -13,19 +13,21 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.config import ModelConfig
-from trainer.heartbeat import tick
+from trainer.host import tick
 from trainer.hub import check_source
-from trainer.model.adapter_weights import AdapterWeights
 from trainer.model.attention import (
     num_windows,
     packed_hidden,
     takes_varlen,
     use_attention,
 )
-from trainer.model.fingerprint import model_fingerprint
-from trainer.model.flat import flat_hidden
-from trainer.model.kernels import use_fused_kernels, use_plain_kernels
-from trainer.model.loading import is_built_like_llama, load_model
+from trainer.model.kernels import flat_hidden, use_fused_kernels, use_plain_kernels
+from trainer.model.loading import (
+    AdapterWeights,
+    is_built_like_llama,
+    load_model,
+    model_fingerprint,
+)
 from trainer.model.logprobs import token_logprobs, token_logprobs_and_kl
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.tokenizers import first_line, load_tokenizer

@@ -26,7 +26,7 @@ from trainer.model.token_values import NAMES, TokenValues
 from trainer.outcome import StepOutcome
 from trainer.output.log import EventLog
 from trainer.output.metrics import Stopwatch, step_metrics
-from trainer.rewards.logs import Notes, cut_notes
+from trainer.rewards.rule import Notes, cut_notes
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import recipe_bounds
 from trainer.tokenizers import decode_text, special_ids

@@ -12,7 +12,7 @@ from typing import Any, Self
 from trainer.console import say_error
 from trainer.disk import RESERVED_BYTES, DiskFull, full_disk, is_disk_full
 from trainer.events import Event, parse_event
-from trainer.heartbeat import tick
+from trainer.host import tick
 
 NAME = "events.jsonl"
 

@@ -24,7 +24,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
-from trainer.model.flat import FLAT_LAYER, flat_layer
+from trainer.model.kernels import FLAT_LAYER, flat_layer
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy, TokenPredictor
 from trainer.parallel.world import World

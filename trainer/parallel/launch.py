@@ -20,10 +20,8 @@ from typing import Self
 
 from trainer.config import RunConfig, read_config
 from trainer.console import log_descriptors, open_json_log, say
-from trainer.host import num_cores
-from trainer.loading import load_module
-from trainer.parent import PIPE, watch_parent
-from trainer.stopping import Stopped, StopSwitch
+from trainer.host import load_module, num_cores
+from trainer.stopping import PIPE, Stopped, StopSwitch, watch_parent
 
 STDERR = 2  # whatever sys.stderr is by now
 EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED, EXIT_PAUSED = range(5)

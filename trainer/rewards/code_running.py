@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from trainer.rewards.logs import shown, tell
-from trainer.rewards.sample import NotApplicable, Sample, Unscorable, quote
+from trainer.rewards.rule import NotApplicable, Sample, Unscorable, quote, shown, tell
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.inside.messages import encode
 from trainer.rewards.sandbox.limits import MEBIBYTE, Limits

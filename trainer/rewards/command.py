@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer.config.model_paths import place_models
+from trainer.config.reading import place_models
 from trainer.presets.preset import as_published, load_preset, published_names
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import Score, score_all
 from trainer.rewards.session import open_session
 from trainer.rewards.spec import Recipe, check_rules, judges_groups

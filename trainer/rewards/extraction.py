@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainer.rewards.rule import Params
-from trainer.rewards.sample import NotApplicable, Sample
+from trainer.rewards.rule import NotApplicable, Params, Sample
 
 LengthUnit = Literal["characters", "words"]
 TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"

@@ -1,14 +1,198 @@
-"""What a rule is: a scoring function with parameters, bounds and two examples."""
+"""What a rule is, what it is given to score, and what it prints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from trainer.rewards.sample import Sample, Unscorable
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion of a prompt, with what the row knows about it.
+
+    `answer` is the row's ground truth; `columns` are the row's other columns, as JSON
+    values. `messages` are the conversation that the completion answers, each with role
+    and content, where `prompt` is the text that a model was given: with the marks of
+    its chat template. Of a reasoning step, `before` is what stands before it in its
+    completion.
+
+    >>> Sample("2+2?", "<answer>4</answer>", "4")
+    """
+
+    prompt: str
+    completion: str
+    answer: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    messages: Sequence[Mapping[str, str]] = ()
+    before: str = ""
+
+
+def replace_surrogates(text: str) -> str:
+    """Half of a surrogate pair, which is no UTF-8, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def quote(value: Any) -> str:
+    """A value as a sentence can show it: on one line, and not too long."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+class Unscorable(Exception):
+    """The row cannot be judged: a column is missing, a reference cannot be read.
+
+    It is no fault of the completion, so the rule gives no score rather than 0: a 0
+    would teach the policy that its answer was wrong. The text names the row's value
+    and the remedy.
+    """
+
+
+class NotApplicable(Unscorable):
+    """The row has nothing for the rule to judge by, and that is nobody's fault.
+
+    As where a dataset has answers for some of its prompts. It gives no score either,
+    but does not count among the errors that end a run.
+    """
+
+
+Message = dict[str, str]
+
+
+def conversation(
+    prompt: str | Sequence[Message],
+    columns: Mapping[str, Any],
+    *,
+    system_prompt: str | None,
+    prompt_template: str | None,
+    where: str,
+) -> list[Message]:
+    """The row's prompt behind the system prompt, filled into the template.
+
+    Args:
+        where: names the row in errors, as in "row 3 (line 4)".
+
+    Raises:
+        ValueError: the template cannot be filled with this row.
+    """
+    messages: list[Message] = []
+    if system_prompt is not None:
+        messages.append({"role": "system", "content": system_prompt})
+    if not isinstance(prompt, str):
+        if prompt_template is not None:
+            raise ValueError(
+                f"{where[:1].upper()}{where[1:]} is a list of messages, which "
+                "data.prompt_template cannot fill. Leave the template empty."
+            )
+        return messages + list(prompt)
+    content = prompt
+    if prompt_template is not None:
+        content = fill_template(prompt_template, prompt, columns, where=where)
+    return [*messages, {"role": "user", "content": content}]
+
+
+def fill_template(
+    template: str, prompt: str, columns: Mapping[str, Any], *, where: str
+) -> str:
+    """Put the prompt and columns of a row where the template names them in braces.
+
+    Braces that enclose no plain name stay as they are, so a template may show JSON.
+    """
+    values = {**columns, "prompt": prompt}
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in values:
+            raise ValueError(
+                f"data.prompt_template names {{{name}}}, which {where} has not. It has "
+                f"{', '.join(sorted(values))}."
+            )
+        found = values[name]
+        return found if isinstance(found, str) else json.dumps(found)
+
+    return re.sub(r"\{(\w+)\}", value, template)
+
+
+# However much is printed, a run of 10,000 steps then has some gigabytes at most.
+MAX_STEP_CHARS = 262_144
+MAX_COMPLETION_CHARS = 8_192
+
+_kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def keeping() -> Iterator[list[str]]:
+    """The texts that are told inside, as they come."""
+    texts: list[str] = []
+    token = _kept.set(texts)
+    try:
+        yield texts
+    finally:
+        _kept.reset(token)
+
+
+def tell(text: str) -> None:
+    """Keep a text, where somebody does."""
+    texts = _kept.get()
+    if texts is not None and text:
+        texts.append(text)
+
+
+class Notes(NamedTuple):
+    """What rules said of one completion, as far as an event carries it, by rule."""
+
+    logs: dict[str, str]  # what they printed
+    errors: dict[str, str]  # why they gave no score
+
+
+def cut_notes(said: Sequence[Notes], *, num_groups: int) -> list[Notes]:
+    """Of what rules said of a group's completions, what its event carries.
+
+    A step's events carry 262,144 characters of it, the same for each of its groups,
+    and of one completion 8,192. Errors come before what was printed, and a text for
+    which nothing is left is left out.
+
+    >>> cut_notes([Notes({"f": "abc"}, {})], num_groups=1)
+    [Notes(logs={"f": "abc"}, errors={})]
+    """
+    of_group = MAX_STEP_CHARS // max(num_groups, 1)
+    left = [MAX_COMPLETION_CHARS] * len(said)
+    kept = [Notes({}, {}) for _ in said]
+    for part in ("errors", "logs"):
+        for place, notes in enumerate(said):
+            for name, text in getattr(notes, part).items():
+                room = min(left[place], of_group)
+                if room == 0:
+                    continue
+                getattr(kept[place], part)[name] = _cut(text, room)
+                left[place] -= min(room, len(text))
+                of_group -= min(room, len(text))
+    return kept
+
+
+def _cut(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    return f"{text[:room]}\n… {room:,} of {len(text):,} characters\n"
+
+
+def shown(data: bytes, num_bytes: int) -> str:
+    """The first bytes of an output of so many, and how much is missing.
+
+    >>> shown(b"abc", 5)
+    "abc\\n… 3 of 5 bytes\\n"
+    """
+    # Neither a cut character nor one that no database stores.
+    text = data.decode("utf-8", "replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    if num_bytes > len(data):
+        text += f"\n… {len(data):,} of {num_bytes:,} bytes\n"
+    return text
 
 
 class Params(BaseModel):

@@ -7,10 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainer.rewards.logs import keeping
-from trainer.rewards.rule import Outcome
+from trainer.rewards.rule import (
+    NotApplicable,
+    Outcome,
+    Sample,
+    Unscorable,
+    keeping,
+    replace_surrogates,
+)
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import NotApplicable, Sample, Unscorable, replace_surrogates
 from trainer.rewards.spec import Recipe, RuleSpec, bound_tolerance
 
 if TYPE_CHECKING:

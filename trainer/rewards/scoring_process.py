@@ -12,9 +12,8 @@ from typing import Any
 
 from trainer.rewards.child import questions, send, take_over_stdout
 from trainer.rewards.judge import limited_to
-from trainer.rewards.rule import Outcome, Params, Rule
+from trainer.rewards.rule import Outcome, Params, Rule, Sample, Unscorable
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample, Unscorable
 from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.scoring import Score, judge, row_errors, score_all
 from trainer.rewards.spec import Recipe, RuleSpec

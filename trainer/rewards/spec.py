@@ -21,9 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from trainer.rewards.rule import Params
+from trainer.rewards.rule import Params, quote
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import quote
 from trainer.rewards.terms import (
     LARGEST_WEIGHT,
     NAME,

@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache
 
 from trainer.console import say_fault
 from trainer.errors import is_out_of_memory
-from trainer.heartbeat import tick
+from trainer.host import tick
 from trainer.memory import SAMPLING_SHARE, fitting_rows
 from trainer.model.budget import memory_of
 from trainer.model.policy import Policy
@@ -25,11 +25,11 @@ from trainer.rollout.cache import bytes_per_token, join_caches, make_cache
 from trainer.rollout.decoder import (
     Decoding,
     Way,
+    draw_tokens,
     is_gpu,
     make_decoder,
     ways_to_decode,
 )
-from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import (
     FURTHER_OFF,
     Collected,

@@ -3,10 +3,18 @@
 transformers' forward pass serves any length and any option, and for a single token its
 own bookkeeping takes longer than a small model's arithmetic. Models built like Llama
 are therefore decoded by the few operations of `LlamaDecoder`, on the same weights.
+
+Decoding on a GPU by replaying one step's kernels as a CUDA graph.
+
+A token of a small or middle-sized model is hundreds of kernels of a few microseconds
+each, and to start each one from Python takes longer than it runs. A graph starts all of
+them at once. It needs tensors that stay where they are: see `FixedStep`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Literal, Protocol
 
 import torch
@@ -16,8 +24,190 @@ from transformers.cache_utils import DynamicCache
 from trainer.model.loading import has_four_bits, is_built_like_llama
 from trainer.model.policy import Policy
 from trainer.rollout.cache import is_growing
-from trainer.rollout.graphs import GraphDecoder
-from trainer.rollout.llama import LEAVING_SHARE, LlamaDecoder
+from trainer.rollout.llama import LEAVING_SHARE, LlamaDecoder, bias_of
+
+
+def draw_tokens(
+    logits: torch.Tensor,
+    uniform: torch.Tensor,
+    *,
+    temperature: float,
+    top_p: float = 1.0,
+    top_k: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw one token per row by inverting the distribution function at `uniform`.
+
+    Args:
+        logits: float32 [rows, V].
+        uniform: [rows], in [0, 1).
+        temperature: 0 takes the likeliest token.
+        top_p: draw among the likeliest tokens that hold this share.
+        top_k: draw among so many likeliest tokens; 0: among all.
+
+    Returns:
+        (token ids [rows], their log-probs [rows]). The log-probs are those of the whole
+        vocabulary at this temperature, whatever part of it was drawn from.
+    """
+    if temperature == 0:
+        logprobs = torch.log_softmax(logits, dim=-1)
+        chosen = logits.argmax(dim=-1)
+        return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
+    if temperature != 1:
+        logits = logits / temperature
+    probs = torch.softmax(logits, dim=-1)
+    kept = probs
+    if top_p < 1 or top_k > 0:
+        kept = keep_likeliest(probs, top_p=top_p, top_k=top_k)
+    mass = kept.cumsum(dim=-1)
+    # scaled by the last value, since rounding leaves the sum a little off 1
+    total = mass[:, -1:].contiguous()
+    chosen = torch.searchsorted(mass, uniform[:, None] * total, right=True)
+    # The product may round up to the total, behind which no token has any mass.
+    chosen = chosen.minimum(torch.searchsorted(mass, total))
+    # what was drawn is not so unlikely that its probability would be rounded to 0
+    return chosen.squeeze(1), probs.gather(1, chosen).log().squeeze(1)
+
+
+def keep_likeliest(probs: torch.Tensor, *, top_p: float, top_k: int) -> torch.Tensor:
+    """Set all but the likeliest tokens of each row to 0; the rest stays as it is.
+
+    First the `top_k` likeliest are kept, then of these the fewest whose probabilities
+    add up to at least `top_p` of what they all hold (arXiv:1904.09751). Of equally
+    likely tokens the lower ids are kept, so a row's outcome does not depend on the rows
+    beside it.
+
+    >>> probs = torch.tensor([[0.2, 0.5, 0.1, 0.2]])
+    >>> keep_likeliest(probs, top_p=0.6, top_k=0)
+    tensor([[0.2000, 0.5000, 0.0000, 0.0000]])
+    """
+    size = probs.shape[1]
+    if top_k > 0:
+        values = probs.topk(min(top_k, size)).values
+        total = values.sum(dim=1, keepdim=True)
+    else:
+        # V tokens below (1 - top_p) / V hold less than what may be left out, so they
+        # need no sorting; half of it leaves room for rounding.
+        floor = (1 - top_p) / (2 * size)
+        values = probs.topk(int((probs >= floor).sum(dim=1).max())).values
+        total = probs.sum(dim=1, keepdim=True)
+    num_kept = torch.full_like(total, values.shape[1], dtype=torch.long)
+    if top_p < 1:
+        before = values.cumsum(dim=1) - values
+        num_kept = (before < top_p * total).sum(dim=1, keepdim=True)
+    last = values.gather(1, num_kept - 1)
+    at_least = probs >= last
+    if ((num_likely := at_least.sum(dim=1, keepdim=True)) > num_kept).any():
+        # more are as likely as the last one kept than there is room for
+        ties = probs == last
+        room = num_kept - num_likely + ties.sum(dim=1, keepdim=True)
+        at_least &= ~ties | (ties.cumsum(dim=1) <= room)
+    return torch.where(at_least, probs, 0.0)
+
+
+# To record a graph anew takes as long as hundreds of tokens. So rows leave only when
+# most have ended and so many tokens may follow.
+_LEAVING_SHARE = 3 / 4
+_LEAST_TOKENS = 512
+
+
+class FixedStep:
+    """A decoder's step on tensors that stay where they are, for so many rows.
+
+    It attends to all that there is room for: what is not written yet is hidden by the
+    bias, as padding is. Doing it again with the same inputs changes nothing.
+    """
+
+    def __init__(self, decoder: LlamaDecoder, num_rows: int) -> None:
+        device = decoder.held[0].device
+        self._decoder = decoder
+        self.room = room = decoder.room
+        self._chosen = torch.zeros(num_rows, dtype=torch.long, device=device)
+        self._positions = torch.zeros_like(self._chosen)
+        self._place = torch.zeros(1, dtype=torch.long, device=device)
+        shape, dtype = (num_rows, 1, 1, room), decoder.held[0].dtype
+        self._bias = torch.zeros(shape, dtype=dtype, device=device)
+        if decoder.padding is not None:
+            self._bias = bias_of(decoder.padding, room, dtype=dtype)
+        self._bias[..., decoder.length - 1 :] = -torch.inf
+        self.hidden = torch.empty(0)
+
+    def load(self, chosen: torch.Tensor, positions: torch.Tensor, place: int) -> None:
+        """Copy a step's inputs to where it reads them."""
+        self._chosen.copy_(chosen)
+        self._positions.copy_(positions)
+        self._place.fill_(place)
+
+    def run(self) -> None:
+        """Set `hidden`, [rows, H]."""
+        self._bias.index_fill_(3, self._place, 0.0)
+
+        def put(held: torch.Tensor, states: torch.Tensor) -> None:
+            held.index_copy_(2, self._place, states[:, :, None])
+
+        self.hidden = self._decoder.forward(
+            self._chosen, self._positions, put, span=self.room, bias=self._bias
+        )
+
+
+class GraphDecoder:
+    """See `Decoder`; a step is recorded anew when its tensors move."""
+
+    def __init__(self, decoder: LlamaDecoder) -> None:
+        self._decoder = decoder
+        self._step: FixedStep | None = None
+        self._replay: Callable[[], None] | None = None
+
+    def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        place = self._decoder.advance()
+        step = self._step
+        if step is None or step.room != self._decoder.room:
+            self._step = self._replay = None  # their memory is wanted for the next
+            step = self._step = FixedStep(self._decoder, len(chosen))
+        step.load(chosen, positions, place)
+        if self._replay is None:
+            self._replay = record(step.run)
+        self._replay()
+        return step.hidden
+
+    def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+        return num_ended >= _LEAVING_SHARE * num_rows and num_left >= _LEAST_TOKENS
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self._step = self._replay = None
+        self._decoder.keep(rows)
+
+
+@cache
+def _recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all graphs: cuBLAS keeps a workspace of 32 MiB for each stream."""
+    return torch.cuda.Stream(device)
+
+
+def record(run: Callable[[], None]) -> Callable[[], None]:
+    """Call `run` once, record it, and return what does it again.
+
+    Each graph has a memory pool of its own, which goes with it: a pool whose last graph
+    is gone must not be recorded into again.
+    """
+    graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    own = _recording_stream(current.device)
+    # libraries set themselves up with the first call, which is not to be recorded
+    own.wait_stream(current)
+    with torch.cuda.stream(own):
+        run()
+    current.wait_stream(own)
+    try:
+        with torch.cuda.graph(
+            graph,
+            stream=own,
+            # another thread may train meanwhile, and ask for memory as it likes
+            capture_error_mode="thread_local",
+        ):
+            run()
+    finally:
+        # a capture that is broken off leaves this thread on the recording stream
+        torch.cuda.set_stream(current)
+    return graph.replay
 
 
 class Decoder(Protocol):

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from trainer.leaving import SAMPLING_THREAD
 from trainer.model.policy import Policy
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Decoding
 from trainer.rollout.server_engine import VllmServerEngine
+from trainer.stopping import SAMPLING_THREAD
 
 
 class Snapshot:
@@ -156,7 +156,7 @@ class _Sampling:
         self._batch: SampledBatch | None = None
         self._error: BaseException | None = None
         self._num_threads = torch.get_num_threads()
-        # a daemon, since a run that fails does not wait for it (`trainer.leaving`)
+        # a daemon, since a run that fails does not wait for it (`trainer.stopping`)
         self._thread = threading.Thread(
             target=self._run, name=SAMPLING_THREAD, daemon=True
         )

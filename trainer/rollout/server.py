@@ -18,9 +18,13 @@ from transformers import AutoConfig
 
 from trainer.config import ModelConfig
 from trainer.errors import explain
-from trainer.model.adapter_weights import AdapterWeights
-from trainer.model.fingerprint import model_fingerprint, num_parameters
-from trainer.model.loading import pick_device, pick_dtype
+from trainer.model.loading import (
+    AdapterWeights,
+    model_fingerprint,
+    num_parameters,
+    pick_device,
+    pick_dtype,
+)
 from trainer.rollout import wire
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.lease import Hold, Incomplete, NotHeld
@@ -38,7 +42,7 @@ from trainer.rollout.wire import (
     read_tensors,
     unpack_question,
 )
-from trainer.serving.network import BINARY, notice_silence
+from trainer.serving.client import BINARY, notice_silence
 from trainer.serving.server import (
     Door,
     ModelServer,

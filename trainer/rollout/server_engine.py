@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RunConfig
-from trainer.model.fingerprint import model_fingerprint
+from trainer.model.loading import model_fingerprint
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import World
@@ -26,8 +26,7 @@ from trainer.rollout.engine import (
     seeded_prompts,
 )
 from trainer.rollout.wire import pack_weights
-from trainer.serving.client import PATIENCE_SECONDS
-from trainer.serving.network import in_parallel, read_token
+from trainer.serving.client import PATIENCE_SECONDS, in_parallel, read_token
 from trainer.types import Rollout
 
 # In the middle of a question a server may be started again so often.

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from trainer.model.adapter_weights import AdapterWeights
-from trainer.parent import die_with_parent
+from trainer.model.loading import AdapterWeights
+from trainer.stopping import die_with_parent
 
 LORA_ID = 1
 

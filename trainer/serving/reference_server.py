@@ -15,10 +15,10 @@ import torch
 
 from trainer.config import ModelConfig
 from trainer.errors import explain
-from trainer.model.fingerprint import model_fingerprint
+from trainer.model.loading import model_fingerprint
 from trainer.model.logprobs import token_logprobs
 from trainer.model.policy import Policy, load_policy
-from trainer.serving.network import BINARY
+from trainer.serving.client import BINARY
 from trainer.serving.reference_client import (
     LOGPROBS,
     MODEL,

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import transformers
 
-from trainer.serving.network import is_private, read_or_make_token
+from trainer.serving.client import is_private, read_or_make_token
 
 HEALTH = "/healthz"
 _JSON = "application/json"

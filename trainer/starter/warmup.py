@@ -24,12 +24,15 @@ from trainer.console import Progress
 from trainer.seeding import derive, seed_torch
 from trainer.starter.countdown import (
     Problem,
+    Teaching,
     all_problems,
+    build_model,
+    build_tokenizer,
     plans_for,
     prompt_for,
     solving_text,
+    teach,
 )
-from trainer.starter.pretraining import Teaching, build_model, build_tokenizer, teach
 
 # The rest of the problems become the rows, so the run meets none it was warmed up on.
 _WARMUP_SHARE = 1 / 3

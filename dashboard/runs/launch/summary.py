@@ -29,7 +29,7 @@ from dashboard.runs.queue.hosts import (
 )
 from trainer.config import RunConfig, needed_packages
 from trainer.rewards.judge import limited_to
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.scoring import row_errors
 from trainer.rewards.spec import Recipe, needs_sandbox

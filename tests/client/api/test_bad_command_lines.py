@@ -14,7 +14,7 @@ from dashboard.datasets.models import Dataset
 from dashboard.runs.models import Run
 from tests.inputs.test_command_lines import BROKEN, CONTENTS, LONG, PLACES, file_of
 from trainer.client.__main__ import main
-from trainer.client.command.output import MISUSED, REFUSED
+from trainer.client.output import MISUSED, REFUSED
 
 DEEP = "[" * 100_000
 HUGE = "9" * 5_000

@@ -17,7 +17,7 @@ from tests.client.api.test_asking import COUNTDOWN
 from tests.dashboard.samples.factories import make_recipe
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.outside.sending import send
-from trainer.client.command.runs import COLUMNS
+from trainer.client.commands import COLUMNS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,7 +11,7 @@ import pytest
 from trainer.client import Client, Refused, Unreachable
 from trainer.client.api import datasets
 from trainer.client.api import files as parts
-from trainer.client.api.requests import Patience
+from trainer.client.api.records import Patience
 from trainer.client.http import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,7 +10,7 @@ from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
 from trainer.client import Refused, Unreachable
 from trainer.client.__main__ import main
 from trainer.client.api import files as uploading
-from trainer.client.api import requests as patience
+from trainer.client.api import records as patience
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dashboard.local import install
-from trainer.config.packages import _VERSIONS
+from trainer.config.reading import _VERSIONS
 
 REMEDIES = {
     "OSError: [Errno 28] No space left on device": "disk",

@@ -15,7 +15,7 @@ from dashboard.rewards import sandboxes
 from dashboard.rewards.management.commands import check_sandbox
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.sandbox import pool
-from trainer.rewards.sandbox.probe import Found
+from trainer.rewards.sandbox.slot import Found
 
 SOURCE = (
     "def reward(completion):\n    print('<b>seen</b>')\n    return len(completion) / 9"

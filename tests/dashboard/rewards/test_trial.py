@@ -14,7 +14,7 @@ from dashboard.rewards import row_check, trial
 from dashboard.rewards.row_check import check_rows
 from dashboard.rewards.trial import BUSY, NO_TIME, try_groups, try_samples
 from tests.trainer.rewards.judge_server import judge_server
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import Recipe
 

@@ -20,7 +20,7 @@ from tests.dashboard.samples.step_groups import (
     make_group,
     make_recipe,
 )
-from trainer.estimates import majority_places
+from trainer.evaluation import majority_places
 from trainer.rewards.spec import Recipe
 
 COMPOSITION = make_composition(make_recipe({"answer": 1.0}))

@@ -23,7 +23,7 @@ from dashboard.training.models import Worker
 from dashboard.training.system.reader import Reader
 from dashboard.training.workers import WorkerBeat, register, tell_facts
 from tests.dashboard.training.factories import Launcher
-from trainer.rewards.sandbox.probe import Found
+from trainer.rewards.sandbox.slot import Found
 
 pytestmark = pytest.mark.django_db
 

@@ -12,7 +12,7 @@ from dashboard.accounts.models import Team
 from dashboard.rewards.sandboxes import describe
 from dashboard.training.workers import register, tell_facts
 from tests.browser.accessibility import findings_in_each_view
-from trainer.rewards.sandbox.probe import Found
+from trainer.rewards.sandbox.slot import Found
 
 pytestmark = [
     pytest.mark.browser,

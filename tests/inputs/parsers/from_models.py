@@ -21,13 +21,13 @@ from tests.inputs.parsers.row import (
 )
 from trainer.rewards.code_running import read_tests
 from trainer.rewards.model_judge.question import Unreadable, read_score
+from trainer.rewards.rule import NotApplicable, Sample
 from trainer.rewards.rules.documents import (
     NotJson,
     XmlWellFormedParams,
     read_json,
     score_xml,
 )
-from trainer.rewards.sample import NotApplicable, Sample
 from trainer.rewards.sandbox.slot import parsed
 
 

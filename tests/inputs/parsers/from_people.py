@@ -60,7 +60,7 @@ from tests.inputs.parsers.row import (
     shaped,
     spoilt,
 )
-from trainer.client.command.runs import setting
+from trainer.client.commands import setting
 from trainer.config import RunConfig, read_config
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rules import RULES
@@ -306,7 +306,7 @@ PARSERS = [
            ("dashboard.runs.table.group_rows",)),
     Parser("cursors", ANY_TEXT | st.text("djE6MTIz=-_", max_size=24), check_cursor, ("dashboard.api.paging",)),
     Parser("settings of a command", of("=.[]{}\"\'0123456789e-", "optim.num_steps", "null", "NaN") | DEEP.map(
-           lambda text: f"a={text}"), check_setting, ("trainer.client.command.runs",)),
+           lambda text: f"a={text}"), check_setting, ("trainer.client.commands",)),
     Parser("formulas", of("+-*·()0123456789.e", "right", "min", "clip", "→"), check_formula,
            ("dashboard.rewards.formulas",)),
     Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern,

@@ -10,8 +10,14 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from trainer.starter.countdown import all_problems, prompt_for
-from trainer.starter.pretraining import Manner, Teaching, build_tokenizer, teach
+from trainer.starter.countdown import (
+    Manner,
+    Teaching,
+    all_problems,
+    build_tokenizer,
+    prompt_for,
+    teach,
+)
 
 # So few problems that even this model knows some answers by heart: without right and
 # wrong ones in a group there is nothing to learn.

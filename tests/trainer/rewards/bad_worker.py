@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainer.rewards import scoring_process
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample
 
 LENGTH = RULES["length"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, score_completion
 from trainer.rewards.spec import Recipe, RuleSpec
 

@@ -14,9 +14,8 @@ from tests.trainer.rewards.scores import recipe_of
 from tests.trainer.scored import make_prompt
 from tests.trainer.waiting import wait_until
 from trainer.config import RewardConfig
-from trainer.rewards.rule import Batching, Outcome
+from trainer.rewards.rule import Batching, NotApplicable, Outcome, Sample, Unscorable
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import Recipe
 from trainer.scoring import Scorer

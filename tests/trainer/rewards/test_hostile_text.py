@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import AT_ONCE, BY_THEMSELVES, recipe_of
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import recipe_bounds
 

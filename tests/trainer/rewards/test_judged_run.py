@@ -21,7 +21,7 @@ from tests.trainer.tiny import (
     write_config,
 )
 from tests.trainer.waiting import wait_until
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.session import open_session
 from trainer.scoring import Scorer
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import recipe_of, score, scored
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import overlong_fraction, score_all
 from trainer.rewards.spec import recipe_bounds
 
@@ -125,8 +125,8 @@ def test_lengths_are_counted_in_words_where_asked():
 
 
 def test_one_that_cannot_be_judged_leaves_the_others_their_scores(monkeypatch):
+    from trainer.rewards.rule import Unscorable
     from trainer.rewards.rules.rightness import ANSWER_RULES
-    from trainer.rewards.sample import Unscorable
 
     rule = ANSWER_RULES["numeric_answer"]
     judge = type(rule).judge

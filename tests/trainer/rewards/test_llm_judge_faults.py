@@ -28,8 +28,8 @@ from tests.trainer.rewards.judge_server import (
 from trainer.rewards.judge import limited_to
 from trainer.rewards.model_judge import asking
 from trainer.rewards.model_judge.client import _wait_seconds
+from trainer.rewards.rule import Sample, Unscorable
 from trainer.rewards.rules.llm_judge import LlmJudgeParams, score_by_judge
-from trainer.rewards.sample import Sample, Unscorable
 from trainer.rewards.session import Session, current_session, open_session
 
 SCORE = pytest.approx(6 / 9)

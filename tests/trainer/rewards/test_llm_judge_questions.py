@@ -18,8 +18,8 @@ from trainer.rewards.model_judge.question import (
     make_question,
     read_score,
 )
+from trainer.rewards.rule import Sample, Unscorable
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample, Unscorable
 from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import Recipe, RuleSpec
 

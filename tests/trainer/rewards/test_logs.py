@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.rewards.logs import (
+from trainer.rewards.rule import (
     MAX_COMPLETION_CHARS,
     MAX_STEP_CHARS,
     Notes,

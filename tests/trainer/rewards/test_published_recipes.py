@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer.presets.preset import as_published, load_published
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds
 

@@ -7,7 +7,7 @@ import pytest
 from tests.trainer.rewards.scores import recipe_of, scored
 from trainer.rewards.rules import RULES, code
 from trainer.rewards.sandbox import pool
-from trainer.rewards.sandbox.probe import Found
+from trainer.rewards.sandbox.slot import Found
 
 
 def found(source: str, **params):

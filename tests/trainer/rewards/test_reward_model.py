@@ -28,6 +28,7 @@ from tests.trainer.tiny import (
     write_model,
 )
 from trainer.model.classifier import Classifier, Settings, _Text
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules.reward_model import (
     Classifiers,
     NoScores,
@@ -35,7 +36,6 @@ from trainer.rewards.rules.reward_model import (
     check_model,
     score_by_model,
 )
-from trainer.rewards.sample import Sample
 from trainer.rewards.session import Session, open_session
 from trainer.rewards.spec import recipe_bounds
 

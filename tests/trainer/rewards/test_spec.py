@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from tests.trainer.rewards.scores import BY_THEMSELVES
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import score_all, score_completion
 from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds
 

@@ -21,8 +21,8 @@ from tests.trainer.rewards.test_judge import ROOT, is_running, wait_until_gone
 from tests.trainer.waiting import wait_until
 from trainer.rewards import workers as module
 from trainer.rewards.child import Child
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import judge
 from trainer.rewards.spec import Recipe, RuleSpec
 from trainer.rewards.workers import ScoringFailed, Workers
@@ -40,7 +40,7 @@ import sys
 from trainer.rewards import workers
 from trainer.rewards.child import Child
 from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 workers.Child = lambda _: Child("tests.trainer.rewards.bad_worker")
 pool = workers.Workers(1)
 pool.submit(recipe_of("length").rules, [Sample("", "fine")], name="row 0").result()

@@ -5,8 +5,15 @@ import random
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from trainer.starter.countdown import all_problems, prompt_for, searching_text
-from trainer.starter.pretraining import END, TAGS, build_model, build_tokenizer
+from trainer.starter.countdown import (
+    END,
+    TAGS,
+    all_problems,
+    build_model,
+    build_tokenizer,
+    prompt_for,
+    searching_text,
+)
 from trainer.tokenizers import load_tokenizer
 
 

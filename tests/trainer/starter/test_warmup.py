@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from trainer.__main__ import main
 from trainer.config import load_config
 from trainer.data import read_rows
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe, recipe_bounds
 

@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 from trainer.client.api.datasets import Datasets, split_reference
 from trainer.client.api.records import (
+    Asker,
     DatasetVersion,
     Listing,
     Me,
+    Patience,
     Person,
     Preset,
     Recipe,
@@ -19,7 +21,6 @@ from trainer.client.api.records import (
     VersionRef,
     read,
 )
-from trainer.client.api.requests import Asker, Patience
 from trainer.client.api.run import Run, RunDetail
 from trainer.client.http import Refused, find_server
 

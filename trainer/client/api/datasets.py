@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from trainer.client.api.files import Form, Progress, send_in_parts, upload
-from trainer.client.api.records import Dataset, DatasetVersion, Import, Listing, read
-from trainer.client.api.requests import Asker
+from trainer.client.api.records import (
+    Asker,
+    Dataset,
+    DatasetVersion,
+    Import,
+    Listing,
+    read,
+)
 from trainer.client.http import headers_of
 
 AT_ONCE_BYTES = 8 * 2**20  # larger files come in parts, which can be gone on with

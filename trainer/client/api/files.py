@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainer.client.api.requests import Asker, query_of
+from trainer.client.api.records import Asker, query_of
 from trainer.client.http import Refused, Server, Unreachable
 
 Progress = Callable[[int, int | None], None]  # bytes done, of how many

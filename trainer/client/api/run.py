@@ -14,6 +14,7 @@ from trainer.client.api import run as watching
 from trainer.client.api.figure import figure
 from trainer.client.api.files import Progress, download, file_name
 from trainer.client.api.records import (
+    LONGEST_WAIT,
     Group,
     GroupDetail,
     Listing,
@@ -22,9 +23,10 @@ from trainer.client.api.records import (
     Point,
     SampledCompletion,
     VersionRef,
+    ended,
     read,
+    seconds_to_wait,
 )
-from trainer.client.api.requests import LONGEST_WAIT, ended, seconds_to_wait
 from trainer.client.http import Refused, Unreachable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
 
-from trainer.heartbeat import tick
+from trainer.host import tick
 from trainer.internet import Refused, check_target, read_url
 from trainer.rewards.model_judge.client import (
     Client,

@@ -26,7 +26,7 @@ from threading import Lock
 from typing import Any
 
 from trainer.internet import Connection, Gate, Refused, Target, read_hosts, read_url
-from trainer.rewards.sample import replace_surrogates
+from trainer.rewards.rule import replace_surrogates
 
 KEY_NAME = r"^([A-Z][A-Z0-9_]{0,39})?$"
 _KEY, _URL = "COHORT_JUDGE_KEY_", "COHORT_JUDGE_URL_"

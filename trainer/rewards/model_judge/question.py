@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainer.rewards.extraction import last_fence, last_line
-from trainer.rewards.sample import NotApplicable, Sample, replace_surrogates
+from trainer.rewards.rule import NotApplicable, Sample, replace_surrogates
 
 _NAME = re.compile(r"\{(\w+)\}")
 _WARNING = (

@@ -19,8 +19,14 @@ from trainer.rewards.extraction import (
 from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.numbers import last_number, read_number
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import NotApplicable, Sample, Unscorable
+from trainer.rewards.rule import (
+    Example,
+    NotApplicable,
+    Params,
+    Rule,
+    Sample,
+    Unscorable,
+)
 
 
 class ExactAnswerParams(ExtractionParams):

@@ -9,9 +9,16 @@ from pydantic import Field, model_validator
 
 from trainer.rewards.code_running import Result, read_tests, run_tests
 from trainer.rewards.extraction import TAG_NAME, last_block, last_fence
-from trainer.rewards.logs import shown, tell
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import NotApplicable, Sample, Unscorable
+from trainer.rewards.rule import (
+    Example,
+    NotApplicable,
+    Params,
+    Rule,
+    Sample,
+    Unscorable,
+    shown,
+    tell,
+)
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.limits import MAX_MEMORY_MB, MAX_WALL_SECONDS, Limits
 from trainer.rewards.sandbox.slot import Answer, how_it_ended, parsed

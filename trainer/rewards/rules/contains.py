@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Example, Params, Rule, Sample
 
 # RE2's \b knows ASCII letters alone, and would find "fé" in "fée".
 _EDGE = r"[^\pL\pM\pN_]"

@@ -16,8 +16,7 @@ from xml.parsers import expat
 from pydantic import Field, field_validator
 
 from trainer.rewards.extraction import TAG_NAME, last_block, last_fence
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Example, Params, Rule, Sample
 
 MAX_DEPTH = 32
 _MAX_DIGITS = 300  # a float holds 308

@@ -13,8 +13,7 @@ from pydantic import Field
 from trainer.rewards.extraction import ExtractionParams, extract
 from trainer.rewards.numbers import ArithmeticRefused, compute, read_number
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import NotApplicable, Sample, quote
+from trainer.rewards.rule import Example, NotApplicable, Params, Rule, Sample, quote
 
 # Both published graders compare floating-point values to within this.
 _PUBLISHED_TOLERANCE = Fraction(1, 100_000)

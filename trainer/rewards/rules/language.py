@@ -10,8 +10,7 @@ from pydantic import Field, field_validator
 from trainer.rewards.extraction import last_block
 from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.rule import Example, Params, Rule, Sample, Unscorable
 
 # Those that py3langid's model knows; a test compares them with the installed one.
 LANGUAGES = frozenset(

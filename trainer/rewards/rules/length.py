@@ -9,9 +9,16 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from trainer.rewards.extraction import LengthUnit, count_length
-from trainer.rewards.rule import Example, Outcome, Params, Rule
+from trainer.rewards.rule import (
+    Example,
+    NotApplicable,
+    Outcome,
+    Params,
+    Rule,
+    Sample,
+    Unscorable,
+)
 from trainer.rewards.rules.rightness import RightnessParams, are_right, is_right
-from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 
 
 class LengthParams(Params):

@@ -27,8 +27,15 @@ from trainer.rewards.model_judge.question import (
     read_score,
     refuse_bad_template,
 )
-from trainer.rewards.rule import Batching, Example, Outcome, Params, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.rule import (
+    Batching,
+    Example,
+    Outcome,
+    Params,
+    Rule,
+    Sample,
+    Unscorable,
+)
 from trainer.rewards.session import Session, current_session
 
 _SYSTEM = "You judge replies of a language model, strictly and without regard to style."

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from trainer.rewards.rule import Example, Outcome, Params, Rule
+from trainer.rewards.rule import Example, NotApplicable, Outcome, Params, Rule, Sample
 from trainer.rewards.rules.rightness import ANSWER_RULES, filled_params, reader_of
-from trainer.rewards.sample import NotApplicable, Sample
 
 
 class MajorityParams(Params):

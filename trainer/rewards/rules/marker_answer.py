@@ -12,8 +12,7 @@ from pydantic import Field
 from trainer.rewards.extraction import after_marker, require_answer
 from trainer.rewards.numbers import only_number
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Example, Params, Rule, Sample
 
 # Longer answers are no numbers that anyone means.
 _MAX_CHARACTERS = 100

@@ -17,8 +17,15 @@ from trainer.rewards.extraction import (
     require_answer,
 )
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import NotApplicable, Sample, quote, replace_surrogates
+from trainer.rewards.rule import (
+    Example,
+    NotApplicable,
+    Params,
+    Rule,
+    Sample,
+    quote,
+    replace_surrogates,
+)
 
 # Longer texts name no single option.
 _MAX_CHARACTERS = 4_000

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
-from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.rule import Example, Params, Rule, Sample
 from trainer.rewards.rules.rightness import RightnessParams, is_right
-from trainer.rewards.sample import Sample
 
 _WORDS = r"Step \d+:|First,|Second,|Next,|Finally,"
 _STRICT = rf"(?m){_WORDS}|^\d+\.|^[-*]"

@@ -12,8 +12,7 @@ from pydantic import Field, field_validator
 
 from trainer.rewards.extraction import ExtractionParams, extract
 from trainer.rewards.judge import JudgeFailed, ask
-from trainer.rewards.rule import Example, Rule
-from trainer.rewards.sample import NotApplicable, Sample, Unscorable
+from trainer.rewards.rule import Example, NotApplicable, Rule, Sample, Unscorable
 
 _EVALUATES = "its scorer runs the answer as Python code."
 

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Example, Params, Rule, Sample
 
 
 class RepetitionParams(Params):

@@ -15,8 +15,15 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from trainer.rewards.child import Child, NoReply
-from trainer.rewards.rule import Batching, Example, Outcome, Params, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.rule import (
+    Batching,
+    Example,
+    Outcome,
+    Params,
+    Rule,
+    Sample,
+    Unscorable,
+)
 from trainer.rewards.session import Session, current_session
 
 # Reading torch takes some seconds, a large model's weights minutes, more from a hub.
@@ -37,7 +44,7 @@ class NoScores(Exception):
 class Classifiers:
     """The process, which starts with the first question. Any thread may ask."""
 
-    def __init__(self, module: str = "trainer.model.classifier_process") -> None:
+    def __init__(self, module: str = "trainer.model.classifier") -> None:
         self._module = module
         self._child: Child | None = None
         self._loaded: set[str] = set()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from trainer.rewards.extraction import extract, last_boxed, last_line
-from trainer.rewards.rule import Params, Rule
+from trainer.rewards.rule import Params, Rule, Sample, Unscorable
 from trainer.rewards.rules.answer import (
     EXACT_ANSWER,
     MATH_VERIFY,
@@ -32,7 +32,6 @@ from trainer.rewards.rules.marker_answer import (
 )
 from trainer.rewards.rules.multiple_choice import RULE as MULTIPLE_CHOICE
 from trainer.rewards.rules.multiple_choice import MultipleChoiceParams, read_choice
-from trainer.rewards.sample import Sample, Unscorable
 
 if TYPE_CHECKING:
     from trainer.rewards.spec import Recipe, RuleSpec

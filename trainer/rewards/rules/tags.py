@@ -8,8 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Example, Params, Rule, Sample
 
 _SEPARATORS = {"space": r"\s*", "blank": r"[ \n]*", "newline": r"\n", "nothing": ""}
 _ENDS = {"allowed": r"\s*", "final_newline": r"\n?", "refused": ""}

@@ -19,8 +19,13 @@ from typing import Any
 from trainer.rewards.judge import seconds_left
 from trainer.rewards.sandbox.levels import Level
 from trainer.rewards.sandbox.limits import Limits
-from trainer.rewards.sandbox.probe import found_here
-from trainer.rewards.sandbox.slot import START_SECONDS, Answer, Slot, SlotLost
+from trainer.rewards.sandbox.slot import (
+    START_SECONDS,
+    Answer,
+    Slot,
+    SlotLost,
+    found_here,
+)
 
 MAX_SLOTS = 8
 MAX_CALLS = 1_000  # of one sandbox, before a new one takes its place

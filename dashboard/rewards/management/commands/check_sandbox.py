@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from trainer.rewards.sandbox.levels import LEVELS, NAMES, obstacle
 from trainer.rewards.sandbox.limits import NoGroup, parent_here
-from trainer.rewards.sandbox.probe import Trial, try_level
+from trainer.rewards.sandbox.slot import Trial, try_level
 
 
 class Command(BaseCommand):

@@ -21,8 +21,7 @@ from trainer.rewards.sandbox import pool as module
 from trainer.rewards.sandbox.levels import obstacle
 from trainer.rewards.sandbox.limits import Limits
 from trainer.rewards.sandbox.pool import SandboxFailed, _Pool, level_here
-from trainer.rewards.sandbox.probe import Found
-from trainer.rewards.sandbox.slot import Slot, SlotLost
+from trainer.rewards.sandbox.slot import Found, Slot, SlotLost
 
 WAIT = "import time\ndef reward(completion):\n    time.sleep(completion)\n    return 1"
 

@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 
 from trainer.config import RunConfig
-from trainer.rewards.sandbox import levels, probe
-from trainer.rewards.sandbox.probe import Found, found_here, try_level, try_levels
-from trainer.rewards.sandbox.slot import Slot, SlotLost
+from trainer.rewards.sandbox import levels
+from trainer.rewards.sandbox import slot as probe
+from trainer.rewards.sandbox.slot import (
+    Found,
+    Slot,
+    SlotLost,
+    found_here,
+    try_level,
+    try_levels,
+)
 from trainer.run import _require_sandbox
 from trainer.setup import _sandbox
 

@@ -10,7 +10,7 @@ from trainer.client.api.charts import SCORE
 from trainer.client.api.client import Client
 from trainer.client.api.records import Point
 from trainer.client.api.run import LOOK_SECONDS, Run, follow
-from trainer.client.command.output import (
+from trainer.client.output import (
     BY_STATE,
     Bar,
     Ended,

@@ -1,1 +1,0 @@
-"""`cohort`: the API from a terminal and from scripts."""
