@@ -196,14 +196,14 @@ class AlarmBoard:
         for name in WATCHED:
             self._first[name], self._recent[name] = [], []
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             "ringing": sorted(self._ringing),
             "first": self._first,
             "recent": self._recent,
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._ringing = set(state["ringing"])
         for name in WATCHED:
             self._first[name] = list(state["first"].get(name, ()))

@@ -68,7 +68,7 @@ def train(
             enter_phase(run, state, stage, saved=resume_from if is_begun else None)
             run.world.gather(None)  # all load, or none does
         if is_begun and saved is not None and resume_from is not None:
-            state.phase.load_state(saved["phase"])
+            state.phase.load_state_dict(saved["phase"])
             run.prefetch.batch = _batch_ahead(run, state.phase, resume_from, saved)
         if not is_begun:
             begin_phase(run, state, stage)

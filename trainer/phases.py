@@ -112,16 +112,16 @@ class PhaseState:
         num_completions = sum(result.num_sequences for result in first)
         kl.update(sum(sums) / num_completions, num_completions)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
-            "kl": None if self.kl is None else self.kl.state(),
+            "kl": None if self.kl is None else self.kl.state_dict(),
             "num_updates": self.num_updates,
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         # A fork may begin to follow a target in the middle.
         if self.kl is not None and state["kl"] is not None:
-            self.kl.load_state(state["kl"])
+            self.kl.load_state_dict(state["kl"])
         self.num_updates = state["num_updates"]
 
 

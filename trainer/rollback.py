@@ -53,7 +53,7 @@ def go_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
     del restored
     enter_phase(run, state, stage, saved=checkpoint if is_within else None)
     if checkpoint is not None and is_within:
-        state.phase.load_state(saved_controllers(checkpoint)["phase"])
+        state.phase.load_state_dict(saved_controllers(checkpoint)["phase"])
     sync_weights(run, state.phase)
     run.journal.warn(
         "rolled_back",

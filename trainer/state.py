@@ -138,10 +138,10 @@ class Setbacks:
         """What the learning rate is multiplied by."""
         return ROLLED_BACK_RATE**self.num_rollbacks
 
-    def state(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, int]:
         return {"num_skipped": self.num_skipped, "num_rollbacks": self.num_rollbacks}
 
-    def load_state(self, state: Mapping[str, int]) -> None:
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
         self.num_skipped = state["num_skipped"]
         self.num_rollbacks = state["num_rollbacks"]
 
@@ -177,10 +177,10 @@ class RunState:
 def state_dict(run: Run, state: RunState) -> dict[str, Any]:
     """What a checkpoint holds beside weights, optimizer and reference."""
     return {
-        "alarms": run.journal.alarms.state(),
-        "memory": state.budget.state(),
-        "setbacks": state.setbacks.state(),
-        "phase": state.phase.state(),
+        "alarms": run.journal.alarms.state_dict(),
+        "memory": state.budget.state_dict(),
+        "setbacks": state.setbacks.state_dict(),
+        "phase": state.phase.state_dict(),
         **(
             {}
             if run.prefetch.batch is None
@@ -191,9 +191,9 @@ def state_dict(run: Run, state: RunState) -> dict[str, Any]:
 
 def load_state_dict(run: Run, state: RunState, saved: Mapping[str, Any]) -> None:
     """Go on as a checkpoint left the run; `enter_phase` restores the phase."""
-    run.journal.alarms.load_state(saved["alarms"])
-    state.budget.load_state(saved["memory"])
-    state.setbacks.load_state(saved["setbacks"])
+    run.journal.alarms.load_state_dict(saved["alarms"])
+    state.budget.load_state_dict(saved["memory"])
+    state.setbacks.load_state_dict(saved["setbacks"])
 
 
 def task_digest(config: RunConfig, prompts: Prompts) -> str:

@@ -95,7 +95,7 @@ def test_bfloat16_adapters_follow_float32_masters(
     assert {p.dtype for p in adapters} == {torch.bfloat16}
     assert len(masters) == len(adapters)
     for place, adapter in enumerate(adapters):
-        master = optimizer.state()[f"{place}.master"]
+        master = optimizer.state_dict()[f"{place}.master"]
         moved = (master - masters[f"{place}.master"]).abs()
         # Adam's first step is the rate for each weight with a gradient
         assert 0.5e-6 < moved.max() < 2e-6
@@ -260,7 +260,7 @@ def test_an_update_moves_the_adapters_and_nothing_else(
     assert moved
     assert all(".lora_B." in name for name in moved)  # A has no gradient while B is 0
     num_adapter = sum(p.numel() for n, p in after.items() if ".lora_" in n)
-    moments = [t for n, t in optimizer.state().items() if n.endswith("exp_avg")]
+    moments = [t for n, t in optimizer.state_dict().items() if n.endswith("exp_avg")]
     assert sum(t.numel() for t in moments) == num_adapter
 
 

@@ -130,7 +130,7 @@ def test_a_budget_left_to_a_cpu_has_8192_tokens() -> None:
     budget = MemoryBudget("auto", on_halved=lambda *_: None)
 
     assert budget.tokens == 8_192
-    assert budget.state() == {"limit": None}
+    assert budget.state_dict() == {"limit": None}
 
 
 def test_what_only_vllm_or_a_graph_may_use_is_not_free(

@@ -69,9 +69,9 @@ def test_a_run_with_adapters_goes_on_exactly(
     optimizer_again = Optimizer(again, OptimConfig(learning_rate=1e-2))
     restore_optimizer(tmp_path / name, optimizer_again)
 
-    state = optimizer.state()
+    state = optimizer.state_dict()
     assert (dtype == "bfloat16") == any(name.endswith("master") for name in state)
-    for key, value in optimizer_again.state().items():
+    for key, value in optimizer_again.state_dict().items():
         assert torch.equal(value, state[key]), key
     for _ in range(2):
         assert torch.equal(logits_of(again.model), logits_of(policy.model))

@@ -223,7 +223,7 @@ def test_it_goes_on_from_its_state() -> None:
     first, second = (AdaptiveKL(coef=0.2, target=6.0, horizon=100) for _ in range(2))
     first.update(9.0, 32)
 
-    second.load_state(first.state())
+    second.load_state_dict(first.state_dict())
     for controller in (first, second):
         controller.update(7.0, 16)
 

@@ -157,7 +157,7 @@ def test_what_memory_bears_is_known_to_later_phases_and_lives() -> None:
     budget.run(cut(make_batch(9), 120), Memory(room=40))
     resumed = MemoryBudget(120, on_halved=lambda *_: None)
 
-    resumed.load_state(budget.state())
+    resumed.load_state_dict(budget.state_dict())
 
     assert resumed.tokens == budget.tokens == 30
     resumed.begin_phase(500)

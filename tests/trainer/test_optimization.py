@@ -192,7 +192,7 @@ def test_a_restored_optimizer_goes_on_alike(model_folder: Path) -> None:
         other = load_policy(model)
         other.model.load_state_dict(policy.model.state_dict())
         restored = Optimizer(other, config.optim)
-        restored.load_state((k, v.clone()) for k, v in optimizer.tensors())
+        restored.load_state_dict((k, v.clone()) for k, v in optimizer.tensors())
 
         one_update(policy, config, optimizer)
         one_update(other, config, restored)
@@ -224,8 +224,8 @@ def test_an_optimizer_that_forgets_goes_on_like_a_new_one(model_folder: Path) ->
     other = load_policy(model)
     other.model.load_state_dict(policy.model.state_dict())
     fresh = Optimizer(other, config.optim)
-    masters = {k: v for k, v in optimizer.state().items() if k.endswith("master")}
-    fresh.load_state(masters.items())
+    masters = {k: v for k, v in optimizer.state_dict().items() if k.endswith("master")}
+    fresh.load_state_dict(masters.items())
 
     optimizer.forget()
     one_update(policy, config, optimizer)
@@ -245,7 +245,7 @@ def test_eight_bit_moments_follow_those_of_float32(tmp_path: Path) -> None:
             one_update(policy, run_config(), optimizer)
         moved[kind] = weights(policy) - before
 
-    dtypes = {value.dtype for value in optimizer.state().values()}
+    dtypes = {value.dtype for value in optimizer.state_dict().values()}
     assert torch.uint8 in dtypes
     similarity = torch.cosine_similarity(moved["adamw"], moved["adamw_8bit"], dim=0)
     assert similarity > 0.99
@@ -262,7 +262,7 @@ def test_eight_bit_moments_are_restored_as_they_were(tmp_path: Path) -> None:
     other = load_policy(model)
     other.model.load_state_dict(policy.model.state_dict())
     restored = Optimizer(other, eight_bit)
-    restored.load_state((k, v.clone()) for k, v in optimizer.tensors())
+    restored.load_state_dict((k, v.clone()) for k, v in optimizer.tensors())
 
     one_update(policy, config, optimizer)
     one_update(other, config, restored)

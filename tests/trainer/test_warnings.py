@@ -108,7 +108,7 @@ def test_a_board_restored_halfway_rings_as_if_it_had_never_left() -> None:
         for metrics in series[:cut]:
             board.check(metrics)
         restored = AlarmBoard()
-        restored.load_state(json.loads(json.dumps(board.state())))
+        restored.load_state_dict(json.loads(json.dumps(board.state_dict())))
         found = [[r.alarm.code for r in restored.check(m)] for m in series[cut:]]
         assert found == expected[cut:]
 

@@ -109,10 +109,10 @@ class AdaptiveKL:
         share = min(num_completions / self._horizon, 1.0)
         self.coef *= 1 + error * share
 
-    def state(self) -> dict[str, float]:
+    def state_dict(self) -> dict[str, float]:
         """All that the next update depends on, beside the configuration."""
         return {"coef": self.coef}
 
-    def load_state(self, state: dict[str, float]) -> None:
+    def load_state_dict(self, state: dict[str, float]) -> None:
         """Continue from what `state` gave."""
         self.coef = state["coef"]

@@ -272,13 +272,13 @@ class MemoryBudget:
             minibatch.cut(self.tokens)
         self._limit = self.tokens
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"limit": self._limit}
         if self._chosen is not None:
             state |= {"chosen": asdict(self._chosen), "chosen_in": self._chosen_in}
         return state
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """What memory was seen to bear; `begin_phase` heeds it."""
         self._limit = state["limit"]
         self._take(self.tokens)

@@ -97,7 +97,7 @@ class Optimizer:
         pairs = zip(self._parameters, self._masters, strict=True)
         return [(p, master) for p, master in pairs if p is not master]
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state_dict(self) -> dict[str, torch.Tensor]:
         """All that the next step depends on, as named tensors."""
         return dict(self.tensors())
 
@@ -121,7 +121,7 @@ class Optimizer:
             if p is not master or self._shards_are_masters:
                 yield f"{place}.master", master.detach()
 
-    def load_state(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    def load_state_dict(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Continue from what `tensors` gave, in any order."""
         self.forget()
         for key, tensor in tensors:

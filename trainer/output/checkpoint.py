@@ -288,7 +288,7 @@ def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
             else:
                 yield name, tensor
 
-    optimizer.load_state(state())
+    optimizer.load_state_dict(state())
 
 
 def prune_checkpoints(
