@@ -38,12 +38,3 @@ def policy() -> str:
         f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; "
         "form-action 'none'"
     )
-
-
-@cache
-def light_colours() -> dict[str, str]:
-    """By name, for paper: series-1 is #0b62c4."""
-    colors = (STYLES / "colors.css").read_text("utf-8")
-    dark = DARK.search(colors)
-    assert dark
-    return dict(COLOUR.findall(colors[: dark.start()]))

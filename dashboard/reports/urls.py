@@ -29,5 +29,5 @@ urlpatterns = [
     path("<int:report_id>/pin", report_pin, name="report_pin"),
     path("<int:report_id>/share", report_share, name="report_share"),
     path("<int:report_id>/delete", report_delete, name="report_delete"),
-    path("<int:report_id>/export.<file_kind>", report_export, name="report_export"),
+    path("<int:report_id>/export.html", report_export, name="report_export"),
 ]

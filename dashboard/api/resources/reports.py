@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -20,14 +20,13 @@ from dashboard.api.schemas import Done, Id, Input, Person, StepIn
 from dashboard.reports import services
 from dashboard.reports.hosts import own_hosts
 from dashboard.reports.models import MAX_TITLE, Report
-from dashboard.reports.printing import TooBusy
 from dashboard.reports.queries import find_reports, get_report
 from dashboard.reports.services import (
     MAX_CHARS,
     SavedMeanwhile,
     check,
 )
-from dashboard.reports.views.export import file_of
+from dashboard.reports.views.export import html_of
 
 router = Router(tags=["Reports"], auth=READ)
 TEXT = "The reward jumps at step 40.\n\n::chart runs=7 metric=reward/mean\n"
@@ -223,17 +222,8 @@ def revoke_report(request: HttpRequest, report_id: Id) -> Done:
 
 
 @router.get(
-    "/{report_id}/export.{file_kind}", response=FILE, summary="Take a report as a file"
+    "/{report_id}/export.html", response=FILE, summary="Take a report as a file"
 )
-def report_file(
-    request: HttpRequest, report_id: Id, file_kind: Literal["html", "pdf"]
-) -> HttpResponseBase:
-    """A page that needs nothing else, or paper. 409 while others are being drawn."""
-    found = get_report(access_of(request).team, report_id)
-    try:
-        return file_of(request, found, file_kind)
-    except TooBusy as error:
-        said = "Other reports are being drawn. Ask again in some seconds."
-        raise Problem(409, said) from error
-    except ValueError as error:
-        raise Problem(422, str(error)) from error
+def report_file(request: HttpRequest, report_id: Id) -> HttpResponseBase:
+    """A page that needs nothing else."""
+    return html_of(request, get_report(access_of(request).team, report_id))

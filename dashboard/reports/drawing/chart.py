@@ -1,6 +1,6 @@
 """A chart's lines and ticks as places in a box, for whatever then draws them.
 
-Values in, numbers out: the page and the file draw them as SVG, the PDF with its pen.
+Values in, numbers out: the page and the file draw them as SVG.
 """
 
 from __future__ import annotations
