@@ -56,7 +56,6 @@ from dashboard.api.resources import (
     tokens,
     traces,
     views,
-    votes,
     workbench,
     workers,
 )
@@ -120,7 +119,6 @@ def make_api() -> NinjaAPI:
         ("/compare", compare_curves.router),
         ("/compare", swept.router),
         ("/compare", duels.router),
-        ("/compare", votes.router),
         ("/reports", reports.router),
         ("/reports", report_blocks.router),
         *alerts.ROUTERS,

@@ -214,15 +214,6 @@ def seeds_needed(
     return None
 
 
-def wilson_interval(share: float, num: int) -> tuple[float, float]:
-    """Of a share of `num` votes: (p + z²/2n ± z√(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
-    assert num > 0
-    scale = 1 + Z_UPPER**2 / num
-    centre = share + Z_UPPER**2 / (2 * num)
-    reach = Z_UPPER * math.sqrt(share * (1 - share) / num + Z_UPPER**2 / (4 * num**2))
-    return (centre - reach) / scale, (centre + reach) / scale
-
-
 def win_rate(ours: Array, theirs: Array) -> float | None:
     """P(ours > theirs) + P(equal)/2 over all pairs: Mann-Whitney's U / (n_A·n_B).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from dashboard.insights.audit.views import run_audit, run_audit_examples
-from dashboard.insights.duels.views import compare_prompt, compare_vote
+from dashboard.insights.duels.views import compare_prompt
 from dashboard.insights.sweeps.views import sweep
 from dashboard.insights.views import compare, compare_figure
 
@@ -13,7 +13,6 @@ urlpatterns = [
     path("compare", compare, name="compare"),
     path("compare/figure.json", compare_figure, name="compare_figure"),
     path("compare/prompt", compare_prompt, name="compare_prompt"),
-    path("compare/vote", compare_vote, name="compare_vote"),
     path("sweep", sweep, name="sweep"),
     path("runs/<int:run_id>/audit/", run_audit, name="run_audit"),
     path(

@@ -19,7 +19,6 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.insights.models import Vote
 from dashboard.rescoring.models import OPEN, Rescoring
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import ENDED, Run
@@ -110,7 +109,7 @@ def delete_completions(run: Run, days: int) -> None:
 
 
 def _marked(runs: list[Run]) -> set[int]:
-    """Groups with a tag, thumb, comment or vote."""
+    """Groups with a tag, thumb or comment."""
     return set(_marked_groups(runs))
 
 
@@ -118,9 +117,6 @@ def _marked_groups(runs: list[Run]) -> Iterator[int]:
     for kind in (Thumb, Tag, Comment):
         marks = kind.objects.filter(group__run__in=runs)
         yield from marks.values_list("group", flat=True).distinct()
-    for side in ("first", "second"):
-        votes = Vote.objects.filter(**{f"{side}_group__run__in": runs})
-        yield from votes.values_list(f"{side}_group", flat=True).distinct()
 
 
 def _empty_event_logs(run_id: int) -> None:

@@ -9,10 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.insights.models import Vote
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
-from tests.browser.waiting import wait_for, wait_until
+from tests.browser.waiting import wait_until
 from tests.dashboard.insights.seeds import make_seeds
 from tests.dashboard.samples.factories import make_group
 from tests.fixtures_app import sign_in
@@ -173,23 +172,6 @@ def test_prompts_lead_to_their_completions(page: Page, answered: str) -> None:
     expect(page.get_by_role("heading", name="Prompt 4 at step 5")).to_be_visible()
 
 
-def test_a_vote_is_blind_until_it_is_cast(page: Page, answered: str) -> None:
-    page.goto(f"/alpha/compare/prompt?{answered}&prompt=7")
-    page.get_by_role("link", name="Vote blind").first.click()
-    left = page.get_by_role("heading", name="Left")
-    expect(left).to_have_text("Left")
-
-    page.get_by_role("button", name="Left is better").click()
-
-    expect(left).to_contain_text(re.compile(r"base-0|kl-0"))
-    expect(page.get_by_role("cell", name="1", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Undo").click()
-    expect(left).to_have_text("Left")
-    wait_for(page, lambda: not Vote.objects.exists())
-    page.get_by_role("link", name="Skip this pair").click()
-    page.wait_for_url(re.compile(r"pair=1"))
-
-
 def test_without_script_a_form_asks_for_the_same(
     base: list[Run], address: str, alice: User, browser: Browser, live_app: str
 ) -> None:
@@ -212,7 +194,6 @@ def test_the_pages_are_accessible_and_fit_the_screen(
         f"{address}&each=on",
         f"{address}&by=none",
         f"/alpha/compare/prompt?{answered}&prompt=7",
-        f"/alpha/compare/vote?{answered}&prompt=7",
     ]
     found = []
 
@@ -220,8 +201,5 @@ def test_the_pages_are_accessible_and_fit_the_screen(
         page.goto(one)
         page.wait_for_load_state("networkidle")
         found += findings_in_each_view(page)
-    page.get_by_role("button", name="Tie").click()
-    expect(page.get_by_role("button", name="Undo")).to_be_visible()
-    found += findings_in_each_view(page)
 
     assert found == []

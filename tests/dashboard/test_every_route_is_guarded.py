@@ -251,7 +251,6 @@ VIEWERS_POST = {
     "compare": 405,
     "compare_figure": 405,
     "compare_prompt": 405,
-    "compare_vote": 403,
     "sweep": 405,
     "run_audit": 405,
     "run_audit_examples": 405,

@@ -48,7 +48,6 @@ READS = {
     "compare": "runs metric x smooth y settings q prompt step by stat better window",
     "compare/figure.json": "runs metric smooth by stat better window paired each",
     "compare/prompt": "runs a b prompt step sort align text page",
-    "compare/vote": "runs a b prompt step pair seed",
     "sweep": "runs metric of x without keep keep_axis keep_from keep_to",
     "datasets/{dataset}/": "page version q",
     "datasets/{dataset}/save": "version q counted matching min_chars column sort",

@@ -29,8 +29,6 @@ class DuelForm(FilterForm):
         "align": RANK,
         "text": "diff",
         "page": 1,
-        "pair": 0,
-        "seed": 1,
     }
 
     a = number()
@@ -47,5 +45,3 @@ class DuelForm(FilterForm):
         choices=[("diff", "differences marked"), ("plain", "as they are")],
     )
     page = forms.IntegerField(required=False, min_value=1, max_value=MOST)
-    pair = number()  # of a vote
-    seed = number()

@@ -1,4 +1,4 @@
-"""One prompt in two runs: side by side, and as a blind vote."""
+"""One prompt in two runs, side by side."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.db.models import F
 from django.db.models.functions import Left
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
 
-from dashboard.accounts.access import get_membership_for, get_team
-from dashboard.accounts.models import Membership
+from dashboard.accounts.access import get_team
 from dashboard.insights.duels.choice import Choice, read_choice, read_sides
 from dashboard.insights.duels.meetings import MAX_PROMPTS, Meeting, Meetings
 from dashboard.insights.duels.pairs import align_pairs, compare_rules
-from dashboard.insights.duels.votes import (
-    Ballot,
-    cast,
-    draw_ballot,
-    find_choice,
-    take_back,
-    tally,
-)
 from dashboard.insights.duels.wins import (
     Duel,
     make_duel,
@@ -47,7 +38,6 @@ def compare_prompt(request: HttpRequest, team: str) -> HttpResponse:
     context = {"team": team_, "choice": choice, "form": choice.form, "view": view}
     if choice.runs:
         context |= _compare(choice, choice.runs)
-        context["votes"] = tally(team_, choice.runs)
     return render(request, "insights/prompt.html", context)
 
 
@@ -115,82 +105,3 @@ def _neighbours(steps: list[int], meeting: Meeting) -> dict[str, Any]:
         "before": max((step for step in steps if step < at), default=None),
         "after": min((step for step in steps if step > at), default=None),
     }
-
-
-@require_http_methods(["GET", "HEAD", "POST"])
-def compare_vote(request: HttpRequest, team: str) -> HttpResponse:
-    """A GET shows a pair of completions, a POST votes and comes back to it."""
-    membership = get_membership_for(request, team)
-    choice = read_choice(membership.team, request.GET)
-    context: dict[str, Any] = {
-        "team": membership.team,
-        "choice": choice,
-        "form": choice.form,
-        "can_write": membership.can_write,
-    }
-    if choice.runs is None:
-        return render(request, "insights/vote.html", context)
-    meetings = choice.meet()
-    meeting = _meeting(choice, meetings)
-    sides = read_sides(choice.runs, meeting) if meeting else None
-    if meeting is None or sides is None:
-        return render(request, "insights/vote.html", context)
-    number, seed = choice.form.value("pair"), choice.form.value("seed")
-    ballot = draw_ballot(*sides, number=number, seed=seed)
-    if ballot is None:
-        raise Http404(f"Prompt {meeting.prompts[0]} has no pair {number}.")
-    if request.method == "POST":
-        return _vote(request, membership, ballot)
-    shown = {"meeting": meeting, "sides": sides, "ballot": ballot, "number": number}
-    context |= shown | _chosen(membership, ballot, choice.runs)
-    context |= _next(meetings, meeting, number, min(len(s.completions) for s in sides))
-    return render(request, "insights/vote.html", context)
-
-
-def _meeting(choice: Choice, meetings: Meetings) -> Meeting | None:
-    prompt = choice.form.value("prompt")
-    if prompt is None:
-        return meetings.found[0] if meetings.found else None
-    return meetings.of(prompt, choice.form.value("step"))
-
-
-def _vote(request: HttpRequest, membership: Membership, ballot: Ballot) -> HttpResponse:
-    if "undo" in request.POST:
-        take_back(membership.user, ballot)
-    else:
-        try:
-            cast(
-                membership.team,
-                membership.user,
-                ballot,
-                request.POST.get("choice", ""),
-            )
-        except ValueError as error:
-            return HttpResponse(str(error), status=400, content_type="text/plain")
-    return redirect(f"{request.path}?{request.GET.urlencode()}")
-
-
-def _chosen(
-    membership: Membership, ballot: Ballot, runs: tuple[Run, Run]
-) -> dict[str, Any]:
-    """Whose the completions are is told once the person has voted."""
-    chosen = find_choice(membership.user, ballot)
-    if chosen is None:
-        return {"chosen": None}
-    return {
-        "chosen": chosen,
-        "votes": tally(membership.team, runs),
-        "a": runs[0],
-        "b": runs[1],
-    }
-
-
-def _next(
-    meetings: Meetings, meeting: Meeting, number: int, num_pairs: int
-) -> dict[str, Any]:
-    """The next pair of this prompt, else the first of the next one."""
-    if number + 1 < num_pairs:
-        return {"next": (meeting.prompts[0], meeting.steps[0], number + 1)}
-    after = [m for m in meetings.found if m.prompts[0] > meeting.prompts[0]]
-    following = (after[0].prompts[0], after[0].steps[0], 0) if after else None
-    return {"next": following, "num_pairs": num_pairs}

@@ -92,8 +92,6 @@ SCOPES: dict[str, str | None] = {
     "weigh_sweep": "read",
     "compare_prompts": "read",
     "compare_prompt": "read",
-    "votes": "read",
-    "ballot": "read",
     "run_audit": "read",
     "audit_examples": "read",
     "run_imports": "read",
@@ -197,7 +195,6 @@ SCOPES: dict[str, str | None] = {
     "restore_report": "write",
     "delete_rescoring": "write",
     "dataset_of_prompts": "write",
-    "vote": "write",
     "begin_run_import": "write",
     "send_run_file": "write",
     "read_run_import": "write",
@@ -296,6 +293,6 @@ OF_ALL = {
 # Named by numbers in the query.
 OF_RUNS = {
     *("compare", "compare_curves", "compare_metrics", "weigh_sweep"),
-    *("compare_prompts", "votes", "ballot"),
+    *("compare_prompts",),
 }
 NOT_OPERATIONS = {"api_openapi": 200, "api_no_such_address": 404}

@@ -239,9 +239,6 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
                 "dataset_id": dataset_id,
             }
         ],
-        "/compare/votes": [
-            {"a": run.pk, "b": run.pk + 1, "prompt_index": 0, "choice": "tie"}
-        ],
         "/recipes/check": [
             {"spec": {"rules": RULES}, "dataset_version_id": run.dataset_version_id}
         ],
@@ -272,8 +269,6 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
         f"/compare/sweep?runs={run.pk}",
         f"/compare/sweep?sweep_id={team.rungroup_set.get().pk}",
         f"/compare/prompts?a={run.pk}&b={run.pk + 1}",
-        f"/compare/votes?a={run.pk}&b={run.pk + 1}",
-        f"/compare/ballot?a={run.pk}&b={run.pk + 1}&prompt_index=0",
         f"/alerts?run_id={run.pk}",
         f"/presets/run-{run.pk}",
         f"/presets/team:{preset.pk}",

@@ -8,7 +8,6 @@ import pytest
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
-from dashboard.insights.models import Vote
 from dashboard.runs.models import Run, RunGroup
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.probes.factories import make_version
@@ -144,26 +143,6 @@ def test_two_runs_are_compared_prompt_by_prompt(
     assert program.get(f"/compare/prompts/5{query}").status_code == 404
     same = f"?a={pair[0].pk}&b={pair[0].pk}"
     assert program.get(f"/compare/prompts{same}").status_code == 422
-
-
-def test_whose_a_completion_is_is_told_after_the_vote(
-    program: Program, pair: tuple[Run, Run]
-) -> None:
-    a, b = pair
-    place = {"a": a.pk, "b": b.pk, "prompt_index": 0}
-    query = "&".join(f"{name}={value}" for name, value in place.items())
-    before = get(program, f"/compare/ballot?{query}")
-
-    after = program.post("/compare/votes", place | {"choice": "left"}).json()
-
-    assert before["left_run_id"] is None
-    assert {after["left_run_id"], after["right_run_id"]} == {a.pk, b.pk}
-    assert after["left"] == before["left"]
-    tally = get(program, f"/compare/votes?a={a.pk}&b={b.pk}")
-    assert (tally["a"] if after["left_run_id"] == a.pk else tally["b"]) == 1
-    program.post("/compare/votes", place | {"choice": "none"})
-    assert not Vote.objects.exists()
-    assert program.get(f"/compare/ballot?{query}&pair=9").status_code == 404
 
 
 def test_curves_of_seeds_become_bands_with_a_verdict(

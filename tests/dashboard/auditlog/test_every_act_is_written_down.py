@@ -142,7 +142,6 @@ EXEMPT = {
     "run_new_toml": SHOWN,
     "run_new_plan": SHOWN,
     "report_preview": SHOWN,
-    "compare_vote": "a person's own vote, theirs to change, kept with who and when",
 }
 BY_NAME = {str(route.name): route for route in routes()}
 
@@ -169,4 +168,3 @@ def test_its_view_leads_to_where_that_is_written() -> None:
 
 def test_a_view_that_writes_nothing_is_found_out() -> None:
     assert verbs_of(BY_NAME["runs"].callback) == set()
-    assert verbs_of(BY_NAME["compare_vote"].callback) == set()

@@ -18,7 +18,6 @@ from dashboard.insights.statistics import (
     seeds_needed,
     t_quantile,
     welch_difference,
-    wilson_interval,
     win_rate,
 )
 
@@ -187,14 +186,6 @@ def test_next_to_no_difference_would_take_more_seeds_than_anybody_runs() -> None
     for difference in [0.0, 1e-9, 0.01]:
         assert seeds_needed(difference, (1.0, 1.0)) is None, difference
         assert MOST_SEEDS == 1_000, difference
-
-
-def test_the_interval_of_a_share_of_votes_is_wilsons() -> None:
-    for wins, num in [(0, 5), (7, 10), (10, 10), (480, 1000)]:
-        expected = stats.binomtest(wins, num).proportion_ci(0.95, method="wilson")
-
-        found = wilson_interval(wins / num, num)
-        assert found == pytest.approx((expected.low, expected.high), abs=1e-12), wins
 
 
 def test_a_win_rate_is_mann_whitneys_u_over_all_pairs() -> None:

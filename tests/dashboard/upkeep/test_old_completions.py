@@ -13,11 +13,10 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.insights.models import Vote
 from dashboard.rescoring.selection import select_steps
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
-from dashboard.samples.annotations.models import Tag
+from dashboard.samples.annotations.models import Tag, Thumb
 from dashboard.samples.models import CompletionBlock, Group, RuleNote
 from dashboard.samples.prompt_visits import Span, read_visits
 from dashboard.samples.signals.composition import read_compositions
@@ -104,24 +103,15 @@ def test_texts_go_and_groups_and_curves_stay(
 def test_what_somebody_marked_stays_and_is_found(
     run: Run, month: Retention, alice: User, team: Team
 ) -> None:
-    tagged, voted, *_ = Group.objects.filter(run=run).order_by("step", "prompt_index")
+    tagged, judged, *_ = Group.objects.filter(run=run).order_by("step", "prompt_index")
     Tag.objects.create(group=tagged, position=2, name="odd", user=alice)
-    Vote.objects.create(
-        team=team,
-        voter=alice,
-        choice="tie",
-        first_group=voted,
-        first_position=0,
-        second_group=voted,
-        second_position=1,
-    )
+    Thumb.objects.create(group=judged, position=1, user=alice, is_up=False)
     assert preview_completions(team, 30).num_kept_groups == 2
 
     retain()
 
     kept = [each.group_id for each in completions_of(run)]
-    assert set(kept) == {tagged.pk, voted.pk}
-    assert Vote.objects.count() == 1
+    assert set(kept) == {tagged.pk, judged.pk}
     run.refresh_from_db()
     make_blocks(run)
     blocks = CompletionBlock.objects.filter(run=run)
