@@ -10,7 +10,7 @@ from dashboard.exchange.views.parts import run_import_files, run_import_parts
 
 FILES = (
     "metrics.csv|metrics.jsonl|metrics.parquet|completions.csv|completions.jsonl|"
-    "completions.parquet|tensorboard.zip|mlflow.zip"
+    "completions.parquet|tensorboard.zip"
 ).replace(".", r"\.")
 
 urlpatterns = [

@@ -203,7 +203,7 @@ def _add_export(commands: Any) -> None:
         "--what",
         default="",
         metavar="WHAT",
-        help=f"metrics, completions, tensorboard or mlflow; or {', '.join(FILES)}",
+        help=f"metrics, completions or tensorboard; or {', '.join(FILES)}",
     )
     export.add_argument("--first-step", type=_count, metavar="N")
     export.add_argument("--last-step", type=_count, metavar="N")

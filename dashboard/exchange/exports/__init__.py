@@ -1,1 +1,1 @@
-"""A run as files: tables, TensorBoard's events, MLflow's file store."""
+"""A run as files: tables, and TensorBoard's events."""

@@ -1,4 +1,4 @@
-"""A run as other tools keep theirs: zip files, written while they are read."""
+"""A run as TensorBoard keeps its own: a zip file, written while it is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dashboard.exchange.exports.metrics import read_points
-from dashboard.exchange.exports.mlflow import mlflow_files
 from dashboard.exchange.exports.span import Span
 from dashboard.exchange.formats.tfevents import write_scalars, write_version
 from dashboard.runs.models import Run
@@ -28,10 +27,6 @@ def write_tensorboard(run: Run, span: Span) -> Iterator[bytes]:
     began = int(run.created_at.timestamp())
     name = f"{folder_name(run)}/events.out.tfevents.{began}.cohort.{run.pk}.0"
     return _zipped([(name, _events(run, span))])
-
-
-def write_mlflow(run: Run, span: Span) -> Iterator[bytes]:
-    return _zipped(mlflow_files(run, span))
 
 
 def _events(run: Run, span: Span) -> Iterator[bytes]:

@@ -10,7 +10,6 @@ from django.utils.http import content_disposition_header
 from dashboard.datasets.views.download import Streamed
 from dashboard.exchange.exports.archives import (
     folder_name,
-    write_mlflow,
     write_tensorboard,
 )
 from dashboard.exchange.exports.completions import completions_table
@@ -27,10 +26,9 @@ FileName = Literal[
     "completions.jsonl",
     "completions.parquet",
     "tensorboard.zip",
-    "mlflow.zip",
 ]
 TABLES = {"metrics": metrics_table, "completions": completions_table}
-ARCHIVES = {"tensorboard": write_tensorboard, "mlflow": write_mlflow}
+ARCHIVES = {"tensorboard": write_tensorboard}
 
 
 def send_file(run: Run, span: Span, file: str) -> Streamed:

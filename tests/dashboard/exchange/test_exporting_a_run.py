@@ -15,7 +15,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
-from dashboard.exchange.exports import completions, metrics, mlflow
+from dashboard.exchange.exports import completions, metrics
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.samples.annotations.models import Comment, Tag, Thumb
 from tests.dashboard.exchange.event_files import read_event_file
@@ -175,38 +175,6 @@ def test_tensorboard_finds_each_value_at_its_step_and_time(
     assert "reward/mean" not in events[3].values
     assert events[3].values["eval/held/pass@4"] == pytest.approx(0.75)
     assert events[1].time == (START + timedelta(seconds=10)).timestamp()
-
-
-def test_mlflow_finds_its_folders(
-    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mlflow, "AT_ONCE", 2)
-
-    archive = zipfile.ZipFile(io.BytesIO(take(alice_client, run, "mlflow.zip")))
-
-    files = {name.split("/", 3)[-1]: archive.read(name) for name in archive.namelist()}
-    lines = files["metrics/reward/mean"].decode().splitlines()
-    assert [line.split(" ")[1:] for line in lines] == [
-        ["0.1", "1"],
-        ["-0.25", "2"],
-        ["0.5", "4"],
-        ["1e-07", "5"],
-    ]
-    assert lines[0].startswith(f"{int(START.timestamp() + 10) * 1000} ")
-    assert files["metrics/eval/held/pass_at_4"].count(b"\n") == 2
-    assert "metrics/eval/held/mean" not in files  # it has no number
-    assert files["params/rollout.group_size"] == b"4"
-    assert files["tags/mlflow.runName"] == b"calm otter=1"
-    assert b'experiment_id: "1' in files["meta.yaml"]
-
-
-def test_metrics_that_are_folders_of_others_get_names_of_their_own() -> None:
-    named = mlflow._named(["kl", "kl/mean", "kl_2", "a@b", "../x", "a_at_b"])
-
-    assert len(set(named.values())) == 6
-    assert named["kl"] == "kl_2"
-    assert named["kl/mean"] == "kl/mean"
-    assert named["../x"] == "x"
 
 
 def test_the_page_says_how_much_there_is(alice_client: Client, run: Run) -> None:

@@ -178,7 +178,7 @@ def fingerprint(path: Path) -> str:
 
 
 TABLES = ("metrics", "completions")
-ARCHIVES = ("tensorboard", "mlflow")
+ARCHIVES = ("tensorboard",)
 FORMATS = ("csv", "jsonl", "parquet")
 FILES = [f"{table}.{form}" for table in TABLES for form in FORMATS]
 FILES += [f"{archive}.zip" for archive in ARCHIVES]
@@ -204,8 +204,8 @@ def file_name(path: Path, what: str = "") -> str:
 
 def default_name(what: str = "") -> str:
     """
-    >>> default_name(), default_name("completions"), default_name("mlflow")
-    ('metrics.csv', 'completions.csv', 'mlflow.zip')
+    >>> default_name(), default_name("completions"), default_name("tensorboard")
+    ('metrics.csv', 'completions.csv', 'tensorboard.zip')
     """
     return file_name(Path("-.zip" if what in ARCHIVES else "-.csv"), what)
 

@@ -248,8 +248,8 @@ class Run:
     ) -> Path:
         """To a file, in the format that its name ends with.
 
-        metrics or completions as .csv, .jsonl or .parquet; tensorboard or mlflow as
-        .zip. `what` says which; without it, the file's name, and else metrics.
+        metrics or completions as .csv, .jsonl or .parquet; tensorboard as .zip.
+        `what` says which; without it, the file's name, and else metrics.
         """
         target = Path(path)
         source = f"/runs/{self.id}/files/{file_name(target, what)}"
