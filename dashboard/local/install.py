@@ -244,8 +244,21 @@ def pip(text: str, arguments: list[str | Path], *, python: Path | None = None) -
     run(text, [python or PYTHON, "-m", "pip", "install", *options, *arguments])
 
 
+def site_packages(environment: Path) -> Path:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return environment / "lib" / version / "site-packages"
+
+
+def install_client() -> None:
+    """This checkout's client: `import trainer.client` in .venv, and the command."""
+    path = site_packages(VENV) / "cohort-checkout.pth"
+    line = f"{ROOT}\n"
+    if not is_stamped(path, line):
+        path.write_text(line)
+    install_command()
+
+
 def install_command() -> None:
-    """`cohort`, of this checkout's client."""
     path = VENV / "bin" / "cohort"
     root, python = shlex.quote(str(ROOT)), shlex.quote(str(PYTHON))
     script = f"""#!/bin/sh
@@ -337,9 +350,8 @@ def install_vllm() -> None:
     if is_stamped(stamp, content):
         return
     make_environment(VLLM_VENV, VLLM_PYTHON)
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = Path("lib") / version / "site-packages"
-    (VLLM_VENV / packages / "cohort.pth").write_text(f"{VENV / packages}\n")
+    beside = site_packages(VLLM_VENV) / "cohort.pth"
+    beside.write_text(f"{site_packages(VENV)}\n")
     pip(
         "Installing vLLM (its requirements take a minute or two)",
         ["--no-deps", "-r", VLLM_LOCK],
@@ -444,7 +456,7 @@ def main() -> int:
         install_python(locks)
         if not chosen.tests:
             install_gpu_vllm(locks[0])
-        install_command()
+        install_client()
         compile_sources()
         install_front_end(with_tools=chosen.tests)
         install_sandbox()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -205,6 +206,23 @@ def test_the_command_is_this_checkouts_wherever_it_is_called(
 
     assert (told.returncode, told.stderr) == (0, "")
     assert "usage: cohort runs" in told.stdout
+
+
+def test_the_client_is_importable_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv.create(tmp_path / "env", with_pip=False)
+    monkeypatch.setattr(install, "VENV", tmp_path / "env")
+    monkeypatch.setattr(install, "PYTHON", tmp_path / "env" / "bin" / "python")
+
+    install.install_client()
+    install.install_client()
+    code = "from trainer.client import Client; print(Client.__name__)"
+    told = subprocess.run(
+        [install.PYTHON, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert (told.returncode, told.stdout, told.stderr) == (0, "Client\n", "")
 
 
 @pytest.fixture
