@@ -79,7 +79,11 @@ def sign_in(page: Page, link: str) -> str:
 def wait_for_steps(page: Page, run: str) -> None:
     stream = f"{run}stream.json?after=0"
     while True:
-        state = page.request.get(stream).json()["run"]
+        answer = page.request.get(stream)
+        if not answer.ok:  # the starter model is still being made
+            time.sleep(2)
+            continue
+        state = answer.json()["run"]
         if state["last_step"] >= ENOUGH_STEPS or state["state"] in (
             "finished",
             "failed",

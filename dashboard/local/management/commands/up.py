@@ -72,9 +72,11 @@ class Command(BaseCommand):
             supervisor.start()
             wait_until_served(processes[0], port=port)
         call_command("device", stdout=self.stdout)
+        self._invite(address)
         if with_starter:
             self._make_starter()
-        self._invite(address)
+        self.stdout.write("  Cohort is running. Stop it with Ctrl-C.\n")
+        self.stdout.flush()
         connection.close()  # `up` only watches from here on
         while True:
             supervisor.look()
@@ -109,10 +111,9 @@ class Command(BaseCommand):
         port = urlsplit(address).port
         again = "make link" if port == 8000 else f"COHORT_PORT={port} make link"
         self.stdout.write(
-            "\n  Cohort is running. This link signs you in, once and within 15 "
+            "\n  The pages are up. This link signs you in, once and within 15 "
             f"minutes:\n\n    {link.getvalue().strip()}\n\n"
-            f"  Another link: {again}    Logs: {settings.COHORT_DATA / 'logs'}    "
-            "Stop: Ctrl-C\n"
+            f"  Another link: {again}    Logs: {settings.COHORT_DATA / 'logs'}\n\n"
         )
         self.stdout.flush()
 
