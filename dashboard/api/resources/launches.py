@@ -196,6 +196,12 @@ def checked_launch(form: LaunchForm) -> Launch:
     if asked is not None:
         return asked
     problems = form.problems
+    for control, field, chosen in (
+        ("dataset", "dataset_version_id", form.dataset_version),
+        ("recipe", "recipe_version_id", form.recipe_version),
+    ):
+        if chosen is None and problems.beside.get(control):
+            problems.beside[control][0] += f" Send {field}."
     errors = [
         (_field(control), sentence)
         for control, sentences in problems.beside.items()

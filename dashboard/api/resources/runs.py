@@ -16,6 +16,7 @@ from dashboard.api.resources.run_schemas import RunDetail, RunOut, with_shown
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.runs import trash
 from dashboard.runs.actions import act
+from dashboard.runs.changing import ENDED_WELL
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
 from dashboard.runs.describing import describe_run
 from dashboard.runs.models import Run
@@ -191,7 +192,7 @@ def stop_run(request: HttpRequest, run_id: Id) -> Done:
 
 @router.post("/{run_id}/cancel", response=Done, auth=WRITE, summary="Cancel a run")
 def cancel(request: HttpRequest, run_id: Id) -> Done:
-    """Of the queue, before a worker has it; a run that is at work is not cancelled."""
+    """It ends at once, without a checkpoint, whether it waits or trains."""
     return _ask(request, run_id, cancel_run, "cancel")
 
 
@@ -213,4 +214,7 @@ def _ask(request: HttpRequest, run_id: int, ask: Any, verb: str) -> Done:
     if ask(run=found, user=access.user):
         return Done(done=True)
     found.refresh_from_db(fields=["state"])
-    return Done(done=False, detail=f"Nothing to {verb}: the run is {found.state}.")
+    detail = f"Nothing to {verb}: the run is {found.state}."
+    if verb == "resume" and found.state in ENDED_WELL:
+        detail += " Extend it to continue."
+    return Done(done=False, detail=detail)

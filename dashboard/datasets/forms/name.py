@@ -7,13 +7,16 @@ from django import forms
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset
 
+TAKEN = "taken"
+
 
 def free_name(team: Team, name: str) -> str:
     """The name, when the team has no dataset of that name."""
     if Dataset.objects.filter(team=team, name=name, trashed_at=None).exists():
         raise forms.ValidationError(
             f'{team} already has a dataset named "{name}". Choose another name, or '
-            "upload this as a new version from that dataset's page."
+            "upload this as a new version from that dataset's page.",
+            code=TAKEN,
         )
     return name
 

@@ -84,6 +84,7 @@ class Runs:
                   it the start's, or the only one there is
         recipe    the same of rewards
         held_out  names of evaluation sets, and datasets as above
+        model     a folder or a name on the hub; without it the start's, else a starter
         settings  changes by path: {"optim.learning_rate": 1e-6}
         toml      the engine's TOML instead; `settings` change it
         confirm   launch though there are warnings; without it they are Refused (409)
@@ -103,7 +104,15 @@ class Runs:
             "toml": toml,
             "confirm": confirm,
         }
-        tree = self._client.asker.post("/launches", body, key=key)
+        try:
+            tree = self._client.asker.post("/launches", body, key=key)
+        except Refused as error:
+            said = str(error)
+            for field, argument in (("recipe", "recipe"), ("dataset", "dataset")):
+                said = said.replace(
+                    f"Send {field}_version_id.", f"Pass {argument}=NAME."
+                )
+            raise Refused(error.status, said, error.problem) from None
         return self._read(RunDetail, tree)
 
     def _version(self, reference: str | int | DatasetVersion) -> int:
@@ -193,9 +202,9 @@ class Client:
 
         client = Client()  # of `cohort login`, or of COHORT_URL and COHORT_TOKEN
         version = client.datasets.push("sums.jsonl")
-        run = client.runs.launch("dr-grpo", dataset=version.id)
+        run = client.runs.launch("dr-grpo", dataset=version, recipe="right answer")
         for point in run.watch():
-            print(point.step, point.values["reward/mean"])
+            print(point.step, point.values.get("reward/mean"))
 
     A request that gets no answer is sent again, `retries` times; what it asks for is
     done once. Raises Refused, with what the server said, Unreachable, or ValueError.

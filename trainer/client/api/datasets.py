@@ -17,7 +17,7 @@ from trainer.client.api.records import (
     Listing,
     read,
 )
-from trainer.client.http import headers_of
+from trainer.client.http import Refused, headers_of
 
 AT_ONCE_BYTES = 8 * 2**20  # larger files come in parts, which can be gone on with
 LOOK_SECONDS = 1.0
@@ -84,7 +84,7 @@ class Datasets:
         dataset    its rows become the next version of this one; else a new dataset
         prompt     the prompt's column; None: guessed by its name
         answer     the answer's column; "": none; None: guessed
-        leave_out  how many refused rows you have seen and do without
+        leave_out  import the other rows if exactly so many have errors
         key        pushed again with the same one within a day, it is done once
 
         ValueError says what is wrong with the file; Refused what the server says.
@@ -126,6 +126,20 @@ class Datasets:
             "leave_out": leave_out,
         }
         number = self._id_of(dataset)
+        try:
+            return self._upload(file, mapping, number, key, on_progress)
+        except Refused as error:
+            said = str(error).replace("send dataset_id: ", "pass dataset=")
+            raise Refused(error.status, said, error.problem) from None
+
+    def _upload(
+        self,
+        file: Path,
+        mapping: dict[str, Any],
+        number: int | None,
+        key: str,
+        on_progress: Progress | None,
+    ) -> Import:
         if file.stat().st_size > AT_ONCE_BYTES:
             asker = self._asker
             sent = send_in_parts(

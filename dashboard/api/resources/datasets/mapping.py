@@ -12,10 +12,11 @@ from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import Problem
 from dashboard.api.schemas import Input
 from dashboard.datasets.forms.mapping import MappingForm
+from dashboard.datasets.forms.name import TAKEN
 from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.uploads import Peek
 from dashboard.datasets.limits import AT_ONCE_BYTES
-from dashboard.datasets.models import ImportJob, Upload
+from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.parsing.refusals import Refusals
 from dashboard.datasets.work import begin_work
 
@@ -47,7 +48,8 @@ class MappingIn(Input):
         description="Extra columns to keep; without it, as before or as guessed.",
     )
     leave_out: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
-        default=0, description="How many refused rows you have seen and do without."
+        default=0,
+        description="Imports the other rows if exactly so many rows have errors.",
     )
 
 
@@ -63,8 +65,21 @@ def map_columns(
     columns = guess.get("columns", []) if payload.columns is None else payload.columns
     data.setlist("columns", columns)
     form = MappingForm(upload, seen.names, data)
+    name = str(data["name"]).strip()
+    taken = Dataset.objects.filter(team=upload.team, name=name, trashed_at=None)
+    if form.has_error("name", TAKEN) and (there := taken.first()):
+        raise _refuse_name(there, f"{place}.name")
     refuse_errors(form, place=place)
     return form
+
+
+def _refuse_name(there: Dataset, place: str) -> Problem:
+    """With a remedy for a program, where the form's is for a page."""
+    sentence = (
+        f'{there.team} already has a dataset named "{there.name}". Choose another '
+        f"name, or send dataset_id: {there.pk} to add the rows as its next version."
+    )
+    return Problem(422, sentence, errors=[(place, sentence)])
 
 
 def begin_import(
