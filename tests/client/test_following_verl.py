@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
@@ -17,7 +18,7 @@ from tests.client.server import TakesAll
 from tests.environment import child_environment
 from trainer.client.http import Server
 from trainer.client.reporter import Reporter
-from trainer.client.verl import Follower
+from trainer.client.verl import Follower, follow
 from trainer.events import GroupScored, StepFinished
 
 ROOT = Path(__file__).parents[2]
@@ -99,10 +100,30 @@ def test_its_command_follows_to_the_end_and_goes_on_where_it_was(
     assert takes.events[-1].type == "run_finished"  # type: ignore[attr-defined]
 
 
+def test_a_folder_followed_before_keeps_its_runs_name(
+    takes: TakesAll, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COHORT_URL", server.url)
+    monkeypatch.setenv("COHORT_TOKEN", server.token)
+    folder = tmp_path / "rollouts"
+    dump(folder, 1)
+    over = threading.Event()
+    over.set()
+    follow(folder, name="first", end=over)
+    dump(folder, 2)
+
+    with pytest.raises(ValueError, match="'first'"):
+        follow(folder, name="second", end=over)
+    follow(folder, name="first", end=over)
+
+    assert [one["name"] for one in takes.openings] == ["first"]
+    assert sorted(steps_of(takes)) == [1, 2]
+
+
 def run_until(server: Server, folder: Path, is_done: Callable[[], bool]) -> None:
     environment = child_environment()
     environment |= {"COHORT_URL": server.url, "COHORT_TOKEN": server.token}
-    command = [sys.executable, "-m", "trainer.client.verl", str(folder)]
+    command = [sys.executable, "-m", "trainer.client", "verl", str(folder)]
     with subprocess.Popen(command, env=environment) as child:
         end = monotonic() + 30
         while not is_done() and monotonic() < end:

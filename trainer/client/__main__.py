@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from argparse import (
+    SUPPRESS,
     ArgumentParser,
     ArgumentTypeError,
     Namespace,
@@ -37,12 +38,12 @@ from trainer.client.output import (
 )
 
 Do = Callable[[Namespace], None]
-ABOUT = "Ask a Cohort server: datasets, runs, what they measured and sampled."
+ABOUT = "Work with a Cohort server: its datasets, rewards, runs and completions."
 EPILOG = f"""{TABLE}
-The server and the token are those of `cohort login`, or of COHORT_URL and COHORT_TOKEN.
-Results go to standard output, one JSON object a line with --json; all else goes to
-standard error."""
-RUN = "its number, or the address of its page"
+The server and the token come from COHORT_URL and COHORT_TOKEN, or from `cohort login`.
+Results go to standard output, with --json as one JSON object a line. Progress and
+errors go to standard error."""
+RUN = "the run's number, or the address of its page"
 
 
 def make_parser() -> ArgumentParser:
@@ -52,129 +53,212 @@ def make_parser() -> ArgumentParser:
         epilog=EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(json=False)
+    _printed(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    login = _add(commands, "login", asking.log_in, "keep a token for this machine")
-    login.add_argument("url", help="of the server: https://cohort.example.org")
+    login = _add(commands, "login", asking.log_in, "store a token on this machine")
+    login.add_argument(
+        "url", help="the server's address, such as https://cohort.example.org"
+    )
     _add_datasets(_group(commands, "datasets", "push and list datasets"))
     recipes = _group(commands, "recipes", "list reward recipes")
-    _limited(_add(recipes, "list", asking.list_recipes, "the newest first"))
-    presets = _group(commands, "presets", "list what a launch may begin with")
-    _add(presets, "list", asking.list_presets, "published systems, the team's own")
+    _limited(_add(recipes, "list", asking.list_recipes, "list recipes, newest first"))
+    presets = _group(commands, "presets", "list presets to launch from")
+    _add(presets, "list", asking.list_presets, "list published and team presets")
     _add_runs(_group(commands, "runs", "launch, list, watch and export runs"))
-    _add_groups(_group(commands, "groups", "look at groups of completions"))
-    sync = _add(commands, "sync", asking.sync, "send what a reporter kept on the disk")
-    sync.add_argument("folder", type=Path)
-    commands.add_parser("verl", help="follow verl's rollout dumps", add_help=False)
+    _add_groups(_group(commands, "groups", "show groups of completions"))
+    sync = _add(commands, "sync", asking.sync, "send what a reporter left unsent")
+    sync.add_argument("folder", type=Path, help="the reporter's folder")
+    follow = commands.add_parser(
+        "verl", help=verl.ABOUT, description=_sentence(verl.ABOUT)
+    )
+    verl.add_arguments(follow)
+    follow.set_defaults(do=verl.run)
     return parser
 
 
 def _group(commands: Any, name: str, about: str) -> Any:
-    parser = commands.add_parser(name, help=about, description=about)
+    parser = commands.add_parser(name, help=about, description=_sentence(about))
+    _printed(parser)
     return parser.add_subparsers(required=True, metavar="COMMAND")
 
 
 def _add(commands: Any, name: str, do: Do, about: str) -> Any:
-    parser = commands.add_parser(name, help=about, description=about)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser = commands.add_parser(name, help=about, description=_sentence(about))
+    _printed(parser)
     parser.set_defaults(do=do)
     return parser
 
 
+def _sentence(about: str) -> str:
+    return f"{about[0].upper()}{about[1:]}."
+
+
+def _printed(parser: ArgumentParser) -> None:
+    """At each level: one that was given before the command is not taken back."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=SUPPRESS,
+        help="print one JSON object a line",
+    )
+
+
 def _limited(parser: Any) -> None:
     parser.add_argument(
-        "--limit", type=_count, default=50, help="how many, 0: all (%(default)s)"
+        "--limit",
+        type=_count,
+        default=50,
+        metavar="N",
+        help="list at most N, 0: all (default: %(default)s)",
     )
 
 
 def _add_datasets(commands: Any) -> None:
-    _limited(_add(commands, "list", asking.list_datasets, "the newest first"))
-    push = _add(commands, "push", asking.push, "make a dataset version of a file")
+    _limited(
+        _add(commands, "list", asking.list_datasets, "list datasets, newest first")
+    )
+    push = _add(commands, "push", asking.push, "upload a file as a dataset version")
     push.add_argument("file", type=Path, help="JSONL, JSON, CSV, TSV or Parquet")
     target = push.add_mutually_exclusive_group()
-    target.add_argument("--name", help="of a new dataset; else the file's")
-    target.add_argument("--to", metavar="DATASET", help="its next version: name or id")
-    push.add_argument("--prompt", metavar="COLUMN", help="else guessed by its name")
-    push.add_argument("--answer", metavar="COLUMN", help="else guessed; '': none")
+    target.add_argument(
+        "--name", help="name of the new dataset (default: the file's name)"
+    )
+    target.add_argument(
+        "--to",
+        metavar="DATASET",
+        help="add the rows as the next version of this dataset (name or id)",
+    )
+    push.add_argument(
+        "--prompt", metavar="COLUMN", help="the prompt's column (default: by its name)"
+    )
+    push.add_argument(
+        "--answer",
+        metavar="COLUMN",
+        help="the answer's column, '' for none (default: by its name)",
+    )
     push.add_argument(
         "--column",
         dest="columns",
         metavar="COLUMN",
         action="append",
-        help="extra column to keep; may be repeated",
+        help="keep this extra column; may be repeated",
     )
     push.add_argument(
         "--leave-out",
         type=_count,
         default=0,
         metavar="N",
-        help="how many refused rows you have seen and do without",
+        help="import the other rows if exactly N rows have errors",
     )
-    push.add_argument("--no-wait", action="store_true", help="until it is imported")
+    push.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="return after the upload; the server imports the file by itself",
+    )
     _keyed(push)
 
 
 def _add_runs(commands: Any) -> None:
-    found = _add(commands, "list", runs.list_runs, "the newest first")
+    found = _add(commands, "list", runs.list_runs, "list runs, newest first")
     found.add_argument(
-        "-q", "--query", default="", help="'state = running and reward > 0.5'"
+        "-q",
+        "--query",
+        default="",
+        help="list only runs that match, such as 'state = running and reward > 0.5'",
     )
     found.add_argument(
         "--sort",
         default="-num",
         metavar="KEY",
-        help="a column's; --sort=-KEY: from the top",
+        help="sort by this column, --sort=-KEY in descending order",
     )
     _limited(found)
-    _run(_add(commands, "show", runs.show_run, "state, step and settings of a run"))
+    _run(_add(commands, "show", runs.show_run, "show a run's state and step"))
     _add_launch(commands)
-    watch = _add(commands, "watch", runs.watch, "each step, until the run ends")
+    watch = _add(commands, "watch", runs.watch, "print each step until the run ends")
     _run(watch)
     watch.add_argument(
         "--from-step",
         type=_count,
         metavar="N",
-        help="else the first, on a terminal the last that is done",
+        help="begin at this step (default: the first, on a terminal the last one done)",
     )
     watch.add_argument(
         "--every",
         type=_seconds,
         default=LOOK_SECONDS,
         metavar="SECONDS",
-        help="how often it is looked at (%(default)s)",
+        help="time between two requests (default: %(default)s)",
     )
     _add_export(commands)
     for verb, about in (
-        ("stop", "after the step it is at, with a checkpoint"),
-        ("pause", "after the step it is at; its worker is free"),
+        ("stop", "finish the current step, save a checkpoint and end the run"),
+        ("pause", "finish the current step, save a checkpoint and free the worker"),
         ("resume", "queue a paused run again"),
-        ("cancel", "end it now, without a checkpoint"),
+        ("cancel", "end a run at once, without a checkpoint"),
     ):
         parser = _add(commands, verb, runs.ask, about)
         parser.set_defaults(verb=verb)
         _run(parser)
+    extend = _add(
+        commands, "extend", runs.extend, "continue an ended run, or add steps to a run"
+    )
+    _run(extend)
+    extend.add_argument(
+        "last_step",
+        type=_count,
+        nargs="?",
+        help="the new last step (default: as before, for a stopped run)",
+    )
 
 
 def _add_launch(commands: Any) -> None:
     launch = _add(commands, "launch", runs.launch, "queue a run")
     start = launch.add_mutually_exclusive_group()
-    start.add_argument("--preset", default="", help="see `cohort presets list`")
-    start.add_argument("--clone", type=runs.run_number, metavar="RUN", help=RUN)
     start.add_argument(
-        "--fork", default="", metavar="CHECKPOINT", help="7-step-000050-epoch-1"
+        "--preset",
+        default="",
+        help="take the settings of a preset; `cohort presets list` lists them",
+    )
+    start.add_argument(
+        "--clone",
+        type=runs.run_number,
+        metavar="RUN",
+        help="take the settings of this run (number or address)",
+    )
+    start.add_argument(
+        "--fork",
+        default="",
+        metavar="CHECKPOINT",
+        help="continue from a checkpoint, such as 7-step-000050-epoch-1",
     )
     launch.add_argument(
-        "--scaled", action="store_true", help="the preset made smaller, for one machine"
+        "--scaled",
+        action="store_true",
+        help="take the preset's settings scaled down to a small machine",
     )
-    launch.add_argument("--name", help="else one is made up")
-    launch.add_argument("--model", help="a path, or a name of the hub")
-    launch.add_argument("--dataset", help="name, name@VERSION, or a version's id")
-    launch.add_argument("--recipe", help="name, name@VERSION, or a version's id")
+    launch.add_argument("--name", help="the run's name (default: a generated one)")
+    launch.add_argument(
+        "--model",
+        help="a folder, or a name on the hub (default: the run's, or a starter model)",
+    )
+    launch.add_argument(
+        "--dataset",
+        help="NAME, NAME@VERSION or a version's id (default: the run's, or the only "
+        "one)",
+    )
+    launch.add_argument(
+        "--recipe",
+        help="the reward: NAME, NAME@VERSION or a version's id (default: the run's, "
+        "or the only one)",
+    )
     launch.add_argument(
         "--held-out",
         type=runs.held_out,
         action="append",
         metavar="[NAME=]DATASET",
-        help="an evaluation set; may be repeated",
+        help="evaluate on this dataset too; may be repeated",
     )
     launch.add_argument(
         "--set",
@@ -182,39 +266,57 @@ def _add_launch(commands: Any) -> None:
         action="append",
         default=[],
         metavar="PATH=VALUE",
-        help="optim.learning_rate=1e-6; may be repeated",
+        help="change a setting, such as optim.learning_rate=1e-6; may be repeated",
     )
-    launch.add_argument("--toml", type=Path, metavar="FILE", help="settings; -: stdin")
-    launch.add_argument("--yes", action="store_true", help="though there are warnings")
-    launch.add_argument("--watch", action="store_true", help="it until it ends")
+    launch.add_argument(
+        "--toml",
+        type=Path,
+        metavar="FILE",
+        help="take the settings of a TOML file, - for standard input",
+    )
+    launch.add_argument(
+        "--yes", action="store_true", help="launch even if there are warnings"
+    )
+    launch.add_argument(
+        "--watch", action="store_true", help="print each step until the run ends"
+    )
     _keyed(launch)
 
 
 def _add_export(commands: Any) -> None:
-    export = _add(commands, "export", runs.export, "a run as a file")
+    export = _add(commands, "export", runs.export, "save a run as a file")
     _run(export)
     export.add_argument(
         "file",
         type=Path,
         nargs="?",
-        help="to write, -: standard output; its end says the format",
+        help="the file to write, - for standard output; its ending sets the format",
     )
     export.add_argument(
         "--what",
         default="",
         metavar="WHAT",
-        help=f"metrics, completions or tensorboard; or {', '.join(FILES)}",
+        help="metrics, completions or tensorboard (default: by the file's "
+        f"name, else metrics); or one of {', '.join(FILES)}",
     )
-    export.add_argument("--first-step", type=_count, metavar="N")
-    export.add_argument("--last-step", type=_count, metavar="N")
+    export.add_argument(
+        "--first-step", type=_count, metavar="N", help="leave out earlier steps"
+    )
+    export.add_argument(
+        "--last-step", type=_count, metavar="N", help="leave out later steps"
+    )
     export.add_argument("--force", action="store_true", help="overwrite the file")
 
 
 def _add_groups(commands: Any) -> None:
-    show = _add(commands, "show", runs.show_groups, "a step's groups, or one of them")
+    show = _add(
+        commands, "show", runs.show_groups, "show the groups of a step, or one group"
+    )
     _run(show)
-    show.add_argument("step", type=_count)
-    show.add_argument("group", type=_count, nargs="?", help="its prompt's number")
+    show.add_argument("step", type=_count, help="the step's number")
+    show.add_argument(
+        "group", type=_count, nargs="?", help="the prompt's number, to show one group"
+    )
 
 
 def _run(parser: Any) -> None:
@@ -223,7 +325,9 @@ def _run(parser: Any) -> None:
 
 def _keyed(parser: Any) -> None:
     parser.add_argument(
-        "--key", default="", help="given again within a day, it is done once"
+        "--key",
+        default="",
+        help="repeated with the same key within a day, the command acts once",
     )
 
 
@@ -253,8 +357,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # one that takes ASCII alone
-    if given[:1] == ["verl"]:
-        return verl.main(given[1:])
     parsed = make_parser().parse_args(given)
     try:
         parsed.do(parsed)
@@ -289,13 +391,14 @@ def _start(text: str) -> str:
 
 
 def _tell(error: Refused) -> None:
-    """What the server says, and of each field or row what is wrong with it."""
+    """What the server said, and the fault of each field or row."""
     remark(str(error))
     if error.status == 401:
-        remark("`cohort login URL` keeps another token.")
+        remark("Store another token with `cohort login URL`.")
+    said = f"{error} {error.problem.get('detail', '')}"
     for each in list(error.problem.get("errors", ()))[:MAX_TOLD]:
         message = str(each.get("message", ""))
-        if message and message not in str(error):
+        if message and message not in said:
             remark(f"  {each.get('field', '')}: {message}")
 
 

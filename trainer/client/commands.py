@@ -28,16 +28,16 @@ def sync(given: Namespace) -> None:
     if not spool.is_there:
         raise ValueError(
             f"{given.folder} holds no run: it has no run.json. Name the folder that "
-            "the reporter spoke of."
+            "the reporter printed."
         )
     delivery = Delivery(spool, find_server())
     delivery.deliver()
     if delivery.over:
-        raise ValueError(f"Not all was sent. {delivery.over}")
+        raise ValueError(f"Some events were not sent. {delivery.over}")
     if given.json:
         say_json({"folder": str(given.folder), "address": delivery.address})
     else:
-        say(f"All of {given.folder} is stored: {delivery.address}")
+        say(f"The server has all of {given.folder}: {delivery.address}")
 
 
 def log_in(given: Namespace) -> None:
@@ -48,7 +48,7 @@ def log_in(given: Namespace) -> None:
         token = sys.stdin.readline()
     if not token.strip():
         raise ValueError(
-            "No token was given. Make one on the page API and tokens, and paste it, or "
+            "No token was given. Make one on the page API and tokens, then paste it or "
             "pipe it in."
         )
     server = Server(given.url.rstrip("/"), token.strip())
@@ -94,6 +94,7 @@ def _send(datasets: Datasets, given: Namespace) -> Import:
             )
     except Refused as error:
         said = str(error).replace("send leave_out: ", "give --leave-out ")
+        said = said.replace("pass dataset=", "give --to ")
         raise Refused(error.status, said, error.problem) from None
 
 
@@ -227,7 +228,7 @@ def launch(given: Namespace) -> None:
             key=given.key,
         )
     except Refused as error:
-        raise _told_how_to_confirm(error) from None
+        raise _in_options(error) from None
     if not given.json:
         _say_run(run)
     elif not given.watch:
@@ -236,11 +237,14 @@ def launch(given: Namespace) -> None:
         show_until_it_ends(client, run.id, as_json=given.json)
 
 
-def _told_how_to_confirm(error: Refused) -> Refused:
+def _in_options(error: Refused) -> Refused:
+    """With the options that answer it, in place of arguments and fields."""
+    said = str(error).replace("Pass recipe=", "Give --recipe ")
+    said = said.replace("Pass dataset=", "Give --dataset ")
     fields = [each.get("field") for each in error.problem.get("errors", ())]
     if error.status != CONFLICT or fields.count("body.confirm") == 0:
-        return error
-    said = str(error).replace("Send confirm: true to launch", "Give --yes to launch")
+        return Refused(error.status, said, error.problem)
+    said = said.replace("Send confirm: true to launch", "Give --yes to launch")
     return Refused(error.status, said, {})
 
 
@@ -264,6 +268,13 @@ def ask(given: Namespace) -> None:
         say_json(run)
     else:
         _say_run(run)
+
+
+def extend(given: Namespace) -> None:
+    run = Client().runs.get(given.run)
+    run.extend(given.last_step)
+    run = run.refresh()
+    say_json(run) if given.json else _say_run(run)
 
 
 def export(given: Namespace) -> None:

@@ -25,10 +25,10 @@ BROKEN_PIPE = 141
 
 BY_STATE = {"finished": DONE, "stopped": STOPPED, "failed": FAILED}
 TABLE = """\
-ends with:
+exit codes:
   0   done; the watched run finished
   1   the server refused
-  2   the command or a file cannot be read
+  2   the command or a file is wrong
   3   the watched run was stopped or cancelled
   4   the watched run failed
   5   the server could not be reached

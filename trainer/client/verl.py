@@ -2,8 +2,8 @@
 
     trainer.rollout_data_dir=/data/rollouts      # verl's own setting
 
-    python -m trainer.client.verl /data/rollouts --name my-run
-    python -m trainer.client.verl /data/rollouts --metrics /data/metrics.jsonl
+    cohort verl /data/rollouts --name my-run
+    cohort verl /data/rollouts --metrics /data/metrics.jsonl
 
 verl writes `<step>.jsonl` for each step (`_dump_generations`): input, output, gts,
 score, step, and what the reward function told besides. Metrics are of verl's file
@@ -14,11 +14,11 @@ slow nor stop it; it may be started late, and again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import signal
 import threading
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from trainer.client.reporter import Reporter
 from trainer.client.spool import Spool
 
 logger = logging.getLogger("cohort")
+ABOUT = "follow verl's rollout dumps; Ctrl-C ends the run as finished"
 OWN = {"input", "output", "gts", "score", "step"}
 LOOK_SECONDS = 1.0
 
@@ -160,16 +161,22 @@ def _written(answer: Any) -> str | None:
 def follow(
     folder: Path,
     *,
-    name: str,
+    name: str = "",
     metrics: Path | None = None,
     right_from: float | None = None,
     end: threading.Event,
 ) -> None:
-    """Until `end` is set; then what is there is told, and the run finished."""
+    """Until `end` is set; then what is there is told, and the run finished.
+
+    A folder that was followed before goes on with its run, which keeps its name.
+    """
     kept = folder / "cohort"
-    behind = _last_told(Spool(kept))
+    spool = Spool(kept)
+    behind = _last_told(spool)
+    if spool.is_there:
+        _say_continued(spool, name, behind)
     with Reporter(
-        name,
+        name or folder.resolve().name,
         tool="verl",
         folder=kept,
         from_step=behind,
@@ -180,6 +187,21 @@ def follow(
         while not end.wait(LOOK_SECONDS):
             follower.look()
         follower.look(is_over=True)
+
+
+def _say_continued(spool: Spool, name: str, behind: int) -> None:
+    """ValueError where the run has another name than the one asked for."""
+    known, state = str(spool.opening()["name"]), spool.state()
+    run = "a run not sent yet" if state.run is None else f"run {state.run}"
+    if name.strip()[:80] not in ("", known):
+        raise ValueError(
+            f"{spool.folder} belongs to {run}, named {known!r}; got --name {name!r}. "
+            f"Leave --name out to continue that run, or move {spool.folder} away to "
+            "begin another."
+        )
+    logger.warning(
+        "Continues %s (%s) after step %d. %s", run, known, behind, state.address
+    )
 
 
 def _last_told(spool: Spool) -> int:
@@ -193,32 +215,32 @@ def _last_told(spool: Spool) -> int:
     return last
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m trainer.client.verl",
-        description="Follow verl's rollout dumps; Ctrl-C ends the run as finished.",
-    )
-    parser.add_argument("folder", type=Path, help="trainer.rollout_data_dir")
-    parser.add_argument("--name", help="of the run; else the folder's")
-    parser.add_argument("--metrics", type=Path, help="the file logger's file")
+def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--right-from", type=float, help="the score from which a completion is right"
+        "folder", type=Path, help="the folder of verl's trainer.rollout_data_dir"
     )
-    given = parser.parse_args(arguments)
+    parser.add_argument(
+        "--name", default="", help="the run's name (default: the folder's name)"
+    )
+    parser.add_argument(
+        "--metrics", type=Path, metavar="FILE", help="the file of verl's file logger"
+    )
+    parser.add_argument(
+        "--right-from",
+        type=float,
+        metavar="SCORE",
+        help="count a completion as right from this score on",
+    )
+
+
+def run(given: Namespace) -> None:
     end = threading.Event()
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, lambda *_: end.set())
-    name = given.name or given.folder.resolve().name
     follow(
         given.folder,
-        name=name,
+        name=given.name,
         metrics=given.metrics,
         right_from=given.right_from,
         end=end,
     )
-    return 0
-
-
-if __name__ == "__main__":
-    logging.basicConfig(format="%(message)s")
-    raise SystemExit(main())

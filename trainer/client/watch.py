@@ -51,7 +51,7 @@ def show_until_it_ends(
                 run = look.run
                 shows.look(run, look.points)
     except KeyboardInterrupt:
-        remark(f"No longer watched; run {run_id} goes on.")
+        remark(f"Stopped watching; run {run_id} continues.")
         raise
     if not as_json:
         reason = f" {run.reason}" if run.reason else ""

@@ -107,7 +107,7 @@ def test_a_run_is_found_watched_and_read(
     with pytest.raises(Refused, match="finished"):
         run.stop()
 
-    metrics = run.metrics("reward/mean", "eval/heldout/mean")
+    metrics = run.metrics(["reward/mean", "eval/heldout/mean"])
     assert metrics.series("reward/mean") == ([1, 2], [0.1, 0.2])
     assert metrics.series("eval/heldout/mean") == ([1], [0.5])
     assert [one.prompt for one in run.groups(2)] == ["prompt 0", "prompt 1"]

@@ -33,26 +33,38 @@ def test_a_file_is_pushed_and_a_run_of_it_launched_and_cancelled(
     recipe = make_recipe(team, rules=[COUNTDOWN]).recipe.name
 
     pushed = cohort("datasets", "push", rows, "--name", "adding")
-    listed = cohort.json("datasets", "list")
+    taken = cohort("datasets", "push", rows, "--name", "adding")
+    listed = cohort("--json", "datasets", "list")
     asked = ["runs", "launch", "--preset", "dr-grpo", "--model", "models/tiny"]
     asked += ["--recipe", recipe, "--set", "optim.num_steps=7", "--json"]
     warned = cohort(*asked)
+    make_recipe(team, name="other")
+    unnamed = cohort("runs", "launch", "--preset", "dr-grpo")
     run = cohort.json(*asked, "--yes", "--name", "mine")[0]
     cancelled = cohort("runs", "cancel", run["id"])
     watched = cohort("runs", "watch", f"{cohort.url}/alpha/runs/{run['id']}/config/")
     again = cohort("runs", "cancel", run["id"])
+    resumed = cohort("runs", "resume", run["id"])
+    extended = cohort("runs", "extend", run["id"])
 
     assert pushed.stdout.startswith("adding@1 has 40")
-    assert [one["name"] for one in listed] == ["adding"]
+    assert taken.returncode == 1
+    assert "--to " in taken.stderr
+    assert json.loads(listed.stdout)["name"] == "adding"
     assert (warned.returncode, warned.stdout) == (1, "")
     assert "--yes" in warned.stderr
+    assert unnamed.returncode == 1
+    assert "--recipe NAME" in unnamed.stderr
     assert (run["name"], run["num_steps"]) == ("mine", 7)
     assert cancelled.returncode == 0
     assert watched.returncode == 3
     assert "step 0 of 7" in watched.stdout
     assert (again.returncode, again.stdout) == (1, "")
     assert "stopped" in again.stderr
-    everything = [pushed, warned, cancelled, watched, again]
+    assert (resumed.returncode, extended.returncode) == (1, 1)
+    assert "Extend" in resumed.stderr
+    assert "no checkpoint" in extended.stderr
+    everything = [pushed, taken, warned, unnamed, cancelled, watched, again]
     assert not any(cohort.token in one.stdout + one.stderr for one in everything)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -155,15 +155,22 @@ class Run:
         return self.client.runs.get(self.id)
 
     def metrics(
-        self, *names: str, first_step: int | None = None, last_step: int | None = None
+        self,
+        *names: str | Iterable[str],
+        first_step: int | None = None,
+        last_step: int | None = None,
     ) -> Metrics:
-        """Every point of these metrics, of all without a name; held-out scores too."""
+        """Every point of these metrics, of all without a name; held-out scores too.
+
+        Names stand one by one or in a list: `metrics("loss", "reward/mean")`.
+        """
+        asked = _names_of(names)
         found: list[Point] = []
         known: list[str] = []
         cursor: str | None = ""
         while cursor is not None:
             known, points, cursor = self.page_of_metrics(
-                *names, first_step=first_step, last_step=last_step, cursor=cursor
+                *asked, first_step=first_step, last_step=last_step, cursor=cursor
             )
             found += points
         return Metrics(known, found)
@@ -265,10 +272,13 @@ class Run:
         return target
 
     def figure(
-        self, *names: str, smoothing: float = 0.6, theme: str = "light"
+        self,
+        *names: str | Iterable[str],
+        smoothing: float = 0.6,
+        theme: str = "light",
     ) -> Figure:
         """Its curves as Plotly draws them: Cohort's charts, or these metrics alone."""
-        return figure(self, names, smoothing=smoothing, theme=theme)
+        return figure(self, _names_of(names), smoothing=smoothing, theme=theme)
 
     def stop(self) -> None:
         """It ends after the step it is at, with a checkpoint. Refused says why not."""
@@ -282,12 +292,32 @@ class Run:
         self._ask("pause")
 
     def resume(self) -> None:
+        """A paused run; `extend` continues one that has ended."""
         self._ask("resume")
+
+    def extend(self, num_steps: int | None = None) -> None:
+        """Train to step `num_steps`; None: to the last step that it had.
+
+        A stopped or finished run is queued again, from its last checkpoint.
+        """
+        last = self.num_steps if num_steps is None else num_steps
+        self.client.asker.post(f"/runs/{self.id}/extend", {"num_steps": last})
 
     def _ask(self, verb: str) -> None:
         answer = self.client.asker.post(f"/runs/{self.id}/{verb}")
         if not answer["done"]:
             raise Refused(CONFLICT, answer["detail"], answer)
+
+
+def _names_of(given: Iterable[str | Iterable[str]]) -> list[str]:
+    """
+    >>> _names_of(["loss", ["kl/mean", "entropy"]])
+    ['loss', 'kl/mean', 'entropy']
+    """
+    names: list[str] = []
+    for one in given:
+        names += [one] if isinstance(one, str) else one
+    return names
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
