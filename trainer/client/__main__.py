@@ -369,7 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(f"{ended(str(error))} Is it running, and is its address right?")
         return UNREACHABLE
     except UnicodeEncodeError as error:
-        remark(f"What is asked for must be UTF-8; got {_start(error.object)!r}.")
+        remark(f"The command must be UTF-8; got {_start(error.object)!r}.")
         return MISUSED
     except ValueError as error:
         remark(str(error))

@@ -360,7 +360,7 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error}.") from None
     raise ValueError(
-        f"{path} has more than {MAX_TOML_BYTES:,} bytes, which no run's settings have."
+        f"{path} has more than {MAX_TOML_BYTES:,} bytes, too many for settings."
     )
 
 

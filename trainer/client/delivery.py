@@ -247,7 +247,7 @@ class Sender:
         self._thread.join(timeout_seconds)
         if self._thread.is_alive() or self._said or not self._has_all:
             logger.warning(
-                "Not all of the run was sent; it is kept in %s. `cohort sync %s` "
+                "Some of the run is not sent yet; it is kept in %s. `cohort sync %s` "
                 "sends the rest.",
                 self._spool.folder,
                 self._spool.folder,
@@ -267,7 +267,9 @@ class Sender:
             if wait:
                 self._something.set()
                 self._rest(wait, is_last=is_last)
-        logger.warning("Cohort takes no more of this run: %s", self._delivery.over)
+        logger.warning(
+            "The server accepts no more of this run: %s", self._delivery.over
+        )
 
     def _rest(self, seconds: float, *, is_last: bool) -> None:
         if is_last:
@@ -297,7 +299,7 @@ class Sender:
     def _put_off(self, error: Exception, wait: float) -> float:
         if str(error) != self._said:  # once, not every minute
             self._said = str(error)
-            logger.warning("Cohort is told later: %s", error)
+            logger.warning("Sending later: %s", error)
         return wait
 
     def _is_late(self) -> bool:

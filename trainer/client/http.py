@@ -60,8 +60,8 @@ class Server:
         parts = urllib.parse.urlsplit(self.url)
         if parts.username is not None or parts.password is not None:
             raise ValueError(
-                "A server's address holds no name and no password: whoever sees the "
-                "address would have them. Give the address without what is before @."
+                "The server's address contains a name or password, which anyone who "
+                "sees the address could use. Remove everything before the @."
             )
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
@@ -70,7 +70,7 @@ class Server:
             )
         if not (self.token.isascii() and self.token.isprintable()):
             raise ValueError(  # not with the token
-                "A token is made of ASCII letters, digits, - and _; this one has "
+                "A token consists of ASCII letters, digits, - and _; this one has "
                 "other characters. Copy it again from the page API and tokens."
             )
 
@@ -159,8 +159,7 @@ class Server:
             raise Unreachable(f"{self.url} did not answer: {error.reason}") from None
         except json.JSONDecodeError:
             raise Unreachable(
-                f"{self.url} answered with something else than JSON. Is it the address "
-                "of Cohort?"
+                f"{self.url} sent an answer that is not JSON. Is it Cohort's address?"
             ) from None
         except (OSError, ValueError, EOFError) as error:
             raise Unreachable(f"{self.url} did not answer: {error}") from None
@@ -188,7 +187,7 @@ def _answer(error: urllib.error.HTTPError) -> Exception:
     said = str(problem.get("detail") or problem.get("title") or error.reason)
     if 300 <= error.code < 400:
         to = error.headers.get("Location", "")
-        said = f"The server sends on to {to[:200]!r}, but no token. Log in there."
+        said = f"The server redirects to {to[:200]!r}. Log in at that address."
     message = f"{said} (HTTP {error.code})"
     if error.code >= 500 or error.code in (408, 425, 429):
         return Unreachable(message, after_seconds=_after(error))
@@ -222,7 +221,7 @@ def find_server(url: str = "", token: str = "") -> Server:
     kept = _read_login()
     if url and url.rstrip("/") != kept.url.rstrip("/"):
         raise ValueError(  # a token is for the address that it was given for
-            f"There is no token for {url}: the login is of {kept.url}. Run `cohort "
+            f"There is no token for {url}: the login is for {kept.url}. Run `cohort "
             f"login {url}`, or set {TOKEN} too."
         )
     return Server(kept.url, token or kept.token)

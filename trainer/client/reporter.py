@@ -99,7 +99,7 @@ class Reporter:
     num_steps    how many there will be; None: not known
     settings     what it is trained with, shown and compared as it is
     rules        each part of the reward with its weight; others weigh 1
-    right_from   the reward from which a completion is right; None: nobody can tell
+    right_from   the reward from which a completion is right; None: unknown
     folder       what is not sent is kept there; None: one of its own in ./cohort-runs
     from_step    the step that training goes on behind, in a folder used before
     server       None: the one of `cohort login`, or of COHORT_URL and COHORT_TOKEN
@@ -246,7 +246,7 @@ class Reporter:
         try:
             self._told.put(None, timeout=timeout_seconds)
         except queue.Full:
-            logger.warning("The disk is too slow: not all of the run is on it.")
+            logger.warning("The disk is too slow: some of the run was not written.")
         self._writer.join(max(0.0, end - time.monotonic()))
         self._sender.close(max(0.0, end - time.monotonic()))
 
@@ -264,7 +264,7 @@ class Reporter:
                     break
             writer.close()
         except Exception:
-            logger.exception("Cohort writes no more of this run.")
+            logger.exception("Cohort stopped recording this run.")
             self._is_closed = True
 
     def _at_exit(self) -> None:

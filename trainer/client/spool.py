@@ -163,15 +163,15 @@ class Writer:
         try:
             self._kinds[kind](at, *rest)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
-            logger.warning("Cohort left a %s out: %s", kind, error)
+            logger.warning("Cohort dropped a %s: %s", kind, error)
 
     def flush(self, *, num_dropped: int) -> None:
         if num_dropped > self._num_dropped:
             lost = num_dropped - self._num_dropped
             self._num_dropped = num_dropped
             message = (
-                f"{lost:,} things were told faster than the trainer's disk took them, "
-                "and are left out."
+                f"{lost:,} reports came faster than the trainer's disk could write "
+                "them and were dropped."
             )
             self._warned(time.time(), self._step, "reports_dropped", message)
         self._file.flush()

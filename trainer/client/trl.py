@@ -13,7 +13,7 @@ processes the main one reports, which has all of them gathered.
 Nothing of TRL is public about this: completions are in `trainer._logs`, which TRL fills
 whenever it has generated (0.19 and later; seen with 1.16), and the tokens pass through
 `_calculate_rewards`. Both are looked at behind TRL's own calls. Where one is missing,
-what it has is not told, and the training goes on.
+what it has is not told, and the training continues.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _quiet(event: Callable[..., None]) -> Callable[..., None]:
             event(self, *args, **kwargs)
         except Exception:
             self.is_off = True
-            logger.exception("Cohort stops watching; the training goes on.")
+            logger.exception("Cohort stops watching; the training continues.")
 
     return call
 

@@ -128,7 +128,11 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             if isinstance(row.get("input"), str | list) and "output" in row:
                 yield row
             else:
-                logger.warning("%s, line %d is no completion of verl.", path, place)
+                logger.warning(
+                    "%s, line %d has no input and output, so it is skipped.",
+                    path,
+                    place,
+                )
 
 
 def _tree(line: bytes) -> dict[str, Any]:

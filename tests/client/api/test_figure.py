@@ -119,7 +119,7 @@ def test_metrics_are_drawn_by_name() -> None:
 def test_what_cannot_be_drawn_is_said() -> None:
     for names, options, says in [
         (("los",), {}, "'los'"),
-        ((), {}, "nothing"),
+        ((), {}, "no metrics"),
         (("loss",), {"smoothing": 1.0}, "got 1.0"),
         (("loss",), {"theme": "blue"}, "got 'blue'"),
     ]:

@@ -72,7 +72,7 @@ def test_a_bad_row_refuses_all_and_leaves_no_file(program: Program) -> None:
     refused = upload(program, LINES + b'{"question": 5\n')
 
     assert refused.status_code == 422
-    assert "1 row was refused" in refused.json()["detail"]
+    assert "leave_out: 1" in refused.json()["detail"]
     assert refused.json()["errors"][0]["message"].startswith("Line 3")
     assert not Dataset.objects.exists()
 

@@ -150,7 +150,7 @@ def _start(preset: str, clone_of: int | None, fork_of: str) -> str:
     given += [f"run-{clone_of}"] if clone_of is not None else []
     given += [f"fork-{fork_of}"] if fork_of else []
     if len(given) > 1:
-        raise ValueError(f"A run starts from one thing; got {', '.join(given)}.")
+        raise ValueError(f"A run has one start; got {', '.join(given)}.")
     return given[0] if given else ""
 
 
@@ -183,7 +183,7 @@ class Recipes:
         recipe = next((one for one in there if one.name == name), None)
         if recipe is None:
             names = ", ".join(repr(one.name) for one in there[:20]) or "none yet"
-            raise ValueError(f"No recipe is called {name!r}. There are: {names}.")
+            raise ValueError(f"There is no recipe {name!r}. There are: {names}.")
         for version in self.versions(recipe):
             if number in (None, version.number):
                 return version.id

@@ -61,7 +61,7 @@ class Datasets:
         if found:
             return found[0]
         names = ", ".join(repr(one.name) for one in there[:20]) or "none yet"
-        raise ValueError(f"No dataset is called {name!r}. There are: {names}.")
+        raise ValueError(f"There is no dataset {name!r}. There are: {names}.")
 
     def push(
         self,
@@ -200,7 +200,7 @@ def split_reference(text: str) -> tuple[str, int | None]:
 
 def _check(file: Path) -> None:
     if not file.is_file():
-        is_there = "is no file" if file.exists() else "is not there"
+        is_there = "is not a file" if file.exists() else "does not exist"
         raise ValueError(f"{file} {is_there}. Name a file of rows, such as sums.jsonl.")
     if file.stat().st_size == 0:
         raise ValueError(f"{file} is empty. A dataset has at least one row.")
@@ -219,4 +219,4 @@ def _why(job: Import) -> str:
     if job.problem:
         return job.problem
     num = job.refusals.get("count", 0)
-    return f"{num:,} rows were refused; leave_out={num} does without them."
+    return f"{num:,} rows have errors; leave_out={num} imports the others."

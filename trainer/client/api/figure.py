@@ -185,9 +185,11 @@ THEMES = {"light": LIGHT, "dark": DARK}
 def figure(run: Run, names: Sequence[str], *, smoothing: float, theme: str) -> Figure:
     plotly = _plotly()
     if not 0 <= smoothing < 1:
-        raise ValueError(f"smoothing is at least 0 and below 1; got {smoothing!r}.")
+        raise ValueError(
+            f"smoothing must be at least 0 and below 1; got {smoothing!r}."
+        )
     if theme not in THEMES:
-        raise ValueError(f"theme is light or dark; got {theme!r}.")
+        raise ValueError(f"theme must be light or dark; got {theme!r}.")
     charts = _chosen(run, names)
     metrics = run.metrics(*metrics_of(charts))
     return plotly.Figure(tree_of(charts, metrics, run.name, smoothing, THEMES[theme]))
@@ -211,7 +213,7 @@ def _chosen(run: Run, names: Sequence[str]) -> list[Chart]:
         )
     charts = [chart_of(name) for name in names] if names else charts_of(known)
     if not charts:
-        raise ValueError(f"Run {run.id} has measured nothing that is drawn yet.")
+        raise ValueError(f"Run {run.id} has no metrics to draw yet.")
     return charts
 
 

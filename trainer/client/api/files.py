@@ -125,7 +125,7 @@ def send_in_parts(
             file.seek(upload["num_received"])
             part = file.read(PART_BYTES)
             if not part:
-                raise ValueError(f"{path} became shorter while it was sent.")
+                raise ValueError(f"{path} was shortened while it was sent.")
             upload = _send(asker, place, part, upload["num_received"])
     if on_progress:
         on_progress(size, size)
@@ -141,8 +141,8 @@ def _begin(asker: Asker, path: Path, tree: dict[str, Any]) -> Any:
         if error.status != NOT_FOUND or tree["dataset_id"] is not None:
             raise
         raise ValueError(
-            f"{path} has {tree['num_bytes']:,} bytes, and this server takes no file in "
-            "parts. Pack it with gzip or zstd, or upload it on the page Datasets."
+            f"{path} has {tree['num_bytes']:,} bytes, and this server accepts no files "
+            "in parts. Pack it with gzip or zstd, or upload it on the page Datasets."
         ) from None
 
 
@@ -221,7 +221,7 @@ def download(
 ) -> None:
     if target.exists() and not overwrite:
         raise ValueError(
-            f"{target} is there already. Name another file, or overwrite it."
+            f"{target} already exists. Name another file, or overwrite it."
         )
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     asked = f"{source}{query_of(**query)}"

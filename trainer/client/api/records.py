@@ -35,7 +35,7 @@ def read(kind: type[T], tree: Mapping[str, Any], **parts: Any) -> T:
             values[one.name] = _value(one.name, tree[one.name])
         elif one.default is MISSING and one.default_factory is MISSING:
             raise ValueError(
-                f"The server told of a {kind.__name__} without {one.name!r}. Is it "
+                f"The server sent a {kind.__name__} without {one.name!r}. Is it "
                 "Cohort, and as new as this client?"
             )
     return kind(**values)

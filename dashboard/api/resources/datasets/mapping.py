@@ -114,10 +114,10 @@ def begin_import(
 
 
 def refuse_rows(refusals: Refusals, place: str) -> Problem:
-    num_rows = f"{refusals.count:,} row{'s were' if refusals.count != 1 else ' was'}"
+    num_rows = f"{refusals.count:,} row{'s have' if refusals.count != 1 else ' has'}"
     return Problem(
         422,
-        f"{num_rows} refused, so none was imported. Mend the file, or send "
-        f"leave_out: {refusals.count} to do without.",
+        f"No rows imported: {num_rows} errors. Fix the file, or send "
+        f"leave_out: {refusals.count} to import the others.",
         errors=[(place, str(refusal)) for refusal in refusals.shown[:20]],
     )
