@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 
@@ -9,6 +10,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import transition
+from dashboard.runs.stream.frames import read_snapshot
 from tests.browser.accessibility import findings
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
@@ -68,6 +72,20 @@ def test_steps_reach_the_charts_without_a_reload(
     row = page.locator('[data-metric="reward/mean"] [data-last]')
     expect(row).to_have_text("0.625")
     assert problems == []
+
+
+def test_a_kept_snapshot_does_not_put_the_page_back(page: Page, story: Story) -> None:
+    older = read_snapshot(Run.objects.get())
+    story.take_steps(2)
+    transition(story.run.id, sources=[RunState.RUNNING], target=RunState.STOPPED)
+    page.route_web_socket("**/ws/**", lambda socket: socket.send(json.dumps(older)))
+
+    page.goto(f"/alpha/runs/{story.run.id}/")
+
+    wait_for_points(page, 5)
+    expect(page.locator("[data-run-state]")).to_have_text("stopped")
+    expect(page.locator("[data-run-step]")).to_have_text("7")
+    expect(page.get_by_role("button", name="Pause")).to_be_hidden()
 
 
 @pytest.mark.slow

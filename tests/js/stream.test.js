@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { PROTOCOL, RunStream } from "../../static/js/live/stream.js";
 
 // Sockets, timers and answers that the test moves by hand.
-function makeWorld({ answers = [] } = {}) {
+function makeWorld({ answers = [], shown } = {}) {
   const world = { sockets: [], timers: [], fetched: [], frames: [], links: [] };
   class Socket {
     constructor(url) {
@@ -49,7 +49,8 @@ function makeWorld({ answers = [] } = {}) {
     socketUrl: "ws://host/ws/runs/7/",
     httpUrl: "/a/runs/7/stream.json",
     env: world.env,
-    onFrame: (frame) => world.frames.push(frame),
+    shown,
+    onFrame: (frame, { isBehind }) => world.frames.push({ ...frame, isBehind }),
     onLink: (link) => world.links.push(link),
   });
   world.stream.start();
@@ -75,6 +76,23 @@ test("it asks for everything first and is live once it has it", () => {
 
   assert.equal(socket.url, `ws://host/ws/runs/7/?after=0&protocol=${PROTOCOL}`);
   assert.equal(world.stream.seq, 5);
+  assert.equal(lastLink(world), "live");
+});
+
+test("a snapshot from before the page's HTML is said to be behind, and the rest asked for", () => {
+  const world = makeWorld({ shown: 8 });
+  const [socket] = world.sockets;
+  socket.open();
+
+  socket.hear(frame("snapshot", 0, 5));
+  assert.deepEqual(socket.sent, [{ type: "after", seq: 5, epoch: 1 }]);
+  assert.equal(lastLink(world), "catching-up");
+  socket.hear(frame("batch", 5, 8));
+
+  assert.deepEqual(
+    world.frames.map(({ isBehind }) => isBehind),
+    [true, false],
+  );
   assert.equal(lastLink(world), "live");
 });
 

@@ -19,10 +19,13 @@ export class RunStream {
   #isReached = false; // the last poll was answered
   #isAhead = false; // what answered last was a server of an older version
 
-  constructor({ socketUrl, httpUrl, after = 0, epoch = null, env, ...handlers }) {
+  // `after` is what the page holds, `shown` what its HTML was made of.
+  constructor({ socketUrl, httpUrl, after = 0, shown = 0, epoch = null, ...rest }) {
+    const { env, ...handlers } = rest;
     this.socketUrl = socketUrl;
     this.httpUrl = httpUrl;
     this.seq = after;
+    this.shown = shown;
     this.epoch = after > 0 ? epoch : null;
     this.env = env;
     this.onFrame = handlers.onFrame;
@@ -186,8 +189,11 @@ export class RunStream {
     if (!["snapshot", "batch"].includes(frame.type)) return; // a later version's
     this.seq = frame.seq;
     this.epoch = frame.epoch;
-    if (this.#socket?.readyState === 1) this.#link("live");
-    this.onFrame(frame);
+    // A server keeps a snapshot for all viewers, and what came since is a batch.
+    const isBehind = frame.seq < this.shown;
+    if (isBehind) this.#ask();
+    else if (this.#socket?.readyState === 1) this.#link("live");
+    this.onFrame(frame, { isBehind });
   }
 
   #follows(batch) {

@@ -106,11 +106,12 @@ function showLink({ name, retryIn }) {
   countdown = setInterval(tick, 1000);
 }
 
-function onFrame(frame) {
+function onFrame(frame, { isBehind }) {
   const isRewound = store.apply(frame);
-  showRun(frame.run);
+  if (!isBehind) showRun(frame.run);
   if (find("link").dataset.link === "live") showLink({ name: "live" });
-  document.dispatchEvent(new CustomEvent("runframe", { detail: frame }));
+  const detail = { ...frame, isBehind };
+  document.dispatchEvent(new CustomEvent("runframe", { detail }));
   // What it went back before is drawn in grey: a snapshot has it.
   if (isRewound) stream.resync();
 }
@@ -122,6 +123,7 @@ const stream = new RunStream({
   httpUrl: root.dataset.stream,
   after: wantsHistory ? 0 : Number(root.dataset.seq),
   epoch: Number(root.dataset.epoch),
+  shown: Number(root.dataset.seq),
   onFrame,
   onLink: showLink,
   env: {

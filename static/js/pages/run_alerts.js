@@ -39,7 +39,7 @@ async function ask() {
 document.addEventListener("runframe", ({ detail }) => {
   wanted = Math.max(wanted, detail.run.alerts_seq);
   if (held < wanted) ask();
-  if (detail.run.has_ended !== hasEnded) {
+  if (!detail.isBehind && detail.run.has_ended !== hasEnded) {
     hasEnded = detail.run.has_ended;
     show();
   }
