@@ -76,7 +76,7 @@ def test_an_older_page_asks_once_to_be_reloaded_and_keeps_what_is_typed(
 
     page.unroute(SCRIPT)
     page.get_by_role("button", name="Reload the page").click()
-    expect(page.locator("[data-run-link]")).to_have_text("live")
+    expect(page.locator("[data-run-link]")).to_have_attribute("data-link", "live")
     expect(page.locator("[data-run-step]")).to_have_text("5")
     expect(page.locator("[data-run-version]")).to_be_empty()
 

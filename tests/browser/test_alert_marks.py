@@ -32,7 +32,9 @@ def test_a_firing_is_marked_at_its_step_and_leads_to_the_alert(
     story.take_steps(5)
     run = f"/alpha/runs/{story.run.pk}/"
     page.goto(f"{run}?smooth=0")
-    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    expect(page.locator("[data-run-link]")).to_have_attribute(
+        "data-link", "live", timeout=15_000
+    )
     card = page.locator("#chart-entropy")
     card.scroll_into_view_if_needed()
     wait_until(page, f"{MARKS.format('entropy')} === ''")

@@ -31,7 +31,9 @@ def test_a_rule_fires_on_an_open_page_and_is_acknowledged(
     story.start()
     story.take_steps(5)
     page.goto(f"/alpha/runs/{story.run.pk}/")
-    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    expect(page.locator("[data-run-link]")).to_have_attribute(
+        "data-link", "live", timeout=15_000
+    )
     line = page.locator("[data-run-alerts]")
     expect(line).to_be_hidden()
     story.score_group()

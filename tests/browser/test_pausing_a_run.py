@@ -33,7 +33,9 @@ def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
     story.take_steps(5)
     run = story.run
     page.goto(f"/alpha/runs/{run.id}/")
-    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    expect(page.locator("[data-run-link]")).to_have_attribute(
+        "data-link", "live", timeout=15_000
+    )
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     expect(page.get_by_role("button", name="Resume")).to_be_hidden()
 
@@ -74,7 +76,9 @@ def test_a_dialog_left_open_closes_when_somebody_else_resumes_the_run(
     pausing = {"sources": [RunState.RUNNING], "target": RunState.PAUSED}
     transition(run.id, **pausing)
     page.goto(f"/alpha/runs/{run.id}/")
-    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    expect(page.locator("[data-run-link]")).to_have_attribute(
+        "data-link", "live", timeout=15_000
+    )
     page.get_by_role("button", name="Resume").click()
     dialog = page.get_by_role("dialog", name="Resume this run?")
     expect(dialog).to_be_visible()
@@ -140,7 +144,9 @@ def test_the_reward_log_offers_what_is_newer(page: Page, team: Team) -> None:
     story.start()
     story.take_steps(2)
     page.goto(f"/alpha/runs/{story.run.id}/reward-log/")
-    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    expect(page.locator("[data-run-link]")).to_have_attribute(
+        "data-link", "live", timeout=15_000
+    )
     offer = page.locator("[data-newer]")
     expect(offer).to_be_hidden()
 

@@ -38,7 +38,7 @@ def test_the_page_says_so_and_goes_on_by_itself_where_it_was(
     page.set_viewport_size(TALL)
     page.goto(f"/alpha/runs/{story.run.id}/?smooth=0")
     link = page.locator("[data-run-link]")
-    expect(link).to_have_text("live", timeout=15_000)
+    expect(link).to_have_attribute("data-link", "live", timeout=15_000)
     wait_until(page, f"{REWARD}?.x.length === 6")
     page.evaluate("window.isTheSamePage = true")
 
@@ -55,7 +55,7 @@ def test_the_page_says_so_and_goes_on_by_itself_where_it_was(
     expect(link).to_have_text(re.compile(r"^(offline, retrying in \d+ s|connecting)$"))
     web_processes.start_again()
 
-    expect(link).to_have_text("live", timeout=20_000)
+    expect(link).to_have_attribute("data-link", "live", timeout=20_000)
     wait_until(page, f"{REWARD}.x.length === 11")
     assert page.evaluate(f"{REWARD}.customdata") == list(range(1, 12))
     take_step(story)

@@ -10,14 +10,15 @@ const root = document.querySelector("[data-run]");
 const find = (name) => document.querySelector(`[data-run-${name}]`);
 
 const QUEUE_LOOK_EVERY = 10_000;
+const RESTING = new Set(["finished", "stopped", "failed", "paused"]);
 
 export const store = new RunStore();
-let hasEnded = "ended" in root.dataset;
+let isAtRest = RESTING.has(find("state").querySelector(".state").dataset.state);
 let isQueued = false;
 let countdown = null;
 
 function showRun(run) {
-  hasEnded = run.has_ended;
+  isAtRest = RESTING.has(run.state);
   isQueued = run.state === "queued";
   const badge = find("state").querySelector(".state");
   badge.dataset.state = run.state;
@@ -73,14 +74,14 @@ function show(button, isOffered) {
   if (element) element.hidden = !isOffered;
 }
 
+// Of the page, not of the run: beside a run at rest they would be read as its state.
+const UPDATES = { live: "live updates", polling: "updates every 4 s" };
 const LINKS = {
-  connecting: () => "connecting",
-  "catching-up": () => "catching up",
-  live: () => (hasEnded ? "complete" : "live"),
-  polling: () => "live, every 4 s",
-  refused: () => "no longer yours to watch: reload the page",
-  outdated: () => "not live: reload the page",
-  ahead: () => "waiting for the server's update",
+  connecting: "connecting",
+  "catching-up": "loading updates",
+  refused: "no longer yours to watch: reload the page",
+  outdated: "not live: reload the page",
+  ahead: "waiting for the server's update",
 };
 
 function showLink({ name, retryIn }) {
@@ -88,9 +89,9 @@ function showLink({ name, retryIn }) {
   showNotice(find("version"), name);
   if (name === "outdated" || name === "refused") isQueued = false; // nobody tells it more
   const element = find("link");
-  element.dataset.link = name === "live" && hasEnded ? "complete" : name;
+  element.dataset.link = name;
   if (name !== "offline") {
-    setText(element, LINKS[name]());
+    setText(element, LINKS[name] ?? (isAtRest ? "" : UPDATES[name]));
     return;
   }
   const until = Date.now() + retryIn;
@@ -109,7 +110,8 @@ function showLink({ name, retryIn }) {
 function onFrame(frame, { isBehind }) {
   const isRewound = store.apply(frame);
   if (!isBehind) showRun(frame.run);
-  if (find("link").dataset.link === "live") showLink({ name: "live" });
+  const { link } = find("link").dataset;
+  if (link in UPDATES) showLink({ name: link });
   const detail = { ...frame, isBehind };
   document.dispatchEvent(new CustomEvent("runframe", { detail }));
   // What it went back before is drawn in grey: a snapshot has it.
