@@ -63,12 +63,34 @@ def reward_edit(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse
 
 @require_POST
 def reward_check(request: HttpRequest, team: str) -> HttpResponse:
-    """What one changed field alters: errors, the sentence, the JSON."""
+    """What one changed field alters: errors, the sentence, the JSON.
+
+    Of the name, only whether it is still refused: a formula may be half typed.
+    """
     team_ = get_team(request, team)
     draft = RecipeDraft.posted(request.POST)
     draft.validate()
     context = {"team": team_, "is_swap": True, **derived_context(draft)}
+    context |= _refusal_context(request, team_, draft)
+    if request.POST.get("action") == "refusal":
+        return render(request, "rewards/refusal_swapped.html", context)
     return render(request, "rewards/editor_checked.html", context)
+
+
+def _refusal_context(
+    request: HttpRequest, team: Team, draft: RecipeDraft
+) -> dict[str, Any]:
+    """Whether what a Save was refused for still holds; nothing where none was."""
+    if "refused" not in request.POST:
+        return {}
+    form = NewRecipeForm(team, request.POST) if "name" in request.POST else None
+    is_refused = draft.recipe is None or (form is not None and not form.is_valid())
+    named = ", ".join(draft.wrong_names)
+    return {
+        "name_form": form,
+        "is_refused": is_refused,
+        "is_refusal_other": not is_refused or named != request.POST["refused"],
+    }
 
 
 def _edit(
@@ -163,6 +185,7 @@ def _render(
         **derived_context(draft),
     }
     if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
+        context |= _refusal_context(request, team, draft)
         return render(request, "rewards/editor_swapped.html", context)
     # A viewer comes here by GET alone, with no completion that a model could judge.
     context |= workbench_context(request, team, draft, may_ask=True)

@@ -20,6 +20,7 @@ from dashboard.rewards.workbench import (
     warn_unscorable,
 )
 from trainer.rewards.sandbox.pool import asking_for
+from trainer.rewards.spec import Recipe
 
 
 @require_POST
@@ -30,6 +31,13 @@ def reward_try(request: HttpRequest, team: str) -> HttpResponse:
     draft = RecipeDraft.posted(request.POST)
     draft.validate()
     context = {"team": membership.team, "draft": draft}
+    if request.POST.get("action") == "warn":
+        rows = _rows(TryForm(membership.team, request.POST))
+        context |= {
+            "try_warnings": _warnings(membership.team, draft.recipe, rows),
+            "num_rows": len(rows),
+        }
+        return render(request, "rewards/try_warnings.html", context)
     context |= workbench_context(
         request, membership.team, draft, may_ask=membership.can_write
     )
@@ -54,15 +62,24 @@ def workbench_context(
             if recipe
             else [Bench(row, texts[row.position], [], []) for row in rows]
         )
-        warnings = warn_unscorable(recipe, rows) if recipe else {}
     return {
         "try_form": form,
         "try_rule_names": [rule.name for rule in recipe.rules] if recipe else [],
         "benches": benches,
-        "try_warnings": warnings,
+        "try_warnings": _warnings(team, recipe, rows),
         "try_is_refused": is_refused,
         "max_seconds": MAX_SECONDS,
     }
+
+
+def _warnings(
+    team: Team, recipe: Recipe | None, rows: list[DatasetRow]
+) -> dict[str, str]:
+    """No model is asked, so whoever looks may know."""
+    if recipe is None:
+        return {}
+    with asking_for(f"team {team.pk}"):
+        return warn_unscorable(recipe, rows)
 
 
 def _rows(form: TryForm) -> list[DatasetRow]:

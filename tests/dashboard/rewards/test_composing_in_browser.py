@@ -49,6 +49,30 @@ def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Pag
     expect(page.get_by_text(FORMULA)).to_be_visible()
 
 
+def test_what_a_refused_save_marked_is_unmarked_once_corrected(
+    team: Team, alice: User, page: Page
+):
+    page.goto("/alpha/rewards/new")
+    name = page.get_by_label("Name", exact=True).first
+    weight = page.locator("#rules-0-weight")
+    weight.fill("")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(weight).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#refused")).not_to_be_empty()
+    expect(name).to_have_attribute("aria-invalid", "true")
+
+    weight.fill("1")
+    weight.blur()
+    expect(weight).not_to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#refused")).not_to_be_empty()
+    name.fill("Sums")
+    name.blur()
+
+    expect(page.locator("#refused")).to_be_empty()
+    expect(name).not_to_have_attribute("aria-invalid", "true")
+    expect(weight).not_to_have_attribute("aria-invalid", "true")
+
+
 @pytest.mark.slow
 def test_a_composed_recipe_is_accessible(team: Team, alice: User, page: Page):
     page.goto("/alpha/rewards/new")

@@ -18,6 +18,7 @@ from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
 NEW = "/alpha/rewards/new"
+CHECK = "/alpha/rewards/check"
 TWO = (("numeric_answer", {}), ("format_tags", {"weight": "0.2"}))
 
 
@@ -115,6 +116,19 @@ def test_a_refused_save_says_so_above_the_rules_and_names_the_wrong_ones(
 
     assert "marked below: digits" in page
     assert "check digits." in page
+
+
+def test_a_check_takes_the_refusal_back_once_all_is_right(alice_client: Client):
+    wrong = fields(("regex", {"name": "digits"}), refused="digits", name="x")
+    right = fields(("length", {}), refused="digits", name="x")
+
+    assert 'id="refused"' not in alice_client.post(CHECK, wrong).text
+    assert "notice-error" not in alice_client.post(CHECK, right).text
+    assert 'id="refused"' in alice_client.post(CHECK, right).text
+    unnamed = alice_client.post(CHECK, {**right, "name": ""})
+    assert unnamed.context["is_refused"]
+    removed = alice_client.post(NEW, right, headers={"HX-Request": "true"})
+    assert removed.context["is_refused"] is False
 
 
 def test_a_program_that_a_browser_sends_back_untouched_is_the_default(

@@ -144,6 +144,19 @@ def test_a_rule_that_lacks_its_column_warns(
     assert "&quot;numbers&quot;" in page
 
 
+def test_warnings_are_asked_anew_for_other_rules(
+    alice_client: Client, version: DatasetVersion
+):
+    shown = {"try-version": str(version.pk), "try-offset": "0", "action": "warn"}
+
+    warned = alice_client.post(TRY, fields(("countdown", {}), **shown))
+    mended = alice_client.post(TRY, fields(("length", {}), **shown))
+
+    assert list(warned.context["try_warnings"]) == ["countdown"]
+    assert mended.context["try_warnings"] == {}
+    assert "completion-0" not in mended.text
+
+
 def test_an_error_stands_under_its_completion_and_is_no_zero(
     alice_client: Client, version: DatasetVersion
 ):
