@@ -111,3 +111,13 @@ function ageTimes() {
 ageTimes();
 setInterval(ageTimes, 15_000);
 document.addEventListener("htmx:afterSettle", ageTimes);
+
+// htmx logs each request that a newer one replaces as an error; an empty `error` is none.
+document.addEventListener("htmx:beforeSend", ({ detail }) => {
+  const { xhr } = detail;
+  const abort = xhr.abort.bind(xhr);
+  xhr.abort = () => {
+    detail.error = "";
+    abort();
+  };
+});

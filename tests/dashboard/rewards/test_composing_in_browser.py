@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from dashboard.accounts.models import Team, User
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from tests.browser.accessibility import findings_in_each_view
+from tests.browser.waiting import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -71,6 +74,29 @@ def test_what_a_refused_save_marked_is_unmarked_once_corrected(
     expect(page.locator("#refused")).to_be_empty()
     expect(name).not_to_have_attribute("aria-invalid", "true")
     expect(weight).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_a_stretched_field_and_a_replaced_request_are_no_errors(
+    team: Team, alice: User, page: Page
+):
+    rows = [Row(prompt="2+2?", answer="4", columns={})]
+    create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+    page.goto("/alpha/rewards/new")
+    problems: list[str] = []
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    asked: list[Route] = []
+    page.route("**/rewards/try", lambda route: asked.append(route))  # unanswered
+    page.locator("#recipe-formula").evaluate("area => area.style.height = '150px'")
+
+    for number in (1, 2):
+        page.locator("#rules-0-weight").fill(str(1 + number))
+        page.locator("#rules-0-weight").blur()
+        wait_for(page, lambda number=number: len(asked) == number)
+
+    expect(page.locator("#recipe-formula")).to_have_value(re.compile("^3·"))
+    assert problems == []
 
 
 @pytest.mark.slow
