@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.runs.config.flat import flatten_config, flatten_rule, flatten_tree
+from dashboard.runs.config.flat import (
+    flatten_config,
+    flatten_rule,
+    flatten_tree,
+    told_settings,
+)
 from dashboard.runs.config.snapshot import write_setting
 from dashboard.runs.models import Run
 from trainer.config import RunConfig
@@ -103,7 +108,8 @@ def _told_settings(run: Run) -> Iterator[tuple[str, str]]:
     """Of an outside run: what its trainer told, by its own names."""
     for rule in run.config["reward"]["recipe"]["rules"]:
         yield f"rules.{rule['name']}.weight", write_setting(rule["weight"])
-    yield from flatten(run.config["settings"], "settings.")
+    for key, value in told_settings(run.config):
+        yield f"settings.{key}", write_setting(value)
 
 
 def whole_config(config: dict[str, Any]) -> dict[str, Any]:

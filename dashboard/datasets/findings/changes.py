@@ -32,7 +32,7 @@ class Change:
     def changed_columns(self) -> list[tuple[str, object, object]]:
         if not (self.old and self.new):
             return []
-        names = dict.fromkeys([*self.old.columns, *self.new.columns])
+        names = dict.fromkeys([*self.old.ordered_columns, *self.new.ordered_columns])
         pairs = ((n, self.old.columns.get(n), self.new.columns.get(n)) for n in names)
         return [(name, old, new) for name, old, new in pairs if old != new]
 

@@ -107,6 +107,14 @@ class DatasetRow(models.Model):
         return f"{self.version} row {self.position}"
 
     @property
+    def ordered_columns(self) -> dict[str, Any]:
+        """As the file has them; the database keeps an object's keys by their length."""
+        order = self.version.mapping.get("columns", [])
+        known = [name for name in order if name in self.columns]
+        names = dict.fromkeys([*known, *sorted(self.columns)])
+        return {name: self.columns[name] for name in names}
+
+    @property
     def prompt_value(self) -> Prompt:
         return json.loads(self.prompt) if self.is_chat else self.prompt
 

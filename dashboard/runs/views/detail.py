@@ -17,7 +17,7 @@ from dashboard.runs.charts.of_a_run import sections_of, settings_of
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import unseen
 from dashboard.runs.config.files import WRITERS
-from dashboard.runs.config.flat import flatten_tree
+from dashboard.runs.config.flat import told_settings
 from dashboard.runs.config.snapshot import compare_with_defaults, write_setting
 from dashboard.runs.lineage import find_lineage
 from dashboard.runs.models import Run
@@ -99,10 +99,9 @@ def tab(request: HttpRequest, team: str, run_id: str, tab: str) -> HttpResponse:
 def _config(run: Run) -> dict[str, Any]:
     config = settings_of(run)
     if config is None:
-        told = flatten_tree(run.config.get("settings", {}))
         return {
             "rules": run.config["reward"]["recipe"]["rules"],
-            "told": [(name, write_setting(value)) for name, value in told],
+            "told": [(k, write_setting(v)) for k, v in told_settings(run.config)],
         }
     return {
         "parts": compare_with_defaults(config),

@@ -273,3 +273,20 @@ def test_a_page_costs_the_same_queries_whatever_is_asked(
     for query, number in (({}, 10), ({"q": "what"}, 11), ({"sort": "answer"}, 11)):
         with django_assert_max_num_queries(number):
             look(alice_client, version, **query)
+
+
+def test_extra_columns_keep_the_order_of_the_file(team: Team):
+    rows = [Row(prompt="a", columns={"customer": 1, "number": 2, "b": 3, "a": 4})]
+    version = create_dataset_version(
+        team=team,
+        name="Orders",
+        rows=rows,
+        mapping={"columns": ["customer", "number"]},
+        source={},
+        user=None,
+    )
+
+    row = version.rows.get()
+
+    assert list(row.columns) == ["a", "b", "number", "customer"]
+    assert list(row.ordered_columns) == ["customer", "number", "a", "b"]
