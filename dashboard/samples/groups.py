@@ -9,6 +9,7 @@ from django.db.models import Count, Exists, F, OrderBy, OuterRef, Prefetch, Q, Q
 
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group, GroupCompletions, GroupTokens
+from dashboard.samples.prompt_lines import read_snippets
 from dashboard.samples.recipes import reward_bounds
 from dashboard.samples.strips import Strip, draw_strip, reward_scale
 
@@ -27,6 +28,7 @@ ORDERS: dict[str, list[str | OrderBy]] = {
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupCard:
     group: Group
+    snippet: str
     strip: Strip
     num_completions: int
     num_truncated: int
@@ -96,12 +98,14 @@ def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
     rewards = [reward for each in packed for reward in each.rewards]
     step = groups[0].step if groups else 0
     scale = reward_scale(reward_bounds(run, step), rewards)
+    snippets = read_snippets(run, groups)
     cards = []
     for group, each in zip(groups, packed, strict=True):
         cut = [reason == "length" for reason in each.end_reasons]
         cards.append(
             GroupCard(
                 group=group,
+                snippet=snippets[group.prompt_index],
                 strip=draw_strip(each.rewards, cut, scale),
                 num_completions=len(cut),
                 num_truncated=sum(cut),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from dashboard.samples.prompt_visits import Visits
 from dashboard.samples.strips import Scale, Strip, draw_strip
 
 MAX_BARS = 40
+SNIPPET_CHARS = 160
 SHARES = Scale(low=0.0, high=1.0)
 
 
@@ -36,16 +37,50 @@ class PromptLine:
 
     @property
     def text(self) -> str:
-        """Of a chat, what its messages say."""
         assert self.row
-        prompt = self.row.prompt_value
-        if isinstance(prompt, str):
-            return prompt
-        return "\n".join(message["content"] for message in prompt)
+        return shorten(self.row.question)
 
     @property
     def percent(self) -> str:
         return percent(self.num_right, self.num_scored)
+
+
+class Prompted(Protocol):
+    """A group, or what tells of one."""
+
+    @property
+    def prompt_index(self) -> int: ...
+    @property
+    def prompt(self) -> str: ...
+
+
+def read_snippets(run: Run, groups: Iterable[Prompted]) -> dict[int, str]:
+    """What each group's prompt asks, on one line, by prompt. One query.
+
+    A prompt as sampled begins with the chat template's marks and its system message,
+    the same in every row: without the dataset's row, its end tells more.
+    """
+    prompts = {group.prompt_index: group.prompt for group in groups}
+    version = run.dataset_version
+    stored = version.rows.filter(position__in=prompts) if version else ()
+    asked = {row.position: row.question for row in stored}
+    return {
+        index: _end_of(prompt)
+        if asked.get(index, prompt) == prompt
+        else shorten(asked[index])
+        for index, prompt in prompts.items()
+    }
+
+
+def shorten(text: str) -> str:
+    """Its beginning, on one line."""
+    line = " ".join(text[: 8 * SNIPPET_CHARS].split())
+    return line if len(line) <= SNIPPET_CHARS else f"{line[: SNIPPET_CHARS - 1]}…"
+
+
+def _end_of(text: str) -> str:
+    line = " ".join(text[-8 * SNIPPET_CHARS :].split())
+    return line if len(line) <= SNIPPET_CHARS else f"…{line[1 - SNIPPET_CHARS :]}"
 
 
 def percent(num_right: int, num_scored: int) -> str:

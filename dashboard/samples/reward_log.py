@@ -10,6 +10,7 @@ from django.db.models import Count, QuerySet
 from dashboard.runs.models import Run
 from dashboard.samples.forms import RewardLogForm
 from dashboard.samples.models import Group, RuleNote
+from dashboard.samples.prompt_lines import read_snippets
 
 KINDS = {"error": True, "print": False}
 
@@ -17,6 +18,7 @@ KINDS = {"error": True, "print": False}
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     note: RuleNote
+    snippet: str  # of the prompt
     num_kept: int  # of the group.num_notes texts of its group
 
 
@@ -37,12 +39,17 @@ def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
     ).order_by("-step", "id")
 
 
-def read_entries(ids: list[int]) -> list[Entry]:
-    """Two queries."""
+def read_entries(run: Run, ids: list[int]) -> list[Entry]:
+    """Three queries."""
     notes = RuleNote.objects.select_related("group").in_bulk(ids)
     kept = count_kept({note.group_id for note in notes.values()})
+    snippets = read_snippets(run, [note.group for note in notes.values()])
     return [
-        Entry(note=notes[i], num_kept=kept[notes[i].group_id])
+        Entry(
+            note=notes[i],
+            snippet=snippets[notes[i].group.prompt_index],
+            num_kept=kept[notes[i].group_id],
+        )
         for i in ids
         if i in notes
     ]

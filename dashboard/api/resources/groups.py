@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from django.db.models import Q
@@ -14,12 +15,14 @@ from dashboard.api.paging import Cursor, Limit, Page, cut, page_from, read_curso
 from dashboard.api.problems import refuse_field
 from dashboard.api.resources.marks import MarksOut, marks_out
 from dashboard.api.schemas import Id, Real, Step, StepBound
+from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations.queries import Marks, read_marks
 from dashboard.samples.breakdown import Standing, rank_completions
 from dashboard.samples.completion import Completion
 from dashboard.samples.groups import ORDERS
 from dashboard.samples.models import Group, RuleNote
+from dashboard.samples.prompt_lines import read_snippets
 from dashboard.samples.recipes import rule_weights, step_recipe
 from dashboard.samples.reward_log import notes_of
 from dashboard.samples.visits import get_group, read_visits
@@ -34,7 +37,14 @@ class GroupOut(Schema):
     prompt_index: int = Field(
         description="The row of the dataset version.", examples=[17]
     )
-    prompt: str = Field(examples=["What is 17 + 1?"])
+    prompt: str = Field(
+        description="As it was sampled: where a chat template holds, with its marks.",
+        examples=["<|im_start|>user\nWhat is 17 + 1?<|im_end|>\n"],
+    )
+    snippet: str = Field(
+        description="What the prompt asks, on one line, at most 160 characters.",
+        examples=["What is 17 + 1?"],
+    )
     answer: str | None = Field(examples=["18"])
     reward_mean: float | None = Field(examples=[0.35])
     reward_std: float | None = Field(examples=[0.57])
@@ -89,10 +99,22 @@ class GroupDetail(GroupOut):
     are_visits_cut: bool
 
 
-def group_fields(group: Group) -> dict[str, Any]:
+def group_fields(group: Group, snippets: Mapping[int, str]) -> dict[str, Any]:
     names = ("step", "prompt_index", "prompt", "answer", "reward_mean")
     more = ("reward_std", "signal", "is_trained")
-    return {name: getattr(group, name) for name in (*names, *more)}
+    fields = {name: getattr(group, name) for name in (*names, *more)}
+    return {**fields, "snippet": snippets[group.prompt_index]}
+
+
+def _same(group: Group) -> Group:
+    return group
+
+
+def _as_page(run: Run, page: Page[Any]) -> Page[Any]:
+    """Groups as they are sent: what the prompts of a page ask is read at once."""
+    snippets = read_snippets(run, page.items)
+    rows = [GroupOut(**group_fields(group, snippets)) for group in page.items]
+    return Page(items=rows, next_cursor=page.next_cursor, total=page.total)
 
 
 def completion_fields(completion: Completion, rules: list[str]) -> dict[str, Any]:
@@ -131,12 +153,10 @@ def groups(
     if sort:
         if step is None:
             raise refuse_field("query.step", "Name the step whose groups are sorted.")
-        return page_from(
-            found.order_by(*ORDERS[sort]),
-            lambda group: GroupOut(**group_fields(group)),
-            cursor=cursor,
-            limit=limit,
-            total=found.count(),
+        ordered = found.order_by(*ORDERS[sort])
+        total = found.count()
+        return _as_page(
+            run, page_from(ordered, _same, cursor=cursor, limit=limit, total=total)
         )
     if cursor:
         at, prompt = divmod(read_cursor(cursor), 2**STEP_BITS)
@@ -144,11 +164,14 @@ def groups(
         behind = Q(step__gt=at) | Q(step=at, prompt_index__gt=prompt)
         found = found.filter(behind, step__gte=at)
     rows = list(found.order_by("step", "prompt_index")[: limit + 1])
-    return cut(
-        rows,
-        limit,
-        lambda group: GroupOut(**group_fields(group)),
-        lambda group: group.step * 2**STEP_BITS + group.prompt_index,
+    return _as_page(
+        run,
+        cut(
+            rows,
+            limit,
+            _same,
+            lambda group: group.step * 2**STEP_BITS + group.prompt_index,
+        ),
     )
 
 
@@ -174,7 +197,7 @@ def group(
         step_recipe(run, step),
     )
     return GroupDetail(
-        **group_fields(found),
+        **group_fields(found, read_snippets(run, [found])),
         completions=[
             _completion(
                 each,

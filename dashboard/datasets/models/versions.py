@@ -118,6 +118,15 @@ class DatasetRow(models.Model):
     def prompt_value(self) -> Prompt:
         return json.loads(self.prompt) if self.is_chat else self.prompt
 
+    @property
+    def question(self) -> str:
+        """The prompt's text; of a chat, its last user message."""
+        prompt = self.prompt_value
+        if isinstance(prompt, str):
+            return prompt
+        asked = [each["content"] for each in prompt if each["role"] == "user"]
+        return asked[-1] if asked else prompt[-1]["content"]
+
     def as_row(self) -> Row:
         return Row(prompt=self.prompt_value, answer=self.answer, columns=self.columns)
 

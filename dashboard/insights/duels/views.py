@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.db.models import F
-from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -25,9 +23,9 @@ from dashboard.insights.duels.wins import (
 from dashboard.insights.marks import mark_runs
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
+from dashboard.samples.prompt_lines import read_snippets
 
 PROMPTS_PER_PAGE = 20
-NUM_CHARS = 160  # of a prompt in the table
 
 
 @require_safe
@@ -61,19 +59,15 @@ def _compare(choice: Choice, runs: tuple[Run, Run]) -> dict[str, Any]:
 
 
 def _with_texts(run: Run, duels: list[Duel]) -> list[tuple[Duel, str]]:
-    """With the beginning of each prompt. One query."""
-    keys = [(d.meeting.prompts[0], d.meeting.steps[0]) for d in duels]
+    """With what each prompt asks. Two queries."""
+    prompts = [duel.meeting.prompts[0] for duel in duels]
     groups = Group.objects.current().filter(
         run=run,
-        prompt_index__in=[prompt for prompt, _ in keys],
-        step__in=[step for _, step in keys],
+        prompt_index__in=prompts,
+        step__in=[duel.meeting.steps[0] for duel in duels],
     )
-    begun = groups.annotate(begin=Left(F("prompt"), NUM_CHARS))
-    texts = {
-        (p, s): text
-        for p, s, text in begun.values_list("prompt_index", "step", "begin")
-    }
-    return [(duel, texts.get(key, "")) for duel, key in zip(duels, keys, strict=True)]
+    texts = read_snippets(run, groups.only("prompt_index", "prompt"))
+    return [(duel, texts.get(at, "")) for duel, at in zip(duels, prompts, strict=True)]
 
 
 def _prompt(

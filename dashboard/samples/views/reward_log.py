@@ -24,6 +24,6 @@ def reward_log(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "tab": "reward-log",
         "form": form,
         "page": page,
-        "entries": read_entries(page.ids),
+        "entries": read_entries(run, page.ids),
     }
     return render(request, "samples/reward_log.html", context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,7 +10,9 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetRow
 from dashboard.runs.models import Run
+from dashboard.samples.prompt_lines import SNIPPET_CHARS, read_snippets
 from tests.dashboard.samples.factories import make_group, make_run
 
 
@@ -171,9 +174,9 @@ def test_many_groups_cost_no_more_queries_than_one(
     make_group(run, step=2, prompt_index=0)
     url = reverse("groups", args=["alpha", run.pk])
 
-    with django_assert_num_queries(15):
+    with django_assert_num_queries(16):
         alice_client.get(url + "?step=1")
-    with django_assert_num_queries(15):
+    with django_assert_num_queries(16):
         alice_client.get(url + "?step=2")
 
 
@@ -194,3 +197,23 @@ def test_groups_that_dynamic_sampling_left_out_are_told(
     assert text.count(" left out ") == 2
     assert "of the batch" in left_out
     assert "of the batch" not in trained
+
+
+def test_a_snippet_is_what_the_prompt_asks_else_its_end(run: Run) -> None:
+    marks = "<|im_start|>system\nYou are helpful.<|im_end|>\n<|im_start|>user\n"
+    said = [("system", "Be kind."), ("user", "2\n+ 2?"), ("assistant", "<")]
+    chat = json.dumps([{"role": role, "content": text} for role, text in said])
+    version = run.dataset_version
+    version.rows.all().delete()
+    DatasetRow.objects.create(version=version, position=1, prompt=chat, is_chat=True)
+    DatasetRow.objects.create(version=version, position=2, prompt="3 + 3? " * 60)
+    groups = [
+        make_group(run, prompt_index=n, prompt=marks + "x" * 300 + "end")
+        for n in (1, 2, 9)
+    ]
+
+    asked, long, unknown = read_snippets(run, groups).values()
+
+    assert asked == "2 + 2?"
+    assert (len(long), long[:6], long[-1]) == (SNIPPET_CHARS, "3 + 3?", "…")
+    assert (len(unknown), unknown[0], unknown[-4:]) == (SNIPPET_CHARS, "…", "xend")

@@ -153,7 +153,7 @@ def test_it_costs_the_same_queries_whatever_there_is(
     for index in range(30):
         make_note(make_group(run, step=9, prompt_index=index), f"text {index}")
 
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(12):
         get(alice_client, run)
     with django_assert_num_queries(9):
         get(alice_client, empty, "?page=3")

@@ -236,7 +236,7 @@ def test_each_curve_is_told_in_words(alice_client: Client, learnt: Run):
     ]
 
 
-def test_a_chat_is_shown_by_what_its_messages_say(alice_client: Client, team: Team):
+def test_a_chat_is_shown_by_its_last_question(alice_client: Client, team: Team):
     chat = [
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": "What is 1?"},
@@ -252,7 +252,8 @@ def test_a_chat_is_shown_by_what_its_messages_say(alice_client: Client, team: Te
     run = make_run(team, dataset_version=version)
     visit(run, 1, 0, 4)
 
-    assert "Be short. What is 1?" in words(alice_client.get(address(run)))
+    (line,) = alice_client.get(address(run)).context["lines"]
+    assert line.text == "What is 1?"
 
 
 def test_a_class_becomes_a_dataset(alice_client: Client, learnt: Run):
