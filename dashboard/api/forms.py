@@ -11,7 +11,7 @@ from dashboard.api.models import Scope
 from dashboard.api.tokens import may_use
 
 LIFETIMES = [("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year")]
-FOR_EVER = ("", "no end")
+FOR_EVER = ("", "never")
 ABOUT = {
     Scope.READ: "reads everything of the team",
     Scope.WRITE: "reads, and does what a member may, such as upload, launch and stop",

@@ -158,7 +158,7 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
 NO_TOKEN = Problem(
     401,
     "Send a token that works as “Authorization: Bearer cohort_…”. Tokens are made on "
-    "the team's page API tokens; one may have expired or been revoked.",
+    "the team's page API and tokens; one may have expired or been revoked.",
     headers={"WWW-Authenticate": 'Bearer realm="Cohort"'},
 )
 

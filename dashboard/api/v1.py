@@ -62,7 +62,7 @@ from dashboard.api.resources import (
 
 DESCRIPTION = """\
 Everything belongs to the team of the token that asks; what another team has is not \
-found (404). Tokens are made on the team's page API tokens and sent as \
+found (404). Tokens are made on the team's page API and tokens and sent as \
 `Authorization: Bearer cohort_…`.
 """
 

@@ -51,7 +51,7 @@ def test_without_a_token_that_works_the_answer_says_how_to_get_one(alice: User) 
         assert found.status_code == 401, header
         assert found["Content-Type"] == "application/problem+json", header
         assert found["WWW-Authenticate"].startswith("Bearer"), header
-        assert "API tokens" in found.json()["detail"], header
+        assert "API and tokens" in found.json()["detail"], header
 
 
 def test_a_cookie_lets_nobody_in(alice: User) -> None:
