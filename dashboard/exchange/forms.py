@@ -105,8 +105,8 @@ class MakeForm(forms.Form):
         if self.found["num_refused"] and not self.cleaned_data.get("leave_out"):
             self.add_error(
                 "leave_out",
-                f"{self.found['num_refused']:,} rows or files were refused. Mend them "
-                "and begin again, or leave them out.",
+                f"{self.found['num_refused']:,} rows or files were refused. Correct "
+                "them and start again, or leave them out.",
             )
 
     @property

@@ -100,8 +100,8 @@ def _held_out(
     last = {e.run_id: e.metrics.get(metric) for e in latest if e.name == name}
     best = _best(runs, name, metric)
     return [
-        (f"Last held-out ({name})", [last.get(run.pk) for run in runs]),
-        (f"Best held-out ({name})", [best.get(run.pk) for run in runs]),
+        (f"Last mean of {name}", [last.get(run.pk) for run in runs]),
+        (f"Best mean of {name}", [best.get(run.pk) for run in runs]),
     ]
 
 

@@ -16,7 +16,10 @@ def find_code_fault(source: str) -> str:
             ast.parse(source)
     except SyntaxError as error:
         line = (error.text or "").strip()[:60]
-        return f"Line {error.lineno} is no Python: {error.msg}; got {line!r}. Mend it."
+        return (
+            f"Line {error.lineno} is not valid Python: {error.msg}; got {line!r}. "
+            "Correct the line."
+        )
     except (ValueError, RecursionError, MemoryError):
         return "The code is nested too deep to be read. Make it flatter."
     return ""

@@ -52,7 +52,7 @@ TOKEN_COLORS = [
 ]
 NOTE_KINDS = [("error", "errors only"), ("print", "prints only")]
 MARKS = [
-    ("", "or not"),
+    ("", "no filter"),
     ("any", "in any way"),
     ("good", "good"),
     ("bad", "bad"),
@@ -228,8 +228,8 @@ class CompletionFilterForm(FilterForm):
     match = forms.ChoiceField(required=False, label="Look for", choices=MATCHES)
     surprise = forms.ChoiceField(
         required=False,
-        label="Only surprising",
-        choices=[("", "or not"), *SURPRISES],
+        label="Surprising",
+        choices=[("", "no filter"), *SURPRISES],
     )
     outcome = forms.ChoiceField(
         required=False, label="Outcome", choices=[("", "any"), *OUTCOMES]

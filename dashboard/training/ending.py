@@ -172,7 +172,7 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
         for fault in paused.faults
     ]
     remedy = (
-        f"Mend what failed, then resume: step {paused.step + 1:,} is sampled and "
+        f"Correct what failed, then resume: step {paused.step + 1:,} is sampled and "
         "scored again. To go on although scores fail, allow more errors when you "
         "resume."
     )

@@ -134,7 +134,7 @@ def _prompt(value: Any) -> Prompt:
     if not isinstance(value, str):
         raise Unusable(
             "The prompt is neither a text nor a list of chat messages.",
-            "Choose another column as the prompt, or mend the row.",
+            "Choose another column as the prompt, or correct the row.",
             value,
         )
     if not value.strip():

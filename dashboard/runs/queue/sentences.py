@@ -51,7 +51,7 @@ def say_before(place: Place) -> str:
 def say_start(start: Start) -> str:
     if start.seconds is None:
         return (
-            "When it starts cannot be told: how long those before it take is unknown."
+            "Its start time is unknown: runs before it have no estimate of their time."
         )
     if start.seconds == 0:
         return "It starts within seconds."

@@ -83,7 +83,7 @@ def _answer(request: HttpRequest, run: Run) -> None:
         asked = read_intervals(request.POST.dict())
         change_run(run=run, user=request.user, settings=asked)
         messages.success(
-            request, "Changed. A trainer at work hears of it behind its step."
+            request, "Changed. A running trainer applies it after its current step."
         )
     except ValueError as error:
         messages.error(request, str(error))

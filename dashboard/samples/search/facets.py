@@ -47,9 +47,7 @@ class Facets:
     def all(self, marks: Sequence[Mark]) -> list[Facet]:
         found = [
             self._of_kinds("Outcome", "outcome", OUTCOMES, selecting.OUTCOMES),
-            self._of_kinds(
-                "Only surprising", "surprise", SURPRISES, selecting.SURPRISES
-            ),
+            self._of_kinds("Surprising", "surprise", SURPRISES, selecting.SURPRISES),
             self._of_kinds("Why it ended", "end", END_REASONS, selecting.ENDS),
             self._of_rules(),
             self._of_steps(),
