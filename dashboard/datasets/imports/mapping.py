@@ -104,11 +104,15 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
     """The record's row. `is_text`: the file has no types, as CSV and TSV have none."""
     column = mapping.prompt
     try:
-        prompt = _prompt(record.values.get(column))
+        prompt = _prompt(
+            _value(record, column, "Add it, remove the row, or choose another column.")
+        )
         answer = None
         if mapping.answer is not None:
             column = mapping.answer
-            answer = _answer(record.values.get(column))
+            answer = _answer(
+                _value(record, column, "Add it, remove the row, or choose “no answer”.")
+            )
         columns = {}
         for column in mapping.columns:
             value = record.values.get(column)
@@ -120,11 +124,18 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
             line=record.line,
             row=record.row,
             column=column,
-            value=quote(error.value),
+            value=quote(error.value) if column in record.values else "",
             problem=error.problem,
             remedy=error.remedy,
         )
     return Row(prompt=prompt, answer=answer, columns=columns)
+
+
+def _value(record: Record, column: str, remedy: str) -> Any:
+    """A column that is not there is another mistake than a null in it."""
+    if column not in record.values:
+        raise Unusable(f'The row has no "{column}".', remedy, None)
+    return record.values[column]
 
 
 def _prompt(value: Any) -> Prompt:

@@ -14,9 +14,9 @@ from typing import Any, TextIO
 from dashboard.datasets.limits import MAX_COLUMNS, MAX_LINE_CHARS
 from dashboard.datasets.parsing.lines import open_text, refuse_encoding, refuse_text
 from dashboard.datasets.parsing.records import Parsed, Record, refuse_names
-from dashboard.datasets.parsing.refusals import Refusal, quote
+from dashboard.datasets.parsing.refusals import SHOWN_CHARS, Refusal, quote
 from dashboard.datasets.parsing.source import Source, Unreadable
-from dashboard.datasets.parsing.strict_json import around, decoder, reason, too_deep
+from dashboard.datasets.parsing.strict_json import decoder, reason, too_deep
 from dashboard.datasets.parsing.values import Unusable
 
 PIECE_CHARS = 2**20
@@ -254,7 +254,7 @@ class _Text:
             problem = Unusable(
                 f"The entry is not JSON: {reason(problem)}.",
                 "Write keys and texts in double quotes, and no comma after the last.",
-                around(problem),
+                self._text[self._at : self._at + SHOWN_CHARS].strip(),
             )
         elif isinstance(problem, RecursionError):
             problem = too_deep(self._text[self._at : self._at + 60])

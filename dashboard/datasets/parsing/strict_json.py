@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 from dashboard.datasets.limits import MAX_DEPTH, MAX_DIGITS
+from dashboard.datasets.parsing.refusals import SHOWN_CHARS
 from dashboard.datasets.parsing.values import Unusable, too_many_digits
 
 
@@ -21,7 +22,7 @@ def read_json(text: str) -> Any:
         raise Unusable(
             f"The line is not JSON: {reason(error)} at character {error.pos + 1:,}.",
             "Write one JSON object on each line, keys and texts in double quotes.",
-            around(error),
+            text.strip()[:SHOWN_CHARS],
         ) from None
     except RecursionError:
         raise too_deep(text) from None
@@ -29,11 +30,6 @@ def read_json(text: str) -> Any:
 
 def reason(error: json.JSONDecodeError) -> str:
     return error.msg[0].lower() + error.msg[1:]
-
-
-def around(error: json.JSONDecodeError) -> str:
-    """What stands where the error is."""
-    return error.doc[max(0, error.pos - 20) : error.pos + 40].strip()
 
 
 def too_deep(text: str) -> Unusable:

@@ -64,6 +64,22 @@ def test_line_value_and_remedy_are_named(tmp_path: Path):
     assert wrong == {}
 
 
+def test_a_missing_column_is_no_null_and_a_broken_line_shows_its_beginning(
+    tmp_path: Path,
+):
+    lines = (b'{"answer": "4"}', b'{"prompt": null}', b'{"prompt": "pens", "a" 1}')
+    seen = []
+    for line in lines:
+        path = tmp_path / "rows.jsonl"
+        path.write_bytes(b'{"prompt": "a", "answer": "b"}\n' + line)
+        bad = BadFile("", "rows.jsonl", b"", 2, "", "")
+        refusal = _first_refusal(bad, path)
+        assert refusal
+        seen.append(refusal.value)
+
+    assert seen == ["", "null", r'"{\"prompt\": \"pens\", \"a\" 1}"']
+
+
 def _first_refusal(
     bad: BadFile, path: Path, mapping: Mapping | None = None
 ) -> Refusal | None:
