@@ -100,8 +100,10 @@ class FilterForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for field in self.fields.values():
+        for name, field in self.fields.items():
             field.widget.attrs["class"] = _class_of(field.widget)
+            if self.defaults.get(name) is not None:
+                field.widget.attrs["data-default"] = self.defaults[name]
 
     @classmethod
     def read(cls, query: QueryDict) -> Self:

@@ -64,6 +64,15 @@ document.addEventListener("submit", (event) => {
   }
 });
 
+// What says nothing, or what holds anyway, stays out of a filtered list's address.
+document.addEventListener("formdata", ({ target, formData }) => {
+  if (!target.matches("[data-short-address]")) return;
+  for (const [name, value] of [...formData]) {
+    const usual = target.elements[name]?.dataset?.default;
+    if (value === "" || value === usual) formData.delete(name);
+  }
+});
+
 // Going back shows the page as it was left.
 window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) {

@@ -62,8 +62,11 @@ def test_words_are_looked_for_from_the_keyboard(page: Page, run: Run) -> None:
     page.keyboard.type("numbers -so")
     page.keyboard.press("Enter")
 
-    expect(page).to_have_url(re.compile("match=words"))
+    expect(page).to_have_url(re.compile(r"completions/\?text=[^&]+&match=words$"))
     expect(page.get_by_text("1–40 of 40 found")).to_have_count(2)
+    page.keyboard.press("Tab")
+    page.keyboard.press("c")
+    expect(page.locator("[data-copy-status]")).not_to_be_empty()
 
 
 def test_it_is_accessible_and_fits_the_screen(page: Page, run: Run) -> None:

@@ -1,4 +1,5 @@
 // One group: j and k walk its completions, a button copies a link, long texts open.
+import "../copy_link.js";
 import { drawDifferences } from "../group/differences.js";
 import { drawTokenView } from "../group/token_view.js";
 import { bindKeys, isPlain, isTyping, moveIndex } from "../keys.js";
@@ -28,18 +29,6 @@ document.addEventListener("keydown", (event) => {
   else readOtherwise(event.key);
 });
 
-async function copyLink(button) {
-  const url = new URL(button.dataset.copyLink || location.href, location.href);
-  const status = document.querySelector("[data-copy-status]");
-  try {
-    await navigator.clipboard.writeText(url.href);
-    status.textContent = "Link copied.";
-  } catch {
-    // Pages served without HTTPS have no clipboard; the address can still be taken.
-    status.textContent = `Copy this link: ${url.href}`;
-  }
-}
-
 function toggleText(button) {
   const text = document.getElementById(button.getAttribute("aria-controls"));
   const open = text.classList.toggle("is-open");
@@ -48,8 +37,6 @@ function toggleText(button) {
 }
 
 document.addEventListener("click", (event) => {
-  const copy = event.target.closest("[data-copy-link]");
-  if (copy) copyLink(copy);
   const toggle = event.target.closest("[data-toggle-text]");
   if (toggle) toggleText(toggle);
 });
