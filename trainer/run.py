@@ -217,7 +217,7 @@ def _pause(
         for fault in missing.faults
     )
     say_error(
-        f"{missing}{told}\nMend what failed and run the same command with --resume: "
+        f"{missing}{told}\nFix what failed and run the same command with --resume: "
         "the step is sampled and scored again. Or raise reward.max_error_share."
     )
     return EXIT_PAUSED

@@ -19,7 +19,7 @@ REASON = (
     "100% of the scores of step 6 failed; reward.max_error_share allows 20%. So the "
     "step was not trained on, and the run pauses.\n"
     '16 times, rule "judge": The judge m gave no score: 127.0.0.1 gave status 503.\n'
-    "Mend what failed, then resume: step 6 is sampled and scored again. To go on "
+    "Fix what failed, then resume: step 6 is sampled and scored again. To go on "
     "although scores fail, allow more errors when you resume."
 )
 

@@ -317,7 +317,7 @@ def show_groups(given: Namespace) -> None:
             one.signal,
             number(one.reward_mean),
             number(one.reward_std),
-            short(one.prompt, PROMPT_CHARS),
+            short(one.snippet or one.prompt, PROMPT_CHARS),
         )
         for one in found
     ]

@@ -205,6 +205,7 @@ class Group:
     step: int
     prompt_index: int
     prompt: str
+    snippet: str = ""  # what the prompt asks, cut; an older server tells none
     answer: str | None
     reward_mean: float | None
     reward_std: float | None
