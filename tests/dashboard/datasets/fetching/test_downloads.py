@@ -250,7 +250,7 @@ def test_a_stop_ends_it_while_the_server_keeps_still(site: Site, fetched: Fetche
 
     with pytest.raises(Halted):
         fetched.run(site.url("/rows"), report=stopped)
-    assert time.monotonic() < began + 2
+    assert time.monotonic() < began + 20  # before its next bytes
 
 
 def test_redirects_are_followed(site: Site, fetched: Fetched):
