@@ -22,7 +22,7 @@ def sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(pulse, "_pulse", pulse._Pulse())
     monkeypatch.setattr(pulse, "_EVERY_SECONDS", 0.01)
     pulse.begin_heartbeat(tmp_path)
-    return tmp_path / pulse.NAME
+    return tmp_path / pulse.PULSE_FILE
 
 
 def test_others_are_waited_for_alive(
