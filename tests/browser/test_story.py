@@ -206,7 +206,8 @@ def compare(page: Page, first: str, second: str) -> None:
     expect(
         page.get_by_role("heading", name=re.compile("settings differ"))
     ).to_have_text(re.compile(r"^1 of \d+ settings differ"))
-    expect(page.get_by_role("rowheader", name="optim.learning_rate")).to_be_visible()
+    header = page.get_by_role("rowheader", name="optim.learning_rate", exact=True)
+    expect(header).to_be_visible()
     plot = "document.querySelector('[data-curve-plot]')"
     lines = f"({plot}.data ?? []).filter(t => t.meta)"  # not drawn yet: none
     wait_until(page, f"{lines}.length === 2")
