@@ -13,7 +13,14 @@ from typing import Any
 from trainer.client.api.client import Client
 from trainer.client.api.datasets import Datasets
 from trainer.client.api.files import default_name, print_file
-from trainer.client.api.records import DatasetVersion, GroupDetail, Import, Listing
+from trainer.client.api.records import (
+    Dataset,
+    DatasetVersion,
+    GroupDetail,
+    Import,
+    Listing,
+    Recipe,
+)
 from trainer.client.api.run import Run
 from trainer.client.delivery import Delivery
 from trainer.client.http import Refused, Server, find_server, keep_login
@@ -93,9 +100,7 @@ def _send(datasets: Datasets, given: Namespace) -> Import:
                 on_progress=bar,
             )
     except Refused as error:
-        said = str(error).replace("send leave_out: ", "give --leave-out ")
-        said = said.replace("pass dataset=", "give --to ")
-        raise Refused(error.status, said, error.problem) from None
+        raise _in_options(error) from None
 
 
 def _told(version: DatasetVersion) -> str:
@@ -109,23 +114,22 @@ def _told(version: DatasetVersion) -> str:
 
 
 def list_datasets(given: Namespace) -> None:
-    found = Client().datasets.list(limit=limit_of(given))
-    if given.json:
-        say_each(found)
-        return
-    rows = [(d.id, d.name, f"{d.created_at:%Y-%m-%d}", d.description) for d in found]
-    say_table(("ID", "NAME", "CREATED", "ABOUT"), rows, right="ID")
-    say_rest(found, "datasets")
+    _say_named(given, Client().datasets.list(limit=limit_of(given)), "datasets")
 
 
 def list_recipes(given: Namespace) -> None:
-    found = Client().recipes.list(limit=limit_of(given))
+    _say_named(given, Client().recipes.list(limit=limit_of(given)), "recipes")
+
+
+def _say_named(
+    given: Namespace, found: Listing[Dataset] | Listing[Recipe], what: str
+) -> None:
     if given.json:
         say_each(found)
         return
-    rows = [(r.id, r.name, f"{r.created_at:%Y-%m-%d}", r.description) for r in found]
+    rows = [(x.id, x.name, f"{x.created_at:%Y-%m-%d}", x.description) for x in found]
     say_table(("ID", "NAME", "CREATED", "ABOUT"), rows, right="ID")
-    say_rest(found, "recipes")
+    say_rest(found, what)
 
 
 def list_presets(given: Namespace) -> None:
@@ -237,15 +241,21 @@ def launch(given: Namespace) -> None:
         show_until_it_ends(client, run.id, as_json=given.json)
 
 
+_OPTIONS = {
+    "send leave_out: ": "give --leave-out ",
+    "pass dataset=": "give --to ",
+    "Pass recipe=": "Give --recipe ",
+    "Pass dataset=": "Give --dataset ",
+    "Send confirm: true to launch": "Give --yes to launch",
+}
+
+
 def _in_options(error: Refused) -> Refused:
     """With the options that answer it, in place of arguments and fields."""
-    said = str(error).replace("Pass recipe=", "Give --recipe ")
-    said = said.replace("Pass dataset=", "Give --dataset ")
+    error = error.reworded(_OPTIONS)
     fields = [each.get("field") for each in error.problem.get("errors", ())]
-    if error.status != CONFLICT or fields.count("body.confirm") == 0:
-        return Refused(error.status, said, error.problem)
-    said = said.replace("Send confirm: true to launch", "Give --yes to launch")
-    return Refused(error.status, said, {})
+    is_unconfirmed = error.status == CONFLICT and "body.confirm" in fields
+    return Refused(error.status, str(error), {}) if is_unconfirmed else error
 
 
 def watch(given: Namespace) -> None:

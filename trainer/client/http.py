@@ -41,6 +41,13 @@ class Refused(Exception):
         self.status = status
         self.problem = problem
 
+    def reworded(self, words: Mapping[str, str]) -> Refused:
+        """With the fields of the API that it names as the asker's own words."""
+        said = str(self)
+        for field, own in words.items():
+            said = said.replace(field, own)
+        return Refused(self.status, said, self.problem)
+
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A token is for the address that it was given for."""

@@ -170,7 +170,7 @@ def follow(
     right_from: float | None = None,
     end: threading.Event,
 ) -> None:
-    """Until `end` is set; then what is there is told, and the run finished.
+    """Send new dumps until `end` is set, then the rest, and finish the run.
 
     A folder that was followed before goes on with its run, which keeps its name.
     """

@@ -12,11 +12,13 @@ TAKEN = "taken"
 
 def free_name(team: Team, name: str) -> str:
     """The name, when the team has no dataset of that name."""
-    if Dataset.objects.filter(team=team, name=name, trashed_at=None).exists():
+    taken = Dataset.objects.filter(team=team, name=name, trashed_at=None).first()
+    if taken is not None:
         raise forms.ValidationError(
-            f'{team} already has a dataset named "{name}". Choose another name, or '
+            '%(team)s already has a dataset named "%(name)s". Choose another name, or '
             "upload this as a new version from that dataset's page.",
             code=TAKEN,
+            params={"team": team, "name": name, "dataset": taken},
         )
     return name
 

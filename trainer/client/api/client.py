@@ -107,12 +107,11 @@ class Runs:
         try:
             tree = self._client.asker.post("/launches", body, key=key)
         except Refused as error:
-            said = str(error)
-            for field, argument in (("recipe", "recipe"), ("dataset", "dataset")):
-                said = said.replace(
-                    f"Send {field}_version_id.", f"Pass {argument}=NAME."
-                )
-            raise Refused(error.status, said, error.problem) from None
+            words = {
+                f"Send {one}_version_id.": f"Pass {one}=NAME."
+                for one in ("recipe", "dataset")
+            }
+            raise error.reworded(words) from None
         return self._read(RunDetail, tree)
 
     def _version(self, reference: str | int | DatasetVersion) -> int:

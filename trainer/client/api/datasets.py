@@ -129,8 +129,7 @@ class Datasets:
         try:
             return self._upload(file, mapping, number, key, on_progress)
         except Refused as error:
-            said = str(error).replace("send dataset_id: ", "pass dataset=")
-            raise Refused(error.status, said, error.problem) from None
+            raise error.reworded({"send dataset_id: ": "pass dataset="}) from None
 
     def _upload(
         self,

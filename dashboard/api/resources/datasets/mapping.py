@@ -65,10 +65,10 @@ def map_columns(
     columns = guess.get("columns", []) if payload.columns is None else payload.columns
     data.setlist("columns", columns)
     form = MappingForm(upload, seen.names, data)
-    name = str(data["name"]).strip()
-    taken = Dataset.objects.filter(team=upload.team, name=name, trashed_at=None)
-    if form.has_error("name", TAKEN) and (there := taken.first()):
-        raise _refuse_name(there, f"{place}.name")
+    if form.has_error("name", TAKEN):
+        (error,) = form.errors.as_data()["name"]
+        assert error.params is not None
+        raise _refuse_name(error.params["dataset"], f"{place}.name")
     refuse_errors(form, place=place)
     return form
 
