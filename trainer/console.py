@@ -31,7 +31,7 @@ _CUT = "… (the rest stands in trainer.log) "
 
 
 class JsonLines(logging.Formatter):
-    """Time, level, logger, message, process, what is known of the work, exception.
+    """Time, level, logger, message, process, the run and its step, exception.
 
     >>> {"time": "2026-01-02T03:04:05.678Z", "level": "info", "logger": "trainer",
     ...  "message": "finished", "process": "trainer", "pid": 7, "run": 3, "step": 40}

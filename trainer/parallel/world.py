@@ -3,12 +3,10 @@
 One process is one rank and has one GPU, or a share of the CPU's cores. A run of one
 process is a world of one, in which nothing is sent and nothing waits.
 
-How the processes of a run learn why one of them ended.
-
 A process that fails leaves its reason in the store where all of them met, and each
-looks there once a second, in a thread of its own. Over gloo a broken connection tells a
-process at once that another is gone. A GPU, though, waits in NCCL's kernel for as long
-as it may, and whoever waits for the GPU cannot look.
+reads the store once a second, in a thread of its own: over gloo a broken connection
+shows at once that another process is gone, but NCCL's kernel waits, and the main thread
+with it.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class Watchdog:
         self._store = store
         self._rank = rank
         self._size = len(members)
-        here = socket.gethostname()  # nothing is known of other machines
+        here = socket.gethostname()  # process ids of other machines say nothing
         self._pids = {n: m.pid for n, m in enumerate(members) if m.host == here}
         self._found: Failure | None = None
         self._is_found = threading.Event()

@@ -7,8 +7,7 @@ They are children as graders are, and no `ProcessPoolExecutor`: that one is brok
 whole by one death, cannot end a worker that hangs, shares signals with the trainer, and
 its idle workers outlive a trainer that is killed.
 
-Scoring the completions of a prompt by a recipe, for a run or for a past one.
-
+`GroupScorer` scores a prompt's completions by a recipe, for a run or for a past one.
 Rules that wait for others (`batching`) are asked for completions of many prompts at
 once, by threads of this process; the rest is scored by workers, or here.
 """

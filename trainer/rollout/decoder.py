@@ -4,9 +4,8 @@ transformers' forward pass serves any length and any option, and for a single to
 own bookkeeping takes longer than a small model's arithmetic. Models built like Llama
 are therefore decoded by the few operations of `LlamaDecoder`, on the same weights.
 
-Decoding on a GPU by replaying one step's kernels as a CUDA graph.
-
-A token of a small or middle-sized model is hundreds of kernels of a few microseconds
+On a GPU, one step's kernels are replayed as a CUDA graph: a token of a small or
+middle-sized model is hundreds of kernels of a few microseconds
 each, and to start each one from Python takes longer than it runs. A graph starts all of
 them at once. It needs tensors that stay where they are: see `FixedStep`.
 """

@@ -5,12 +5,10 @@ it tries plans, marks each a hit (.) or a miss (!), then answers:
 
     <think>3+5=8,8+7=15!3+5=8,8-7=1.</think><answer>3+5-7</answer>
 
-The starter's warm-up: a tiny language model taught by examples, with Muon.
-
-Muon is momentum whose update is orthogonalised (Keller Jordan, 2024). torch's own
-orthogonalises in bfloat16, which a CPU without AVX-512 or AMX computes ten times more
-slowly; this one stays in float32. In the tokenizer, whole numbers and the four tags
-are single tokens.
+A tiny language model learns it from examples, with Muon: momentum whose update is
+orthogonalised (Keller Jordan, 2024). torch's own orthogonalises in bfloat16, which a
+CPU without AVX-512 or AMX computes ten times more slowly; this one stays in float32. In
+the tokenizer, whole numbers and the four tags are single tokens.
 """
 
 from __future__ import annotations

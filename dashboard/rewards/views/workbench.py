@@ -75,7 +75,7 @@ def workbench_context(
 def _warnings(
     team: Team, recipe: Recipe | None, rows: list[DatasetRow]
 ) -> dict[str, str]:
-    """No model is asked, so whoever looks may know."""
+    """Viewers see them too: they cost no call to a judge."""
     if recipe is None:
         return {}
     with asking_for(f"team {team.pk}"):
