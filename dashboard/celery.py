@@ -32,6 +32,8 @@ app.conf.beat_schedule = {
     "dispatch": {"task": "training.dispatch", "schedule": 5.0},
     "reap": {"task": "training.reap", "schedule": 5.0},
     "go_on": {"task": "training.go_on", "schedule": 30.0},
+    "reap_jobs": {"task": "jobs.reap", "schedule": 5.0},
+    "clean_jobs": {"task": "jobs.clean", "schedule": 3_600.0},
     "tend": {"task": "datasets.tend", "schedule": 5.0},
     "probes": {"task": "probes.look", "schedule": 5.0},
     "exchange": {"task": "exchange.tend", "schedule": 5.0},
@@ -52,6 +54,7 @@ app.autodiscover_tasks(
     [
         f"dashboard.{name}"
         for name in (
+            "jobs",
             "datasets",
             "runs",
             "samples",

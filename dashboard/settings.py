@@ -94,6 +94,7 @@ INSTALLED_APPS = [
     "dashboard.local",
     "dashboard.accounts",
     "dashboard.live",
+    "dashboard.jobs",
     "dashboard.datasets",
     "dashboard.rewards",
     "dashboard.runs",

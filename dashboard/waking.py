@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from celery import Celery
 from django.conf import settings
@@ -17,7 +18,9 @@ logger = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
 
 
-def wake(task: str, *, queue: str, expires: int, count: int = 1) -> None:
+def wake(
+    task: str, *, queue: str, expires: int, count: int = 1, args: Sequence[str] = ()
+) -> None:
     """Best effort: whoever looks for work in the database rings again.
 
     `expires`: seconds after which nobody is woken by it.
@@ -29,6 +32,6 @@ def wake(task: str, *, queue: str, expires: int, count: int = 1) -> None:
             # Kombu would try for 6 s, while a request waits.
             app.conf.broker_transport_options = {"max_retries": 0}
             for _ in range(count):
-                app.send_task(task, queue=queue, expires=expires, retry=False)
+                app.send_task(task, args, queue=queue, expires=expires, retry=False)
     except OperationalError as error:
         logger.warning("Could not wake the %s workers by %s: %s", queue, task, error)

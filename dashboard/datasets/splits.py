@@ -6,24 +6,21 @@ that ask the same are on the same side, whatever other rows there are.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 from django.db import transaction
 from django.db.models import F, Func, Q, TextField, Value
 from django.db.models.functions import Coalesce
-from django.utils import timezone
 
 from dashboard.accounts.models import User
 from dashboard.datasets.analysis.gathering import hash_of, plain, said
-from dashboard.datasets.findings.finding import REPORT_SECONDS, ask, note
+from dashboard.datasets.findings.finding import REPORT_ROWS, Report, ask, unheard
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Prompt
 from dashboard.datasets.rows.reading import are_few, read_rows_at
 from dashboard.datasets.rows.staged import Stage, StagedRows
 from dashboard.datasets.services import open_draft, store_version
 
-TASK = "datasets.make_split"
 ALL_HASHES = 2**64
 
 
@@ -49,13 +46,12 @@ def split_version(
         eval_name=eval_name,
         created_by=user,
         num_wanted=version.num_rows,
-        moved_at=timezone.now(),
     )
     if are_few(version):
         make_split(split.pk)
         split.refresh_from_db()
     else:
-        ask(TASK, split, team_id=version.dataset.team_id, is_new=True)
+        ask(split, team_id=version.dataset.team_id)
     return split
 
 
@@ -67,7 +63,7 @@ def list_splits(version: DatasetVersion) -> list[VersionSplit]:
         ).order_by("-pk")
     )
     for split in splits:
-        ask(TASK, split, team_id=version.dataset.team_id, is_new=False)
+        ask(split, team_id=version.dataset.team_id)
     return splits
 
 
@@ -81,17 +77,16 @@ def other_half(version: DatasetVersion) -> DatasetVersion | None:
     return None if other is None or other.dataset.trashed_at else other
 
 
-def make_split(pk: int) -> None:
+def make_split(pk: int, report: Report = unheard) -> None:
     split = VersionSplit.objects.select_related(
         "version__dataset__team", "created_by"
     ).get(pk=pk)
     if split.is_done or split.problem:
         return
     split.num_looked = 0
-    note(split)
     with open_draft() as train_file, open_draft() as eval_file:
         train, held_out = Stage(train_file), Stage(eval_file)
-        for row, is_eval in _dealt(split):
+        for row, is_eval in _dealt(split, report):
             (held_out if is_eval else train).add(row.as_row())
         try:
             _store(split, train.finish(), held_out.finish())
@@ -101,7 +96,7 @@ def make_split(pk: int) -> None:
             )
 
 
-def _dealt(split: VersionSplit) -> Iterator[tuple[DatasetRow, bool]]:
+def _dealt(split: VersionSplit, report: Report) -> Iterator[tuple[DatasetRow, bool]]:
     """Each row, and whether it is held out."""
     rows = split.version.rows.order_by("position")
     is_eval: Callable[[DatasetRow], bool]
@@ -127,13 +122,11 @@ def _dealt(split: VersionSplit) -> Iterator[tuple[DatasetRow, bool]]:
             share, seed = rule["share"], rule["seed"]
             return is_held_out(row.prompt_value, share=share, seed=seed)
 
-    noted = time.monotonic()
     for row in read_rows_at(rows, range(split.version.num_rows)):
         split.num_looked += 1
         yield row, is_eval(row)
-        if time.monotonic() - noted > REPORT_SECONDS:
-            note(split)
-            noted = time.monotonic()
+        if split.num_looked % REPORT_ROWS == 0:
+            report(split.num_looked, split.num_wanted)
 
 
 @transaction.atomic

@@ -4,21 +4,19 @@ from typing import Any
 
 from celery import Task, shared_task
 
-from dashboard.datasets.background import alone
+from dashboard.jobs.queue import advisory_lock
 from dashboard.local import shutdown
 from dashboard.rescoring.cleaning import forget_old_rescorings
 from dashboard.rescoring.models import Rescoring, State
 from dashboard.rescoring.services import TASK, reap, ring_workers
 from dashboard.rescoring.work import claim_next, work_on
 
-LOCK = 0x52657363  # any number of our own, the same in every process
-
 
 @shared_task(name=TASK, bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def work(self: Task[..., Any]) -> None:
     """Do what waits, one after another, unless another slot of this worker is at it."""
     worker = self.request.hostname or "worker"
-    with alone(worker, lock=LOCK) as is_alone:
+    with advisory_lock("rescoring", worker) as is_alone:
         while is_alone and not shutdown.is_announced() and (c := claim_next(worker)):
             work_on(c, is_shutting_down=shutdown.is_announced)
 

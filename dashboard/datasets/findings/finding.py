@@ -1,72 +1,63 @@
-"""Looks through a version's rows: asked for by a page, made by a worker, kept.
-
-A finding that no worker has got on with for a while is asked for again, so a task that
-is lost with its broker or its worker costs time and nothing else.
-"""
+"""Looks through a version's rows: asked for by a page, found by a job, kept."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping
 
-from django.utils import timezone
-
-from dashboard.datasets.background import put_in_line, waiting_text
-from dashboard.datasets.models import (
-    DatasetVersion,
-    Finding,
-    TokenLengths,
-    VersionStatistics,
-)
+from dashboard.datasets.models import DatasetVersion, Finding
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows.reading import read_rows_at
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import enqueue_few, newest_job, waiting_reason
 
-PATIENCE = timedelta(minutes=2)
-REPORT_SECONDS = 1.0
+REPORT_ROWS = 200
+# Called with the rows looked at so far and how many there are.
+Report = Callable[[int, int], object]
 
 
-def ask_again(found: Finding) -> None:
+def unheard(_done: int, _total: int) -> None:
+    """For what is found while a page is made."""
+
+
+def ask_again(found: Finding, *, team_id: int) -> None:
     """What failed may have been mended since."""
-    type(found)._default_manager.filter(pk=found.pk).exclude(problem="").update(
-        problem="", num_looked=0, moved_at=timezone.now() - PATIENCE
-    )
+    failed = newest_job(found.JOB, found.pk)
+    if found.problem or (failed and failed.state == JobState.FAILED):
+        type(found)._default_manager.filter(pk=found.pk).update(problem="")
+        found.problem = ""
+        enqueue_few(found.JOB, found.pk, team_id=team_id)
 
 
-def ask(task: str, found: Finding, *, team_id: int, is_new: bool) -> None:
+def ask(found: Finding, *, team_id: int) -> None:
+    """Have it found, unless it is; how far that is, and why it waits."""
     if found.is_done or found.problem:
         return
-    waits = found.moved_at < timezone.now() - PATIENCE
-    if waits or is_new:
-        # Where too much waits, the next look at the page asks again.
-        is_asked = put_in_line(task, found.pk, team_id=team_id)
-        found.moved_at = timezone.now() - (timedelta() if is_asked else 2 * PATIENCE)
-        found.save(update_fields=["moved_at"])
-    found.waiting_text = waiting_text(task, found.pk, team_id=team_id)
+    job = newest_job(found.JOB, found.pk)
+    if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
+        job = enqueue_few(found.JOB, found.pk, team_id=team_id)
+    if job is None:
+        found.waiting_text = (
+            "Your team has as many analyses waiting as it may. Keep this page open, "
+            "or come back later."
+        )
+    elif job.state == JobState.FAILED:
+        found.problem = job.error
+    else:
+        found.num_looked = job.done
+        found.waiting_text = waiting_reason(job)
 
 
-def read_anew(found: VersionStatistics | TokenLengths, wanted: range) -> Iterator[Row]:
-    found.num_wanted, found.num_looked = len(wanted), 0
-    note(found)
-    return read_all(found, found.version, wanted)
-
-
-def read_all(found: Finding, version: DatasetVersion, wanted: range) -> Iterator[Row]:
-    """The wanted rows; how many were given out is written down each second."""
-    noted = time.monotonic()
+def read_all(
+    found: Finding, version: DatasetVersion, wanted: range, report: Report
+) -> Iterator[Row]:
+    """The wanted rows, counted."""
     for row in read_rows_at(version.rows.all(), wanted):
         found.num_looked += 1
         yield row.as_row()
-        if time.monotonic() - noted > REPORT_SECONDS:
-            note(found)
-            noted = time.monotonic()
+        if found.num_looked % REPORT_ROWS == 0:
+            report(found.num_looked, found.num_wanted)
 
 
-def note(found: Finding) -> None:
-    found.moved_at = timezone.now()
-    found.save(update_fields=["num_looked", "num_wanted", "moved_at"])
-
-
-def finish(found: Finding, result: dict[str, object]) -> None:
-    found.result = result
-    found.save(update_fields=["result", "num_looked", "num_wanted"])
+def finish(found: Finding, result: Mapping[str, object], *more: str) -> None:
+    found.result = dict(result)
+    found.save(update_fields=["result", "num_looked", "num_wanted", *more])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.utils import timezone
-
 from dashboard.datasets.analysis.gathering import said
 from dashboard.datasets.analysis.leaks import Prints, find_leaks
 from dashboard.datasets.analysis.near_duplicates import signature, similarity
-from dashboard.datasets.findings.finding import ask, note, read_all
+from dashboard.datasets.findings.finding import Report, ask, finish, read_all, unheard
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionLeak
 from dashboard.datasets.rows.positions import as_bytes, read_positions
 from dashboard.datasets.rows.reading import are_few
@@ -20,41 +18,36 @@ KINDS = {
     "words": "the same words",
     "near": "nearly the same",
 }
-TASK = "datasets.make_leak"
 
 
 def find_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> VersionLeak:
     found, is_new = VersionLeak.objects.defer(*KINDS).get_or_create(
         held_out=held_out,
         trained_on=trained_on,
-        defaults={
-            "num_wanted": held_out.num_rows + trained_on.num_rows,
-            "moved_at": timezone.now(),
-        },
+        defaults={"num_wanted": held_out.num_rows + trained_on.num_rows},
     )
     if is_new and are_few(held_out, trained_on):
         make_leak(found.pk)
         found.refresh_from_db(fields=["result", "num_looked"])
     else:
-        ask(TASK, found, team_id=held_out.dataset.team_id, is_new=is_new)
+        ask(found, team_id=held_out.dataset.team_id)
     found.held_out, found.trained_on = held_out, trained_on  # which are at hand
     return found
 
 
-def make_leak(pk: int) -> None:
+def make_leak(pk: int, report: Report = unheard) -> None:
     found = VersionLeak.objects.select_related("held_out", "trained_on").get(pk=pk)
     if found.is_done:
         return
     found.num_looked = 0
-    note(found)
     held_out, trained_on = (
-        _prints(found, found.held_out),
-        _prints(found, found.trained_on),
+        _prints(found, found.held_out, report),
+        _prints(found, found.trained_on, report),
     )
     leaks = find_leaks(held_out, trained_on)
     for kind in KINDS:
         setattr(found, kind, as_bytes(getattr(leaks, kind)))
-    found.result = {
+    result = {
         **{kind: len(getattr(leaks, kind)) for kind in KINDS},
         "compared": [
             {
@@ -65,12 +58,12 @@ def make_leak(pk: int) -> None:
             for prints in (held_out, trained_on)
         ],
     }
-    found.save(update_fields=[*KINDS, "result", "num_looked"])
+    finish(found, result, *KINDS)
 
 
-def _prints(found: VersionLeak, version: DatasetVersion) -> Prints:
+def _prints(found: VersionLeak, version: DatasetVersion, report: Report) -> Prints:
     prints = Prints(version.num_rows)
-    for row in read_all(found, version, range(version.num_rows)):
+    for row in read_all(found, version, range(version.num_rows), report):
         prints.add(row)
     return prints
 

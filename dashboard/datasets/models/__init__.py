@@ -1,6 +1,5 @@
 from dashboard.datasets.models.findings import (
     Finding,
-    QueuedTask,
     TokenLengths,
     VersionDifference,
     VersionLeak,
@@ -21,7 +20,6 @@ __all__ = [
     "DatasetVersion",
     "Finding",
     "ImportJob",
-    "QueuedTask",
     "RowOrder",
     "TokenLengths",
     "Upload",

@@ -7,39 +7,20 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.db import models
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models.versions import DatasetVersion
 
 
-class QueuedTask(models.Model):
-    """What a page has asked for: it waits for a worker, or one has taken it up."""
-
-    name = models.CharField(max_length=40)  # a key of tasks.MAKERS
-    target = models.BigIntegerField()  # the finding, order or split that is made
-    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
-    taken_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(
-                fields=["name", "target"], name="queued_task_waits_once"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.name} of {self.target}"
-
-
 class Finding(models.Model):
-    """What a look through rows has found, or how far it is."""
+    """What a look through rows has found."""
+
+    JOB: ClassVar[str]  # the kind of the jobs that find it
 
     num_wanted = models.PositiveIntegerField()
     num_looked = models.PositiveIntegerField(default=0)
     # None: it is still being found.
     result = models.JSONField[dict[str, Any]](null=True)
     problem = models.TextField(blank=True)  # why nothing will be found
-    moved_at = models.DateTimeField()  # asked for, or got on
-    waiting_text = ""  # of one that was just asked for
+    waiting_text = ""  # of one that was just asked for: why its job waits
 
     class Meta:
         abstract = True
@@ -50,6 +31,8 @@ class Finding(models.Model):
 
 
 class VersionStatistics(Finding):
+    JOB = "dataset.statistics"
+
     version = models.OneToOneField(
         DatasetVersion, models.CASCADE, related_name="statistics"
     )
@@ -60,6 +43,8 @@ class VersionStatistics(Finding):
 
 class TokenLengths(Finding):
     """How many tokens a model's tokenizer makes of the prompts."""
+
+    JOB = "dataset.token_lengths"
 
     version = models.ForeignKey(
         DatasetVersion, models.CASCADE, related_name="token_lengths"
@@ -79,6 +64,8 @@ class TokenLengths(Finding):
 
 class VersionDifference(Finding):
     """How many rows differ between two versions, and which."""
+
+    JOB = "dataset.difference"
 
     old = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
     new = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
@@ -101,6 +88,8 @@ class VersionDifference(Finding):
 class VersionLeak(Finding):
     """Which rows of one version are, more or less, in another that is trained on."""
 
+    JOB = "dataset.leak"
+
     held_out = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
     trained_on = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
     # Pairs of positions, four bytes each: of the held-out row, of the other.
@@ -121,6 +110,8 @@ class VersionLeak(Finding):
 
 class VersionSplit(Finding):
     """A version's rows, dealt to two new datasets: all of them, or none yet."""
+
+    JOB = "dataset.split"
 
     version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="splits")
     # {"by": "share", "share": 10.0, "seed": 0} or {"by": "column", "column": …,

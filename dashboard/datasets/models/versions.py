@@ -140,7 +140,7 @@ class RowOrder(models.Model):
     key = models.CharField(max_length=220)  # of rows.filters.SORTS, or a column's
     positions = models.BinaryField(default=b"")  # four bytes each, the lowest first
     is_made = models.BooleanField(default=False)
-    asked_at = models.DateTimeField()
+    JOB = "dataset.order"
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

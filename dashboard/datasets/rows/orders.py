@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Protocol
 
 import numpy as np
 from django.db import connection
 from django.db.models import BinaryField, F, Func, Value
-from django.utils import timezone
 
-from dashboard.datasets.background import put_in_line
 from dashboard.datasets.models import DatasetVersion, RowOrder
 from dashboard.datasets.rows.filters import COLUMN, PROMPT_CHARS
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import enqueue_few, newest_job
 
 # Sorted anew for each page: 40 ms at most.
 MAX_SORTED_AT_ONCE = 20_000
-# Long enough for a million rows; after it the task is taken for lost.
-PATIENCE = timedelta(minutes=3)
-TASK = "datasets.make_order"
 BYTES = np.dtype("<u4")
 
 _EXPRESSIONS = {
@@ -96,12 +92,14 @@ def _find(version: DatasetVersion, key: str) -> Order | None:
         return ByPosition()
     if version.num_rows <= MAX_SORTED_AT_ONCE:
         return Listed(_sorted_positions(version, key))
-    stored = RowOrder.objects.filter(version=version, key=key).defer("positions")
-    found = stored.first()
-    if found and found.is_made:
+    stored = RowOrder.objects.defer("positions")
+    found, _ = stored.get_or_create(version=version, key=key)
+    if found.is_made:
         return Stored(found.pk)
-    if found is None or found.asked_at < timezone.now() - PATIENCE:
-        _ask(version, key)
+    job = newest_job(found.JOB, found.pk)
+    if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
+        # Where too much waits, the next look at the page asks again.
+        enqueue_few(found.JOB, found.pk, team_id=version.dataset.team_id)
     return None
 
 
@@ -118,18 +116,8 @@ def make_at_once(version: DatasetVersion, key: str, *, is_turned: bool) -> Order
     return Turned(order, version.num_rows) if is_turned else order
 
 
-def _ask(version: DatasetVersion, key: str) -> None:
-    order, _ = RowOrder.objects.update_or_create(
-        version=version, key=key, defaults={"asked_at": timezone.now()}
-    )
-    if not put_in_line(TASK, order.pk, team_id=version.dataset.team_id):
-        # Too much waits: the next look at the page asks again.
-        RowOrder.objects.filter(pk=order.pk).update(
-            asked_at=timezone.now() - 2 * PATIENCE
-        )
-
-
-def make_order(order_id: int) -> None:
+def make_order(order_id: int, _report: object = None) -> None:
+    """One statement of the database: it has no progress to report."""
     order = (
         RowOrder.objects.select_related("version").defer("positions").get(pk=order_id)
     )

@@ -57,7 +57,7 @@ def _count(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
     dataset = get_dataset(team, dataset_id)
     version = chosen(versions_with_use(dataset), request.POST.get("version"))
     model = form.cleaned_data["model"]
-    ask_again(find_token_lengths(version, model))
+    ask_again(find_token_lengths(version, model), team_id=team.pk)
     query = {
         "version": version.number,
         "model": model,

@@ -11,8 +11,9 @@ from django.db import connection, transaction
 from django.db.models import Count, Model
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from dashboard.datasets.models import ImportJob, QueuedTask
+from dashboard.datasets.models import ImportJob
 from dashboard.exchange.models import RunImport
+from dashboard.jobs.models import OPEN, Job
 from dashboard.probes.models import Probe
 from dashboard.rescoring.models import Rescoring
 from dashboard.runs.models import RunState
@@ -91,9 +92,9 @@ def _jobs() -> Iterator[Metric]:
         family.add_metric([kind, "waiting"], counted.get("queued", 0))
         running = counted.get("running", 0) + counted.get("stopping", 0)
         family.add_metric([kind, "running"], running)
-    tasks = QueuedTask.objects.aggregate(all=Count("pk"), taken=Count("taken_at"))
-    family.add_metric(["dataset_task", "waiting"], tasks["all"] - tasks["taken"])
-    family.add_metric(["dataset_task", "running"], tasks["taken"])
+    jobs = Job.objects.filter(state__in=OPEN).values_list("kind", "state")
+    for kind, state, count in jobs.annotate(Count("pk")):
+        family.add_metric([kind, state], count)
     yield family
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.analysis.gathering import plain, said
-from dashboard.datasets.findings import finding
 from dashboard.datasets.models import Dataset, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows import reading
 from dashboard.datasets.rows.freeze import write_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import is_held_out, make_split, split_version
+from tests.dashboard.jobs.working import waiting
 
 ROWS = [
     *(
@@ -221,21 +221,14 @@ def test_a_large_version_is_left_to_a_worker_and_made_once(
     alice: User,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    asked: list[tuple[str, int]] = []
     monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
     monkeypatch.setattr(reading, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(
-        finding, "put_in_line", lambda *args, **_: asked.append(args) or 1
-    )
-    monkeypatch.setattr(
-        "django.db.transaction.on_commit", lambda call, using=None: call()
-    )
 
     made = split(version, alice)
 
     url = f"/alpha/datasets/{version.dataset_id}/split"
     assert "0 of 251 rows" in words(alice_client.get(url))
-    assert asked == [("datasets.make_split", made.pk)]
+    assert waiting() == [("dataset.split", made.pk)]
 
     make_split(made.pk)
     make_split(made.pk)

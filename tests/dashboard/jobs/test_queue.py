@@ -1,8 +1,9 @@
-"""What pages ask for is done one at a time, and whoever asks for much waits longer."""
+"""Jobs take turns by team, each is open once, and a page says why its job waits."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -11,31 +12,225 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import background
-from dashboard.datasets.background import (
-    do_what_waits,
-    forget_what_was_done,
-    put_in_line,
-)
-from dashboard.datasets.models import DatasetVersion, QueuedTask, VersionLeak
+from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows import reading
 from dashboard.datasets.services import create_dataset_version
-from dashboard.datasets.tasks import MAKERS
+from dashboard.jobs import kinds, queue
+from dashboard.jobs.kinds import Kind, register
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import (
+    cancel,
+    claim_next,
+    enqueue,
+    enqueue_few,
+    place_of,
+    purge,
+    reap,
+    waiting_reason,
+)
+from dashboard.jobs.runner import Context, run_pending
+from tests.dashboard.jobs.working import WORKER, do, do_all, take, waiting
 
-NAME = "datasets.make_leak"
+NAME, BESIDE = "test.count", "test.other"
 
 
-def work(worker: str = "default@here") -> list[int]:
-    """What was done, in order."""
-    done: list[int] = []
-    do_what_waits({NAME: done.append}, worker=worker, is_shutting_down=bool)
-    return done
+@pytest.fixture(autouse=True)
+def done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The targets of jobs of two kinds that only note them, in order."""
+    noted: list[int] = []
+    monkeypatch.setattr(kinds, "_kinds", dict(kinds._kinds))
+    for name in (NAME, BESIDE):
+        register(
+            Kind(
+                name=name,
+                run=lambda context: noted.append(context.job.target_id),
+                noun="count",
+                lane="test",
+            )
+        )
+    return noted
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, run: Callable[[Context], None]) -> None:
+    register(Kind(name=NAME, run=run, noun="count", lane="test"))
 
 
 @pytest.fixture
 def late(db: None) -> Team:
     return Team.objects.create(slug="late", name="Late")
+
+
+def ask(team: Team, *targets: int) -> None:
+    for target in targets:
+        enqueue(NAME, target, team_id=team.pk)
+
+
+def test_a_team_that_asks_for_much_waits_behind_others(
+    team: Team, late: Team, done: list[int]
+):
+    ask(team, 0, 1, 2, 3)
+    ask(late, 10, 11)
+
+    do_all()
+
+    assert done == [0, 10, 1, 11, 2, 3]
+
+
+def test_kinds_of_a_lane_take_turns_together(team: Team, late: Team, done: list[int]):
+    ask(team, 1)
+    do_all()
+    enqueue(BESIDE, 2, team_id=team.pk)
+    ask(late, 3)
+
+    do_all()
+
+    assert done == [1, 3, 2]
+
+
+def test_a_target_has_one_open_job_of_a_kind(team: Team):
+    first = enqueue(NAME, 1, team_id=team.pk)
+    assert enqueue(NAME, 1, team_id=team.pk) == first
+    claim = take()
+    assert enqueue(NAME, 1, team_id=team.pk) == first
+
+    do(claim)
+
+    assert enqueue(NAME, 1, team_id=team.pk) != first
+
+
+def test_of_a_page_few_wait(team: Team, late: Team, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(queue, "MAX_WAITING", 2)
+
+    asked = [enqueue_few(NAME, target, team_id=team.pk) for target in (1, 2, 3, 1)]
+
+    assert asked[2] is None
+    assert asked[3] == asked[0]
+    assert enqueue_few(NAME, 9, team_id=late.pk) is not None
+
+
+def test_its_place_is_its_teams_own(team: Team, late: Team):
+    ask(team, 1, 2)
+    ask(late, 3)
+
+    places = [place_of(job) for job in Job.objects.order_by("pk")]
+
+    assert places == [1, 2, 1]
+
+
+def test_a_page_says_why_a_job_waits(team: Team):
+    ask(team, 1, 2)
+    waits = Job.objects.get(target_id=2)
+    assert waiting_reason(waits) == ""
+    Job.objects.update(created_at=Now() - timedelta(seconds=9))
+    assert "No worker" in waiting_reason(waits)
+
+    claim = take()
+
+    assert "number 1" in waiting_reason(waits)
+    do(claim)
+    assert waiting_reason(Job.objects.get(target_id=1)) == ""
+
+
+def test_of_two_claims_one_has_it(team: Team):
+    ask(team, 1)
+
+    first = take(worker="a")
+
+    assert claim_next([NAME], "b") is None
+    assert (first.attempt, first.held().get().worker) == (1, "a")
+
+
+def test_a_queued_job_is_cancelled_at_once(team: Team, done: list[int]):
+    ask(team, 1)
+
+    assert cancel(Job.objects.get())
+
+    assert Job.objects.get().state == JobState.CANCELLED
+    assert not cancel(Job.objects.get())
+    do_all()
+    assert done == []
+
+
+def lose(seconds: int = 1) -> None:
+    Job.objects.filter(state=JobState.RUNNING).update(
+        lease_until=Now() - timedelta(seconds=seconds)
+    )
+
+
+def test_a_lost_job_is_queued_again_and_fails_the_third_time(team: Team):
+    ask(team, 1)
+    for expected in (JobState.QUEUED, JobState.QUEUED, JobState.FAILED):
+        take()
+        reap()
+        assert Job.objects.get().state == JobState.RUNNING, "its lease is not over"
+        lose()
+        reap()
+        assert Job.objects.get().state == expected
+
+    assert "3 times" in Job.objects.get().error
+
+
+def test_a_lost_job_that_was_to_be_cancelled_is(team: Team):
+    ask(team, 1)
+    take()
+    cancel(Job.objects.get())
+    lose()
+
+    reap()
+
+    assert Job.objects.get().state == JobState.CANCELLED
+
+
+def test_a_kind_that_this_version_does_not_know_is_left_alone(team: Team):
+    Job.objects.create(kind="of.another.version", target_id=1, team=team)
+
+    assert do_all() == []
+    reap()
+
+    assert waiting() == [("of.another.version", 1)]
+
+
+def test_ended_jobs_are_forgotten_after_a_day(team: Team):
+    ask(team, 1, 2)
+    do_all()
+    ask(team, 3)
+    Job.objects.filter(target_id=1).update(finished_at=Now() - timedelta(days=2))
+
+    purge()
+
+    assert set(Job.objects.values_list("target_id", flat=True)) == {2, 3}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_does_one_of_a_lane_at_a_time(
+    team: Team, done: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    ask(team, 1, 2, 3)
+    beside: list[list[int]] = []
+
+    def in_another_slot(worker: str) -> None:
+        num_before = len(done)
+        run_pending("default", worker, is_shutting_down=bool)
+        beside.append(done[num_before:])
+        connection.close()
+
+    def count(context: Context) -> None:
+        if context.job.target_id == 1:
+            for worker in (WORKER, "default@there"):
+                slot = threading.Thread(target=in_another_slot, args=(worker,))
+                slot.start()
+                slot.join()
+        done.append(context.job.target_id)
+
+    run_with(monkeypatch, count)
+
+    run_pending("default", WORKER, is_shutting_down=bool)
+
+    assert beside == [[], [2, 3]]
+    ask(team, 4)
+    run_pending("default", WORKER, is_shutting_down=bool)
+    assert done[-1] == 4, "the lock was let go of"
 
 
 @pytest.fixture
@@ -55,123 +250,24 @@ def versions(team: Team, monkeypatch: pytest.MonkeyPatch) -> list[DatasetVersion
     ]
 
 
-def leaks_page(client: Client, held_out: DatasetVersion, other: DatasetVersion) -> str:
-    address = f"/alpha/datasets/{held_out.dataset_id}/leaks"
-    return client.get(address, {"against": other.pk}).text
-
-
-def test_a_team_that_opens_many_pages_waits_behind_others(team: Team, late: Team):
-    for pk in range(4):
-        put_in_line(NAME, pk, team_id=team.pk)
-    for pk in (10, 11):
-        put_in_line(NAME, pk, team_id=late.pk)
-
-    assert work() == [0, 10, 1, 11, 2, 3]
-
-
-def test_who_was_served_lately_comes_later(team: Team, late: Team):
-    put_in_line(NAME, 1, team_id=team.pk)
-    assert work() == [1]
-
-    put_in_line(NAME, 2, team_id=team.pk)
-    put_in_line(NAME, 3, team_id=late.pk)
-
-    assert work() == [3, 2]
-
-
-def test_what_waits_already_is_not_put_in_line_again(team: Team):
-    assert [put_in_line(NAME, pk, team_id=team.pk) for pk in (1, 2, 1)] == [1, 2, 1]
-
-    assert work() == [1, 2]
-    assert put_in_line(NAME, 1, team_id=team.pk) == 1  # as a page does that lost it
-    assert work() == [1]
-
-
-def test_of_a_team_few_wait_and_the_page_says_so(
+def test_a_page_that_found_no_place_gets_one_later(
     bob_client: Client,
     versions: list[DatasetVersion],
-    late: Team,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(background, "MAX_OF_A_TEAM", 2)
+    monkeypatch.setattr(queue, "MAX_WAITING", 1)
     first, *others = versions
 
-    pages = [leaks_page(bob_client, first, other) for other in others]
+    def look(other: DatasetVersion) -> None:
+        address = f"/alpha/datasets/{first.dataset_id}/leaks"
+        assert bob_client.get(address, {"against": other.pk}).status_code == 200
 
-    assert "number 1" in pages[0]
-    assert "number 2" in pages[1]
-    assert "2 others" in pages[2]
-    assert QueuedTask.objects.count() == 2
-    assert put_in_line(NAME, 1_000, team_id=late.pk) == 1
+    for other in others:
+        look(other)
+    assert len(waiting()) == 1
+    for other in others[1:]:
+        do_all()
+        look(other)
+    do_all()
 
-
-def test_a_page_that_waits_gets_a_place_once_there_is_one(
-    bob_client: Client,
-    versions: list[DatasetVersion],
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(background, "MAX_OF_A_TEAM", 1)
-    leaks_page(bob_client, versions[0], versions[1])
-    leaks_page(bob_client, versions[0], versions[2])
-
-    do_what_waits(MAKERS, worker="default@here", is_shutting_down=bool)
-    page = leaks_page(bob_client, versions[0], versions[2])
-
-    assert "number 1" in page
-    do_what_waits(MAKERS, worker="default@here", is_shutting_down=bool)
-    assert all(found.is_done for found in VersionLeak.objects.all())
-
-
-def test_a_fault_holds_up_nothing_else(team: Team, caplog: pytest.LogCaptureFixture):
-    for pk in (1, 2):
-        put_in_line(NAME, pk, team_id=team.pk)
-    done = []
-
-    def make(pk: int) -> None:
-        if pk == 1:
-            raise RuntimeError("a fault")
-        done.append(pk)
-
-    do_what_waits({NAME: make}, worker="default@here", is_shutting_down=bool)
-
-    assert done == [2]
-    assert f"{NAME} of 1 " in caplog.text
-    assert work() == []
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_worker_does_one_at_a_time_and_another_worker_one_more(team: Team):
-    for pk in (1, 2, 3):
-        put_in_line(NAME, pk, team_id=team.pk)
-    beside: list[list[int]] = []
-
-    def in_another_slot(worker: str) -> None:
-        beside.append(work(worker))
-        connection.close()
-
-    def make(pk: int) -> None:
-        if pk > 1:
-            return
-        for worker in ("default@here", "default@there"):
-            slot = threading.Thread(target=in_another_slot, args=(worker,))
-            slot.start()
-            slot.join()
-
-    do_what_waits({NAME: make}, worker="default@here", is_shutting_down=bool)
-
-    assert beside == [[], [2, 3]]
-    put_in_line(NAME, 4, team_id=team.pk)
-    assert work() == [4]  # the lock was let go of
-
-
-def test_what_was_done_is_forgotten_after_a_day(team: Team):
-    for pk in (1, 2):
-        put_in_line(NAME, pk, team_id=team.pk)
-    work()
-    put_in_line(NAME, 3, team_id=team.pk)
-    long_ago = Now() - timedelta(days=2)
-    QueuedTask.objects.filter(target=1).update(taken_at=long_ago)
-
-    forget_what_was_done()
-
-    assert set(QueuedTask.objects.values_list("target", flat=True)) == {2, 3}
+    assert [found.is_done for found in VersionLeak.objects.all()] == [True] * 3

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from django.test import Client
-from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
@@ -73,7 +72,6 @@ def test_tokens_that_were_counted_go_before_characters(team: Team) -> None:
         version=version,
         model="model",
         num_wanted=3,
-        moved_at=timezone.now(),
         result=lengths,
     )
 

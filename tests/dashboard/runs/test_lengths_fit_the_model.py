@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
@@ -78,7 +77,6 @@ def test_counted_tokens_go_before_characters(
         version=dataset,
         model=str(model),
         num_wanted=5,
-        moved_at=timezone.now(),
         result={"lengths": [[100, 4], [2, 1]], "every": 1},
     )
 

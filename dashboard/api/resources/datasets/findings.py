@@ -86,7 +86,7 @@ def count_dataset_tokens(
     form = TokenForm(payload.model_dump())
     refuse_errors(form, place="body")
     found = find_token_lengths(version, form.cleaned_data["model"])
-    ask_again(found)
+    ask_again(found, team_id=version.dataset.team_id)
     result = _summary(found, payload.limit) if found.is_done else None
     out = TokensOut(**_finding(found, result), model=found.model, limit=payload.limit)
     return Status(200 if found.is_done else 202, out)

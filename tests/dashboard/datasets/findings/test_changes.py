@@ -7,12 +7,12 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.findings import finding
 from dashboard.datasets.findings.differences import make_difference
 from dashboard.datasets.models import DatasetVersion, VersionDifference
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows import reading
 from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.jobs.working import waiting
 from tests.dashboard.samples.factories import make_run
 
 OLD = [Row(prompt=f"prompt {i}.", answer=str(i), columns={"i": i}) for i in range(30)]
@@ -104,23 +104,16 @@ def test_large_versions_are_left_to_a_worker(
     versions: list[DatasetVersion],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    asked: list[tuple[str, int]] = []
     monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
-    monkeypatch.setattr(
-        finding, "put_in_line", lambda *args, **_: asked.append(args) or 1
-    )
-    monkeypatch.setattr(
-        "django.db.transaction.on_commit", lambda call, using=None: call()
-    )
 
     assert "0 of 61 so far" in words(alice_client.get(url(versions[1])))
     found = VersionDifference.objects.get()
-    assert asked == [("datasets.make_difference", found.pk)]
+    assert waiting() == [("dataset.difference", found.pk)]
 
     make_difference(found.pk)
 
     assert "added: 25" in words(alice_client.get(url(versions[1])))
-    assert len(asked) == 1
+    assert len(waiting()) == 1
 
 
 def test_a_stranger_finds_nothing(

@@ -16,13 +16,13 @@ from dashboard.datasets.analysis.near_duplicates import (
     signature,
     similarity,
 )
-from dashboard.datasets.findings import finding
 from dashboard.datasets.findings.leaks import make_leak
 from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows import reading
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import split_version
+from tests.dashboard.jobs.working import waiting
 
 WORDS = "one train leaves the town at nine and another one at noon so when do they"
 LONG = f"{WORDS} meet again if both go at the same speed all day long"
@@ -181,25 +181,18 @@ def test_large_versions_are_left_to_a_worker(
     trained_on: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    asked: list[tuple[str, int]] = []
     monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
-    monkeypatch.setattr(
-        finding, "put_in_line", lambda *args, **_: asked.append(args) or 1
-    )
-    monkeypatch.setattr(
-        "django.db.transaction.on_commit", lambda call, using=None: call()
-    )
 
     text = words(get(alice_client, held_out, against=trained_on.pk))
     assert "0 of 9 so far" in text
     found = VersionLeak.objects.get()
-    assert asked == [("datasets.make_leak", found.pk)]
+    assert waiting() == [("dataset.leak", found.pk)]
 
     make_leak(found.pk)
 
     answer = get(alice_client, held_out, against=trained_on.pk)
     assert [count for *_, count in answer.context["kinds"]] == [1, 2, 1]
-    assert len(asked) == 1
+    assert len(waiting()) == 1
 
 
 def test_nothing_is_compared_with_itself_or_nothing(

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.findings import finding, statistics, token_lengths
-from dashboard.datasets.findings.statistics import find_statistics, make_statistics
+from dashboard.datasets.findings.statistics import make_statistics
 from dashboard.datasets.findings.token_lengths import make_token_lengths
 from dashboard.datasets.models import DatasetVersion, TokenLengths, VersionStatistics
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows import reading
 from dashboard.datasets.services import create_dataset_version
+from dashboard.jobs.models import JobState
+from tests.dashboard.jobs.working import do, do_all, take, waiting
 
 ROWS = [
     *(Row(prompt=f"{i} plus {i} is?", answer=str(2 * i)) for i in range(12)),
@@ -35,19 +35,6 @@ def version(team: Team) -> DatasetVersion:
     )
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Tasks that were sent; what is asked for is sent at once, as after a commit."""
-    sent: list[tuple[str, int]] = []
-    monkeypatch.setattr(
-        finding, "put_in_line", lambda *args, **_: sent.append(args) or 1
-    )
-    monkeypatch.setattr(
-        "django.db.transaction.on_commit", lambda call, using=None: call()
-    )
-    return sent
-
-
 def url(version: DatasetVersion) -> str:
     return f"/alpha/datasets/{version.dataset_id}/statistics"
 
@@ -61,7 +48,7 @@ def words(answer: Any) -> str:
 
 
 def test_a_small_version_is_looked_through_at_once(
-    alice_client: Client, version: DatasetVersion, asked: list[Any]
+    alice_client: Client, version: DatasetVersion
 ):
     answer = alice_client.get(url(version))
 
@@ -71,7 +58,7 @@ def test_a_small_version_is_looked_through_at_once(
     assert answer.context["num_repeats"] == 2
     assert "integer 13" in words(answer)
     assert "&amp;row=12#row-12" in answer.content.decode()
-    assert asked == []
+    assert waiting() == []
     figures = answer.context["figures"]
     assert sum(figures["prompt_chars"]["data"][0]["y"]) == 14
     json.dumps(figures, allow_nan=False)
@@ -90,7 +77,6 @@ def test_it_is_looked_through_once(
 def test_a_large_version_is_left_to_a_worker(
     alice_client: Client,
     version: DatasetVersion,
-    asked: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
@@ -99,7 +85,7 @@ def test_a_large_version_is_left_to_a_worker(
     alice_client.get(url(version))
 
     found = VersionStatistics.objects.get()
-    assert asked == [("datasets.make_statistics", found.pk)]
+    assert waiting() == [("dataset.statistics", found.pk)]
     assert "0 of 14 so far" in words(page)
     assert 'hx-trigger="every 2s"' in page.content.decode()
 
@@ -113,7 +99,6 @@ def test_a_large_version_is_left_to_a_worker(
 def test_rows_that_are_large_are_left_to_a_worker_as_well(
     alice_client: Client,
     version: DatasetVersion,
-    asked: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ):
     """A thousand of 4 MB would otherwise all be in the web process at once."""
@@ -122,45 +107,44 @@ def test_rows_that_are_large_are_left_to_a_worker_as_well(
     page = alice_client.get(url(version))
 
     assert "0 of 14 so far" in words(page)
-    assert len(asked) == 1
+    assert len(waiting()) == 1
 
 
 def test_how_far_it_is_is_written_down(
-    version: DatasetVersion, monkeypatch: pytest.MonkeyPatch, asked: list[Any]
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
-    monkeypatch.setattr(reading, "ROWS_AT_ONCE", 5)
-    monkeypatch.setattr(finding, "REPORT_SECONDS", 0)
-    found = find_statistics(version)
-    seen: list[int] = []
-    note = finding.note
+    monkeypatch.setattr(finding, "REPORT_ROWS", 5)
+    alice_client.get(url(version))
 
-    def noted(finding: Any) -> None:
-        note(finding)
-        seen.append(VersionStatistics.objects.get().num_looked)
+    job = do(take())
 
-    monkeypatch.setattr(finding, "note", noted)
-
-    make_statistics(found.pk)
-
-    assert seen == list(range(15))
+    assert (job.done, job.total, job.unit) == (10, 14, "rows")
+    found = VersionStatistics.objects.get()
+    assert (found.num_looked, found.num_wanted) == (14, 14)
 
 
-def test_a_task_that_was_lost_is_asked_for_again(
-    alice_client: Client,
-    version: DatasetVersion,
-    asked: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_page_tells_how_far_the_worker_is(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
     alice_client.get(url(version))
-    long_ago = timezone.now() - finding.PATIENCE - timedelta(seconds=1)
-    VersionStatistics.objects.update(moved_at=long_ago)
+    take().held().update(done=7, total=14)
 
-    alice_client.get(url(version))
-    alice_client.get(url(version))
+    assert "7 of 14 so far" in words(alice_client.get(url(version)))
 
-    assert len(asked) == 2
+
+def test_a_fault_is_told_and_asked_for_again_by_a_person_only(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
+    monkeypatch.setattr(statistics, "Gatherer", None)
+    alice_client.get(url(version))
+    failed = do(take())
+    assert failed.state == JobState.FAILED
+
+    assert alice_client.get(url(version)).context["found"].problem == failed.error
+    assert waiting() == []
 
 
 def test_rows_that_are_gone_are_told(alice_client: Client, version: DatasetVersion):
@@ -188,7 +172,7 @@ def make_tokenizer(folder: Path) -> str:
 
 
 def test_tokens_are_counted_by_the_engine(
-    alice_client: Client, version: DatasetVersion, asked: list[Any], tmp_path: Path
+    alice_client: Client, version: DatasetVersion, tmp_path: Path
 ):
     model = make_tokenizer(tmp_path / "model")
 
@@ -197,7 +181,7 @@ def test_tokens_are_counted_by_the_engine(
     )
 
     counted = TokenLengths.objects.get()
-    assert (token_lengths.TASK, counted.pk) in asked
+    assert ("dataset.token_lengths", counted.pk) in waiting()
     assert "0 of 14 rows" in words(answer)
 
     make_token_lengths(counted.pk)
@@ -212,20 +196,20 @@ def test_tokens_are_counted_by_the_engine(
 
 @pytest.mark.slow
 def test_a_model_without_a_tokenizer_is_named(
-    alice_client: Client, version: DatasetVersion, asked: list[Any], tmp_path: Path
+    alice_client: Client, version: DatasetVersion, tmp_path: Path
 ):
     form = {"version": 1, "model": str(tmp_path), "limit": 3}
     alice_client.post(url(version), form)
     counted = TokenLengths.objects.get()
 
-    make_token_lengths(counted.pk)
+    do_all()
 
     text = words(alice_client.get(url(version), {"model": str(tmp_path)}))
     assert str(tmp_path) in text
     assert "no tokenizer" in text
     # Asking again may help: the folder may have got one.
     alice_client.post(url(version), form, follow=True)
-    assert asked.count((token_lengths.TASK, counted.pk)) == 2
+    assert waiting() == [("dataset.token_lengths", counted.pk)]
     assert TokenLengths.objects.get().problem == ""
 
 
@@ -233,7 +217,6 @@ def test_of_many_rows_some_are_counted_and_the_page_says_so(
     alice_client: Client,
     version: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
-    asked: list[Any],
 ):
     monkeypatch.setattr(token_lengths, "MAX_TOKENIZED", 5)
     given: list[str] = []
@@ -300,7 +283,6 @@ def counted(team: Team) -> DatasetVersion:
         num_wanted=14,
         num_looked=14,
         result={"lengths": [[3, 8], [5, 4], [9, 2]], "every": 1},
-        moved_at=timezone.now(),
     )
     return version
 

@@ -15,6 +15,7 @@ from dashboard.datasets.rows import orders, search
 from dashboard.datasets.rows.orders import make_order
 from dashboard.datasets.rows.page import RowPage
 from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.jobs.working import waiting
 
 
 def create(team: Team, rows: list[Row]) -> DatasetVersion:
@@ -198,15 +199,8 @@ def test_rows_are_sorted(alice_client: Client, version: DatasetVersion):
 def test_many_rows_are_sorted_in_the_background_once(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
-    asked: list[tuple[str, int]] = []
     sorted_at_once = positions(look(alice_client, version, sort="-prompt_length"))
     monkeypatch.setattr(orders, "MAX_SORTED_AT_ONCE", 10)
-    monkeypatch.setattr(
-        orders, "put_in_line", lambda *args, **_: asked.append(args) or 1
-    )
-    monkeypatch.setattr(
-        "django.db.transaction.on_commit", lambda call, using=None: call()
-    )
 
     before = look(alice_client, version, sort="-prompt_length")
     look(alice_client, version, sort="prompt_length")
@@ -214,7 +208,7 @@ def test_many_rows_are_sorted_in_the_background_once(
     assert not before.order_is_made
     assert positions(before) == list(range(20))
     order = RowOrder.objects.get()
-    assert asked == [("datasets.make_order", order.pk)]
+    assert waiting() == [("dataset.order", order.pk)]
 
     make_order(order.pk)
     after = look(alice_client, version, sort="-prompt_length")

@@ -1,0 +1,239 @@
+"""Jobs that wait: asked for, claimed in turn, cancelled, found again when lost.
+
+Every change of a job's state is one guarded UPDATE. Times are the database's own, so
+workers' clocks do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Now
+
+from dashboard.accounts.models import User
+from dashboard.jobs.kinds import all_kinds, kind_of, lane_of, names_of
+from dashboard.jobs.models import OPEN, Job, JobState
+from dashboard.waking import DAY_SECONDS, wake
+
+MAX_WAITING = 8  # of a team in a lane, where a page asks for them
+RETRY_SECONDS = 10  # after the first outage of the database; three times it after each
+KEPT = timedelta(days=1)  # for how long it counts that a team was served
+LATE = timedelta(seconds=4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to work on a job, until another worker claims it."""
+
+    job_id: int
+    attempt: int
+
+    def held(self) -> QuerySet[Job]:
+        """The job; none once it is no longer ours."""
+        return Job.objects.filter(
+            pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING
+        )
+
+    def end(self, state: JobState, **changes: Any) -> bool:
+        """False where another worker has the job by now."""
+        return bool(
+            self.held().update(
+                state=state, finished_at=Now(), lease_until=None, **changes
+            )
+        )
+
+    def release(self, **changes: Any) -> bool:
+        """Queue it again; False where it is not ours, or is to be cancelled."""
+        held = self.held().filter(cancel_requested=False)
+        return bool(
+            held.update(state=JobState.QUEUED, worker="", lease_until=None, **changes)
+        )
+
+
+def enqueue(
+    kind: str, target_id: int, *, team_id: int, user: User | None = None, **fields: Any
+) -> Job:
+    """The open job of this target: a new one, or the one there is."""
+    try:
+        with transaction.atomic():
+            job = Job.objects.create(
+                kind=kind,
+                target_id=target_id,
+                team_id=team_id,
+                created_by=user,
+                **fields,
+            )
+    except IntegrityError:
+        return Job.objects.get(kind=kind, target_id=target_id, state__in=OPEN)
+    transaction.on_commit(lambda: notify_workers(kind_of(kind).queue))
+    return job
+
+
+def enqueue_few(kind: str, target_id: int, *, team_id: int) -> Job | None:
+    """As `enqueue`; None where enough of the team's jobs in the lane wait already."""
+    if job := newest_job(kind, target_id, is_open=True):
+        return job
+    names = names_of(lane_of(kind_of(kind)))
+    waiting = Job.objects.filter(team_id=team_id, kind__in=names, state=JobState.QUEUED)
+    if waiting.count() >= MAX_WAITING:
+        return None
+    return enqueue(kind, target_id, team_id=team_id)
+
+
+def newest_job(kind: str, target_id: int, *, is_open: bool = False) -> Job | None:
+    jobs = Job.objects.filter(kind=kind, target_id=target_id)
+    if is_open:
+        jobs = jobs.filter(state__in=OPEN)
+    return jobs.order_by("-pk").first()
+
+
+def notify_workers(queue: str, count: int = 1) -> None:
+    """Best effort: the reaper does it again every 5 s while a job waits."""
+    wake("jobs.work", queue=queue, expires=DAY_SECONDS, count=count, args=[queue])
+
+
+def claim_job(job_id: int, worker: str) -> Claim | None:
+    """Take one queued job; None where another worker was first."""
+    with transaction.atomic():
+        queued = Job.objects.filter(pk=job_id, state=JobState.QUEUED)
+        kind = queued.values_list("kind", flat=True).first()
+        if kind is None or not queued.update(
+            state=JobState.RUNNING,
+            attempt=F("attempt") + 1,
+            worker=worker,
+            lease_until=Now() + kind_of(kind).lease,
+            not_before=None,
+            served_at=Now(),
+            started_at=Coalesce("started_at", Now()),
+        ):
+            return None
+        # Our own UPDATE holds the row's lock, so this is the attempt it made.
+        attempt = Job.objects.values_list("attempt", flat=True).get(pk=job_id)
+    return Claim(job_id=job_id, attempt=attempt)
+
+
+def claim_next(names: Collection[str], worker: str) -> Claim | None:
+    """Take the oldest job of the team that was served longest ago."""
+    for job_id in _in_turn(names).values_list("pk", flat=True)[:100]:
+        if claim := claim_job(job_id, worker):
+            return claim
+    return None
+
+
+def _in_turn(names: Collection[str]) -> QuerySet[Job]:
+    due = Q(not_before=None) | Q(not_before__lte=Now())
+    of_team = Job.objects.filter(
+        team=OuterRef("team"), kind__in=names, served_at__gte=Now() - KEPT
+    )
+    served = of_team.order_by("-served_at").values("served_at")[:1]
+    waiting = Job.objects.filter(due, state=JobState.QUEUED, kind__in=names)
+    return waiting.annotate(team_served_at=Subquery(served)).order_by(
+        F("team_served_at").asc(nulls_first=True), "pk"
+    )
+
+
+def cancel(job: Job | None) -> bool:
+    """Cancel it now where no worker has it, else ask its worker; False when ended."""
+    if job is None:
+        return False
+    same = Job.objects.filter(pk=job.pk)
+    queued = same.filter(state=JobState.QUEUED)
+    running = same.filter(state=JobState.RUNNING, cancel_requested=False)
+    return bool(
+        queued.update(state=JobState.CANCELLED, finished_at=Now())
+        or running.update(cancel_requested=True)
+    )
+
+
+def reap(jobs: QuerySet[Job] | None = None) -> None:
+    """Queue again, or end, jobs whose worker was not heard of."""
+    jobs = Job.objects.all() if jobs is None else jobs
+    lost = jobs.filter(state=JobState.RUNNING, lease_until__lt=Now())
+    if not lost.exists():
+        return
+    lost.filter(cancel_requested=True).update(
+        state=JobState.CANCELLED, finished_at=Now(), lease_until=None
+    )
+    for kind in all_kinds():
+        lost.filter(kind=kind.name, num_losses__gte=kind.max_losses - 1).update(
+            state=JobState.FAILED,
+            finished_at=Now(),
+            lease_until=None,
+            error=f"The {kind.noun} lost its worker {kind.max_losses} times, perhaps "
+            "for want of memory. Read the log of the "
+            f"{kind.queue} worker, then try again.",
+        )
+    lost.update(
+        state=JobState.QUEUED,
+        num_losses=F("num_losses") + 1,
+        worker="",
+        lease_until=None,
+    )
+
+
+def waiting_queues() -> set[str]:
+    """The queues in which a job is due."""
+    due = Q(not_before=None) | Q(not_before__lte=Now())
+    found = Job.objects.filter(due, state=JobState.QUEUED)
+    names = set(found.values_list("kind", flat=True).distinct())
+    return {kind.queue for kind in all_kinds() if kind.name in names}
+
+
+def waiting_reason(job: Job) -> str:
+    """Why no worker has a queued job yet, once that takes noticeably long."""
+    queued = Job.objects.filter(pk=job.pk, state=JobState.QUEUED)
+    if not queued.filter(created_at__lt=Now() - LATE).exists():
+        return ""
+    kind = kind_of(job.kind)
+    lane = Job.objects.filter(kind__in=names_of(lane_of(kind)))
+    if lane.filter(state=JobState.RUNNING, lease_until__gte=Now()).exists():
+        return (
+            f"The {kind.noun} waits for its turn: number {place_of(job):,} of your "
+            f"team's. A worker does one at a time, and teams take turns."
+        )
+    return (
+        f"No worker has taken the {kind.noun} yet. The {kind.queue} worker does it, "
+        f"which `make run` starts and whose log is {kind.queue}-worker.log. You may "
+        "close this page."
+    )
+
+
+def place_of(job: Job) -> int:
+    """Of a queued job among its team's in the lane, from 1."""
+    ahead = Job.objects.filter(
+        team=job.team_id,
+        kind__in=names_of(lane_of(kind_of(job.kind))),
+        state=JobState.QUEUED,
+        pk__lt=job.pk,
+    )
+    return ahead.count() + 1
+
+
+def purge() -> None:
+    """Forget ended jobs that no row refers to any more."""
+    ended = Job.objects.filter(finished_at__lt=Now() - KEPT)
+    for relation in Job._meta.related_objects:
+        ended = ended.filter(**{f"{relation.name}__isnull": True})
+    ended.delete()
+
+
+@contextmanager
+def advisory_lock(lane: str, worker: str) -> Iterator[bool]:
+    """Whether no other slot of this worker has it. A lost connection unlocks it."""
+    with connection.cursor() as cursor:
+        key = [lane, worker]
+        cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s), hashtext(%s))", key)
+        (is_mine,) = cursor.fetchone()
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                cursor.execute(
+                    "SELECT pg_advisory_unlock(hashtext(%s), hashtext(%s))", key
+                )

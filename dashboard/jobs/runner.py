@@ -1,0 +1,258 @@
+"""Doing a claimed job: its heartbeat, its progress, and what comes of it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, OperationalError, connection
+from django.db.models import F
+from django.db.models.functions import Now
+
+from dashboard.jobs.kinds import kind_of, lane_of, lanes_of, names_of
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import (
+    RETRY_SECONDS,
+    Claim,
+    advisory_lock,
+    claim_job,
+    claim_next,
+)
+
+logger = logging.getLogger(__name__)
+HEARTBEAT_SECONDS = 1.0
+
+
+class JobInterrupted(Exception):
+    """The job must not go on: what it was about to store must not be stored."""
+
+
+class JobCancelled(JobInterrupted):
+    """Its cancellation was asked for."""
+
+
+class LeaseLost(JobInterrupted):
+    """Another process ended the job, or has it now."""
+
+
+class JobReleased(JobInterrupted):
+    """It goes on another time: the worker shuts down, or others have their turn."""
+
+
+def _never() -> bool:
+    return False
+
+
+class Context:
+    """What a handler knows of its job, and how it reports.
+
+    Attributes:
+        job: as it was claimed.
+        gives_way: whether the job may be released after its turn; a handler may set it
+            to spare work that could not be gone on with.
+        on_interrupt: called once, from the heartbeat's thread, when the job is
+            cancelled or lost; for a handler that waits and can't report.
+    """
+
+    def __init__(
+        self, claim: Claim, *, is_shutting_down: Callable[[], bool] = _never
+    ) -> None:
+        self.claim = claim
+        self.job = Job.objects.select_related("team", "created_by").get(pk=claim.job_id)
+        self.kind = kind_of(self.job.kind)
+        self.gives_way: Callable[[], bool] = lambda: True
+        self.on_interrupt: Callable[[], None] = lambda: None
+        self.interruption: type[JobInterrupted] | None = None
+        self.is_shutting_down = is_shutting_down
+        self.noted: dict[str, Any] = {}
+        self.began = time.monotonic()
+
+    def note(
+        self,
+        done: int | None = None,
+        total: int | None = None,
+        *,
+        unit: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        """How far it is; written with the next heartbeat."""
+        told = {"done": done, "total": total, "unit": unit, "message": message}
+        self.noted |= {name: value for name, value in told.items() if value is not None}
+
+    def progress(
+        self, done: int | None = None, total: int | None = None, **told: Any
+    ) -> None:
+        """As `note`. JobInterrupted where it must not go on."""
+        self.note(done, total, **told)
+        self.check()
+
+    def check(self) -> None:
+        """JobInterrupted where it must not go on."""
+        if self.interruption is not None:
+            raise self.interruption
+        if self.is_shutting_down():
+            raise JobReleased
+
+    def held(self) -> Any:
+        """The job's row for a guarded UPDATE; it is none once the job is lost."""
+        return self.claim.held()
+
+    def seal(self) -> None:
+        """Mark it done within the transaction that stores its result.
+
+        The result and the news of it are there at once, or neither. JobInterrupted
+        where the job was lost or cancelled meanwhile.
+        """
+        mine = self.held().filter(cancel_requested=False)
+        if not mine.update(
+            state=JobState.DONE, finished_at=Now(), lease_until=None, **self.noted
+        ):
+            raise LeaseLost
+
+
+class Heartbeat:
+    """A thread with a connection of its own: the handler's may be in a transaction."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.wait(HEARTBEAT_SECONDS):
+                self._beat()
+                if self._context.interruption in (JobCancelled, LeaseLost):
+                    self._context.on_interrupt()
+                    return
+        finally:
+            connection.close()
+
+    def _beat(self) -> None:
+        context = self._context
+        lease = Now() + context.kind.lease
+        try:
+            held = context.held()
+            if not held.update(lease_until=lease, **dict(context.noted)):
+                context.interruption = LeaseLost
+            elif held.filter(cancel_requested=True).exists():
+                context.interruption = JobCancelled
+            elif self._is_turn_over() and context.gives_way():
+                context.interruption = JobReleased
+        except DatabaseError as error:
+            logger.warning(
+                "%s could not report its progress: %s", context.job, error
+            )
+            connection.close()
+
+    def _is_turn_over(self) -> bool:
+        context = self._context
+        turn = context.kind.turn_seconds
+        if turn is None or time.monotonic() - context.began < turn:
+            return False
+        others = Job.objects.exclude(team=context.job.team_id)
+        names = names_of(lane_of(context.kind))
+        return others.filter(state=JobState.QUEUED, kind__in=names).exists()
+
+
+def run(context: Context, *, beats: bool = True) -> None:
+    """Do the job, and write down what came of it."""
+    claim = context.claim
+    try:
+        with Heartbeat(context) if beats else nullcontext():
+            context.kind.run(context)
+    except JobInterrupted:
+        if not claim.release(**context.noted):
+            claim.end(JobState.CANCELLED, **context.noted)
+    except ValueError as error:
+        _fail(context, str(error))
+    except OperationalError as error:
+        _retry(context, error)
+    except OSError as error:
+        _fail(context, _disk_fault(error))
+    except Exception:
+        logger.exception("%s ended by a fault of Cohort", context.job)
+        _fail(
+            context,
+            f"The {context.kind.noun} ended by a fault of Cohort's own. The log of the "
+            f"{context.kind.queue} worker has the details.",
+        )
+    else:
+        claim.end(JobState.DONE, **context.noted)
+
+
+def _fail(context: Context, error: str) -> None:
+    context.claim.end(JobState.FAILED, error=error.replace("\x00", ""), **context.noted)
+
+
+def _retry(context: Context, error: OperationalError) -> None:
+    """After an outage of the database, or a lock that was waited for too long."""
+    num_losses = context.job.num_losses + 1
+    if num_losses < context.kind.max_losses:
+        delay = timedelta(seconds=RETRY_SECONDS * 3 ** (num_losses - 1))
+        if context.claim.release(
+            num_losses=F("num_losses") + 1, not_before=Now() + delay
+        ):
+            return
+    said = str(error).strip().split("\n")[0]
+    _fail(context, f"The database could not store the result: {said}.")
+
+
+def _disk_fault(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return (
+            f"The disk that holds {settings.COHORT_DATA} is full. Free some space "
+            "there, then try again."
+        )
+    return f"{error.strerror or error} under {settings.COHORT_DATA}."
+
+
+def run_now(job: Job) -> None:
+    """Do what is small in this process, without a worker."""
+    if claim := claim_job(job.pk, worker="web"):  # None: a worker was first
+        run(Context(claim), beats=False)
+    job.refresh_from_db()
+
+
+def run_pending(
+    queue: str, worker: str, *, is_shutting_down: Callable[[], bool]
+) -> None:
+    """Do the queue's jobs that wait, those of a lane one after another."""
+    for lane in lanes_of(queue):
+        kinds = [kind_of(name) for name in names_of(lane)]
+        if not all(kind.is_alone for kind in kinds):
+            _run_lane(lane, worker, is_shutting_down, at_most=1)
+            continue
+        with advisory_lock(lane, worker) as is_mine:
+            if is_mine:
+                _run_lane(lane, worker, is_shutting_down)
+
+
+def _run_lane(
+    lane: str,
+    worker: str,
+    is_shutting_down: Callable[[], bool],
+    *,
+    at_most: int | None = None,
+) -> None:
+    num_done = 0
+    while not is_shutting_down() and num_done != at_most:
+        claim = claim_next(names_of(lane), worker)
+        if claim is None:
+            return
+        run(Context(claim, is_shutting_down=is_shutting_down))
+        num_done += 1

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Task, shared_task
+
+from dashboard.jobs import queue as jobs
+from dashboard.jobs.runner import run_pending
+from dashboard.local import shutdown
+
+
+@shared_task(name="jobs.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def work(self: Task[..., Any], queue: str) -> None:
+    worker = self.request.hostname or "worker"
+    run_pending(queue, worker, is_shutting_down=shutdown.is_announced)
+
+
+@shared_task(name="jobs.reap", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def reap(self: Task[..., Any]) -> None:
+    """Find lost jobs; wake the workers of queues in which a job is due."""
+    jobs.reap()
+    for queue in jobs.waiting_queues():
+        # A training slot may be held by a run for hours: one message waits at most.
+        if queue == "default" or not _has_message(self, queue):
+            jobs.notify_workers(queue)
+
+
+def _has_message(task: Task[..., Any], queue: str) -> bool:
+    with task.app.connection_for_write() as broker:
+        return bool(broker.default_channel.client.llen(queue))
+
+
+@shared_task(name="jobs.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def clean() -> None:
+    jobs.purge()

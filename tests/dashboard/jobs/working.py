@@ -1,0 +1,48 @@
+"""What a worker does, within a test's own transaction: no heartbeat sees its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dashboard.jobs.kinds import all_kinds
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import Claim, claim_next
+from dashboard.jobs.runner import Context, run
+
+WORKER = "default@here"
+
+
+def take(*names: str, worker: str = WORKER) -> Claim:
+    """The next job, of these kinds or of any."""
+    claim = claim_next(names or [kind.name for kind in all_kinds()], worker)
+    assert claim, "no job waits"
+    return claim
+
+
+def do(
+    claim: Claim,
+    *,
+    on_progress: Callable[[Context], None] | None = None,
+    is_shutting_down: Callable[[], bool] = bool,
+) -> Job:
+    """Do a claimed job; `on_progress` is called with each progress."""
+    context = Context(claim, is_shutting_down=is_shutting_down)
+    if on_progress:
+        context.check = lambda: on_progress(context)  # type: ignore[method-assign]  # for this job
+    run(context, beats=False)
+    return Job.objects.get(pk=claim.job_id)
+
+
+def do_all(*names: str, worker: str = WORKER) -> list[Job]:
+    """Do what waits; the jobs in the order in which they were done."""
+    names = names or tuple(kind.name for kind in all_kinds())
+    done = []
+    while claim := claim_next(names, worker):
+        done.append(do(claim))
+    return done
+
+
+def waiting() -> list[tuple[str, int]]:
+    """The kinds and targets of queued jobs, the oldest first."""
+    queued = Job.objects.filter(state=JobState.QUEUED).order_by("pk")
+    return list(queued.values_list("kind", "target_id"))
