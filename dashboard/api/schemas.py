@@ -8,6 +8,8 @@ from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dashboard.datasets.parsing.values import broken_text
+from dashboard.jobs.models import JobTarget
+from dashboard.jobs.queue import waiting_reason
 from dashboard.reports.document import finite
 
 LARGEST_STEP = 2**31 - 1
@@ -85,3 +87,37 @@ class Done(Schema):
 
 
 PROBLEMS = (400, 401, 403, 404, 409, 422, 429)
+
+
+class JobOut(Schema):
+    """How far a job is, whatever it does."""
+
+    state: str = Field(
+        description="queued, running, done, failed or cancelled", examples=["done"]
+    )
+    is_stopping: bool = Field(description="It runs, and is to be cancelled.")
+    done: int = Field(description="Of `total`, in `unit`.", examples=[128])
+    total: int = Field(description="0: unknown.", examples=[512])
+    unit: str = Field(examples=["rows"])
+    message: str = Field(description="What it is at, or what delays it.")
+    waiting: str = Field(description="Why no worker has it yet.", examples=[""])
+    error: str = Field(description="Why it failed.", examples=[""])
+
+
+def job_fields(target: JobTarget, *, state: str = "") -> dict[str, Any]:
+    """The fields of JobOut; `state` of a target that has no job yet."""
+    job = target.job
+    if job is None:
+        names = JobOut.model_fields
+        empty = {"done": 0, "total": 0, "is_stopping": False, "state": state}
+        return {name: empty.get(name, "") for name in names}
+    return {
+        "state": job.state,
+        "is_stopping": job.is_stopping,
+        "done": job.done,
+        "total": job.total,
+        "unit": job.unit,
+        "message": job.message,
+        "waiting": waiting_reason(job) if job.state == "queued" else "",
+        "error": job.error,
+    }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dashboard.accounts.models import User
 from dashboard.datasets.fetching.fetches import fetch_again
-from dashboard.datasets.imports.jobs import State, start_job
+from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import find_upload
 from dashboard.datasets.selections import start_again
+from dashboard.jobs.models import JobState
 
 
 def start_job_again(job: ImportJob, user: User) -> ImportJob:
@@ -16,7 +17,7 @@ def start_job_again(job: ImportJob, user: User) -> ImportJob:
     upload = find_upload(job)
     if job.is_fetch:
         return fetch_again(upload, user) if upload else job
-    if job.state == State.DONE:
+    if job.state == JobState.DONE:
         return job
     if job.parent:
         return start_again(job, user)[0]

@@ -2,22 +2,135 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+from django.conf import settings
+
 from dashboard.datasets import splits
+from dashboard.datasets.fetching.fetches import fetch_upload, host_of
 from dashboard.datasets.findings import differences, leaks, statistics, token_lengths
 from dashboard.datasets.findings.finding import Report
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.uploads import import_upload, remove_files
 from dashboard.datasets.models import (
+    DatasetVersion,
+    ImportJob,
     RowOrder,
     TokenLengths,
+    Upload,
     VersionDifference,
     VersionLeak,
     VersionSplit,
     VersionStatistics,
 )
+from dashboard.datasets.parsing.refusals import ImportRefused
+from dashboard.datasets.queries import find_upload
+from dashboard.datasets.room import check_room_to_import
 from dashboard.datasets.rows import orders
+from dashboard.datasets.selections import make_selection
 from dashboard.jobs.kinds import Kind, register
-from dashboard.jobs.runner import Context
+from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
+
+FETCH_TURN_SECONDS = 600.0
+QUICK_BYTES_PER_SECOND = 10**6
+
+
+def fetch(context: Context) -> None:
+    """Bring the file here, or what there is to choose from."""
+    row = _row_of(context)
+    upload = _upload_of(row)
+    host = host_of(upload)
+
+    def gives_way() -> bool:
+        """Not while a download gets on that could not be gone on with."""
+        num_seconds = time.monotonic() - context.began
+        is_quick = context.noted.get("done", 0) > QUICK_BYTES_PER_SECOND * num_seconds
+        begins_anew = Upload.objects.filter(
+            pk=upload.pk, origin__kind="link", origin__seen__validator=""
+        )
+        return not (is_quick and begins_anew.exists())
+
+    def report(num_bytes: int, total: int, remark: str) -> None:
+        message = remark or f"Downloading from {host}."
+        context.progress(num_bytes, total, message=message)
+
+    context.gives_way = gives_way
+    context.note(message=f"Asking {host}.")
+    try:
+        fetch_upload(upload, report)
+    finally:
+        # Deleted with its dataset meanwhile; files that came since are nobody's.
+        if not Upload.objects.filter(pk=upload.pk).exists():
+            remove_files(upload)
+    context.note(upload.num_bytes, upload.num_bytes, message="")
+
+
+def import_rows(context: Context) -> None:
+    """Make a version of a file's rows, or of some of a version's: all or none."""
+    row = _row_of(context)
+
+    def on_read(done: int, total: int) -> None:
+        context.progress(done, total)
+
+    def on_stored(done: int, total: int) -> None:
+        context.progress(done, total, unit="rows", message="Storing the rows.")
+
+    def seal(version: DatasetVersion) -> None:
+        """The version and the news of it are there at once, or neither."""
+        context.note(version.num_rows, version.num_rows, unit="rows")
+        same = ImportJob.objects.filter(pk=row.pk)
+        if not same.update(version=version, made_version=True):
+            raise LeaseLost
+        context.seal()
+
+    reads = "Reading every row." if row.upload_id else "Looking for the rows."
+    context.note(0, row.num_to_read, message=reads)
+    try:
+        if row.upload_id is None:
+            version = make_selection(
+                row, on_read=on_read, on_stored=on_stored, on_made=seal
+            )
+        else:
+            upload = _upload_of(row)
+            check_room_to_import(upload.num_bytes)
+            version = import_upload(
+                upload=upload,
+                mapping=Mapping.from_json(row.mapping),
+                name=row.name,
+                user=row.created_by,
+                leave_out=row.leave_out,
+                on_read=on_read,
+                on_stored=on_stored,
+                on_made=seal,
+            )
+    except ImportRefused as refused:
+        found = refused.refusals
+        ImportJob.objects.filter(pk=row.pk).update(refusals=found.as_json())
+        raise ValueError(
+            f"{found.count:,} rows were refused. Nothing was imported."
+        ) from None
+    if context.held().exists():  # these rows were there already: nothing was sealed
+        ImportJob.objects.filter(pk=row.pk).update(version=version)
+
+
+def _row_of(context: Context) -> ImportJob:
+    rows = ImportJob.objects.select_related("team", "created_by", "parent", "dataset")
+    row = rows.filter(pk=context.job.target_id).first()
+    if row is None:
+        raise JobCancelled  # it was deleted with its dataset
+    return row
+
+
+def _upload_of(row: ImportJob) -> Upload:
+    upload = find_upload(row)
+    if upload is None or not (row.is_fetch or upload.path.exists()):
+        raise ValueError(
+            f"The file {row.filename} is not under {settings.COHORT_DATA} where the "
+            "worker runs. Upload it again; where workers run on other machines, let "
+            "them share that folder."
+        )
+    return upload
 
 
 def _analysis(make: Callable[[int, Report], None]) -> Callable[[Context], None]:
@@ -30,6 +143,16 @@ def _analysis(make: Callable[[int, Report], None]) -> Callable[[Context], None]:
     return run
 
 
+register(
+    Kind(
+        name="dataset.fetch",
+        run=fetch,
+        noun="download",
+        turn_seconds=FETCH_TURN_SECONDS,
+    )
+)
+for name in ("dataset.import", "dataset.select"):
+    register(Kind(name=name, run=import_rows, noun="import", lane="dataset.import"))
 for name, make in (
     (RowOrder.JOB, orders.make_order),
     (VersionStatistics.JOB, statistics.make_statistics),

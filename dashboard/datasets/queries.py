@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
+from dashboard.jobs.models import OPEN, JobState
 
 MAX_USES = 60  # named on a dataset's page; the run list has them all
 
@@ -94,7 +95,7 @@ def get_upload(team: Team, upload_id: int) -> Upload:
 
 def list_waiting(team: Team) -> list[Upload]:
     """Files that were not imported; two queries. `running` is a list of one job."""
-    live = ImportJob.objects.filter(state__in=ImportJob.LIVE)
+    live = ImportJob.objects.filter(job__state__in=OPEN)
     running = Prefetch("jobs", live, to_attr="running")
     return list(
         team.uploads.select_related("dataset", "created_by")
@@ -115,15 +116,13 @@ def last_job(upload: Upload) -> ImportJob | None:
 
 def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
     """The import of an upload that needs none more; the upload itself may be gone."""
-    done = Q(state=ImportJob.State.DONE, kind=ImportJob.Kind.IMPORT)
-    jobs = team.import_jobs.filter(
-        Q(state__in=ImportJob.LIVE) | done, upload_id=upload_id
-    )
+    done = Q(job__state=JobState.DONE, kind=ImportJob.Kind.IMPORT)
+    jobs = team.import_jobs.filter(Q(job__state__in=OPEN) | done, upload_id=upload_id)
     return jobs.order_by("-pk").first()
 
 
 def get_import_job(team: Team, job_id: int) -> ImportJob:
-    jobs = team.import_jobs.select_related("team", "version__dataset", "parent")
+    jobs = team.import_jobs.select_related("team", "version__dataset", "parent", "job")
     jobs = jobs.defer("positions")  # a page asks for the job twice a second
     return get_object_or_404(jobs, pk=job_id)
 

@@ -15,6 +15,7 @@ from django.db import IntegrityError, transaction
 from django.http import QueryDict
 
 from dashboard.accounts.models import Team, User
+from dashboard.datasets.imports.jobs import begin
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.room import check_room_to_copy
 from dashboard.datasets.rows.filters import RowFilterForm
@@ -109,7 +110,7 @@ def start_again(job: ImportJob, user: User) -> tuple[ImportJob, bool]:
 def _start(*, key: UUID, **fields: Any) -> tuple[ImportJob, bool]:
     try:
         with transaction.atomic():
-            return ImportJob.objects.create(key=key, **fields), True
+            return begin(key=key, **fields), True
     except IntegrityError:
         return ImportJob.objects.get(key=key), False
 

@@ -25,7 +25,7 @@ class Kind:
             that its other slots stay free; "" for the kind alone.
         is_alone: whether that holds; False where a slot is meant for such work.
         max_losses: after so many lost workers in a row the job fails.
-        turn_seconds: after these a job gives way to another team's of its lane.
+        turn_seconds: after these a job gives way to another of its lane that waits.
         lease: without a heartbeat for so long, the worker is taken for lost.
     """
 

@@ -57,9 +57,18 @@ class Claim:
 
 
 def enqueue(
-    kind: str, target_id: int, *, team_id: int, user: User | None = None, **fields: Any
+    kind: str,
+    target_id: int,
+    *,
+    team_id: int,
+    user: User | None = None,
+    notify: bool = True,
+    **fields: Any,
 ) -> Job:
-    """The open job of this target: a new one, or the one there is."""
+    """The open job of this target: a new one, or the one there is.
+
+    `notify`: whether workers are woken once it is committed.
+    """
     try:
         with transaction.atomic():
             job = Job.objects.create(
@@ -71,7 +80,8 @@ def enqueue(
             )
     except IntegrityError:
         return Job.objects.get(kind=kind, target_id=target_id, state__in=OPEN)
-    transaction.on_commit(lambda: notify_workers(kind_of(kind).queue))
+    if notify:
+        transaction.on_commit(lambda: notify_workers(kind_of(kind).queue))
     return job
 
 
@@ -134,7 +144,9 @@ def _in_turn(names: Collection[str]) -> QuerySet[Job]:
     served = of_team.order_by("-served_at").values("served_at")[:1]
     waiting = Job.objects.filter(due, state=JobState.QUEUED, kind__in=names)
     return waiting.annotate(team_served_at=Subquery(served)).order_by(
-        F("team_served_at").asc(nulls_first=True), "pk"
+        F("team_served_at").asc(nulls_first=True),
+        F("served_at").asc(nulls_first=True),  # one that gave way comes last
+        "pk",
     )
 
 

@@ -154,9 +154,7 @@ class Heartbeat:
             elif self._is_turn_over() and context.gives_way():
                 context.interruption = JobReleased
         except DatabaseError as error:
-            logger.warning(
-                "%s could not report its progress: %s", context.job, error
-            )
+            logger.warning("%s could not report its progress: %s", context.job, error)
             connection.close()
 
     def _is_turn_over(self) -> bool:
@@ -164,9 +162,8 @@ class Heartbeat:
         turn = context.kind.turn_seconds
         if turn is None or time.monotonic() - context.began < turn:
             return False
-        others = Job.objects.exclude(team=context.job.team_id)
         names = names_of(lane_of(context.kind))
-        return others.filter(state=JobState.QUEUED, kind__in=names).exists()
+        return Job.objects.filter(state=JobState.QUEUED, kind__in=names).exists()
 
 
 def run(context: Context, *, beats: bool = True) -> None:
@@ -175,9 +172,11 @@ def run(context: Context, *, beats: bool = True) -> None:
     try:
         with Heartbeat(context) if beats else nullcontext():
             context.kind.run(context)
-    except JobInterrupted:
+    except JobReleased:
         if not claim.release(**context.noted):
             claim.end(JobState.CANCELLED, **context.noted)
+    except JobInterrupted:  # a lost job is not ours to end, and stays as it is
+        claim.end(JobState.CANCELLED, **context.noted)
     except ValueError as error:
         _fail(context, str(error))
     except OperationalError as error:

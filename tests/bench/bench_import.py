@@ -65,15 +65,17 @@ def do_import(upload: Upload, mapping: Mapping) -> DatasetVersion:
 
 
 def do_job(upload: Upload, mapping: Mapping) -> DatasetVersion:
-    from dashboard.datasets.imports.jobs import claim_job, start_job
-    from dashboard.datasets.work import work_with_pulse
+    from dashboard.datasets.imports.jobs import start_job
+    from dashboard.jobs.queue import claim_job
+    from dashboard.jobs.runner import Context, run
 
     job, _ = start_job(upload=upload, mapping=mapping, name="Bench", user=None)
-    claim = claim_job(job.pk, "bench")
+    assert job.job
+    claim = claim_job(job.job.pk, "bench")
     assert claim
-    work_with_pulse(claim, is_shutting_down=lambda: False)
+    run(Context(claim))
     job.refresh_from_db()
-    assert job.version, job.problem
+    assert job.version, job.error
     return job.version
 
 

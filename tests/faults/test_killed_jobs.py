@@ -41,59 +41,60 @@ def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
 
 
 @pytest.mark.parametrize(
-    "progress", [pytest.param("num_read", marks=pytest.mark.soak), "num_rows_stored"]
+    "unit", [pytest.param("bytes", marks=pytest.mark.soak), "rows"]
 )
 def test_a_killed_import_is_begun_anew(
-    job: ImportJob, start_worker: Callable[..., Worker], progress: str
+    job: ImportJob, start_worker: Callable[..., Worker], unit: str
 ) -> None:
-    from dashboard.datasets.imports.jobs import State, reap, ring_importers
-    from dashboard.datasets.models import DatasetRow, DatasetVersion, ImportJob
+    from dashboard.datasets.models import DatasetRow, DatasetVersion
+    from dashboard.jobs.models import Job, JobState
+    from dashboard.jobs.queue import notify_workers, reap
 
     def is_under_way() -> bool:
-        job.refresh_from_db()
-        return getattr(job, progress) > 0
+        return Job.objects.filter(importjob=job, unit=unit, done__gt=0).exists()
 
     def is_done() -> bool:
         job.refresh_from_db()
-        assert job.state != State.FAILED, job.problem
-        return job.state == State.DONE
+        assert job.state != JobState.FAILED, job.error
+        return job.state == JobState.DONE
 
     first = start_worker("one", queue="default")
-    ring_importers()
-    wait_for(is_under_way, what=progress)
+    notify_workers("default")
+    wait_for(is_under_way, what=unit)
     first.kill_all()
     assert DatasetRow.objects.count() == 0
     assert DatasetVersion.objects.count() == 0
 
     # As after 20 s of silence, which the page and beat look for.
-    ImportJob.objects.update(heartbeat=Now() - timedelta(minutes=1))
+    Job.objects.update(lease_until=Now() - timedelta(seconds=1))
     reap()
     start_worker("two", queue="default")
-    ring_importers()
+    notify_workers("default")
 
     wait_for(is_done, what="the import")
     assert DatasetVersion.objects.get().num_rows == NUM_ROWS
     assert DatasetRow.objects.count() == NUM_ROWS
-    assert job.attempt == 2
+    assert job.job
+    assert job.job.attempt == 2
 
 
 def test_a_worker_that_shuts_down_leaves_the_import_to_another(
     job: ImportJob, start_worker: Callable[..., Worker]
 ) -> None:
-    from dashboard.datasets.imports.jobs import State, ring_importers
+    from dashboard.jobs.models import Job, JobState
+    from dashboard.jobs.queue import notify_workers
 
     def is_under_way() -> bool:
-        job.refresh_from_db()
-        return job.num_read > 0
+        return Job.objects.filter(importjob=job, done__gt=0).exists()
 
     worker = start_worker("one", queue="default")
-    ring_importers()
+    notify_workers("default")
     wait_for(is_under_way, what="the first bytes")
 
     worker.terminate(patience_seconds=10)
 
-    job.refresh_from_db()
-    assert (job.state, job.attempt) == (State.QUEUED, 0)
+    left = Job.objects.get(importjob=job)
+    assert (left.state, left.num_losses) == (JobState.QUEUED, 0)
 
 
 def test_a_killed_rescoring_goes_on_where_it_was(

@@ -36,6 +36,7 @@ from dashboard.datasets.imports.transfers import check_share
 from dashboard.datasets.limits import MAX_TEAM_BYTES, MAX_UPLOAD_BYTES
 from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.room import check_room
+from dashboard.jobs.models import OPEN
 from trainer.internet import Refused, read_link
 
 
@@ -50,7 +51,7 @@ def begin_fetch(
     same = team.uploads.filter(
         created_by=user, dataset=dataset, is_whole=False, origin__contains=origin
     )
-    live = ImportJob.objects.filter(upload__in=same, state__in=ImportJob.LIVE)
+    live = ImportJob.objects.filter(upload__in=same, job__state__in=OPEN)
     if job := live.first():
         return job
     check_share(team, 0)

@@ -10,12 +10,12 @@ from django import forms
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms.name import NameField, free_name
-from dashboard.datasets.imports.jobs import State
+from dashboard.datasets.imports.jobs import begin_work
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.rows.reading import are_few
 from dashboard.datasets.selections import find_job, key_of, start_again, start_selection
-from dashboard.datasets.work import begin_work
 from dashboard.form_choices import offer
+from dashboard.jobs.models import JobState
 
 
 class TargetForm(forms.Form):
@@ -76,12 +76,12 @@ class TargetForm(forms.Form):
             key=key,
             positions=positions,
         )
-        while not is_new and job.state in (State.FAILED, State.CANCELLED):
+        while not is_new and job.state in (JobState.FAILED, JobState.CANCELLED):
             job, is_new = start_again(job, user)  # sent anew after it came to nothing
         if is_new:
             begin_work(job, at_once=are_few(parent, positions=positions))
-        if job.state == State.FAILED:
-            self.add_error(None, job.problem)
+        if job.state == JobState.FAILED:
+            self.add_error(None, job.error)
             return None
         return job
 

@@ -36,6 +36,7 @@ from dashboard.datasets.parsing.source import Source
 from dashboard.datasets.room import check_room
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import Report, create_dataset_version
+from dashboard.jobs.models import OPEN, JobState
 
 KEPT = timedelta(days=7)  # an upload that nobody imported
 
@@ -111,15 +112,15 @@ def forget_what_is_old() -> None:
     """Uploads that nobody imported, and jobs that ended, a week ago."""
     since = timezone.now() - KEPT
     imports = ImportJob.objects.filter(upload__isnull=False)
-    live = imports.filter(state__in=ImportJob.LIVE)
+    live = imports.filter(job__state__in=OPEN)
     # Its worker may have been killed before it could remove what it had imported.
-    done = imports.filter(state=ImportJob.State.DONE, kind=ImportJob.Kind.IMPORT)
+    done = imports.filter(job__state=JobState.DONE, kind=ImportJob.Kind.IMPORT)
     uploads = Upload.objects.exclude(pk__in=live.values("upload_id"))
     for upload in uploads.filter(
         Q(created_at__lt=since) | Q(pk__in=done.values("upload_id"))
     ):
         forget_upload(upload)
-    ImportJob.objects.filter(ended_at__lt=since).delete()
+    ImportJob.objects.filter(job__finished_at__lt=since).delete()
 
 
 def forget_upload(upload: Upload) -> None:

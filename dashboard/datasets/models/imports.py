@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models.lineage import origin_of
 from dashboard.datasets.models.versions import Dataset, DatasetVersion
+from dashboard.jobs.models import JobState, JobTarget
 
 
 class Upload(models.Model):
@@ -97,7 +97,7 @@ class Upload(models.Model):
         return f"{self.get_format_display()}{packed}"
 
 
-class ImportJob(models.Model):
+class ImportJob(JobTarget):
     """Rows of a file, or some of a version's, that become a version: all or none.
 
     Or, before that, the file itself on its way here.
@@ -106,16 +106,6 @@ class ImportJob(models.Model):
     class Kind(models.TextChoices):
         FETCH = "fetch"
         IMPORT = "import"
-
-    class State(models.TextChoices):
-        QUEUED = "queued"
-        RUNNING = "running"
-        DONE = "done"
-        REFUSED = "refused"  # rows were
-        FAILED = "failed"
-        CANCELLED = "cancelled"
-
-    LIVE = (State.QUEUED, State.RUNNING)
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="import_jobs")
     # An upload goes once it is imported; its number stays for whoever asks again.
@@ -150,62 +140,16 @@ class ImportJob(models.Model):
     mapping = models.JSONField[dict[str, Any]](default=dict, blank=True)
     leave_out = models.PositiveIntegerField(default=0)
 
-    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
-    stop_requested = models.BooleanField(default=False)
-    # Who works on it: each claim is one attempt more, so an older one can be told.
-    attempt = models.PositiveIntegerField(default=0)
-    worker = models.CharField(max_length=200, blank=True)
-    heartbeat = models.DateTimeField(null=True, blank=True)
-    num_read = models.BigIntegerField(default=0)
-    num_rows_stored = models.PositiveIntegerField(default=0)
-    num_rows = models.PositiveIntegerField(default=0)  # known once all are read
-
     version = models.ForeignKey(
         DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
     )
     made_version = models.BooleanField(default=False)  # else these rows were there
     # As Refusals.as_json writes them.
     refusals = models.JSONField[dict[str, Any]](default=dict, blank=True)
-    problem = models.TextField(blank=True)  # of a running fetch: what delays it
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
     created_at = models.DateTimeField(auto_now_add=True)
-    queued_at = models.DateTimeField(auto_now_add=True)
-    ended_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(
-                fields=["upload"],
-                condition=Q(state__in=("queued", "running")),
-                name="import_job_one_at_a_time",
-            ),
-            models.UniqueConstraint(
-                fields=["upload"],
-                condition=Q(kind="import", state__in=("queued", "running", "done")),
-                name="import_job_once",
-            ),
-            models.CheckConstraint(
-                condition=Q(state__in=("queued", "running"), ended_at__isnull=True)
-                | Q(
-                    state__in=("done", "refused", "failed", "cancelled"),
-                    ended_at__isnull=False,
-                ),
-                name="import_job_ended_when_over",
-            ),
-            models.CheckConstraint(
-                condition=~Q(state="running") | Q(heartbeat__isnull=False),
-                name="import_job_running_has_heartbeat",
-            ),
-        ]
-        indexes: ClassVar[list[models.Index]] = [
-            models.Index(
-                fields=["created_at"],
-                condition=Q(state__in=("queued", "running")),
-                name="import_job_live",
-            ),
-        ]
 
     def __str__(self) -> str:
         if self.is_fetch:
@@ -221,8 +165,15 @@ class ImportJob(models.Model):
         return self.kind == self.Kind.FETCH
 
     @property
-    def is_live(self) -> bool:
-        return self.state in self.LIVE
+    def job_kind(self) -> str:
+        if self.is_fetch:
+            return "dataset.fetch"
+        return "dataset.import" if self.upload_id else "dataset.select"
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether rows were refused, so that nothing was stored."""
+        return self.state == JobState.FAILED and bool(self.refusals)
 
 
 def place_of(file_format: str | None) -> str:

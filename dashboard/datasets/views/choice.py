@@ -8,9 +8,9 @@ from dashboard.accounts.access import get_membership_for
 from dashboard.accounts.models import User
 from dashboard.datasets.fetching.choices import Choice
 from dashboard.datasets.fetching.fetches import choices_of, choose
-from dashboard.datasets.imports.jobs import ring_importers
 from dashboard.datasets.models import Upload
 from dashboard.datasets.queries import get_upload
+from dashboard.jobs.queue import notify_workers
 
 
 @require_http_methods(["GET", "POST"])
@@ -31,7 +31,7 @@ def dataset_choice(request: HttpRequest, team: str, upload_id: int) -> HttpRespo
         return _render(request, upload, choices, problem, status=422)
     assert isinstance(request.user, User)
     job = choose(upload, picked, request.user)
-    ring_importers()
+    notify_workers("default")
     return redirect("dataset_import", team_.slug, job.pk)
 
 

@@ -10,15 +10,11 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.again import start_job_again
 from dashboard.datasets.fetching.fetches import choices_of, host_of
-from dashboard.datasets.imports.jobs import (
-    State,
-    reap,
-    request_stop,
-    ring_importers,
-    waiting_text,
-)
+from dashboard.datasets.imports.jobs import request_stop
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import find_upload, get_import_job
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import notify_workers, reap, waiting_reason
 
 
 @require_http_methods(["GET", "POST"])
@@ -27,7 +23,7 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
         return _change(request, get_writable_team(request, team), job_id)
     team_ = get_team(request, team)
     # Here as well, as the worker that ended may be the one that looks for such jobs.
-    reap(team_.import_jobs.filter(pk=job_id))
+    reap(Job.objects.filter(importjob=job_id, team=team_))
     job = get_import_job(team_, job_id)
     if request.htmx and (address := _outcome_address(job)):  # type: ignore[attr-defined]  # added by django-htmx
         _tell(request, job)
@@ -40,7 +36,7 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
         "from_host": _host_of(job),
         "upload": find_upload(job),
         "outcome": _outcome_text(job) if job.version else "Its version is gone.",
-        "waiting": waiting_text(job) if job.state == State.QUEUED else "",
+        "waiting": waiting_reason(job.job) if job.job else "",
     }
     return render(request, "datasets/import.html", context)
 
@@ -50,9 +46,9 @@ def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
     job = get_import_job(team, job_id)
     if request.POST.get("stop") and not request_stop(job, request.user):
         messages.info(request, f"It had ended already: {job}.")
-    if request.POST.get("again") and not job.is_live:
+    if request.POST.get("again") and not job.is_open:
         job = start_job_again(job, request.user)
-        ring_importers()
+        notify_workers("default")
     return redirect("dataset_import", team.slug, job.pk)
 
 
@@ -73,11 +69,11 @@ def follow_address(job: ImportJob) -> str:
 def _outcome_address(job: ImportJob) -> str | None:
     """Of the page that tells more of it than the import's own."""
     if job.is_fetch:
-        return _fetched_address(job) if job.state == State.DONE else None
-    if job.state == State.DONE and job.version:
+        return _fetched_address(job) if job.state == JobState.DONE else None
+    if job.state == JobState.DONE and job.version:
         return resolve_url("dataset", job.team.slug, job.version.dataset_id)
     is_there = find_upload(job) is not None
-    if job.state == State.REFUSED and is_there:
+    if job.is_refused and is_there:
         return resolve_url("dataset_map", job.team.slug, job.upload_id)
     return None
 
@@ -99,7 +95,7 @@ def _host_of(job: ImportJob) -> str:
 
 
 def _tell(request: HttpRequest, job: ImportJob) -> None:
-    if job.state == State.DONE and job.version:
+    if job.state == JobState.DONE and job.version:
         messages.success(request, _outcome_text(job))
 
 

@@ -12,7 +12,7 @@ from dashboard.accounts.access import get_membership, get_team, get_writable_tea
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms.mapping import MappingForm
 from dashboard.datasets.forms.prompt import PromptForm
-from dashboard.datasets.imports.jobs import State, start_job
+from dashboard.datasets.imports.jobs import begin_work, start_job
 from dashboard.datasets.imports.uploads import (
     Peek,
     forget_upload,
@@ -26,7 +26,7 @@ from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
 from dashboard.datasets.tokens.choices import list_models
 from dashboard.datasets.views.imports import follow, follow_address
 from dashboard.datasets.views.mapping_prompt import preview_place
-from dashboard.datasets.work import begin_work
+from dashboard.jobs.models import JobState
 
 PREVIEWED = 5  # rows shown as they would be imported
 
@@ -38,7 +38,7 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
     team_ = get_team(request, team)
     upload = get_upload(team_, upload_id)
     job = last_job(upload)
-    if job and job.is_live:
+    if job and job.is_open:
         return redirect("dataset_import", team_.slug, job.pk)
     if not upload.is_whole:
         return redirect(_arrival_address(upload))
@@ -50,7 +50,7 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
     if job and not job.is_fetch and given is None:
         form = MappingForm(upload, seen.names, _chosen(job))
         form.is_valid()
-        refused = _refusals(job) if job.state == State.REFUSED else None
+        refused = _refusals(job) if job.is_refused else None
         return _render(request, upload, seen, form, refused)
     form = MappingForm(upload, seen.names, given)
     form.is_valid()
@@ -100,10 +100,10 @@ def _import(
     )
     if is_new:
         begin_work(job, at_once=upload.num_bytes <= AT_ONCE_BYTES)
-    if job.state == State.REFUSED:
+    if job.is_refused:
         return _render(request, upload, seen, form, _refusals(job), status=422)
-    if job.state == State.FAILED:
-        form.add_error(None, job.problem)
+    if job.state == JobState.FAILED:
+        form.add_error(None, job.error)
         return _render(request, upload, seen, form, status=422)
     return follow(request, job)
 

@@ -12,7 +12,6 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import read
 from dashboard.datasets.forms.upload import LinkForm, PasteForm, UploadForm
-from dashboard.datasets.imports.jobs import ring_importers
 from dashboard.datasets.imports.uploads import (
     finish_transfer,
     forget_upload,
@@ -23,6 +22,7 @@ from dashboard.datasets.imports.uploads import (
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.datasets.parsing.refusals import Refusals
 from dashboard.datasets.queries import get_dataset, get_upload, list_waiting
+from dashboard.jobs.queue import notify_workers
 
 
 @require_http_methods(["GET", "POST"])
@@ -91,7 +91,7 @@ def _fetch(request: HttpRequest, team: Team) -> HttpResponse:
         except ValueError as error:
             form.add_error("link", str(error))
         else:
-            ring_importers()
+            notify_workers("default")
             return redirect("dataset_import", team.slug, job.pk)
     context = {
         "form": UploadForm(),

@@ -11,7 +11,6 @@ from django.db import connection, transaction
 from django.db.models import Count, Model
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from dashboard.datasets.models import ImportJob
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.models import OPEN, Job
 from dashboard.probes.models import Probe
@@ -25,7 +24,6 @@ MOST_WORKERS = 500
 LIVE = ("queued", "running", "stopping")
 STATEMENT_SECONDS = 2
 JOBS: dict[str, type[Model]] = {
-    "dataset_import": ImportJob,
     "rescoring": Rescoring,
     "run_import": RunImport,
     "probe": Probe,

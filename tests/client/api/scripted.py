@@ -25,10 +25,11 @@ IMPORT = {
     "id": 3,
     "state": "running",
     "filename": "sums.jsonl",
-    "num_read": 1,
-    "num_to_read": 2,
+    "done": 1,
+    "total": 2,
+    "unit": "bytes",
     "version": None,
-    "problem": "",
+    "error": "",
     "refusals": {},
 }
 

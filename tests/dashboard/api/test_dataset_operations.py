@@ -10,9 +10,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.datasets.imports.jobs import claim_job
-from dashboard.datasets.models import Dataset, ImportJob, Upload
+from dashboard.datasets.models import Dataset, Upload
+from dashboard.jobs.models import JobState
 from tests.dashboard.api.asking import BASE, Program, make_token
+from tests.dashboard.jobs.working import take
 
 pytestmark = pytest.mark.django_db
 ROWS = [
@@ -163,9 +164,7 @@ def test_a_split_of_a_hub_dataset_is_chosen(program: Program) -> None:
     upload_ = Upload.objects.get(pk=job["upload_id"])
     upload_.origin |= {"choices": [choice]}
     upload_.save()
-    claim = claim_job(job["id"], "w")
-    assert claim
-    claim.end(ImportJob.State.DONE)
+    take("dataset.fetch").end(JobState.DONE)
     address = f"/dataset-uploads/{upload_.pk}"
 
     offered = program.get(address).json()["choices"]

@@ -12,15 +12,15 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets import selections
-from dashboard.datasets.imports.jobs import State, claim_job, claim_next
-from dashboard.datasets.imports.pulse import Halted
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows import selected
 from dashboard.datasets.rows.freeze import write_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
-from dashboard.datasets.work import work
+from dashboard.jobs.models import JobState
+from dashboard.jobs.runner import Context, JobReleased
+from tests.dashboard.jobs.working import do, take
 
 ROWS = [
     *(
@@ -104,10 +104,8 @@ def test_exactly_the_matching_rows_are_saved_in_their_order(
 
         assert answer.status_code == 302
         if by_worker:
-            assert ImportJob.objects.latest("pk").state == State.QUEUED
-            claim = claim_next("default@here")
-            assert claim
-            work(claim)
+            assert ImportJob.objects.latest("pk").state == JobState.QUEUED
+            do(take())
         assert rows_of(made(name)) == [row for row in ROWS if is_wanted(row)]
         assert made(name).mapping == MAPPING
         # Which compares the hash.
@@ -261,27 +259,26 @@ def test_a_form_that_failed_is_sent_again(
 def test_it_is_stopped_and_tried_again(alice_client: Client, version: DatasetVersion):
     page = save(alice_client, version, "answer=yes").url
     job = ImportJob.objects.get()
-    claim = claim_next("default@here")
-    assert claim
+    claim = take()
     seen: list[tuple[int, int]] = []
     alice_client.post(page, {"stop": "1"})
 
-    def stop(num_rows: int, total: int) -> None:
-        seen.append((num_rows, total))
-        if num_rows >= 10:
-            raise Halted
+    def stop(context: Context) -> None:
+        if "Storing" not in context.noted["message"]:
+            return
+        seen.append((context.noted["done"], context.noted["total"]))
+        if context.noted["done"] >= 10:
+            raise JobReleased
 
-    work(claim, on_stored=stop)
+    do(claim, on_progress=stop)
 
     assert seen == [(0, 34), (5, 34), (10, 34)]
     job.refresh_from_db()
-    assert job.state == State.CANCELLED
+    assert job.state == JobState.CANCELLED
     assert Dataset.objects.count() == 1
     again = alice_client.post(page, {"again": "1"})
     assert alice_client.post(page, {"again": "1"}).url == again.url
-    claim = claim_next("default@here")
-    assert claim
-    work(claim)
+    do(take())
     assert made().num_rows == 34
     assert "34 rows" in words(alice_client.get(again.url))
 
@@ -291,16 +288,17 @@ def test_progress_is_told_while_rows_are_looked_through(
     alice_client: Client, version: DatasetVersion
 ):
     page = save(alice_client, version, "kind=chat").url
-    claim = claim_next("default@here")
-    assert claim
+    claim = take()
     seen: list[int] = []
 
-    def look(num_read: int, total: int) -> None:
-        claim.held().update(num_read=num_read)
-        seen.append(num_read)
-        assert f"{num_read} of 41 rows" in words(alice_client.get(page))
+    def look(context: Context) -> None:
+        if "Storing" in context.noted["message"]:
+            return
+        claim.held().update(**context.noted)
+        seen.append(context.noted["done"])
+        assert f"{seen[-1]} of 41 rows" in words(alice_client.get(page))
 
-    work(claim, on_read=look)
+    do(claim, on_progress=look)
 
     assert seen == [7, 14, 21, 28, 35, 41]
 
@@ -317,10 +315,7 @@ def test_what_vanished_meanwhile_is_told(
     trash_dataset((version if gone == "parent" else target).dataset, None)
     if gone == "parent":
         delete_dataset(version.dataset, None)
-    claim = claim_job(ImportJob.objects.get().pk, "default@here")
-    assert claim
-
-    work(claim)
+    do(take())
 
     said = {
         "parent": "was deleted",

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from dashboard.jobs.kinds import all_kinds
+import pytest
+
+from dashboard.jobs import kinds
+from dashboard.jobs.kinds import all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import Claim, claim_next
 from dashboard.jobs.runner import Context, run
@@ -46,3 +51,11 @@ def waiting() -> list[tuple[str, int]]:
     """The kinds and targets of queued jobs, the oldest first."""
     queued = Job.objects.filter(state=JobState.QUEUED).order_by("pk")
     return list(queued.values_list("kind", "target_id"))
+
+
+def change_kind(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) -> None:
+    monkeypatch.setitem(kinds._kinds, name, replace(kind_of(name), **changes))
+
+
+def target_of(claim: Claim) -> int:
+    return Job.objects.values_list("target_id", flat=True).get(pk=claim.job_id)

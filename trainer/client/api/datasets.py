@@ -180,8 +180,8 @@ class Datasets:
         while job.state in UNDER_WAY:
             time.sleep(LOOK_SECONDS)
             job = _import(self._asker.get(f"/imports/{job.id}"))
-            if on_progress:
-                on_progress(job.num_read, job.num_to_read)
+            if on_progress and job.unit == "bytes":
+                on_progress(job.done, job.total)
         if job.version is None:
             raise ValueError(f"{job.filename} was not imported. {_why(job)}")
         return job.version
@@ -215,7 +215,6 @@ def _import(tree: Any) -> Import:
 
 
 def _why(job: Import) -> str:
-    if job.problem:
-        return job.problem
-    num = job.refusals.get("count", 0)
-    return f"{num:,} rows have errors; leave_out={num} imports the others."
+    if num := job.refusals.get("count", 0):
+        return f"{num:,} rows have errors; leave_out={num} imports the others."
+    return job.error

@@ -112,15 +112,16 @@ class DatasetVersion:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A file on its way to a version: queued, running, done, refused, failed …"""
+    """A file on its way to a version: queued, running, done, failed or cancelled."""
 
     id: int
     state: str
     filename: str
-    num_read: int  # bytes
-    num_to_read: int
+    done: int  # of total, in unit
+    total: int
+    unit: str
     version: DatasetVersion | None
-    problem: str
+    error: str
     refusals: dict[str, Any]
 
 

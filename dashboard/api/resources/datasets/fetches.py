@@ -13,9 +13,9 @@ from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dat
 from dashboard.api.schemas import Id, Input
 from dashboard.datasets.fetching.fetches import begin_fetch, choices_of, choose
 from dashboard.datasets.fetching.links import read
-from dashboard.datasets.imports.jobs import ring_importers
 from dashboard.datasets.imports.uploads import forget_what_is_old
 from dashboard.datasets.queries import get_import_job, get_upload
+from dashboard.jobs.queue import notify_workers
 
 router = Router(tags=["Dataset uploads"], auth=WRITE)
 
@@ -55,7 +55,7 @@ def fetch_dataset(request: HttpRequest, payload: FetchIn) -> Status[ImportOut]:
         job = begin_fetch(
             team=access.team, user=access.user, link=link, dataset=dataset
         )
-    transaction.on_commit(ring_importers)
+    transaction.on_commit(lambda: notify_workers("default"))
     return Status(202, ImportOut.of(get_import_job(access.team, job.pk)))
 
 
@@ -86,5 +86,5 @@ def choose_dataset_part(
             f"such as {names}.",
         )
     job = choose(upload, picked, access.user)
-    transaction.on_commit(ring_importers)
+    transaction.on_commit(lambda: notify_workers("default"))
     return Status(202, ImportOut.of(get_import_job(access.team, job.pk)))

@@ -20,10 +20,12 @@ from dashboard.api.resources.datasets.mapping import (
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
 from dashboard.api.schemas import Done, Id
 from dashboard.datasets.again import start_job_again
-from dashboard.datasets.imports.jobs import reap, request_stop, ring_importers
+from dashboard.datasets.imports.jobs import request_stop
 from dashboard.datasets.imports.uploads import peek, remove_files, store_upload
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import get_import_job
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import notify_workers, reap
 
 router = Router(tags=["Datasets"], auth=READ)
 PLACE = "file.file"
@@ -32,7 +34,7 @@ PLACE = "file.file"
 @router.get("/imports", response=Page[ImportOut], summary="List imports")
 def dataset_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Of files, and of rows that are made a dataset; the newest first, for a week."""
-    jobs = access_of(request).team.import_jobs.select_related("version__dataset")
+    jobs = access_of(request).team.import_jobs.select_related("version__dataset", "job")
     found = jobs.defer("positions")
     return page_by(found, ImportOut.of, cursor=cursor, limit=limit, total=found.count())
 
@@ -82,16 +84,16 @@ def start_import(
 
 def answer_import(job: ImportJob) -> Status[ImportOut]:
     """201: it is done; 202: a worker goes on with it."""
-    is_done = job.state == ImportJob.State.DONE
+    is_done = job.state == JobState.DONE
     return Status(201 if is_done else 202, ImportOut.of(job))
 
 
 @router.get("/imports/{job_id}", response=ImportOut, summary="Look at an import")
 def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
-    """Ask again until its state is done, refused, failed or cancelled."""
+    """Ask again until its state is done, failed or cancelled."""
     team = access_of(request).team
     # Here as well, as the worker that ended may be the one that looks for such jobs.
-    reap(team.import_jobs.filter(pk=job_id))
+    reap(Job.objects.filter(importjob=job_id, team=team))
     return ImportOut.of(get_import_job(team, job_id))
 
 
@@ -117,12 +119,12 @@ def retry_import(request: HttpRequest, job_id: Id) -> Status[ImportOut]:
     """One that came to nothing, as another import with another number."""
     access = access_of(request)
     job = get_import_job(access.team, job_id)
-    if job.is_live:
+    if job.is_open:
         raise Problem(409, f"The import is {job.state}. Wait for its end, or stop it.")
     again = start_job_again(job, access.user)
     if again.pk == job.pk:
         raise Problem(
             409, "There is nothing to try again: it is done, or its file is gone."
         )
-    transaction.on_commit(ring_importers)
+    transaction.on_commit(lambda: notify_workers("default"))
     return Status(202, ImportOut.of(get_import_job(access.team, again.pk)))

@@ -13,14 +13,12 @@ from dashboard.api.problems import Problem
 from dashboard.api.schemas import Input
 from dashboard.datasets.forms.mapping import MappingForm
 from dashboard.datasets.forms.name import TAKEN
-from dashboard.datasets.imports.jobs import start_job
+from dashboard.datasets.imports.jobs import begin_work, start_job
 from dashboard.datasets.imports.uploads import Peek
 from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.parsing.refusals import Refusals
-from dashboard.datasets.work import begin_work
-
-State = ImportJob.State
+from dashboard.jobs.models import JobState
 
 
 class MappingIn(Input):
@@ -106,10 +104,10 @@ def begin_import(
     if not is_new:
         return job
     begin_work(job, at_once=upload.num_bytes <= AT_ONCE_BYTES)
-    if job.state == State.REFUSED:
+    if job.is_refused:
         raise refuse_rows(Refusals.from_json(job.refusals), place_of_file)
-    if job.state == State.FAILED:
-        raise Problem(422, job.problem, errors=[(place_of_file, job.problem)])
+    if job.state == JobState.FAILED:
+        raise Problem(422, job.error, errors=[(place_of_file, job.error)])
     return job
 
 

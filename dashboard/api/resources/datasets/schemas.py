@@ -10,7 +10,7 @@ from ninja import Schema
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.api.schemas import LARGEST_ID, Person
+from dashboard.api.schemas import LARGEST_ID, JobOut, Person, job_fields
 from dashboard.datasets.models import (
     Dataset,
     DatasetRow,
@@ -92,27 +92,20 @@ class RowOut(Schema):
         )
 
 
-class ImportOut(Schema):
+class ImportOut(JobOut):
     id: int
     kind: str = Field(
         description="fetch: brings a file here; import: makes rows a version.",
         examples=["import"],
     )
-    state: str = Field(
-        description="queued, running, done, refused, failed or cancelled",
-        examples=["done"],
-    )
     filename: str = Field(description="What is read.", examples=["sums.jsonl"])
     upload_id: int | None = Field(
         description="Of a file: what a fetch brings, or an import reads.", examples=[6]
     )
-    num_read: int = Field(description="Bytes of a file, or rows of a version.")
-    num_to_read: int
     version: DatasetVersionOut | None
     made_version: bool = Field(
         description="False of a done one: the newest version has these rows already."
     )
-    problem: str
     refusals: dict[str, Any] = Field(
         description="Of rows: how many, and the first ones by line."
     )
@@ -122,14 +115,11 @@ class ImportOut(Schema):
         return cls(
             id=job.pk,
             kind=job.kind,
-            state=job.state,
+            **job_fields(job),
             filename=job.filename,
             upload_id=job.upload_id,
-            num_read=job.num_read,
-            num_to_read=job.num_to_read,
             version=DatasetVersionOut.of(job.version) if job.version else None,
             made_version=job.made_version,
-            problem=job.problem,
             refusals=job.refusals,
         )
 

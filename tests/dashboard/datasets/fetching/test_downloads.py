@@ -16,7 +16,7 @@ from dashboard.datasets.fetching import download, request
 from dashboard.datasets.fetching.download import Download, Known, Way
 from dashboard.datasets.fetching.gates import Token, links_gate
 from dashboard.datasets.fetching.request import NotFetched
-from dashboard.datasets.imports.pulse import Halted
+from dashboard.jobs.runner import JobReleased
 from tests.dashboard.datasets.fetching.site import (
     Handler,
     Site,
@@ -246,9 +246,9 @@ def test_a_stop_ends_it_while_the_server_keeps_still(site: Site, fetched: Fetche
 
     def stopped(*_: Any) -> None:
         if time.monotonic() > began + 0.3:
-            raise Halted
+            raise JobReleased
 
-    with pytest.raises(Halted):
+    with pytest.raises(JobReleased):
         fetched.run(site.url("/rows"), report=stopped)
     assert time.monotonic() < began + 20  # before its next bytes
 

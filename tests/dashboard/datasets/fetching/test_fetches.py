@@ -19,16 +19,18 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
+from dashboard.datasets import jobs as dataset_jobs
 from dashboard.datasets.fetching import download, fetches
-from dashboard.datasets.imports import jobs, pulse
-from dashboard.datasets.imports.jobs import State, claim_next, reap, request_stop
-from dashboard.datasets.imports.pulse import Halted
+from dashboard.datasets.imports.jobs import request_stop
 from dashboard.datasets.imports.uploads import forget_what_is_old
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
-from dashboard.datasets.work import work, work_with_pulse
+from dashboard.jobs import runner
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import Claim, claim_next, reap
+from dashboard.jobs.runner import Context, JobReleased, run
 from tests.dashboard.datasets.fetching.site import (
     Page,
     Site,
@@ -39,14 +41,20 @@ from tests.dashboard.datasets.fetching.site import (
     web_site,
 )
 from tests.dashboard.datasets.imports.test_import_jobs import (
+    IMPORTS,
     go_silent,
     page_of,
-    take_up,
 )
 from tests.dashboard.datasets.imports.test_upload import FILES, MAPPING, RECORDS, jsonl
+from tests.dashboard.jobs.working import change_kind, do, take, target_of
 
 PAGE = "/alpha/datasets/upload"
+FETCHES = ("dataset.fetch",)
 ROWS = FILES["sums.jsonl"]
+
+
+def take_up(worker: str = "default@here") -> Claim:
+    return take(*FETCHES, worker=worker)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +64,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -77,7 +85,7 @@ def give(client: Client, link: str, query: str = "", **more: str) -> ImportJob:
 def fetch(client: Client, link: str, **more: str) -> ImportJob:
     """Give a link, and have a worker fetch it."""
     job = give(client, link, **more)
-    work(take_up())
+    do(take_up())
     job.refresh_from_db()
     return job
 
@@ -106,8 +114,8 @@ def test_a_link_becomes_a_version_that_names_it(
 
     job = fetch(alice_client, f"{address}?X-Signature=hush")
 
-    assert job.state == State.DONE, job.problem
-    assert (job.num_read, job.num_to_read) == (len(body), len(body))
+    assert job.state == JobState.DONE, job.error
+    assert (job.job.done, job.job.total) == (len(body), len(body))
     columns = f"/alpha/datasets/uploads/{job.upload_id}"
     polled = alice_client.get(page_of(job), headers={"hx-request": "true"})
     assert polled["HX-Redirect"] == columns
@@ -162,7 +170,7 @@ def test_a_link_makes_a_new_version_of_a_dataset(alice_client: Client, site: Sit
     site.pages["/rows.jsonl"] = file(jsonl(RECORDS[:1]))
 
     job = give(alice_client, site.url("/rows.jsonl"), f"?dataset={first.dataset_id}")
-    work(take_up())
+    do(take_up())
     alice_client.post(f"/alpha/datasets/uploads/{job.upload_id}", MAPPING)
 
     assert [v.num_rows for v in first.dataset.versions.order_by("number")] == [2, 1]
@@ -209,8 +217,8 @@ def test_what_is_no_dataset_is_told_without_a_word_of_it(
 
         job = fetch(alice_client, site.url("/rows.jsonl?sig=hush"))
 
-        assert job.state == State.FAILED
-        assert said in job.problem
+        assert job.state == JobState.FAILED
+        assert said in job.error
         text = text_of(alice_client, job)
         assert "secret" not in text
         assert "hush" not in text
@@ -228,7 +236,7 @@ def test_a_gzip_bomb_is_refused(
     )
     site.pages["/rows.jsonl.gz"] = file(bomb)
     job = fetch(alice_client, site.url("/rows.jsonl.gz"))
-    assert job.state == State.DONE, "its beginning is good"
+    assert job.state == JobState.DONE, "its beginning is good"
 
     answer = alice_client.post(
         f"/alpha/datasets/uploads/{job.upload_id}", {**MAPPING, "columns": []}
@@ -244,24 +252,21 @@ def test_a_file_of_nothing_but_zeros_is_refused(alice_client: Client, site: Site
 
     job = fetch(alice_client, site.url("/rows.jsonl.gz"))
 
-    assert job.state == State.FAILED
+    assert job.state == JobState.FAILED
 
 
 def test_the_page_shows_bytes_of_all_and_what_delays(alice_client: Client, site: Site):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = give(alice_client, site.url("/rows.jsonl"))
     take_up()
-    job.refresh_from_db()
-    assert f"Asking {site.host.partition(':')[0]}" in text_of(alice_client, job)
+    told = Job.objects.filter(importjob=job)
 
-    ImportJob.objects.filter(pk=job.pk).update(
-        num_read=3 * 2**20, num_to_read=0, problem="It broke off."
-    )
+    told.update(done=3 * 2**20, message="It broke off.")
     text = text_of(alice_client, job)
-    assert "3 MiB here" in text
+    assert "3 MiB" in text
     assert "It broke off." in text
 
-    ImportJob.objects.filter(pk=job.pk).update(num_to_read=9 * 2**20)
+    told.update(total=9 * 2**20)
     assert "3 MiB of 9 MiB" in text_of(alice_client, job)
 
 
@@ -276,31 +281,32 @@ def test_a_stop_keeps_what_is_here_and_another_try_goes_on(
     job = give(alice_client, site.url("/rows.jsonl"))
     claim = take_up()
 
-    def run() -> None:
-        work_with_pulse(claim, is_shutting_down=bool)
+    def run_job() -> None:
+        run(Context(claim))
         connection.close()
 
-    worker = threading.Thread(target=run)
+    worker = threading.Thread(target=run_job)
     worker.start()
-    while job.num_read == 0:
+    while job.job.done == 0:
+        assert worker.is_alive()
         job.refresh_from_db()
 
     alice_client.post(page_of(job), {"stop": "1"})
     worker.join(timeout=10)
 
     job.refresh_from_db()
-    assert job.state == State.CANCELLED
+    assert job.state == JobState.CANCELLED
     here = Upload.objects.get().num_received
     assert 0 < here < len(body)
     assert "from a link" in alice_client.get(PAGE).content.decode()
 
     site.pages["/rows.jsonl"] = file(body)
     answer = alice_client.post(page_of(job), {"again": "1"})
-    work(take_up())
+    do(take_up())
 
     again = ImportJob.objects.latest("pk")
     assert answer["Location"] == page_of(again)
-    assert again.state == State.DONE, again.problem
+    assert again.state == JobState.DONE, again.error
     assert site.ranges()[-1] == f"bytes={here}-"
 
 
@@ -311,19 +317,19 @@ def test_a_worker_that_is_gone_loses_its_time_alone(
     site.pages["/rows.jsonl"] = file(body)
     job = give(alice_client, site.url("/rows.jsonl"))
 
-    def killed(num_bytes: int, *_: Any) -> None:
-        if num_bytes > 10_000:
+    def killed(context: Context) -> None:
+        if context.noted["done"] > 10_000:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(download, "CHUNK_BYTES", 4_096)
     with pytest.raises(KeyboardInterrupt):
-        work(take_up(), on_fetched=killed)
+        do(take_up(), on_progress=killed)
     go_silent(job)
     reap()
-    work(take_up())
+    do(take_up())
 
     job.refresh_from_db()
-    assert (job.state, job.attempt) == (State.DONE, 2)
+    assert (job.state, job.job.attempt) == (JobState.DONE, 2)
     start = int(site.ranges()[-1].removeprefix("bytes=").rstrip("-"))
     assert start > 10_000
 
@@ -333,12 +339,12 @@ def test_a_worker_that_shuts_down_puts_it_back(alice_client: Client, site: Site)
     job = give(alice_client, site.url("/rows.jsonl"))
 
     def shut_down(*_: Any) -> None:
-        raise Halted
+        raise JobReleased
 
-    work(take_up(), on_fetched=shut_down)
+    do(take_up(), on_progress=shut_down)
 
     job.refresh_from_db()
-    assert (job.state, job.attempt) == (State.QUEUED, 0)
+    assert (job.state, job.job.num_losses) == (JobState.QUEUED, 0)
 
 
 def sips(site: Site, *, etag: str | None) -> Page:
@@ -350,8 +356,8 @@ def sips(site: Site, *, etag: str | None) -> Page:
 def run_beside_another(first: ImportJob) -> None:
     """Until it has ended or given way, as a worker does it."""
     claim = take_up()
-    assert claim.job_id == first.pk
-    work_with_pulse(claim, is_shutting_down=lambda: False)
+    assert target_of(claim) == first.pk
+    run(Context(claim))
     first.refresh_from_db()
 
 
@@ -360,17 +366,17 @@ def run_beside_another(first: ImportJob) -> None:
 def test_a_slow_download_gives_way_and_keeps_what_is_here(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(jobs, "TURN_SECONDS", 0.4)
+    change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.4)
     site.pages["/slow.jsonl"] = sips(site, etag='"one"')
     slow = give(alice_client, site.url("/slow.jsonl"))
     quick = give(alice_client, site.url("/rows.jsonl"))
 
     run_beside_another(slow)
 
-    assert (slow.state, slow.attempt) == (State.QUEUED, 0)
+    assert (slow.state, slow.job.num_losses) == (JobState.QUEUED, 0)
     assert slow.upload
     assert slow.upload.num_received > 0
-    assert take_up().job_id == quick.pk
+    assert target_of(take_up()) == quick.pk
 
 
 @pytest.mark.usefixtures("quick_pulse")
@@ -378,14 +384,14 @@ def test_a_slow_download_gives_way_and_keeps_what_is_here(
 def test_a_download_that_nobody_waits_for_goes_on(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(jobs, "TURN_SECONDS", 0.1)
+    change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.1)
     body = jsonl(RECORDS)
     site.pages["/slow.jsonl"] = drip(site, body, seconds=0.6 / len(body))
     slow = give(alice_client, site.url("/slow.jsonl"))
 
     run_beside_another(slow)
 
-    assert slow.state == State.DONE
+    assert slow.state == JobState.DONE
 
 
 @pytest.mark.usefixtures("quick_pulse")
@@ -394,8 +400,10 @@ def test_a_download_that_nobody_waits_for_goes_on(
 def test_one_that_would_begin_anew_gives_way_where_it_is_slow_alone(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch, is_quick: bool
 ):
-    monkeypatch.setattr(jobs, "TURN_SECONDS", 0.1)
-    monkeypatch.setattr(jobs, "QUICK_BYTES_PER_SECOND", 1 if is_quick else 10**6)
+    change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.1)
+    monkeypatch.setattr(
+        dataset_jobs, "QUICK_BYTES_PER_SECOND", 1 if is_quick else 10**6
+    )
     body = jsonl(RECORDS)
     site.pages["/slow.jsonl"] = drip(site, body, seconds=0.6 / len(body))
     slow = give(alice_client, site.url("/slow.jsonl"))
@@ -403,7 +411,7 @@ def test_one_that_would_begin_anew_gives_way_where_it_is_slow_alone(
 
     run_beside_another(slow)
 
-    assert slow.state == (State.DONE if is_quick else State.QUEUED)
+    assert slow.state == (JobState.DONE if is_quick else JobState.QUEUED)
 
 
 def test_teams_take_turns(alice_client: Client, site: Site):
@@ -415,11 +423,11 @@ def test_teams_take_turns(alice_client: Client, site: Site):
     upload = third.upload
     assert upload
     Upload.objects.filter(pk=upload.pk).update(team=team)
-    ImportJob.objects.filter(pk=third.pk).update(team=team)
+    Job.objects.filter(importjob=third).update(team=team)
 
-    taken = [claim_next(f"worker-{n}") for n in range(3)]
+    taken = [target_of(take_up(f"worker-{n}")) for n in range(3)]
 
-    assert [claim.job_id for claim in taken if claim] == [first.pk, third.pk, second.pk]
+    assert taken == [first.pk, third.pk, second.pk]
 
 
 def test_a_download_leaves_the_workers_imports_alone(
@@ -432,14 +440,10 @@ def test_a_download_leaves_the_workers_imports_alone(
     second = give(alice_client, site.url("/b.jsonl"))
     take_up("default@here")
     alice_client.post(f"/alpha/datasets/uploads/{done.upload_id}", MAPPING)
-    ImportJob.objects.update(queued_at=timezone.now() - timedelta(minutes=1))
+    Job.objects.update(created_at=timezone.now() - timedelta(minutes=1))
 
-    taken = claim_next("default@here")
-
-    assert taken
-    assert ImportJob.objects.get(pk=taken.job_id).kind == "import"
-    assert claim_next("default@here") is None
-    assert "one download" in text_of(alice_client, second)
+    assert claim_next(IMPORTS, "default@here")
+    assert "its turn" in text_of(alice_client, second)
 
 
 def test_what_was_fetched_outlives_its_job(alice_client: Client, site: Site):
@@ -455,7 +459,7 @@ def test_a_discarded_download_leaves_nothing(alice_client: Client, site: Site):
     site.pages["/rows.jsonl"] = file(ROWS * 9, breaks_at=(90,) * 40)
     job = fetch(alice_client, site.url("/rows.jsonl"))
     files = Upload.objects.get().files
-    assert job.state == State.FAILED
+    assert job.state == JobState.FAILED
     assert files
 
     alice_client.post(f"/alpha/datasets/uploads/{job.upload_id}", {"discard": "1"})
@@ -492,20 +496,20 @@ def test_a_dataset_deleted_for_good_takes_its_downloads_along(
     claim = take_up()
     trash_dataset(dataset, alice)
 
-    def delete(num_bytes: int, *_: Any) -> None:
-        if num_bytes and Dataset.objects.exists():
+    def delete(context: Context) -> None:
+        if context.noted.get("done") and Dataset.objects.exists():
             with django_capture_on_commit_callbacks(execute=True):
                 delete_dataset(dataset, alice)
 
-    work(claim, on_fetched=delete)
+    do(claim, on_progress=delete)
 
     assert not Upload.objects.exists()
     assert set(part.parent.iterdir()) == before
-    ended = {job.pk: job.state for job in ImportJob.objects.all()}
+    ended = dict(Job.objects.values_list("target_id", "state"))
     assert ended == {
-        stopped.pk: State.CANCELLED,
-        working.pk: State.FAILED,
-        waiting.pk: State.CANCELLED,
+        stopped.pk: JobState.CANCELLED,
+        working.pk: JobState.FAILED,
+        waiting.pk: JobState.CANCELLED,
     }
 
 
@@ -517,8 +521,8 @@ def test_the_teams_share_bounds_a_download(
 
     job = fetch(alice_client, site.url("/rows.jsonl"))
 
-    assert job.state == State.FAILED
-    assert "100 are allowed" in job.problem
+    assert job.state == JobState.FAILED
+    assert "100 are allowed" in job.error
 
 
 def test_nothing_is_sent_or_finished_for_a_download(
@@ -550,7 +554,7 @@ def test_another_team_finds_neither_download_nor_file(
             assert charlie_client.get(address).status_code == 404
             assert charlie_client.post(address, {"stop": "1"}).status_code == 404
     job.refresh_from_db()
-    assert not job.stop_requested
+    assert job.state == JobState.QUEUED
 
 
 def test_a_viewer_fetches_nothing(bob_client: Client, team: Team):
@@ -563,9 +567,9 @@ def test_a_viewer_fetches_nothing(bob_client: Client, team: Team):
 def test_a_machine_without_a_network_says_so_on_the_page(alice_client: Client):
     job = fetch(alice_client, "https://no-such-host.invalid/rows.jsonl")
 
-    assert job.state == State.FAILED
-    assert "no-such-host.invalid" in job.problem
-    assert job.problem in unescape(text_of(alice_client, job))
+    assert job.state == JobState.FAILED
+    assert "no-such-host.invalid" in job.error
+    assert job.error in unescape(text_of(alice_client, job))
 
 
 def test_a_full_disk_is_told(
@@ -579,7 +583,7 @@ def test_a_full_disk_is_told(
 
     job = fetch(alice_client, site.url("/rows.jsonl"))
 
-    assert "is full" in job.problem
+    assert "is full" in job.error
 
 
 def test_what_a_server_packs_on_the_way_is_read(alice_client: Client, site: Site):
@@ -588,7 +592,7 @@ def test_what_a_server_packs_on_the_way_is_read(alice_client: Client, site: Site
 
     job = fetch(alice_client, site.url("/rows.jsonl"))
 
-    assert job.state == State.DONE, job.problem
+    assert job.state == JobState.DONE, job.error
     assert Upload.objects.get().packing == "gzip"
 
 
@@ -604,6 +608,6 @@ def test_bytes_of_an_unknown_length_count_for_the_teams_share(
         seen.append(Upload.objects.get().num_bytes)
 
     give(alice_client, site.url("/rows.jsonl"))
-    work(take_up(), on_fetched=look)
+    do(take_up(), on_progress=look)
 
     assert any(0 < num_bytes < len(ROWS) * 100 for num_bytes in seen)

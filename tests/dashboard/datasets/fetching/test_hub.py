@@ -14,9 +14,8 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from dashboard.datasets.fetching import choices, download, hub, looking
-from dashboard.datasets.imports.jobs import State
 from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
-from dashboard.datasets.work import work
+from dashboard.jobs.models import JobState
 from tests.dashboard.datasets.fetching.hub_site import (
     CONVERTED,
     MAIN,
@@ -31,14 +30,15 @@ from tests.dashboard.datasets.fetching.site import (
     status,
     web_site,
 )
-from tests.dashboard.datasets.fetching.test_fetches import fetch, give, text_of
-from tests.dashboard.datasets.imports.test_import_jobs import page_of, take_up
+from tests.dashboard.datasets.fetching.test_fetches import fetch, give, take_up, text_of
+from tests.dashboard.datasets.imports.test_import_jobs import page_of
 from tests.dashboard.datasets.imports.test_upload import (
     MAPPING,
     RECORDS,
     jsonl,
     parquet,
 )
+from tests.dashboard.jobs.working import do
 
 NAME = "maths/sums"
 ROWS = jsonl(RECORDS)
@@ -63,7 +63,7 @@ def test_an_endpoint_that_is_no_url_is_told_on_the_page(
     settings.HUB_ENDPOINT = "hub.example"
 
     job = give(alice_client, NAME)
-    work(take_up())
+    do(take_up())
 
     assert "HF_ENDPOINT" in text_of(alice_client, job)
 
@@ -78,13 +78,13 @@ def choose(client: Client, job: ImportJob, name: str) -> ImportJob:
     assert answer.status_code == 302, answer.content.decode()
     chosen = ImportJob.objects.latest("pk")
     assert answer["Location"] == page_of(chosen)
-    work(take_up())
+    do(take_up())
     chosen.refresh_from_db()
     return chosen
 
 
 def imported(client: Client, job: ImportJob) -> DatasetVersion:
-    assert job.state == State.DONE, job.problem
+    assert job.state == JobState.DONE, job.error
     answer = client.post(place_of(job), MAPPING)
     assert answer.status_code == 302, answer.content.decode()
     return DatasetVersion.objects.latest("pk")
@@ -123,7 +123,7 @@ def test_splits_and_files_are_there_to_choose_from(alice_client: Client, site: S
 
     job = fetch(alice_client, NAME)
 
-    assert job.state == State.DONE, job.problem
+    assert job.state == JobState.DONE, job.error
     polled = alice_client.get(page_of(job), headers={"hx-request": "true"})
     assert polled["HX-Redirect"] == f"{place_of(job)}/choice"
     assert alice_client.get(place_of(job))["Location"] == f"{place_of(job)}/choice"
@@ -211,8 +211,8 @@ def test_parts_with_other_columns_are_not_joined(alice_client: Client, site: Sit
 
     job = fetch(alice_client, NAME, part="train")
 
-    assert job.state == State.FAILED
-    assert "cannot be joined" in job.problem
+    assert job.state == JobState.FAILED
+    assert "cannot be joined" in job.error
     assert Upload.objects.get().files == []
 
 
@@ -230,8 +230,8 @@ def test_a_bomb_among_the_parts_is_refused(
 
     job = fetch(alice_client, NAME, part="train")
 
-    assert job.state == State.FAILED
-    assert "10,000,000 bytes" in job.problem
+    assert job.state == JobState.FAILED
+    assert "10,000,000 bytes" in job.error
 
 
 @pytest.mark.parametrize("large", [(), ("a.jsonl",)])
@@ -243,8 +243,8 @@ def test_bytes_that_are_not_those_of_the_commit_are_refused(
 
     job = fetch(alice_client, NAME)
 
-    assert job.state == State.FAILED
-    assert "hub lists" in job.problem
+    assert job.state == JobState.FAILED
+    assert "hub lists" in job.error
 
 
 def test_a_token_reads_a_private_dataset_and_stays_with_the_hub(
@@ -294,15 +294,15 @@ def test_a_private_dataset_says_what_is_missing(
 
     job = fetch(alice_client, NAME)
 
-    assert said in job.problem
+    assert said in job.error
     assert "hf_" not in text_of(alice_client, job)
 
 
 def test_what_the_hub_does_not_have_is_told(alice_client: Client, site: Site):
     job = fetch(alice_client, "nobody/nothing", revision="v2")
 
-    assert job.state == State.FAILED
-    assert "nobody/nothing" in job.problem
+    assert job.state == JobState.FAILED
+    assert "nobody/nothing" in job.error
 
 
 def test_a_dataset_without_rows_to_read_is_told(alice_client: Client, site: Site):
@@ -310,7 +310,7 @@ def test_a_dataset_without_rows_to_read_is_told(alice_client: Client, site: Site
 
     job = fetch(alice_client, NAME)
 
-    assert "has 2 files" in job.problem
+    assert "has 2 files" in job.error
 
 
 def test_a_dataset_that_was_renamed_is_followed(alice_client: Client, site: Site):
@@ -392,7 +392,7 @@ def test_patterns_that_take_too_long_keep_no_worker(
 
     job = fetch(alice_client, NAME)
 
-    assert job.state == State.FAILED
+    assert job.state == JobState.FAILED
     job = fetch(alice_client, NAME, part="b.jsonl")
     assert imported(alice_client, job).source["part"] == "b.jsonl"
 
@@ -409,8 +409,8 @@ def test_what_is_no_hub_is_told_without_its_words(alice_client: Client, site: Si
 
         job = fetch(alice_client, NAME)
 
-        assert "API of a hub" in job.problem
-        assert "secret" not in job.problem
+        assert "API of a hub" in job.error
+        assert "secret" not in job.error
 
 
 def test_a_busy_hub_is_asked_again_and_given_up(alice_client: Client, site: Site):
@@ -418,7 +418,7 @@ def test_a_busy_hub_is_asked_again_and_given_up(alice_client: Client, site: Site
 
     job = fetch(alice_client, NAME)
 
-    assert "status 503" in job.problem
+    assert "status 503" in job.error
 
 
 def test_another_team_finds_no_choice(
@@ -440,12 +440,12 @@ def test_a_choice_once_made_is_kept_for_another_try(alice_client: Client, site: 
     where = f"/datasets/{NAME}/resolve/{MAIN}/b.jsonl"
     good, site.pages[where] = site.pages[where], status(404)
     failed = choose(alice_client, job, "b.jsonl")
-    assert failed.state == State.FAILED
+    assert failed.state == JobState.FAILED
     assert failed.filename == f"{NAME} b.jsonl"
 
     site.pages[where] = good
     alice_client.post(page_of(failed), {"again": "1"})
-    work(take_up())
+    do(take_up())
 
     again = ImportJob.objects.latest("pk")
     assert imported(alice_client, again).source["part"] == "b.jsonl"
@@ -462,7 +462,7 @@ def test_the_hub_is_no_way_into_the_network(
 
         job = fetch(alice_client, NAME)
 
-        assert "COHORT_DATASET_HOSTS" in job.problem
+        assert "COHORT_DATASET_HOSTS" in job.error
         assert inside.asked == []
     answer = alice_client.post(
         "/alpha/datasets/upload", {"link": site.url("/api/whoami")}
@@ -492,7 +492,7 @@ def test_a_link_to_a_file_of_the_hub_is_pinned_as_well(
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
 
     job = give(alice_client, site.url(f"/datasets/{NAME}/blob/main/b.jsonl"))
-    work(take_up())
+    do(take_up())
     job.refresh_from_db()
 
     assert imported(alice_client, job).source["commit"] == MAIN
@@ -506,7 +506,7 @@ def test_a_gated_dataset_is_listed_and_says_what_is_missing(
 
     job = fetch(alice_client, NAME)
 
-    assert "sets HF_TOKEN" in job.problem
+    assert "sets HF_TOKEN" in job.error
 
 
 def test_a_token_that_no_header_carries_is_not_told(
@@ -517,5 +517,5 @@ def test_a_token_that_no_header_carries_is_not_told(
 
     job = fetch(alice_client, NAME)
 
-    assert "HF_TOKEN" in job.problem
-    assert "hf_secret" not in job.problem
+    assert "HF_TOKEN" in job.error
+    assert "hf_secret" not in job.error

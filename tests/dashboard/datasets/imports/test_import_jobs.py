@@ -8,22 +8,13 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import OperationalError, connection
+from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.imports.jobs import (
-    MAX_ATTEMPTS,
-    Claim,
-    State,
-    claim_job,
-    claim_next,
-    reap,
-    start_job,
-)
+from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
-from dashboard.datasets.imports.pulse import Halted
 from dashboard.datasets.imports.uploads import forget_what_is_old
 from dashboard.datasets.models import (
     Dataset,
@@ -32,8 +23,11 @@ from dashboard.datasets.models import (
     ImportJob,
     Upload,
 )
-from dashboard.datasets.work import work
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import Claim, claim_next, reap
+from dashboard.jobs.runner import Context
 from tests.dashboard.datasets.imports.test_upload import MAPPING, RECORDS, jsonl, upload
+from tests.dashboard.jobs.working import do, take
 
 COLUMNS = Mapping(prompt="question", answer="solution", columns=("level",))
 BAD = {"question": "", "solution": "1"}
@@ -45,10 +39,11 @@ def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.datasets.views.mapping.AT_ONCE_BYTES", -1)
 
 
+IMPORTS = ("dataset.import",)
+
+
 def take_up(worker: str = "default@here") -> Claim:
-    claim = claim_next(worker)
-    assert claim
-    return claim
+    return take(*IMPORTS, worker=worker)
 
 
 def press_import(client: Client, url: str, **changes: Any) -> ImportJob:
@@ -68,7 +63,7 @@ def poll(client: Client, job: ImportJob) -> Any:
 
 
 def go_silent(job: ImportJob) -> None:
-    ImportJob.objects.filter(pk=job.pk).update(heartbeat=Now() - timedelta(minutes=1))
+    Job.objects.filter(importjob=job).update(lease_until=Now() - timedelta(seconds=1))
 
 
 @pytest.fixture
@@ -79,9 +74,9 @@ def job(alice_client: Client) -> ImportJob:
 def test_the_page_leads_to_the_version_once_it_is_there(
     alice_client: Client, job: ImportJob
 ):
-    assert "Waits for a worker" in poll(alice_client, job).content.decode()
+    assert "Waiting for a worker" in poll(alice_client, job).content.decode()
 
-    work(take_up())
+    do(take_up())
 
     version = DatasetVersion.objects.get()
     answer = poll(alice_client, job)
@@ -94,7 +89,7 @@ def test_refused_rows_are_shown_with_both_ways_on(alice_client: Client):
     url = upload(alice_client, jsonl([*RECORDS, BAD]))
     job = press_import(alice_client, url, name="Mine", columns=[])
 
-    work(take_up())
+    do(take_up())
 
     assert poll(alice_client, job)["HX-Redirect"] == url
     page = alice_client.get(url)
@@ -106,7 +101,7 @@ def test_refused_rows_are_shown_with_both_ways_on(alice_client: Client):
     assert Dataset.objects.count() == 0
 
     press_import(alice_client, url, leave_out="1", name="Mine", columns=[])
-    work(take_up())
+    do(take_up())
 
     assert DatasetVersion.objects.get().num_left_out == 1
 
@@ -120,7 +115,7 @@ def test_a_second_click_finds_the_import_under_way(
     assert alice_client.get(url)["Location"] == page_of(job)
     claim = take_up()
     assert press_import(alice_client, url) == job
-    work(claim)
+    do(claim)
 
     assert press_import(alice_client, url) == job, "also where it has just ended"
     assert DatasetVersion.objects.count() == 1
@@ -134,25 +129,15 @@ def test_two_processes_start_one_job(alice_client: Client, alice: User, job: Imp
     assert (again, is_new) == (job, False)
 
 
-def test_one_worker_takes_a_job(job: ImportJob):
-    first = claim_job(job.pk, "a")
-
-    assert first == Claim(job_id=job.pk, attempt=1)
-    assert claim_job(job.pk, "b") is None
-
-
-def test_a_worker_does_one_import_at_a_time(alice_client: Client, job: ImportJob):
+def test_an_import_that_waits_for_another_says_so(alice_client: Client, job: ImportJob):
     second = press_import(alice_client, upload(alice_client), name="Second")
-    first = take_up("default@a")
+    take_up()
 
-    assert claim_next("default@a") is None, "its other slot is for dispatching"
     assert "its turn" in _after_a_while(alice_client, second)
-    assert take_up("default@b").job_id == second.pk
-    work(first)
 
 
 def _after_a_while(client: Client, job: ImportJob) -> str:
-    ImportJob.objects.filter(pk=job.pk).update(queued_at=Now() - timedelta(seconds=9))
+    Job.objects.filter(importjob=job).update(created_at=Now() - timedelta(seconds=9))
     return str(client.get(page_of(job)).content.decode())
 
 
@@ -163,9 +148,9 @@ def test_where_no_worker_runs_the_page_says_so(alice_client: Client, job: Import
 def test_stopping_what_waits_is_at_once(alice_client: Client, job: ImportJob):
     alice_client.post(page_of(job), {"stop": "1"})
 
-    assert claim_next("default@a") is None
+    assert claim_next(IMPORTS, "default@a") is None
     page = alice_client.get(page_of(job))
-    assert page.context["job"].state == State.CANCELLED
+    assert page.context["job"].state == JobState.CANCELLED
     columns = f"/alpha/datasets/uploads/{job.upload_id}"
     assert f'href="{columns}"' in page.text
     assert alice_client.get(columns).status_code == 200
@@ -179,24 +164,24 @@ def test_stopping_what_is_being_stored_undoes_it(alice_client: Client, job: Impo
         alice_client.post(page_of(job), {"stop": "1"})
         connection.close()
 
-    def stop(num_rows: int, total: int) -> None:
-        if num_rows:
+    def stop(context: Context) -> None:
+        if context.noted["unit"] == "rows" and context.noted["done"]:
             assert DatasetRow.objects.count() == 2, "they are stored, but not for good"
             thread = threading.Thread(target=press_stop)
             thread.start()
             thread.join()
 
-    work(claim, on_stored=stop)
+    do(claim, on_progress=stop)
 
     job.refresh_from_db()
-    assert job.state == State.CANCELLED
+    assert job.state == JobState.CANCELLED
     assert Dataset.objects.count() == 0
     assert DatasetRow.objects.count() == 0
     assert Upload.objects.get().path.exists()
 
 
 def test_stopping_what_has_ended_says_so(alice_client: Client, job: ImportJob):
-    work(take_up())
+    do(take_up())
 
     page = alice_client.post(page_of(job), {"stop": "1"}, follow=True)
 
@@ -210,8 +195,8 @@ def test_a_job_whose_worker_is_gone_is_begun_anew(alice_client: Client, job: Imp
 
     page = alice_client.get(page_of(job))
 
-    assert page.context["job"].state == State.QUEUED
-    work(take_up("another"))
+    assert page.context["job"].state == JobState.QUEUED
+    do(take_up("another"))
     assert DatasetVersion.objects.count() == 1
 
 
@@ -221,30 +206,31 @@ def test_a_worker_that_was_given_up_stores_nothing(job: ImportJob):
     reap()
     quick = take_up("quick")
 
-    work(slow)
+    do(slow)
 
     assert DatasetVersion.objects.count() == 0
     job.refresh_from_db()
-    assert (job.state, job.worker) == (State.RUNNING, "quick")
-    work(quick)
+    assert job.job
+    assert (job.state, job.job.worker) == (JobState.RUNNING, "quick")
+    do(quick)
     assert DatasetVersion.objects.count() == 1
 
 
 def test_what_loses_its_worker_again_and_again_fails(
     alice_client: Client, job: ImportJob
 ):
-    for _ in range(MAX_ATTEMPTS):
+    for _ in range(3):
         take_up()
         go_silent(job)
         reap()
 
     page = alice_client.get(page_of(job))
-    assert page.context["job"].state == State.FAILED
+    assert page.context["job"].state == JobState.FAILED
     assert "3 times" in page.text
     assert 'name="again"' in page.text
 
     alice_client.post(page_of(job), {"again": "1"})
-    work(take_up())
+    do(take_up())
     assert DatasetVersion.objects.count() == 1
 
 
@@ -256,46 +242,7 @@ def test_what_was_to_stop_is_not_begun_anew(alice_client: Client, job: ImportJob
     reap()
 
     job.refresh_from_db()
-    assert job.state == State.CANCELLED
-
-
-def test_a_worker_that_shuts_down_puts_it_back(job: ImportJob):
-    def halt(num_rows: int, total: int) -> None:
-        raise Halted
-
-    work(take_up(), on_stored=halt)
-
-    job.refresh_from_db()
-    assert (job.state, job.attempt) == (State.QUEUED, 0), "it costs no attempt"
-    work(take_up())
-    assert DatasetVersion.objects.count() == 1
-
-
-def test_an_outage_of_the_database_is_outlived(job: ImportJob):
-    def fail(num_rows: int, total: int) -> None:
-        raise OperationalError("the connection is closed\nmore")
-
-    for _ in range(MAX_ATTEMPTS):
-        job.refresh_from_db()
-        assert job.state == State.QUEUED
-        work(take_up(), on_stored=fail)
-
-    job.refresh_from_db()
-    assert job.state == State.FAILED
-    assert "connection is closed." in job.problem
-
-
-def test_a_fault_of_ours_is_told_and_logged(job: ImportJob):
-    def fail(num_rows: int, total: int) -> None:
-        raise RuntimeError("bug")
-
-    claim = take_up()
-    with pytest.raises(RuntimeError):
-        work(claim, on_stored=fail)
-
-    job.refresh_from_db()
-    assert job.state == State.FAILED
-    assert "bug" not in job.problem
+    assert job.state == JobState.CANCELLED
 
 
 def test_a_name_that_was_taken_meanwhile_is_told(
@@ -303,10 +250,10 @@ def test_a_name_that_was_taken_meanwhile_is_told(
 ):
     Dataset.objects.create(team=team, name="Sums", created_by=alice)
 
-    work(take_up())
+    do(take_up())
 
     page = alice_client.get(page_of(job))
-    assert page.context["job"].state == State.FAILED
+    assert page.context["job"].state == JobState.FAILED
     assert f'href="/alpha/datasets/uploads/{job.upload_id}"' in page.text
     columns = alice_client.get(f"/alpha/datasets/uploads/{job.upload_id}")
     assert columns.context["form"]["name"].value() == "Sums", "as it was chosen"
@@ -316,11 +263,11 @@ def test_a_name_that_was_taken_meanwhile_is_told(
 def test_a_file_that_the_worker_cannot_see_is_told(job: ImportJob):
     Upload.objects.get().path.unlink()
 
-    work(take_up())
+    do(take_up())
 
     job.refresh_from_db()
-    assert job.state == State.FAILED
-    assert str(settings.COHORT_DATA) in job.problem
+    assert job.state == JobState.FAILED
+    assert str(settings.COHORT_DATA) in job.error
 
 
 def test_a_disk_without_room_is_told_before(
@@ -328,24 +275,24 @@ def test_a_disk_without_room_is_told_before(
 ):
     monkeypatch.setattr("dashboard.datasets.room.RESERVED_BYTES", 2**60)
 
-    work(take_up())
+    do(take_up())
 
     job.refresh_from_db()
-    assert job.state == State.FAILED
-    assert "1,048,576 TiB" in job.problem
+    assert job.state == JobState.FAILED
+    assert "1,048,576 TiB" in job.error
 
 
 def test_rows_that_are_there_already_end_the_job(alice_client: Client, job: ImportJob):
-    work(take_up())
+    do(take_up())
     dataset = Dataset.objects.get()
     url = upload(alice_client, query=f"?dataset={dataset.pk}")
     again = press_import(alice_client, url)
 
-    work(take_up())
+    do(take_up())
 
     page = alice_client.get(page_of(again))
     assert (page.context["job"].state, page.context["job"].made_version) == (
-        State.DONE,
+        JobState.DONE,
         False,
     )
     assert dataset.versions.count() == 1
@@ -359,7 +306,7 @@ def test_a_viewer_watches_and_a_stranger_finds_nothing(
     assert charlie_client.get(page_of(job)).status_code == 404
     assert charlie_client.post(page_of(job), {"stop": "1"}).status_code == 404
     job.refresh_from_db()
-    assert job.state == State.QUEUED
+    assert job.state == JobState.QUEUED
 
 
 def test_a_waiting_import_keeps_its_file(job: ImportJob):
@@ -368,8 +315,8 @@ def test_a_waiting_import_keeps_its_file(job: ImportJob):
     forget_what_is_old()
     assert Upload.objects.count() == 1
 
-    work(take_up())
-    ImportJob.objects.update(ended_at=old)
+    do(take_up())
+    Job.objects.update(finished_at=old)
     forget_what_is_old()
 
     assert ImportJob.objects.count() == 0
@@ -377,7 +324,7 @@ def test_a_waiting_import_keeps_its_file(job: ImportJob):
 
 def test_what_a_killed_worker_had_imported_is_removed(job: ImportJob):
     claim = take_up()
-    claim.end(State.DONE)
+    claim.end(JobState.DONE)
     path = Upload.objects.get().path
 
     forget_what_is_old()

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.imports.jobs import ring_importers
 from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
+from dashboard.jobs.queue import notify_workers
 from tests.browser.accessibility import findings_in_each_view
 from tests.faults.workers import Worker
 
@@ -194,9 +194,9 @@ def test_an_import_is_watched_until_its_version_is_there(
     assert findings_in_each_view(page) == []
 
     start_default_worker()
-    ring_importers()
+    notify_workers("default")
 
     done = page.get_by_text("Imported 60,000 rows as version 1.")
     expect(done).to_be_visible(timeout=60_000)
     assert DatasetVersion.objects.get().num_rows == 60_000
-    assert ImportJob.objects.get().num_rows_stored == 60_000
+    assert ImportJob.objects.get().job.done == 60_000
