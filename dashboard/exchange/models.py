@@ -3,75 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
 
 from dashboard.accounts.models import Team
+from dashboard.jobs.models import JobTarget
 from dashboard.runs.models import Run
 
 
-class RunImport(models.Model):
+class RunImport(JobTarget):
     """Files are sent, read, shown as what was understood, and made a run of."""
 
-    class Phase(models.TextChoices):
-        READ = "read"
-        MAKE = "make"
-
-    class State(models.TextChoices):
-        OPEN = "open"  # files arrive
-        QUEUED = "queued"
-        RUNNING = "running"
-        DONE = "done"
-        FAILED = "failed"
-        CANCELLED = "cancelled"
-
-    LIVE = (State.QUEUED, State.RUNNING)
+    READ, MAKE = "run_import.read", "run_import.make"  # kinds of its jobs
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="+")
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
     created_at = models.DateTimeField(auto_now_add=True)
-    phase = models.CharField(max_length=10, choices=Phase, default=Phase.READ)
-    state = models.CharField(max_length=10, choices=State, default=State.OPEN)
-    stop_requested = models.BooleanField(default=False)
-    # Who works on it: each claim is one attempt more, so an older one can be told.
-    attempt = models.PositiveIntegerField(default=0)
-    heartbeat = models.DateTimeField(null=True, blank=True)
-    queued_at = models.DateTimeField(null=True, blank=True)
-    num_read = models.BigIntegerField(default=0)  # bytes
-    num_to_read = models.BigIntegerField(default=0)
-    num_stored = models.PositiveIntegerField(default=0)  # steps
-    num_steps = models.PositiveIntegerField(default=0)  # known once all is read
     findings = models.JSONField[dict[str, Any]](default=dict, blank=True)
     choices = models.JSONField[dict[str, Any]](default=dict, blank=True)
-    problem = models.TextField(blank=True)
     run = models.ForeignKey(
         Run, models.SET_NULL, null=True, blank=True, related_name="+"
     )
-    ended_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.CheckConstraint(
-                condition=~Q(state="running") | Q(heartbeat__isnull=False),
-                name="run_import_running_has_heartbeat",
-            ),
-            models.CheckConstraint(
-                condition=~Q(state="queued") | Q(queued_at__isnull=False),
-                name="run_import_queued_has_time",
-            ),
-        ]
 
     def __str__(self) -> str:
         return f"Import {self.pk}"
 
     @property
-    def is_live(self) -> bool:
-        return self.state in self.LIVE
+    def phase(self) -> str:
+        return "make" if self.job and self.job.kind == self.MAKE else "read"
+
+    @property
+    def state(self) -> str:
+        return self.job.state if self.job else "open"  # files arrive
 
     @property
     def folder(self) -> Path:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from django.db.models import Count, QuerySet, Sum
 from django.http import Http404, HttpRequest
-from ninja import File, Router, Schema, Status, UploadedFile
+from ninja import File, Router, Status, UploadedFile
 from pydantic import Field
 
 from dashboard.accounts.models import Team
@@ -15,29 +15,26 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
-from dashboard.api.schemas import Done, Id, Input, Person, Real
+from dashboard.api.schemas import Done, Id, Input, JobOut, Person, Real, job_fields
 from dashboard.exchange.forms import WEIGHT, MakeForm
 from dashboard.exchange.imports import jobs
 from dashboard.exchange.imports.files import begin_import, discard, store_file
 from dashboard.exchange.models import RunImport
+from dashboard.jobs.models import Job
+from dashboard.jobs.queue import cancel, reap
 from dashboard.reports.document import finite
 
 router = Router(tags=["Run imports"], auth=READ)
-Phase, State = RunImport.Phase, RunImport.State
 
 
-class RunImportOut(Schema):
+class RunImportOut(JobOut):
     id: int = Field(examples=[3])
     phase: str = Field(description="read or make", examples=["read"])
     state: str = Field(
-        description="open, queued, running, done, failed or cancelled",
-        examples=["done"],
+        description="open until files are read; then as every job's", examples=["done"]
     )
     num_files: int = Field(examples=[2])
     num_bytes: int = Field(examples=[120_000])
-    num_read: int = Field(description="Bytes.")
-    num_to_read: int
-    problem: str
     run_id: int | None = Field(description="That was made of it.", examples=[7])
     created_by: Person | None
     created_at: datetime
@@ -52,19 +49,22 @@ class RunImportDetail(RunImportOut):
 
 
 def _fields(row: Any) -> dict[str, Any]:
-    names = ("phase", "state", "num_read", "num_to_read", "problem", "run_id")
     return {
+        **job_fields(row, state="open"),
         "id": row.pk,
+        "phase": row.phase,
+        "run_id": row.run_id,
         "num_files": row.num_files,
         "num_bytes": row.num_bytes or 0,
         "created_by": Person.of(row.created_by),
         "created_at": row.created_at,
-        **{name: getattr(row, name) for name in names},
     }
 
 
 def _counted(team: Team) -> QuerySet[RunImport]:
-    found = RunImport.objects.filter(team=team).select_related("team", "created_by")
+    found = RunImport.objects.filter(team=team).select_related(
+        "team", "created_by", "job"
+    )
     return found.annotate(num_files=Count("files"), num_bytes=Sum("files__num_bytes"))
 
 
@@ -77,7 +77,7 @@ def find_import(team: Team, import_id: int) -> RunImport:
 
 def _detail(team: Team, import_id: int) -> RunImportDetail:
     found = find_import(team, import_id)
-    findings = {} if found.is_live else finite(found.findings)
+    findings = {} if found.is_open else finite(found.findings)
     return RunImportDetail(**_fields(found), findings=findings)
 
 
@@ -101,7 +101,7 @@ def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
     """With what was understood of its files, which `make` goes on from."""
     team = access_of(request).team
     # Here as well, as the worker that ended may be the one that looks for these.
-    jobs.reap(find_import(team, import_id))
+    reap(Job.objects.filter(runimport=import_id, team=team))
     return _detail(team, import_id)
 
 
@@ -148,7 +148,7 @@ def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDeta
     if unfinished := [file.filename for file in files if not file.is_whole]:
         said = f"{len(unfinished):,} of {len(files):,} files are not whole, such as "
         raise Problem(409, f"{said}{unfinished[0]}. Send their missing parts.")
-    _queue(found, Phase.READ)
+    _queue(found, RunImport.READ)
     return Status(202, _detail(team, import_id))
 
 
@@ -191,11 +191,11 @@ def make_run_import(
     """Of what was read; `run_id` names it once the state is done."""
     team = access_of(request).team
     found = find_import(team, import_id)
-    read = found.findings if not found.is_live else {}
+    read = found.findings if not found.is_open else {}
     if not read or not (read["num_samples"] or read["num_points"]):
         raise Problem(409, "There is nothing to make a run of. Have files read first.")
     form = _make_form(found, payload)
-    _queue(found, Phase.MAKE, choices=form.choices)
+    _queue(found, RunImport.MAKE, choices=form.choices)
     return Status(202, _detail(team, import_id))
 
 
@@ -214,8 +214,8 @@ def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
     return form
 
 
-def _queue(found: RunImport, phase: RunImport.Phase, **fields: Any) -> None:
-    if not jobs.queue(found, phase, **fields):
+def _queue(found: RunImport, kind: str, **fields: Any) -> None:
+    if not jobs.start(found, kind, **fields):
         is_made = found.run_id is not None
         said = "A run was made of it already." if is_made else "It is at work."
         raise Problem(409, said)
@@ -227,7 +227,7 @@ def _queue(found: RunImport, phase: RunImport.Phase, **fields: Any) -> None:
 def stop_run_import(request: HttpRequest, import_id: Id) -> Done:
     """Nothing of what it was at is stored; its files stay."""
     found = find_import(access_of(request).team, import_id)
-    if jobs.request_stop(found):
+    if cancel(found.job):
         return Done(done=True)
     return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")
 
@@ -238,7 +238,7 @@ def stop_run_import(request: HttpRequest, import_id: Id) -> Done:
 def discard_run_import(request: HttpRequest, import_id: Id) -> Done:
     """With its files; the run that was made of it stays. 409 while it is at work."""
     found = find_import(access_of(request).team, import_id)
-    if found.is_live:
+    if found.is_open:
         raise Problem(409, "It is at work. Stop it first.")
     discard(found)
     return Done(done=True)

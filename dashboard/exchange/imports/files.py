@@ -28,6 +28,7 @@ from dashboard.datasets.limits import (
 )
 from dashboard.datasets.room import check_room
 from dashboard.exchange.models import ImportFile, RunImport
+from dashboard.jobs.models import OPEN
 from dashboard.team_limits import check_storage
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ DAMAGED = (
     UnicodeDecodeError,
     NotImplementedError,
 )
-State = RunImport.State
 
 
 class OutOfStep(Exception):
@@ -72,7 +72,7 @@ def begin_file(
     """The file to send parts of; the unfinished one of the same name and beginning."""
     # Two at once would otherwise both be new, or both have the last room.
     Team.objects.select_for_update(no_key=True).get(pk=run_import.team_id)
-    held = RunImport.objects.filter(pk=run_import.pk, state=State.OPEN)
+    held = RunImport.objects.filter(pk=run_import.pk, job=None)
     if not held.exists():
         raise ValueError("This import takes no more files. Begin another one.")
     filename = filename.replace("\x00", "")[-300:] or "file"
@@ -256,5 +256,5 @@ def remove_files(run_import: RunImport) -> None:
 
 def forget_what_is_old() -> None:
     old = RunImport.objects.filter(created_at__lt=timezone.now() - KEPT)
-    for run_import in old.exclude(state__in=RunImport.LIVE):
+    for run_import in old.exclude(job__state__in=OPEN):
         discard(run_import)

@@ -24,8 +24,9 @@ from dashboard.exchange.imports.files import (
     store_file,
 )
 from dashboard.exchange.models import RunImport
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import cancel, reap, waiting_reason
 
-Phase, State = RunImport.Phase, RunImport.State
 FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files beside the rest of the form
 
 
@@ -60,7 +61,7 @@ def _list(team: Team) -> QuerySet[RunImport]:
     counted = RunImport.objects.filter(team=team, run=None).annotate(
         num_files=Count("files"), num_bytes=Sum("files__num_bytes")
     )
-    return counted.select_related("created_by").order_by("-pk")
+    return counted.select_related("created_by", "job").order_by("-pk")
 
 
 def _begin(request: HttpRequest, team: Team) -> RunImport:
@@ -78,12 +79,12 @@ def _begin(request: HttpRequest, team: Team) -> RunImport:
         discard(run_import)
         raise ValueError(str(error)) from None
     if sent:
-        jobs.queue(run_import, Phase.READ)
+        jobs.start(run_import, RunImport.READ)
     return run_import
 
 
 def get_import(team: Team, import_id: int) -> RunImport:
-    found = RunImport.objects.select_related("team", "created_by", "run")
+    found = RunImport.objects.select_related("team", "created_by", "run", "job")
     try:
         return found.get(team=team, pk=import_id)
     except RunImport.DoesNotExist:
@@ -95,10 +96,11 @@ def run_import(request: HttpRequest, team: str, import_id: int) -> HttpResponse:
     """What was understood of the files; a POST goes on with it, or ends it."""
     if request.method == "POST":
         return _change(request, get_writable_team(request, team), import_id)
-    found = get_import(get_team(request, team), import_id)
+    team_ = get_team(request, team)
     # Here as well, as the worker that ended may be the one that looks for these.
-    jobs.reap(found)
-    if found.run_id and found.state == State.DONE:
+    reap(Job.objects.filter(runimport=import_id, team=team_))
+    found = get_import(team_, import_id)
+    if found.run_id and found.state == JobState.DONE:
         address = resolve_url("run", found.team.slug, found.run_id)
         is_part = bool(getattr(request, "htmx", False))
         return HttpResponseClientRedirect(address) if is_part else redirect(address)
@@ -111,7 +113,7 @@ def _show(
     form: forms.Form | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    is_read = run_import.findings and not run_import.is_live
+    is_read = run_import.findings and not run_import.is_open
     can_make = is_read and (
         run_import.findings["num_samples"] or run_import.findings["num_points"]
     )
@@ -122,6 +124,7 @@ def _show(
         "form": form or (MakeForm(run_import) if can_make else None),
         "files": run_import.files.order_by("pk")[:200],
         "num_files": run_import.files.count(),
+        "waiting": waiting_reason(run_import.job) if run_import.job else "",
     }
     return render(request, "exchange/import.html", context, status=status)
 
@@ -130,7 +133,7 @@ def _change(request: HttpRequest, team: Team, import_id: int) -> HttpResponse:
     found = get_import(team, import_id)
     if "discard" in request.POST:
         return _discard(request, found)
-    if "stop" in request.POST and not jobs.request_stop(found):
+    if "stop" in request.POST and not cancel(found.job):
         messages.info(request, "It had ended already.")
     if "read" in request.POST:
         _read(request, found)
@@ -138,12 +141,12 @@ def _change(request: HttpRequest, team: Team, import_id: int) -> HttpResponse:
         form = MakeForm(found, request.POST)
         if not form.is_valid():
             return _show(request, found, form, status=422)
-        jobs.queue(found, Phase.MAKE, choices=form.choices)
+        jobs.start(found, RunImport.MAKE, choices=form.choices)
     return redirect("run_import", team.slug, found.pk)
 
 
 def _discard(request: HttpRequest, run_import: RunImport) -> HttpResponse:
-    if run_import.is_live:
+    if run_import.is_open:
         messages.error(request, "It is at work. Stop it first.")
         return redirect("run_import", run_import.team.slug, run_import.pk)
     discard(run_import)
@@ -162,4 +165,4 @@ def _read(request: HttpRequest, run_import: RunImport) -> None:
             f"{unfinished[0]}. Choose the same files again, and the rest is sent.",
         )
     else:
-        jobs.queue(run_import, Phase.READ)
+        jobs.start(run_import, RunImport.READ)

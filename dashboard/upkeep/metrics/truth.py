@@ -11,7 +11,6 @@ from django.db import connection, transaction
 from django.db.models import Count, Model
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from dashboard.exchange.models import RunImport
 from dashboard.jobs.models import OPEN, Job
 from dashboard.probes.models import Probe
 from dashboard.rescoring.models import Rescoring
@@ -25,7 +24,6 @@ LIVE = ("queued", "running", "stopping")
 STATEMENT_SECONDS = 2
 JOBS: dict[str, type[Model]] = {
     "rescoring": Rescoring,
-    "run_import": RunImport,
     "probe": Probe,
 }
 # Of runs that are neither in the trash nor told of by a trainer elsewhere. One that

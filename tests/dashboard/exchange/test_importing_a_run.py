@@ -8,19 +8,17 @@ import zipfile
 from typing import Any
 
 import pytest
-from celery.utils.nodenames import gethostname
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connections
 from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.alerts.models import Alert
-from dashboard.exchange import tasks
-from dashboard.exchange.imports import claims, jobs
-from dashboard.exchange.imports.claims import claim_next
-from dashboard.exchange.imports.work import work
+from dashboard.exchange.imports import jobs
 from dashboard.exchange.models import RunImport
+from dashboard.jobs.models import Job
+from dashboard.jobs.queue import reap
+from dashboard.jobs.runner import Context
 from dashboard.runs.models import Run, Step
 from dashboard.samples.models import GroupCompletions, StepRollup
 from tests.dashboard.exchange.tools import (
@@ -35,6 +33,7 @@ from tests.dashboard.exchange.tools import (
     trl_rows,
     verl_jsonl,
 )
+from tests.dashboard.jobs.working import do, take
 from tests.dashboard.samples.stored import completions_of
 
 pytestmark = pytest.mark.django_db
@@ -63,7 +62,7 @@ def make(client: Client, run_import: RunImport, **changes: Any) -> Run:
     )
     assert answer.status_code == 302, answer.context["form"].errors
     run_import.refresh_from_db()
-    assert run_import.problem == ""
+    assert run_import.error == ""
     assert run_import.run
     return run_import.run
 
@@ -333,17 +332,18 @@ def test_a_stop_in_the_middle_undoes_it(
 ) -> None:
     run_import = send(alice_client, {f"{s}.jsonl": verl_jsonl(s) for s in (1, 2)})
     monkeypatch.setattr(jobs, "AT_ONCE_BYTES", 0)
-    monkeypatch.setattr(jobs, "ring", lambda: None)
     given = {"make": "1", "name": "x", "weight:score": "1"}
     address = reverse("run_import", args=["alpha", run_import.pk])
     alice_client.post(address, given)
-    claim = claim_next()
-    assert claim
-
+    claim = take("run_import.make")
     stored: list[int] = []
 
+    def note(context: Context) -> None:
+        if context.noted["unit"] == "steps":
+            stored.append(context.noted["done"])
+
     alice_client.post(address, {"stop": "1"})
-    work(claim, on_stored=lambda num, _: stored.append(num))
+    do(claim, on_progress=note)
 
     assert stored == [0, 1, 2]
     run_import.refresh_from_db()
@@ -357,51 +357,17 @@ def test_a_lost_worker_is_found_and_another_goes_on(
 ) -> None:
     run_import = send(alice_client, {"1.jsonl": verl_jsonl(1)})
     monkeypatch.setattr(jobs, "AT_ONCE_BYTES", 0)
-    monkeypatch.setattr(jobs, "ring", lambda: None)
     address = reverse("run_import", args=["alpha", run_import.pk])
     alice_client.post(address, {"make": "1", "name": "x", "weight:score": "1"})
-    lost = claim_next()
-    assert lost
-    RunImport.objects.update(heartbeat="2026-01-01T00:00Z")
+    lost = take("run_import.make")
+    Job.objects.update(lease_until="2026-01-01T00:00Z")
 
-    jobs.tend()
-    again = claim_next()
-    assert again
-    work(again)
-    work(lost)  # it comes back, and writes nothing
+    reap()
+    do(take("run_import.make"))
+    do(lost)  # it comes back, and writes nothing
 
     assert Run.objects.count() == 1
     assert RunImport.objects.get().state == "done"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_worker_does_what_waits_one_at_a_time(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_import = send(alice_client, {"1.jsonl": verl_jsonl(1)})
-    monkeypatch.setattr(jobs, "AT_ONCE_BYTES", 0)
-    monkeypatch.setattr(jobs, "ring", lambda: None)
-    address = reverse("run_import", args=["alpha", run_import.pk])
-    alice_client.post(address, {"make": "1", "name": "x", "weight:score": "1"})
-    waiting = page_of(alice_client, run_import).content.decode()
-
-    other = connections.create_connection("default")  # another slot is at it
-    try:
-        with other.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_advisory_lock(%s, hashtext(%s))",
-                [claims.LOCK, gethostname()],
-            )
-        tasks.work.apply()
-        assert not Run.objects.exists()
-        with other.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock_all()")
-    finally:
-        other.close()
-    tasks.work.apply()
-
-    assert "default worker" in waiting
-    assert Run.objects.get().state == "finished"
 
 
 def test_nobody_is_alerted_of_what_is_long_over(alice_client: Client) -> None:
@@ -582,7 +548,7 @@ def test_a_zip_bomb_is_refused(alice_client: Client) -> None:
 
     run_import = send(alice_client, {"a.zip": packed.getvalue()})
 
-    assert "unpacks to 70,000,000 bytes" in run_import.problem
+    assert "unpacks to 70,000,000 bytes" in run_import.error
 
 
 def test_verls_validation_dumps_are_runs_too(alice_client: Client) -> None:

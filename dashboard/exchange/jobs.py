@@ -1,0 +1,83 @@
+"""The kinds of jobs of an import: its files are read, then its run is made."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from dashboard.datasets.room import check_room
+from dashboard.exchange.imports.files import remove_files, unpack
+from dashboard.exchange.imports.findings import Findings
+from dashboard.exchange.imports.making import make_run
+from dashboard.exchange.imports.reading import read_files
+from dashboard.exchange.models import RunImport
+from dashboard.jobs.kinds import Kind, register
+from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
+from dashboard.runs.models import Run
+
+
+def read(context: Context) -> None:
+    run_import = _row_of(context)
+    try:
+        unpack(run_import)
+        total = _num_bytes(run_import)
+        context.note(0, total, unit="bytes", message="Reading the files.")
+        findings = Findings()
+        files = run_import.files.order_by("pk")
+        for found in read_files(files, on_read=context.progress):
+            findings.add(found)
+    except FileNotFoundError:
+        raise _gone() from None
+    context.note(total)
+    if context.held().exists():
+        same = RunImport.objects.filter(pk=run_import.pk)
+        same.update(findings=findings.as_json())
+
+
+def make(context: Context) -> None:
+    """All of it in one transaction, or nothing."""
+    run_import = _row_of(context)
+
+    def on_stored(done: int, total: int) -> None:
+        context.progress(done, total, unit="steps", message="Storing the steps.")
+
+    def seal(run: Run) -> None:
+        """The run and the news of it are there at once, or neither."""
+        if not RunImport.objects.filter(pk=run_import.pk).update(run=run):
+            raise LeaseLost
+        context.seal()
+
+    # Items wait on disk until all are read; our own database may lie there, too.
+    total = _num_bytes(run_import)
+    check_room(3 * total, purpose="the import")
+    context.note(0, total, unit="bytes", message="Reading the files.")
+    try:
+        make_run(
+            run_import, on_read=context.progress, on_stored=on_stored, on_made=seal
+        )
+    except FileNotFoundError:
+        raise _gone() from None
+    remove_files(run_import)
+
+
+def _row_of(context: Context) -> RunImport:
+    rows = RunImport.objects.select_related("team", "created_by")
+    row = rows.filter(pk=context.job.target_id).first()
+    if row is None:
+        raise JobCancelled  # it was discarded
+    return row
+
+
+def _num_bytes(run_import: RunImport) -> int:
+    return sum(run_import.files.values_list("num_bytes", flat=True))
+
+
+def _gone() -> ValueError:
+    return ValueError(
+        f"A file of it is not under {settings.COHORT_DATA} where the worker runs. Send "
+        "the files again; where workers run on other machines, let them share that "
+        "folder."
+    )
+
+
+for name, run in ((RunImport.READ, read), (RunImport.MAKE, make)):
+    register(Kind(name=name, run=run, noun="import of a run", lane="run_import"))
