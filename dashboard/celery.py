@@ -43,7 +43,6 @@ app.conf.beat_schedule = {
     "delete_rows": {"task": "runs.delete_rows", "schedule": 10.0},
     "clean_exchange": {"task": "exchange.clean", "schedule": 3_600.0},
     "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
-    "rescorings": {"task": "rescoring.look", "schedule": 5.0},
     "clean_rescorings": {"task": "rescoring.clean", "schedule": 3_600.0},
     "measure": {"task": "upkeep.measure", "schedule": 600.0},
     "retain": {"task": "upkeep.retain", "schedule": 3_600.0},

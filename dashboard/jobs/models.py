@@ -6,7 +6,8 @@ names its claim; Redis says that there is work and nothing else.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
@@ -122,7 +123,6 @@ class JobTarget(models.Model):
     def error(self) -> str:
         return self.job.error if self.job else ""
 
-
-def open_of(**lookups: Any) -> dict[str, Any]:
-    """Lookups of targets whose job waits or runs."""
-    return {"job__state__in": OPEN, **lookups}
+    @property
+    def finished_at(self) -> datetime | None:
+        return self.job.finished_at if self.job else None

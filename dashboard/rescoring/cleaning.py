@@ -10,7 +10,8 @@ from django.conf import settings
 from django.db.models import Count, QuerySet
 from django.utils import timezone
 
-from dashboard.rescoring.models import OPEN, Rescoring
+from dashboard.jobs.models import OPEN
+from dashboard.rescoring.models import Rescoring
 
 KEPT = timedelta(days=30)  # after its end
 MOST_KEPT = 100  # of a team
@@ -18,8 +19,8 @@ MOST_KEPT = 100  # of a team
 
 def forget_old_rescorings() -> int:
     """How many were forgotten. What waits or runs is not old."""
-    ended = Rescoring.objects.exclude(state__in=OPEN)
-    num_old = _delete(ended.filter(finished_at__lt=timezone.now() - KEPT))
+    ended = Rescoring.objects.exclude(job__state__in=OPEN)
+    num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - KEPT))
     counted = ended.order_by().values("team").annotate(count=Count("pk"))
     crowded = counted.filter(count__gt=MOST_KEPT).values_list("team", flat=True)
     for team_id in crowded:
@@ -45,7 +46,7 @@ def sweep_folders() -> None:
     found = {
         int(path.name): path for path in _folder().iterdir() if path.name.isdecimal()
     }
-    is_open = Rescoring.objects.filter(pk__in=found, state__in=OPEN)
+    is_open = Rescoring.objects.filter(pk__in=found, job__state__in=OPEN)
     for pk in found.keys() - set(is_open.values_list("pk", flat=True)):
         shutil.rmtree(found[pk], ignore_errors=True)
 

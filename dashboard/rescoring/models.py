@@ -5,32 +5,15 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
 
 from dashboard.accounts.models import Team
+from dashboard.jobs.models import JobTarget
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 
 
-class State(models.TextChoices):
-    QUEUED = "queued"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-HELD = (State.RUNNING, State.STOPPING)
-OPEN = (State.QUEUED, *HELD)
-
-
-class Rescoring(models.Model):
-    """Stored completions of a run scored anew; what is stored of the run stays.
-
-    The row is the truth of its job: a worker claims it with one UPDATE, and writes only
-    while the row names its claim.
-    """
+class Rescoring(JobTarget):
+    """Stored completions of a run scored anew; what is stored of the run stays."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="rescorings")
     created_by = models.ForeignKey(
@@ -51,43 +34,21 @@ class Rescoring(models.Model):
     num_completions = models.PositiveIntegerField()  # that are scored
     num_found = models.PositiveIntegerField()  # stored, from first to last
 
-    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
-    worker = models.CharField(max_length=120, blank=True)
-    claim = models.UUIDField(null=True, blank=True)
-    lease_until = models.DateTimeField(null=True, blank=True)
-    served_at = models.DateTimeField(null=True, blank=True)  # when it was last taken
-    num_losses = models.PositiveSmallIntegerField(default=0)  # since its last step
-    num_done = models.PositiveIntegerField(default=0)  # completions
     result = models.JSONField[dict[str, Any]](default=dict)  # as summary.py makes it
-    error = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    started_at = models.DateTimeField(null=True, blank=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.CheckConstraint(
-                condition=~Q(state__in=[s.value for s in HELD])
-                | Q(lease_until__isnull=False, claim__isnull=False),
-                name="rescoring_held_has_lease",
-            ),
-        ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["team", "-id"]),
-            # The beat looks only at these.
-            models.Index(
-                fields=["state", "lease_until"],
-                condition=Q(state__in=[s.value for s in OPEN]),
-                name="rescoring_open",
-            ),
         ]
 
     def __str__(self) -> str:
         return f"Rescoring {self.pk}"
 
     @property
-    def is_open(self) -> bool:
-        return self.state in OPEN
+    def num_done(self) -> int:
+        """Of `num_completions`."""
+        return self.job.done if self.job else 0
 
 
 class RescoredStep(models.Model):

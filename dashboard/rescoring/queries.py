@@ -10,10 +10,16 @@ from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
-from dashboard.rescoring.models import Rescoring, State
+from dashboard.rescoring.models import Rescoring
 from dashboard.runs.models import Run
 
-RELATED = ("run__dataset_version", "recipe_version__recipe", "created_by", "team")
+RELATED = (
+    "run__dataset_version",
+    "recipe_version__recipe",
+    "created_by",
+    "team",
+    "job",
+)
 MAX_FAILURES = 20
 
 
@@ -34,20 +40,6 @@ def get_rescoring(team: Team, rescoring_id: int) -> Rescoring:
 def list_rescorings(team: Team, run: Run | None) -> QuerySet[Rescoring]:
     found = team.rescorings.select_related(*RELATED).order_by("-pk")
     return found if run is None else found.filter(run=run)
-
-
-def what_it_waits_for(rescoring: Rescoring) -> str:
-    """Why a queued one does not run yet; one query."""
-    if rescoring.state != State.QUEUED:
-        return ""
-    queued = Rescoring.objects.filter(state=State.QUEUED)
-    before = queued.filter(pk__lt=rescoring.pk).count()
-    if not before:
-        return "Waiting for a default worker to take it."
-    return (
-        f"Waiting: {before} rescoring{'s' if before != 1 else ''} came before this "
-        "one. Each worker does one at a time, and teams take turns."
-    )
 
 
 def list_failures(rescoring: Rescoring) -> list[Failure]:

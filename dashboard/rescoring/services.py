@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from django.db import transaction
-from django.db.models import F
-from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.trash import hold_untrashed
-from dashboard.rescoring.models import HELD, OPEN, Rescoring, State
+from dashboard.jobs.models import OPEN
+from dashboard.jobs.queue import cancel, enqueue
+from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.selection import Selection
 from dashboard.rescoring.settings import StepSettings, asking_rules, check_recipe
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
-from dashboard.waking import DAY_SECONDS, wake
 from trainer.rewards.spec import Recipe
 
-TASK, QUEUE = "rescoring.work", "default"
 MAX_OPEN = 4  # of a team, waiting or running
 MAX_COMPLETIONS = 200_000
-MAX_LOSSES = 3  # of workers, with no step done between them
 
 
 @transaction.atomic
@@ -63,8 +60,16 @@ def start_rescoring(
         num_completions=selection.num_completions,
         num_found=selection.num_found,
     )
+    rescoring.job = enqueue(
+        "rescoring",
+        rescoring.pk,
+        team_id=team.pk,
+        user=user,
+        total=rescoring.num_completions,
+        unit="completions",
+    )
+    rescoring.save(update_fields=["job"])
     record(team=team, actor=user, verb="rescoring.started", obj=rescoring)
-    transaction.on_commit(ring_workers)
     return rescoring
 
 
@@ -102,7 +107,7 @@ def check_start(
 def _check_open(team: Team) -> None:
     # Two starts at once would otherwise both be the last that may wait.
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
-    num_open = team.rescorings.filter(state__in=OPEN).count()
+    num_open = team.rescorings.filter(job__state__in=OPEN).count()
     if num_open >= MAX_OPEN:
         raise ValueError(
             f"{num_open} rescorings of {team} wait or run already. Stop one, or wait."
@@ -111,12 +116,7 @@ def _check_open(team: Team) -> None:
 
 def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
     """Ask for its end; False when it has ended or is ending already."""
-    waiting = Rescoring.objects.filter(pk=rescoring.pk, state=State.QUEUED)
-    running = Rescoring.objects.filter(pk=rescoring.pk, state=State.RUNNING)
-    is_new = bool(
-        waiting.update(state=State.STOPPED, finished_at=Now())
-        or running.update(state=State.STOPPING)
-    )
+    is_new = cancel(rescoring.job)
     if is_new:
         record(rescoring.team, user, "rescoring.stop_requested", rescoring)
     return is_new
@@ -125,41 +125,9 @@ def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
 @transaction.atomic
 def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
     """For good. ValueError where it has not ended."""
-    held = Rescoring.objects.select_for_update().filter(pk=rescoring.pk)
-    for found in held:
+    held = Rescoring.objects.select_for_update(of=("self",)).select_related("job")
+    for found in held.filter(pk=rescoring.pk):
         if found.is_open:
             raise ValueError(f"{found} is {found.state}. Stop it first.")
         record(found.team, user, "rescoring.deleted", found)
         found.delete()
-
-
-def reap() -> int:
-    """Queue again what no worker holds any more; how many.
-
-    The steps that were stored are kept, so no completion's result is there twice.
-    """
-    lost = Rescoring.objects.filter(state__in=HELD, lease_until__lt=Now())
-    lost.filter(state=State.STOPPING).update(
-        state=State.STOPPED, claim=None, finished_at=Now()
-    )
-    lost.filter(num_losses__gte=MAX_LOSSES - 1).update(
-        state=State.FAILED,
-        claim=None,
-        error=(
-            f"Its worker was lost {MAX_LOSSES} times at one step. Is there memory left "
-            "where the default worker runs?"
-        ),
-        finished_at=Now(),
-    )
-    return lost.update(
-        state=State.QUEUED,
-        claim=None,
-        lease_until=None,
-        worker="",
-        num_losses=F("num_losses") + 1,
-    )
-
-
-def ring_workers() -> None:
-    """Best effort: the beat has it rung again every 5 s."""
-    wake(TASK, queue=QUEUE, expires=DAY_SECONDS)

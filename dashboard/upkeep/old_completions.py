@@ -19,7 +19,8 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.rescoring.models import OPEN, Rescoring
+from dashboard.jobs.models import OPEN
+from dashboard.rescoring.models import Rescoring
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import ENDED, Run
 from dashboard.samples.annotations.models import Comment, Tag, Thumb
@@ -81,7 +82,7 @@ def apply_to_completions() -> None:
 
 def old_runs(team: Team, days: int) -> QuerySet[Run]:
     """Those that ended so long ago with completions that are still there."""
-    scored = Rescoring.objects.filter(run=OuterRef("pk"), state__in=OPEN)
+    scored = Rescoring.objects.filter(run=OuterRef("pk"), job__state__in=OPEN)
     ended = team.runs.filter(
         state__in=ENDED,
         finished_at__lt=timezone.now() - timedelta(days=days),

@@ -17,12 +17,12 @@ from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.selection import select_steps
 from dashboard.rescoring.services import start_rescoring
 from dashboard.rescoring.summary import is_same_advantage
-from dashboard.rescoring.work import claim_next, work_on
 from dashboard.runs.models import Run
 from dashboard.training.follow import LogFollower
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run
 from dashboard.training.reading import read_events
+from tests.dashboard.jobs.working import do, take
 from tests.dashboard.training.factories import Launcher
 from tests.trainer.tiny import (
     config_tree,
@@ -129,13 +129,11 @@ def test_the_same_recipe_gives_the_same_numbers(
         selection=select_steps(run, None, None, 1),
         recipe=None,
     )
-    claim = claim_next("worker-1")
-    assert claim is not None
 
-    work_on(claim, is_shutting_down=lambda: False, beats=False)
+    do(take("rescoring"))
 
     rescoring = Rescoring.objects.get()
-    assert (rescoring.state, rescoring.error) == ("finished", "")
+    assert (rescoring.state, rescoring.error) == ("done", "")
     columns = read_columns(rescoring)
     found, groups = columns.completions, columns.groups
     assert len(found) == rescoring.num_completions > 40

@@ -100,9 +100,10 @@ def test_a_worker_that_shuts_down_leaves_the_import_to_another(
 def test_a_killed_rescoring_goes_on_where_it_was(
     transactional_db: None, team: Team, start_worker: Callable[..., Worker]
 ) -> None:
+    from dashboard.jobs.models import Job, JobState
+    from dashboard.jobs.queue import notify_workers, reap
     from dashboard.rescoring.columns import read_columns
-    from dashboard.rescoring.models import RescoredStep, Rescoring, State
-    from dashboard.rescoring.services import reap, ring_workers
+    from dashboard.rescoring.models import RescoredStep
     from tests.dashboard.rescoring.factories import RIGHT, make_scored_run, start
 
     rescoring = start(
@@ -114,21 +115,21 @@ def test_a_killed_rescoring_goes_on_where_it_was(
 
     def is_done() -> bool:
         rescoring.refresh_from_db()
-        assert rescoring.state != State.FAILED, rescoring.error
-        return rescoring.state == State.FINISHED
+        assert rescoring.state != JobState.FAILED, rescoring.error
+        return rescoring.state == JobState.DONE
 
     first = start_worker("one", queue="default")
-    ring_workers()
+    notify_workers("default")
     wait_for(is_under_way, what="the first steps")
     first.kill_all()
     kept = list(RescoredStep.objects.order_by("step").values_list("pk", flat=True))
     assert len(kept) < NUM_RESCORED_STEPS, "it was done before it was killed"
 
-    # As after a minute of silence, which the beat looks for.
-    Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
-    assert reap() == 1
+    # As after 20 s of silence, which the beat looks for.
+    Job.objects.update(lease_until=Now() - timedelta(seconds=1))
+    reap()
     start_worker("two", queue="default")
-    ring_workers()
+    notify_workers("default")
 
     wait_for(is_done, what="the rescoring")
     found = read_columns(rescoring).completions
@@ -143,8 +144,9 @@ def test_a_killed_rescoring_goes_on_where_it_was(
 def test_a_stop_reaches_a_worker_at_its_scoring(
     transactional_db: None, team: Team, start_worker: Callable[..., Worker]
 ) -> None:
-    from dashboard.rescoring.models import Rescoring, State
-    from dashboard.rescoring.services import request_stop, ring_workers
+    from dashboard.jobs.models import Job, JobState
+    from dashboard.jobs.queue import notify_workers
+    from dashboard.rescoring.services import request_stop
     from tests.dashboard.rescoring.factories import make_scored_run, start
 
     sleeping = {
@@ -159,12 +161,12 @@ def test_a_stop_reaches_a_worker_at_its_scoring(
     rescoring = start(make_scored_run(team, num_steps=2), [sleeping])
 
     def is_in(state: str) -> Callable[[], bool]:
-        return lambda: Rescoring.objects.filter(pk=rescoring.pk, state=state).exists()
+        return lambda: Job.objects.filter(rescoring=rescoring, state=state).exists()
 
     start_worker("one", queue="default")
-    ring_workers()
-    wait_for(is_in(State.RUNNING), what="a worker")
+    notify_workers("default")
+    wait_for(is_in(JobState.RUNNING), what="a worker")
     request_stop(rescoring=rescoring, user=None)
 
     # Sooner than the first step's eight completions of 20 s each would be.
-    wait_for(is_in(State.STOPPED), what="its end", seconds=60)
+    wait_for(is_in(JobState.CANCELLED), what="its end", seconds=60)

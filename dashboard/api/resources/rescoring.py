@@ -20,7 +20,6 @@ from dashboard.rescoring.exports import TYPES, WRITERS
 from dashboard.rescoring.queries import (
     get_rescoring,
     list_failures,
-    what_it_waits_for,
 )
 
 router = Router(tags=["Rescoring"], auth=READ)
@@ -38,7 +37,6 @@ class RescoringDetail(RescoringOut):
     spec: dict[str, Any] | None = Field(
         description="The recipe; null: each step's own."
     )
-    waits_for: str = Field(description="Of one in the queue, why it does.")
     failures: list[RescoringFailureOut] = Field(description="The first 20 of them.")
 
 
@@ -48,7 +46,6 @@ def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
     return RescoringDetail(
         **rescoring_out(found).model_dump(),
         spec=found.spec,
-        waits_for=what_it_waits_for(found),
         failures=[
             RescoringFailureOut(
                 step=each.step,
@@ -70,7 +67,7 @@ def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     found = get_rescoring(access.team, rescoring_id)
     if services.request_stop(rescoring=found, user=access.user):
         return Done(done=True)
-    found.refresh_from_db(fields=["state"])
+    found.refresh_from_db()
     return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")
 
 

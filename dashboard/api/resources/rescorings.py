@@ -19,8 +19,10 @@ from dashboard.api.schemas import (
     LARGEST_ID,
     LARGEST_STEP,
     Input,
+    JobOut,
     Real,
     StepIn,
+    job_fields,
 )
 from dashboard.rescoring.estimate import make_estimate
 from dashboard.rescoring.models import Rescoring
@@ -41,29 +43,26 @@ from trainer.rewards.spec import Recipe
 router = Router(tags=["Rescoring"], auth=READ)
 
 
-class RescoringOut(Schema):
+class RescoringOut(JobOut):
     id: int = Field(examples=[3])
     run_id: int = Field(examples=[7])
     recipe_version_id: int | None = Field(
         description="null: each step's own recipe, or one that is not saved."
     )
-    state: str = Field(examples=["finished"])
     first_step: int
     last_step: int
     every: int
     num_completions: int = Field(description="That are scored.")
-    num_done: int
-    result: dict[str, Any] = Field(description="Of a finished one, its summary.")
-    error: str
+    result: dict[str, Any] = Field(description="Of one that is done, its summary.")
     created_at: datetime
     finished_at: datetime | None
 
 
 def rescoring_out(row: Rescoring) -> RescoringOut:
-    names = ("run_id", "recipe_version_id", "state", "first_step", "last_step", "every")
-    more = ("num_completions", "num_done", "result", "error", "created_at")
-    fields = {name: getattr(row, name) for name in (*names, *more, "finished_at")}
-    return RescoringOut(id=row.pk, **fields)
+    names = ("run_id", "recipe_version_id", "first_step", "last_step", "every")
+    more = ("num_completions", "result", "created_at", "finished_at")
+    fields = {name: getattr(row, name) for name in (*names, *more)}
+    return RescoringOut(id=row.pk, **job_fields(row), **fields)
 
 
 @router.get("", response=Page[RescoringOut], summary="List rescorings")

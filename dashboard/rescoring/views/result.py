@@ -13,6 +13,7 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.rows.exports import joined
 from dashboard.datasets.views.download import Streamed
+from dashboard.jobs.queue import waiting_reason
 from dashboard.rescoring.changes import Change, list_changes
 from dashboard.rescoring.cleaning import KEPT, MOST_KEPT
 from dashboard.rescoring.columns import read_columns
@@ -25,7 +26,6 @@ from dashboard.rescoring.queries import (
     get_rescoring,
     list_failures,
     list_rescorings,
-    what_it_waits_for,
 )
 from dashboard.rescoring.records import SIGNALS
 from dashboard.rescoring.services import delete_rescoring, request_stop
@@ -136,7 +136,7 @@ def _context(team: Team, found: Rescoring) -> dict[str, Any]:
         "rescoring": found,
         "run": found.run,
         "sentence": _sentence(found),
-        "waits": what_it_waits_for(found),
+        "waiting": waiting_reason(found.job) if found.job else "",
         "kept_until": found.finished_at and found.finished_at + KEPT,
     }
 

@@ -13,7 +13,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dashboard.jobs.models import OPEN, Job
 from dashboard.probes.models import Probe
-from dashboard.rescoring.models import Rescoring
 from dashboard.runs.models import RunState
 from dashboard.training.lease import LEASE
 from dashboard.training.models import Worker
@@ -23,7 +22,6 @@ MOST_WORKERS = 500
 LIVE = ("queued", "running", "stopping")
 STATEMENT_SECONDS = 2
 JOBS: dict[str, type[Model]] = {
-    "rescoring": Rescoring,
     "probe": Probe,
 }
 # Of runs that are neither in the trash nor told of by a trainer elsewhere. One that

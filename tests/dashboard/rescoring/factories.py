@@ -8,13 +8,15 @@ from typing import Any
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
+from dashboard.jobs.runner import Context
+from dashboard.jobs.runner import run as run_job
 from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.selection import select_steps
 from dashboard.rescoring.services import start_rescoring
-from dashboard.rescoring.work import claim_next, work_on
 from dashboard.rewards.workbench import as_sample
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
+from tests.dashboard.jobs.working import take
 from tests.dashboard.probes.factories import make_version
 from tests.dashboard.samples.factories import make_config, make_run
 from tests.dashboard.samples.stored import store_completions
@@ -108,9 +110,9 @@ def start(run: Run, rules: Sequence[dict[str, Any]] = (), **given: Any) -> Resco
     )
 
 
-def see_through(rescoring: Rescoring, **given: Any) -> Rescoring:
+def see_through(
+    rescoring: Rescoring, *, beats: bool = False, **given: Any
+) -> Rescoring:
     """What a worker does; the rescoring as it is then."""
-    claim = claim_next("worker-1")
-    assert claim is not None
-    work_on(claim, **({"is_shutting_down": lambda: False, "beats": False} | given))
+    run_job(Context(take("rescoring"), **given), beats=beats)
     return Rescoring.objects.get(pk=rescoring.pk)

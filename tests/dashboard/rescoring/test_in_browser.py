@@ -12,7 +12,8 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.trash import trash_dataset
-from dashboard.rescoring.models import Rescoring, State
+from dashboard.jobs.models import Job, JobState
+from dashboard.rescoring.models import Rescoring
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.rescoring.factories import (
     RIGHT,
@@ -61,7 +62,7 @@ def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
     see_through(Rescoring.objects.get(), beats=True)
 
     # The page finds out by itself.
-    expect(page.locator(".state")).to_have_text("finished", timeout=15_000)
+    expect(page.locator(".state")).to_have_text("done", timeout=15_000)
     scatter = page.locator("[data-figure=scatter]")
     expect(scatter.locator(".scatterlayer .points path").first).to_be_visible()
     expect(page.locator("[data-figure=means] .lines path")).to_have_count(2)
@@ -136,7 +137,7 @@ def finished(team: Team) -> str:
 def failed(team: Team) -> str:
     rescoring = start(make_scored_run(team), [SHORT])
     error = 'Rule "judge": ' + "COHORT_JUDGE_KEY_LAB is not set here. " * 4
-    Rescoring.objects.update(state=State.FAILED, error=error)
+    Job.objects.update(state=JobState.FAILED, error=error)
     return f"rescorings/{rescoring.pk}/"
 
 

@@ -11,12 +11,13 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard.accounts.models import Team
+from dashboard.jobs.models import Job
+from dashboard.jobs.queue import reap
 from dashboard.rescoring.cleaning import folder_of
 from dashboard.rescoring.columns import read_columns
 from dashboard.rescoring.models import Rescoring
-from dashboard.rescoring.services import reap
 from dashboard.rescoring.tasks import clean
-from dashboard.rescoring.work import claim_next, work_on
+from tests.dashboard.jobs.working import do, take
 from tests.dashboard.rescoring.factories import make_scored_run, see_through, start
 from tests.dashboard.samples.factories import make_recipe
 from tests.trainer.rewards.judge_server import Judging, judge_server
@@ -46,7 +47,7 @@ def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> Non
 
     done = see_through(start(run, [rule(judging)], may_ask=True))
 
-    assert (done.state, done.error) == ("finished", "")
+    assert (done.state, done.error) == ("done", "")
     assert done.result["num_new"] == 4
     asked = {each["messages"][1]["content"] for each in judging.asked}
     assert len(asked) == 4
@@ -57,8 +58,7 @@ def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> Non
 def test_a_lost_worker_costs_no_second_question(team: Team, judging: Judging) -> None:
     run = make_scored_run(team, num_steps=2, num_prompts=2)
     rescoring = start(run, [rule(judging)], may_ask=True)
-    claim = claim_next("one")
-    assert claim is not None
+    claim = take("rescoring")
 
     def killed_behind_the_first() -> bool:
         if Rescoring.objects.get(pk=rescoring.pk).scored.exists():
@@ -66,16 +66,16 @@ def test_a_lost_worker_costs_no_second_question(team: Team, judging: Judging) ->
         return False
 
     with pytest.raises(SystemExit):
-        work_on(claim, is_shutting_down=killed_behind_the_first, beats=False)
+        do(claim, is_shutting_down=killed_behind_the_first)
     num_asked = len(judging.asked)
     # The step is lost with its worker, but not what was paid for.
     rescoring.scored.all().delete()
-    Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
+    Job.objects.update(lease_until=Now() - timedelta(seconds=1))
     reap()
 
     done = see_through(rescoring)
 
-    assert done.state == "finished"
+    assert done.state == "done"
     # Steps repeat their completions here, so the second asks nothing new either.
     assert len(judging.asked) == num_asked == 8
     assert len(read_columns(done).completions) == 16

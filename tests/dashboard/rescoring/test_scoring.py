@@ -33,7 +33,7 @@ def test_new_rewards_stand_beside_the_old_ones(team: Team) -> None:
 
     rescoring = see_through(start(run, [RIGHT, SHORT]))
 
-    assert (rescoring.state, rescoring.error) == ("finished", "")
+    assert (rescoring.state, rescoring.error) == ("done", "")
     found = read_columns(rescoring).completions
     # Right and short; short; right and long, of 12 characters 4 too long …
     assert found["old"].tolist() == [1.0, 0.0, 1.0, 0.0]
@@ -162,7 +162,7 @@ def test_a_penalty_and_a_mean_to_divide_by_say_so(team: Team) -> None:
 
     rescoring = see_through(start(run, [RIGHT, penalty]))
 
-    assert rescoring.state == "finished"
+    assert rescoring.state == "done"
     assert "0 or more" in rescoring.result["problem"]
 
 

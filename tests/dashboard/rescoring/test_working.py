@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,22 +13,22 @@ from django.utils import timezone
 from dashboard.accounts.models import Team
 from dashboard.celery import app
 from dashboard.datasets.trash import trash_dataset
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import reap
+from dashboard.jobs.runner import Context, JobCancelled
 from dashboard.local.processes import all_processes
 from dashboard.rescoring.cleaning import folder_of
 from dashboard.rescoring.columns import read_columns
-from dashboard.rescoring.models import RescoredStep, Rescoring, State
+from dashboard.rescoring.models import RescoredStep, Rescoring
 from dashboard.rescoring.selection import select_steps
 from dashboard.rescoring.services import (
-    MAX_LOSSES,
     MAX_OPEN,
     delete_rescoring,
-    reap,
-    request_stop,
 )
 from dashboard.rescoring.tasks import clean
-from dashboard.rescoring.work import claim_next, work_on
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
+from tests.dashboard.jobs.working import do, take
 from tests.dashboard.rescoring.factories import (
     RIGHT,
     SHORT,
@@ -55,12 +56,9 @@ def live(rescoring: Rescoring) -> Rescoring:
     return Rescoring.objects.get(pk=rescoring.pk)
 
 
-def lose_worker(rescoring: Rescoring) -> None:
-    """As a minute after its worker was killed."""
-    assert claim_next("lost") is not None
-    Rescoring.objects.filter(pk=rescoring.pk).update(
-        lease_until=Now() - timedelta(seconds=1)
-    )
+def lose_worker() -> None:
+    """As some seconds after its worker was killed."""
+    Job.objects.update(lease_until=Now() - timedelta(seconds=1))
     reap()
 
 
@@ -92,20 +90,9 @@ def test_steps_that_a_resume_went_back_before_are_left_out(run: Run) -> None:
     assert select_steps(run, None, None, 1).steps == [1, 2]
 
 
-def test_it_is_claimed_once(run: Run) -> None:
-    rescoring = start(run)
-
-    first, second = claim_next("one"), claim_next("two")
-
-    assert first is not None
-    assert second is None
-    assert live(rescoring).worker == "one"
-
-
 def test_a_lost_workers_steps_are_kept_and_the_rest_follows(run: Run) -> None:
     rescoring = start(run, [SHORT])
-    claim = claim_next("one")
-    assert claim is not None
+    claim = take("rescoring")
     seen: list[int] = []
 
     def killed_behind_the_second() -> bool:
@@ -115,15 +102,14 @@ def test_a_lost_workers_steps_are_kept_and_the_rest_follows(run: Run) -> None:
         return False
 
     with pytest.raises(SystemExit):
-        work_on(claim, is_shutting_down=killed_behind_the_second, beats=False)
+        do(claim, is_shutting_down=killed_behind_the_second)
     kept = list(RescoredStep.objects.values_list("pk", "step"))
     assert [step for _, step in kept] == [1, 2]
-    Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
-    assert reap() == 1
+    lose_worker()
 
     done = see_through(rescoring)
 
-    assert (done.state, done.num_done) == ("finished", 24)
+    assert (done.state, done.num_done) == ("done", 24)
     assert list(RescoredStep.objects.values_list("pk", "step"))[:2] == kept
     found = read_columns(done).completions
     places = {(each["step"], each["prompt"], each["position"]) for each in found}
@@ -131,79 +117,54 @@ def test_a_lost_workers_steps_are_kept_and_the_rest_follows(run: Run) -> None:
 
 
 def test_another_claim_keeps_a_slow_worker_from_writing(run: Run) -> None:
-    rescoring = start(run)
-    slow = claim_next("slow")
-    assert slow is not None
-    Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
-    reap()
-    assert claim_next("quick") is not None
+    start(run)
+    slow = take("rescoring")
+    lose_worker()
+    take("rescoring", worker="quick")
 
-    work_on(slow, is_shutting_down=lambda: False, beats=False)
+    job = do(slow)
 
     assert not RescoredStep.objects.exists()
-    assert (live(rescoring).state, live(rescoring).worker) == ("running", "quick")
+    assert (job.state, job.worker) == ("running", "quick")
 
 
-def test_what_kills_its_workers_at_one_step_fails(run: Run) -> None:
+def test_a_step_that_is_kept_ends_a_row_of_losses(run: Run) -> None:
+    start(run)
+    for _ in range(2):
+        take("rescoring")
+        lose_worker()
+
+    with pytest.raises(SystemExit):
+        do(take("rescoring"), is_shutting_down=_ends_at(2))
+
+    assert Job.objects.get().num_losses == 0
+
+
+def _ends_at(number: int) -> Callable[[], bool]:
+    seen: list[int] = []
+
+    def is_shutting_down() -> bool:
+        seen.append(1)
+        if len(seen) == number:
+            raise SystemExit
+        return False
+
+    return is_shutting_down
+
+
+def test_what_is_cancelled_is_summed_up(run: Run) -> None:
     rescoring = start(run)
+    seen: list[int] = []
 
-    for _ in range(MAX_LOSSES):
-        lose_worker(rescoring)
+    def cancel_behind_the_first(context: Context) -> None:
+        seen.append(1)
+        if len(seen) == 2:
+            raise JobCancelled
 
-    assert live(rescoring).state == State.FAILED
-    assert "3 times" in live(rescoring).error
+    job = do(take("rescoring"), on_progress=cancel_behind_the_first)
 
-
-def test_a_worker_that_shuts_down_puts_it_back(run: Run) -> None:
-    rescoring = start(run)
-
-    put_back = see_through(rescoring, is_shutting_down=lambda: True)
-
-    assert (put_back.state, put_back.worker, put_back.num_losses) == ("queued", "", 0)
-
-
-def test_a_stop_ends_what_waits_at_once(run: Run) -> None:
-    rescoring = start(run)
-
-    assert request_stop(rescoring=rescoring, user=None)
-
-    assert live(rescoring).state == State.STOPPED
-    assert not request_stop(rescoring=rescoring, user=None)
-    assert claim_next("one") is None
-
-
-def test_a_stop_that_no_worker_hears_ends_it_too(run: Run) -> None:
-    rescoring = start(run)
-    assert claim_next("one") is not None
-    request_stop(rescoring=rescoring, user=None)
-    assert live(rescoring).state == State.STOPPING
-
-    Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
-    reap()
-
-    assert live(rescoring).state == State.STOPPED
-
-
-def test_teams_take_turns(team: Team) -> None:
-    other = Team.objects.create(slug="else", name="Else")
-    mine = [start(make_scored_run(team, name=f"r{n}")) for n in range(2)]
-    theirs = start(make_scored_run(other))
-
-    order = [claim_next("w") for _ in range(3)]
-
-    ids = [claim.rescoring_id for claim in order if claim is not None]
-    assert ids == [mine[0].pk, theirs.pk, mine[1].pk]
-
-
-def test_after_its_turn_it_gives_way_to_another_team(team: Team, run: Run) -> None:
-    mine = start(run)
-    start(make_scored_run(Team.objects.create(slug="else", name="Else")))
-
-    given_way = see_through(mine, turn_seconds=0)
-
-    assert given_way.state == "queued"
-    Rescoring.objects.exclude(pk=mine.pk).delete()
-    assert see_through(mine, turn_seconds=0).state == "finished"
+    assert (job.state, job.done) == ("cancelled", 8)
+    assert live(rescoring).result["num_steps"] == 1
 
 
 def test_a_team_may_have_few_open(run: Run) -> None:
@@ -296,8 +257,8 @@ def test_old_ones_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     ended = [start(run) for _ in ages]
     for rescoring, days in zip(ended, ages, strict=True):
         end = timezone.now() - timedelta(days=days)
-        Rescoring.objects.filter(pk=rescoring.pk).update(
-            state=State.FINISHED, finished_at=end
+        Job.objects.filter(rescoring=rescoring).update(
+            state=JobState.DONE, finished_at=end
         )
     waiting = start(run)
     folder_of(ended[1].pk).mkdir(parents=True)
@@ -313,7 +274,7 @@ def test_old_ones_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_beat_and_a_slot_of_their_own_see_to_them(tmp_path: Path) -> None:
     tasks = {one["task"] for one in app.conf.beat_schedule.values()}
 
-    assert {"rescoring.look", "rescoring.clean"} <= tasks
+    assert "rescoring.clean" in tasks
     (default,) = (
         each
         for each in all_processes(data=tmp_path, port=1)

@@ -1,0 +1,115 @@
+"""A rescoring as a job: scored step by step; steps that are done stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.db import transaction
+from django.db.models import Sum
+
+from dashboard.jobs.kinds import Kind, register
+from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
+from dashboard.rescoring.cleaning import folder_of, sweep_folders
+from dashboard.rescoring.models import Rescoring
+from dashboard.rescoring.scoring import Refused, rescore_step
+from dashboard.rescoring.settings import StepSettings, asking_rules
+from dashboard.rescoring.summary import summarize
+from dashboard.rewards.sandboxes import sandbox_here
+from trainer.rewards.session import open_session
+from trainer.rewards.spec import check_rules, needs_sandbox
+from trainer.rewards.workers import GroupScorer, ScoringFailed
+
+TURN_SECONDS = 60.0
+
+
+def rescore(context: Context) -> None:
+    """Score what is not scored yet; of a cancelled one what is there is summed up."""
+    rows = Rescoring.objects.select_related("run__dataset_version__dataset")
+    rescoring = rows.filter(pk=context.job.target_id).first()
+    if rescoring is None:
+        raise JobCancelled  # its run was deleted
+    context.note(message="Scoring.")
+    try:
+        _score(context, rescoring)
+    except JobCancelled:
+        _conclude(context, rescoring)
+        raise
+    except (Refused, ScoringFailed) as error:
+        raise ValueError(str(error)) from error
+    _conclude(context, rescoring)
+
+
+def _conclude(context: Context, rescoring: Rescoring) -> None:
+    result = summarize(rescoring)
+    if context.held().exists():
+        Rescoring.objects.filter(pk=rescoring.pk).update(result=result)
+
+
+def _score(context: Context, rescoring: Rescoring) -> None:
+    settings = StepSettings(rescoring.run.config, rescoring.spec)
+    with _session(rescoring, settings), _closing(GroupScorer(1)) as scorer:
+        for recipe in settings.recipes():
+            check_rules(recipe)
+            if needs_sandbox(recipe) and (problem := sandbox_here().problem):
+                raise Refused(problem)
+        # A judge may take minutes to answer.
+        context.on_interrupt = scorer.close
+        try:
+            _score_steps(context, rescoring, settings, scorer)
+        except (ScoringFailed, CancelledError, RuntimeError):
+            if context.interruption is None:
+                raise
+            raise context.interruption from None
+
+
+def _score_steps(
+    context: Context, rescoring: Rescoring, settings: StepSettings, scorer: GroupScorer
+) -> None:
+    scored = rescoring.scored
+    is_done = set(scored.values_list("step", flat=True))
+    num_done = scored.aggregate(sum=Sum("num_completions"))["sum"] or 0
+    for step in rescoring.steps:
+        if step in is_done:
+            continue
+        context.progress(num_done)
+        found = rescore_step(
+            rescoring,
+            step,
+            settings.at(step),
+            scorer,
+            on_scored=lambda count: context.note(context.noted["done"] + count),
+        )
+        num_done += found.num_completions
+        with transaction.atomic():  # the step is there, and counted, at once; and once
+            if not context.held().update(done=num_done, num_losses=0):
+                raise LeaseLost
+            found.save()
+    context.note(num_done)
+
+
+@contextmanager
+def _session(rescoring: Rescoring, settings: StepSettings) -> Iterator[None]:
+    """Judges' replies are kept until the end, so that none is asked for twice."""
+    sweep_folders()
+    folder: Path | None = None
+    if any(asking_rules(recipe) for recipe in settings.recipes()):
+        folder = folder_of(rescoring.pk)
+        folder.mkdir(parents=True, exist_ok=True)
+    with open_session(folder):
+        yield
+
+
+@contextmanager
+def _closing(scorer: GroupScorer) -> Iterator[GroupScorer]:
+    try:
+        yield scorer
+    finally:
+        scorer.close()
+
+
+register(
+    Kind(name="rescoring", run=rescore, noun="rescoring", turn_seconds=TURN_SECONDS)
+)
