@@ -1,0 +1,325 @@
+"""One table of faults over every kind of job: whatever happens, the result is once.
+
+A worker that is killed is one that raises SystemExit: the transaction it is in is
+rolled back, and its job's row stays as it is. tests/faults kills real ones.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import OperationalError
+from django.db.models import Model
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets import splits
+from dashboard.datasets.fetching.fetches import begin_fetch
+from dashboard.datasets.fetching.links import Link
+from dashboard.datasets.findings import finding, token_lengths
+from dashboard.datasets.imports.jobs import start_job
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.uploads import store_upload
+from dashboard.datasets.models import (
+    DatasetVersion,
+    RowOrder,
+    TokenLengths,
+    Upload,
+    VersionDifference,
+    VersionLeak,
+    VersionSplit,
+    VersionStatistics,
+)
+from dashboard.datasets.row import Row
+from dashboard.datasets.selections import source_of, start_selection
+from dashboard.datasets.services import create_dataset_version
+from dashboard.exchange.imports import jobs as exchange_jobs
+from dashboard.exchange.imports.files import begin_import, store_file
+from dashboard.exchange.models import RunImport
+from dashboard.jobs.kinds import all_kinds, kind_of
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import Claim, cancel, claim_next, enqueue, reap
+from dashboard.jobs.runner import Context, Heartbeat
+from dashboard.rescoring.models import RescoredStep
+from dashboard.runs.models import Run
+from tests.dashboard.datasets.fetching.site import Site, file, web_site
+from tests.dashboard.datasets.imports.test_upload import FILES
+from tests.dashboard.exchange.tools import verl_jsonl
+from tests.dashboard.jobs.working import change_kind, do, take
+from tests.dashboard.rescoring.factories import make_scored_run, start
+
+ROWS = FILES["sums.jsonl"]
+Result = Callable[[], int]
+
+
+class Made:
+    """What the kinds' jobs are made of."""
+
+    def __init__(self, team: Team, user: User, site: Site) -> None:
+        self.team, self.user, self.site = team, user, site
+
+    def version(self, name: str = "Sums", *, num_rows: int = 4) -> DatasetVersion:
+        rows = [
+            Row(prompt=f"{name}: {n} + {n}?", answer=str(2 * n))
+            for n in range(num_rows)
+        ]
+        return create_dataset_version(
+            team=self.team, name=name, rows=rows, mapping={}, source={}, user=None
+        )
+
+    def fetched(self) -> Result:
+        self.site.pages["/sums.jsonl"] = file(ROWS)
+        link = Link(url=self.site.url("/sums.jsonl"))
+        begin_fetch(team=self.team, user=self.user, link=link, dataset=None)
+        return Upload.objects.filter(is_whole=True).count
+
+    def imported(self) -> Result:
+        upload = store_upload(
+            team=self.team,
+            user=self.user,
+            file=SimpleUploadedFile("sums.jsonl", ROWS),
+            dataset=None,
+        )
+        mapping = Mapping(prompt="question", answer="solution")
+        start_job(upload=upload, mapping=mapping, name="New", user=self.user)
+        return DatasetVersion.objects.count
+
+    def selected(self) -> Result:
+        parent = self.version()
+        source = source_of(parent, kind="view", query="", how="all")
+        start_selection(
+            parent=parent,
+            source=source,
+            name="New",
+            dataset=None,
+            user=self.user,
+            key=uuid.uuid4(),
+            positions=[0, 2],
+        )
+        return DatasetVersion.objects.exclude(pk=parent.pk).count
+
+    def found(self, found: Any, /, **fields: Any) -> Result:
+        row: Model = found.objects.create(**fields)
+        enqueue(found.JOB, row.pk, team_id=self.team.pk)
+        if found is RowOrder:
+            return RowOrder.objects.filter(is_made=True).count
+        return cast("Result", found.objects.exclude(result=None).count)
+
+    def read(self) -> Result:
+        self._sent(RunImport.READ)
+        return RunImport.objects.exclude(findings={}).count
+
+    def made(self) -> Result:
+        sent = self._sent(RunImport.READ)
+        do(take(RunImport.READ))
+        choices = {
+            "name": "Theirs",
+            "model": "theirs",
+            "weights": [["score", 1.0]],
+            "computes_advantages": True,
+            "right_from": 1.0,
+            "leave_out": 0,
+            "wandb_run": None,
+        }
+        assert exchange_jobs.start(sent, RunImport.MAKE, choices=choices)
+        return Run.objects.count
+
+    def _sent(self, kind: str) -> RunImport:
+        sent = begin_import(self.team, self.user)
+        store_file(sent, SimpleUploadedFile("1.jsonl", verl_jsonl(1)))
+        assert exchange_jobs.start(sent, kind)
+        return sent
+
+    def rescored(self) -> Result:
+        start(make_scored_run(self.team, num_steps=1))
+        return RescoredStep.objects.count
+
+
+def _two(made: Made) -> tuple[DatasetVersion, DatasetVersion]:
+    return made.version("One"), made.version("Two")
+
+
+def _pair(made: Made, model: Any, old: str, new: str) -> Result:
+    one, two = _two(made)
+    return made.found(model, num_wanted=8, **{old: one, new: two})
+
+
+KINDS: dict[str, Callable[[Made], Result]] = {
+    "dataset.fetch": Made.fetched,
+    "dataset.import": Made.imported,
+    "dataset.select": Made.selected,
+    "dataset.order": lambda made: made.found(
+        RowOrder, version=made.version(), key="answer"
+    ),
+    "dataset.statistics": lambda made: made.found(
+        VersionStatistics, version=made.version(), num_wanted=4
+    ),
+    "dataset.token_lengths": lambda made: made.found(
+        TokenLengths, version=made.version(), model="m", num_wanted=4
+    ),
+    "dataset.difference": lambda made: _pair(made, VersionDifference, "old", "new"),
+    "dataset.leak": lambda made: _pair(made, VersionLeak, "held_out", "trained_on"),
+    "dataset.split": lambda made: made.found(
+        VersionSplit,
+        version=made.version(num_rows=40),
+        rule={"by": "share", "share": 50.0, "seed": 0},
+        train_name="Train",
+        eval_name="Eval",
+        num_wanted=40,
+    ),
+    "run_import.read": Made.read,
+    "run_import.make": Made.made,
+    "rescoring": Made.rescored,
+}
+
+
+@pytest.fixture
+def made(
+    team: Team, alice: User, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Made]:
+    """However small, everything is left to a worker, which reports each row."""
+    monkeypatch.setattr(finding, "REPORT_ROWS", 1)
+    monkeypatch.setattr(splits, "REPORT_ROWS", 1)
+    monkeypatch.setattr(exchange_jobs, "AT_ONCE_BYTES", -1)
+    monkeypatch.setattr(
+        token_lengths, "count_tokens", lambda _, rows: {3: len(list(rows))}
+    )
+    with web_site() as site:
+        settings.DATASET_HOSTS = site.host
+        yield Made(team, alice, site)
+
+
+def test_every_kind_is_in_the_table() -> None:
+    assert {kind.name for kind in all_kinds()} == set(KINDS)
+
+
+def lose() -> None:
+    """As after the lease of a worker that is gone, or an outage of the database."""
+    Job.objects.filter(state=JobState.RUNNING).update(
+        lease_until=Now() - timedelta(seconds=1)
+    )
+    reap()
+    Job.objects.update(not_before=None)
+
+
+def fail(error: BaseException) -> Callable[[Context], None]:
+    def on_progress(_: Context) -> None:
+        raise error
+
+    return on_progress
+
+
+def _killed_while_running(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        if name == "dataset.order":  # one statement, which reports nothing
+            change_kind(patch, name, run=fail(SystemExit()))
+        with pytest.raises(SystemExit):
+            do(take(name), on_progress=fail(SystemExit()))
+
+
+def _killed_before_the_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any, **__: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Context, "seal", killed)
+        patch.setattr(Claim, "end", killed)
+        with pytest.raises(SystemExit):
+            do(take(name))
+
+
+def _killed_behind_the_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = kind_of(name).run
+
+    def run_and_die(context: Context) -> None:
+        run(context)
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        change_kind(patch, name, run=run_and_die)
+        with pytest.raises(SystemExit):
+            do(take(name))
+
+
+def _database_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = OperationalError("the connection is closed")
+    with monkeypatch.context() as patch:
+        if name == "dataset.order":
+            change_kind(patch, name, run=fail(error))
+        job = do(take(name), on_progress=fail(error))
+    assert (job.state, job.num_losses) == (JobState.QUEUED, 1)
+    assert claim_next([name], "too soon") is None
+
+
+def _given_to_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker is slow, not dead: it goes on behind the second."""
+    slow = take(name)
+    lose()
+    do(take(name, worker="quick"))
+    do(slow)
+
+
+FAULTS = (
+    _killed_while_running,
+    _killed_before_the_end,
+    _killed_behind_the_end,
+    _database_away,
+    _given_to_another,
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_happens_the_result_is_there_once(
+    name: str,
+    fault: Callable[[str, pytest.MonkeyPatch], None],
+    made: Made,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_results = KINDS[name](made)
+    job = Job.objects.get(kind=name)
+
+    fault(name, monkeypatch)
+    lose()
+    while claim := claim_next([name], "another"):
+        do(claim)
+
+    job.refresh_from_db()
+    assert (job.state, job.error) == (JobState.DONE, "")
+    assert num_results() == 1
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_of_two_workers_one_has_it(name: str, made: Made) -> None:
+    KINDS[name](made)
+
+    assert take(name)
+    assert claim_next([name], "another") is None
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_one_that_is_cancelled_while_its_worker_is_lost_stores_nothing(
+    name: str, made: Made
+) -> None:
+    num_results = KINDS[name](made)
+    lost = take(name)
+    cancel(Job.objects.get(kind=name))
+
+    lose()
+    do(lost, on_progress=hear)
+
+    assert Job.objects.get(kind=name).state == JobState.CANCELLED
+    # The order of a version's rows is what it is, whoever has found it.
+    assert num_results() == (name == "dataset.order")
+
+
+def hear(context: Context) -> None:
+    """As the heartbeat's thread does each second."""
+    Heartbeat(context)._beat()
+    if context.interruption:
+        raise context.interruption
