@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from django.http import Http404, HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Router, Schema
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.api.attachments import PART
+from dashboard.api.attachments import PART, Offset, part_problems, size_of
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, or_refuse, refuse_field
+from dashboard.api.problems import or_refuse
 from dashboard.api.resources.run_imports import find_import
 from dashboard.api.schemas import Id, Input
-from dashboard.exchange.imports.files import OutOfStep, append_part, begin_file
+from dashboard.exchange.imports.files import append_part, begin_file
 from dashboard.exchange.models import ImportFile
 
 router = Router(tags=["Run imports"], auth=READ)
@@ -89,33 +89,12 @@ def send_run_part(
     request: HttpRequest,
     import_id: Id,
     file_id: Id,
-    offset: Annotated[
-        int,
-        Query(
-            ...,
-            ge=0,
-            le=MOST,
-            description="Where it begins in the file: its `num_received`.",
-            examples=[8_388_608],
-        ),
-    ],
+    offset: Offset,
 ) -> RunFileOut:
     """As the body. 409: the file ends elsewhere; look at it and go on from there."""
     file = _find(access_of(request).team, import_id, file_id)
-    size = request.headers.get("Content-Length", "")
-    is_number = size.isascii() and size.isdigit() and len(size) < 19
-    try:
-        append_part(
-            file, offset=offset, part=request, size=int(size) if is_number else 0
-        )
-    except OutOfStep:
-        said = f"The file goes on at byte {file.num_received:,}; got {offset:,}."
-        raise Problem(409, said, errors=[("query.offset", said)]) from None
-    except ValueError as error:
-        raise refuse_field("body", str(error)) from error
-    except OSError as error:
-        said = f"The part could not be stored: {error.strerror or error}. Free some"
-        raise Problem(409, f"{said} space on the server, then go on.") from error
+    with part_problems(lambda: file.num_received, offset):
+        append_part(file, offset=offset, part=request, size=size_of(request))
     return _file(file)
 
 

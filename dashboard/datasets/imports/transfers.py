@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django.db import transaction
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 2**20
 
 
-class OutOfStep(Exception):
+class OffsetMismatch(Exception):
     """The part does not begin where the file ends, or another is being written."""
 
 
@@ -114,7 +115,7 @@ def append_part(
 ) -> Upload:
     """Write `size` bytes of the file from `offset` on.
 
-    OutOfStep where the file ends elsewhere; ValueError where the part does not fit.
+    OffsetMismatch where the file ends elsewhere; ValueError for an unfit part.
     """
     # The row's lock keeps parts of one upload from being written at the same time.
     mine = Upload.objects.filter(origin={}).select_for_update(
@@ -124,22 +125,31 @@ def append_part(
     if upload is None:
         if not team.uploads.filter(created_by=user, pk=upload_id, origin={}).exists():
             raise Http404("No such upload.")
-        raise OutOfStep
-    if upload.is_whole or offset != upload.num_received:
-        raise OutOfStep
-    if not 0 < size <= PART_BYTES or offset + size > upload.num_bytes:
-        raise ValueError(
-            f"A part holds 1 to {PART_BYTES:,} bytes, and this file has "
-            f"{upload.num_bytes - offset:,} to come; got {size:,}."
-        )
-    check_room(size, purpose="the next part")
-    _write(upload, offset, part, size)
+        raise OffsetMismatch
+    if upload.is_whole:
+        raise OffsetMismatch
+    write_part(upload.path, upload.num_bytes, offset, part, size)
     return upload
 
 
-def _write(upload: Upload, offset: int, part: SupportsRead[bytes], size: int) -> None:
-    upload.path.parent.mkdir(parents=True, exist_ok=True)
-    with upload.path.open("ab", buffering=0) as file:
+def write_part(
+    path: Path, num_bytes: int, offset: int, part: SupportsRead[bytes], size: int
+) -> None:
+    """Append `size` bytes to a file that is to have `num_bytes`; its row is locked.
+
+    OffsetMismatch where the file ends elsewhere; ValueError where the part does not
+    fit. A part that cannot be written leaves the file as it was.
+    """
+    if offset != (path.stat().st_size if path.exists() else 0):
+        raise OffsetMismatch
+    if not 0 < size <= PART_BYTES or offset + size > num_bytes:
+        raise ValueError(
+            f"A part holds 1 to {PART_BYTES:,} bytes, and this file has "
+            f"{num_bytes - offset:,} to come; got {size:,}."
+        )
+    check_room(size, purpose="the next part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as file:
         try:
             while size > 0 and (piece := part.read(min(PIECE_BYTES, size))):
                 if file.write(piece) < len(piece):

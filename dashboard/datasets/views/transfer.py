@@ -8,7 +8,10 @@ file for whole.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_http_methods, require_POST
@@ -16,7 +19,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import User
 from dashboard.datasets.forms.upload import TransferForm
-from dashboard.datasets.imports.transfers import OutOfStep, append_part, begin_transfer
+from dashboard.datasets.imports.transfers import (
+    OffsetMismatch,
+    append_part,
+    begin_transfer,
+)
 from dashboard.datasets.imports.uploads import forget_what_is_old
 from dashboard.datasets.models import Upload
 from dashboard.datasets.queries import get_upload
@@ -30,17 +37,14 @@ def dataset_uploads(request: HttpRequest, team: str) -> JsonResponse:
     dataset = asked_dataset(request, team_)
     form = TransferForm(request.POST)
     if not form.is_valid():
-        wrong = [
-            f"{name}: {said}" for name, each in form.errors.items() for said in each
-        ]
-        return _refuse(" ".join(wrong), status=422)
+        return refuse_form(form)
     forget_what_is_old()
     try:
         upload = begin_transfer(
             team=team_, user=request.user, dataset=dataset, **form.cleaned_data
         )
     except ValueError as error:
-        return _refuse(str(error), status=422)
+        return refuse(str(error), status=422)
     return _tell(upload)
 
 
@@ -51,23 +55,39 @@ def dataset_upload_parts(
     if request.method == "GET":
         return _tell(get_upload(get_team(request, team), upload_id))
     team_ = get_writable_team(request, team)
-    assert isinstance(request.user, User)
-    try:
-        upload = append_part(
+    user = request.user
+    assert isinstance(user, User)
+
+    def append(offset: int, size: int) -> Upload:
+        return append_part(
             team=team_,
-            user=request.user,
+            user=user,
             upload_id=upload_id,
-            offset=_number(request.GET.get("offset", "")),
+            offset=offset,
             part=request,
-            size=_number(request.headers.get("content-length", "")),
+            size=size,
         )
-    except OutOfStep:
-        return _tell(get_upload(team_, upload_id), status=409)
+
+    return receive_part(request, append, lambda: get_upload(team_, upload_id), _tell)
+
+
+def receive_part(
+    request: HttpRequest,
+    append: Callable[[int, int], Any],
+    find: Callable[[], Any],
+    tell: Callable[..., JsonResponse],
+) -> JsonResponse:
+    """Append the body by `append(offset, size)`; 409 tells where the file ends."""
+    try:
+        offset = _number(request.GET.get("offset", ""))
+        size = _number(request.headers.get("content-length", ""))
+        return tell(append(offset, size))
+    except OffsetMismatch:
+        return tell(find(), status=409)
     except ValueError as error:
-        return _refuse(str(error), status=422)
+        return refuse(str(error), status=422)
     except OSError as error:
-        return _refuse(_disk_fault(error), status=507)
-    return _tell(upload)
+        return refuse(_disk_fault(error), status=507)
 
 
 def _tell(upload: Upload, status: int = 200) -> JsonResponse:
@@ -82,8 +102,13 @@ def _tell(upload: Upload, status: int = 200) -> JsonResponse:
     return JsonResponse(told, status=status)
 
 
-def _refuse(sentence: str, status: int) -> JsonResponse:
+def refuse(sentence: str, status: int) -> JsonResponse:
     return JsonResponse({"error": sentence}, status=status)
+
+
+def refuse_form(form: forms.Form) -> JsonResponse:
+    wrong = [f"{name}: {said}" for name, each in form.errors.items() for said in each]
+    return refuse(" ".join(wrong), status=422)
 
 
 def _number(text: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import lzma
-import os
 import shutil
 import uuid
 import zipfile
@@ -19,11 +18,11 @@ from django.db.models import Count, Sum
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
+from dashboard.datasets.imports.transfers import write_part
 from dashboard.datasets.limits import (
     MAX_TEAM_BYTES,
     MAX_UNPACKED_RATIO,
     MAX_UPLOAD_BYTES,
-    PART_BYTES,
     UNPACKED_FLOOR_BYTES,
 )
 from dashboard.datasets.room import check_room
@@ -47,10 +46,6 @@ DAMAGED = (
     UnicodeDecodeError,
     NotImplementedError,
 )
-
-
-class OutOfStep(Exception):
-    """The part does not begin where the file ends."""
 
 
 def begin_import(team: Team, user: User) -> RunImport:
@@ -121,26 +116,9 @@ def _check_share(run_import: RunImport, num_bytes: int) -> None:
 def append_part(
     file: ImportFile, *, offset: int, part: SupportsRead[bytes], size: int
 ) -> None:
-    """OutOfStep where the file ends elsewhere; ValueError where it does not fit."""
+    """OffsetMismatch where the file ends elsewhere; ValueError for an unfit part."""
     ImportFile.objects.select_for_update().get(pk=file.pk)
-    if offset != file.num_received:
-        raise OutOfStep
-    if not 0 < size <= PART_BYTES or offset + size > file.num_bytes:
-        raise ValueError(
-            f"A part holds 1 to {PART_BYTES:,} bytes, and this file has "
-            f"{file.num_bytes - offset:,} to come; got {size:,}."
-        )
-    check_room(size, purpose="the next part")
-    file.path.parent.mkdir(parents=True, exist_ok=True)
-    with file.path.open("ab", buffering=0) as target:
-        try:
-            while size > 0 and (piece := part.read(min(PIECE_BYTES, size))):
-                if target.write(piece) < len(piece):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                size -= len(piece)
-        except OSError:
-            target.truncate(offset)
-            raise
+    write_part(file.path, file.num_bytes, offset, part, size)
 
 
 def store_file(run_import: RunImport, sent: UploadedFile[bytes]) -> None:

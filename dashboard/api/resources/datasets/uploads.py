@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from django.http import Http404, HttpRequest
-from ninja import Query, Router, Schema, Status
+from ninja import Router, Schema, Status
 from pydantic import Field
 
-from dashboard.api.attachments import PART
+from dashboard.api.attachments import PART, Offset, part_problems, size_of
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
+from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.datasets.imports import answer_import
 from dashboard.api.resources.datasets.mapping import MappingIn, begin_import
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.datasets.fetching.fetches import choices_of
-from dashboard.datasets.imports.transfers import OutOfStep, append_part, begin_transfer
+from dashboard.datasets.imports.transfers import append_part, begin_transfer
 from dashboard.datasets.imports.uploads import (
     Peek,
     finish_transfer,
@@ -134,38 +134,19 @@ def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
 def send_dataset_part(
     request: HttpRequest,
     upload_id: Id,
-    offset: Annotated[
-        int,
-        Query(
-            ...,
-            ge=0,
-            le=2**60,
-            description="Where it begins in the file: its `num_received`.",
-            examples=[8_388_608],
-        ),
-    ],
+    offset: Offset,
 ) -> UploadOut:
     """As the body. 409: the file ends elsewhere; look at it and go on from there."""
     access = access_of(request)
-    size = request.headers.get("Content-Length", "")
-    try:
+    with part_problems(lambda: get_upload(access.team, upload_id).num_received, offset):
         upload = append_part(
             team=access.team,
             user=access.user,
             upload_id=upload_id,
             offset=offset,
             part=request,
-            size=int(size) if size.isdecimal() and len(size) < 19 else 0,
+            size=size_of(request),
         )
-    except OutOfStep:
-        upload = get_upload(access.team, upload_id)
-        said = f"The file goes on at byte {upload.num_received:,}; got {offset:,}."
-        raise Problem(409, said, errors=[("query.offset", said)]) from None
-    except ValueError as error:
-        raise refuse_field("body", str(error)) from error
-    except OSError as error:
-        said = f"The part could not be stored: {error.strerror or error}. Free some"
-        raise Problem(409, f"{said} space on the server, then go on.") from error
     return UploadOut.of(upload)
 
 
