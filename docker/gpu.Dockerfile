@@ -7,9 +7,9 @@ ENTRYPOINT []
 WORKDIR /app
 COPY pyproject.toml README.md ./
 # What was built together, or for it, stays as it is. The rest of the base image may move,
-# as Cohort needs newer ones of some.
+# as Cohort needs newer ones of some, such as nvidia-ml-py.
 RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
- && grep -E "^(torch|triton|vllm|flashinfer|xgrammar|nvidia|cuda|transformers|tokenizers|numpy)" /tmp/base.txt > /tmp/kept.txt \
+ && grep -E "^(torch|triton|vllm|flashinfer|xgrammar|nvidia[-_]([^m]|m[^l])|cuda|transformers|tokenizers|numpy)" /tmp/base.txt > /tmp/kept.txt \
  && python3 -m pip install --no-cache-dir --constraint /tmp/kept.txt ".[web,engine,observe]"
 # The cache is there before a volume is, which then belongs to whom it does.
 RUN useradd --system --uid 10001 --create-home cohort \

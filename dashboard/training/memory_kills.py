@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dashboard.training.system.proc import PROC, told
-
+PROC = Path("/proc")
 MACHINE = PROC / "vmstat"
 WINDOW_SECONDS = 30.0  # that a large process may take to be gone
 _V2 = ("memory.events.local", "memory.events")  # the first since Linux 5.2
@@ -46,8 +45,8 @@ class MemoryKills:
 
 def group_files(pid: int) -> list[Path]:
     """Where the count of the process's own control group stands; [] where nowhere."""
-    groups = told((PROC / str(pid) / "cgroup").read_text)
-    mounts = told((PROC / "self" / "mountinfo").read_text)
+    groups = _read(PROC / str(pid) / "cgroup")
+    mounts = _read(PROC / "self" / "mountinfo")
     if groups is None or mounts is None:
         return []
     found = (file for line in groups.splitlines() for file in _candidates(line, mounts))
@@ -71,6 +70,13 @@ def _candidates(line: str, mounts: str) -> Iterator[Path]:
 
 
 def _read_count(file: Path) -> int | None:
-    lines = (told(file.read_text) or "").splitlines()
+    lines = (_read(file) or "").splitlines()
     counts = dict(line.split() for line in lines)
     return int(counts["oom_kill"]) if "oom_kill" in counts else None
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except (OSError, ValueError):
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable
@@ -22,7 +23,6 @@ from dashboard.runs.devices import Device
 from dashboard.training.draining import is_drained
 from dashboard.training.lives import lose_life
 from dashboard.training.models import Worker
-from dashboard.training.system.proc import read_disk_size, told
 from dashboard.training.system.reader import METRICS, Reader, Values
 from dashboard.training.worker_class import keep_visible, read_gpus, takes_here
 from trainer.config import installed_packages
@@ -220,9 +220,16 @@ def read_hardware() -> dict[str, Any]:
         "cpu": _read_cpu(),
         "num_cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "disk_bytes": told(lambda: read_disk_size(Path(settings.COHORT_DATA))),
+        "disk_bytes": _read_disk_bytes(),
         "gpus": keep_visible(read_gpus()),
     }
+
+
+def _read_disk_bytes() -> int | None:
+    try:
+        return shutil.disk_usage(settings.COHORT_DATA).total
+    except OSError:
+        return None
 
 
 def _read_cpu() -> str:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
-from dashboard.training.system.nvml import Gpus
-from dashboard.training.system.proc import (
-    Pair,
-    ProcessUse,
-    list_tree,
-    read_cpu_seconds,
-    read_disk_free,
-    read_disks,
-    read_memory_used,
-    read_network,
-    read_process,
-    told,
-)
+import psutil
 
+T = TypeVar("T")
 # In this order in SystemSample.values; behind them use and memory of each GPU.
 METRICS = (
     "trainer_cpu",  # % of the machine's cores
@@ -34,13 +26,16 @@ METRICS = (
     "network_sent",
 )
 Values = list[float | None]
+BLOCK = Path("/sys/block")
+# Not disks of their own: they lie on one that is counted.
+STACKED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
 
 
 class Reader:
     """Looks at a machine, and at the processes under `pid` when it is given."""
 
     def __init__(self, folder: Path, *, pid: int | None = None) -> None:
-        self._folder = folder
+        self._folder = str(folder)
         self._pid = pid
         self._gpus = Gpus()
         self._look = _Look(pid)
@@ -50,68 +45,159 @@ class Reader:
         before, now = self._look, _Look(self._pid)
         self._look = now
         seconds = max(1e-3, now.time - before.time)
-        trainer_cpu = _trainer_seconds(before.processes, now.processes)
-        num_cores = os.cpu_count() or 1
         has_trainer = bool(now.processes)
+        # What a process that has gone did last is not known.
+        trainer_cpu = sum(
+            max(0.0, use.cpu_seconds - before.processes.get(pid, _IDLE).cpu_seconds)
+            for pid, use in now.processes.items()
+        )
+        memory = sum(use.memory_bytes for use in now.processes.values())
         values: Values = [
-            100 * trainer_cpu / seconds / num_cores if has_trainer else None,
+            100 * trainer_cpu / seconds / (os.cpu_count() or 1)
+            if has_trainer
+            else None,
             _percent(before.cpu, now.cpu),
-            _sum_memory(now.processes) if has_trainer else None,
-            told(read_memory_used),
-            told(lambda: read_disk_free(self._folder)),
+            float(memory) if has_trainer else None,
+            _or_none(_read_memory),
+            _or_none(lambda: psutil.disk_usage(self._folder).free),
             *_rates(before.disks, now.disks, seconds),
             *_rates(before.network, now.network, seconds),
         ]
-        for gpu in self._gpus.read():
-            values += [gpu.percent, gpu.memory_bytes]
+        return values + self._gpus.read()
+
+
+class Gpus:
+    """The GPUs that this process may use; none where there is no NVIDIA driver."""
+
+    def __init__(self) -> None:
+        # 18 MB, of which a web process that imports METRICS has no use.
+        import pynvml  # noqa: PLC0415 - see above
+
+        self._nvml: Any = pynvml
+        self._handles: list[Any] = []
+        try:
+            pynvml.nvmlInit()
+            chosen = chosen_gpus(os.environ)
+            if chosen is None:
+                chosen = [str(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        except pynvml.NVMLError:
+            return
+        found = (self._told(self._find, name) for name in chosen)
+        self._handles = [handle for handle in found if handle is not None]
+
+    def read(self) -> Values:
+        """Of each, % of the time in which a kernel ran, and bytes held."""
+        values: Values = []
+        for gpu in self._handles:
+            use = self._told(self._nvml.nvmlDeviceGetUtilizationRates, gpu)
+            memory = self._told(self._nvml.nvmlDeviceGetMemoryInfo, gpu)
+            values += [use and float(use.gpu), memory and float(memory.used)]
         return values
+
+    def _find(self, name: str) -> Any:
+        if name.isdigit():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
+        return self._nvml.nvmlDeviceGetHandleByUUID(name)
+
+    def _told(self, call: Callable[[Any], Any], about: Any) -> Any:
+        try:
+            return call(about)
+        except self._nvml.NVMLError:
+            return None
+
+
+def chosen_gpus(environment: Mapping[str, str]) -> list[str] | None:
+    """Numbers or UUIDs in CUDA_VISIBLE_DEVICES; None: all."""
+    value = environment.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return None
+    return [name.strip() for name in value.split(",") if name.strip() not in ("", "-1")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    cpu_seconds: float
+    memory_bytes: int  # resident
+
+
+_IDLE = _Use(0.0, 0)
+_Counts = tuple[float, float]
 
 
 class _Look:
+    """Counts since the machine, or the process, started."""
+
     def __init__(self, pid: int | None) -> None:
         self.time = time.monotonic()
-        self.cpu = told(read_cpu_seconds)
-        self.disks = told(read_disks)
-        self.network = told(read_network)
+        self.cpu = _or_none(_read_cpu)
+        self.disks = _or_none(_read_disks)
+        self.network = _or_none(_read_network)
         self.processes = _read_tree(pid) if pid is not None else {}
 
 
-def _read_tree(pid: int) -> dict[int, ProcessUse]:
+def _read_cpu() -> _Counts:
+    """Busy and all seconds, summed over the cores."""
+    times = psutil.cpu_times()._asdict()
+    # Linux counts guests among the users already.
+    total = sum(times.values()) - times.get("guest", 0) - times.get("guest_nice", 0)
+    return total - times["idle"] - times.get("iowait", 0), total
+
+
+def _read_memory() -> float:
+    memory = psutil.virtual_memory()
+    return float(memory.total - memory.available)
+
+
+def _read_disks() -> _Counts:
+    """Bytes read and written, of every disk."""
+    disks = psutil.disk_io_counters(perdisk=True, nowrap=False)
+    own = {path.name for path in BLOCK.iterdir() if not path.name.startswith(STACKED)}
+    counts = [count for name, count in disks.items() if name in own]
+    return sum(c.read_bytes for c in counts), sum(c.write_bytes for c in counts)
+
+
+def _read_network() -> _Counts:
+    """Bytes received and sent, of every interface but the loopback."""
+    cards = psutil.net_io_counters(pernic=True, nowrap=False)
+    counts = [count for name, count in cards.items() if name != "lo"]
+    return sum(c.bytes_recv for c in counts), sum(c.bytes_sent for c in counts)
+
+
+def _read_tree(pid: int) -> dict[int, _Use]:
+    """The process and all that it started, as far as they are there."""
     found = {}
-    for one in list_tree(pid):
-        if use := told(partial(read_process, one)):
-            found[one] = use
+    try:
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return {}
+    for process in tree:
+        if use := _or_none(partial(_read_process, process)):
+            found[process.pid] = use
     return found
 
 
-def _trainer_seconds(
-    before: dict[int, ProcessUse], now: dict[int, ProcessUse]
-) -> float:
-    """Of those still there: what one that has gone did last is not known."""
-    nothing = ProcessUse(0.0, 0)
-    return sum(
-        max(0.0, use.cpu_seconds - before.get(pid, nothing).cpu_seconds)
-        for pid, use in now.items()
-    )
+def _read_process(process: psutil.Process) -> _Use:
+    times = process.cpu_times()
+    return _Use(times.user + times.system, process.memory_info().rss)
 
 
-def _sum_memory(processes: dict[int, ProcessUse]) -> float:
-    return float(sum(use.memory_bytes for use in processes.values()))
-
-
-def _percent(
-    before: tuple[float, float] | None, now: tuple[float, float] | None
-) -> float | None:
+def _percent(before: _Counts | None, now: _Counts | None) -> float | None:
     if before is None or now is None or now[1] <= before[1]:
         return None
     # Differences of large sums may be off in the last digit.
     return min(100.0, 100 * (now[0] - before[0]) / (now[1] - before[1]))
 
 
-def _rates(before: Pair | None, now: Pair | None, seconds: float) -> Values:
+def _rates(before: _Counts | None, now: _Counts | None, seconds: float) -> Values:
     if before is None or now is None:
         return [None, None]
-    return [
-        max(0, now.inward - before.inward) / seconds,
-        max(0, now.outward - before.outward) / seconds,
-    ]
+    return [max(0.0, n - b) / seconds for b, n in zip(before, now, strict=True)]
+
+
+def _or_none(read: Callable[[], T]) -> T | None:
+    """None where this system does not tell."""
+    try:
+        return read()
+    except (psutil.Error, OSError, NotImplementedError, ValueError, KeyError):
+        return None

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
+import pynvml
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -13,10 +17,10 @@ from dashboard.runs.models import Epoch, Run
 from dashboard.training.lease import claim_run
 from dashboard.training.models import SystemSample
 from dashboard.training.process import TrainerProcess
-from dashboard.training.system import proc, sampler
+from dashboard.training.system import reader as readers
+from dashboard.training.system import sampler
 from dashboard.training.system import samples as system_samples
-from dashboard.training.system.nvml import Gpus, chosen_gpus
-from dashboard.training.system.reader import METRICS, Reader
+from dashboard.training.system.reader import METRICS, Gpus, Reader, chosen_gpus
 from dashboard.training.system.sampler import SystemSampler
 from dashboard.training.system.samples import Window, halve, read_points
 from tests.dashboard.training.machines import START, make_samples, make_worker
@@ -220,8 +224,10 @@ def fake_proc(
         "Inter-| Receive | Transmit\n face |bytes packets |bytes packets\n"
         + "".join(f"{n}: {i} 1 0 0 0 0 0 0 {o} 1 0 0 0 0 0 0\n" for n, (i, o) in lines)
     )
-    monkeypatch.setattr(proc, "PROC", folder)
-    monkeypatch.setattr(proc, "BLOCK", folder / "block")
+    for name in ("stat", "meminfo"):
+        (folder / name).write_text((Path("/proc") / name).read_text())
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(folder))
+    monkeypatch.setattr(readers, "BLOCK", folder / "block")
 
 
 def test_many_samples_are_sent_as_few_points(run: Run) -> None:
@@ -300,36 +306,79 @@ def test_a_stranger_finds_nothing(charlie_client: Client, run: Run) -> None:
             assert charlie_client.get(url).status_code == 404, url
 
 
-class Library:
-    """NVML with two GPUs, of which the second does not tell its use."""
+def test_figures_of_the_machine_are_the_kernels(tmp_path: Path) -> None:
+    """Read beside /proc itself, which goes on counting meanwhile."""
+    reader = Reader(tmp_path, pid=os.getpid())
+    before = read_proc()
+    while read_proc()["all"] < before["all"] + 0.5 * (os.cpu_count() or 1):
+        sum(range(10_000))
 
-    def nvmlInit_v2(self) -> int:
-        return 0
+    values, now = by_name(reader.read()), read_proc()
 
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = 2
-        return 0
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
-        handle._obj.value = index.value + 1
-        return 0
-
-    def nvmlDeviceGetUtilizationRates(self, handle: Any, use: Any) -> int:
-        use._obj.gpu = 87
-        return 0 if handle.value == 1 else 3
-
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:
-        memory._obj.used = 2**30 * handle.value
-        return 0
+    elapsed = now["all"] - before["all"]
+    assert values["cpu"] == pytest.approx(
+        100 * (now["busy"] - before["busy"]) / elapsed, abs=10
+    )
+    assert values["trainer_cpu"] == pytest.approx(
+        100 * (now["own"] - before["own"]) / elapsed, abs=10
+    )
+    assert values["memory"] == pytest.approx(now["memory"], rel=0.05)
+    assert (values["trainer_memory"] or 0) >= 0.9 * now["resident"]
 
 
+def read_proc() -> dict[str, float]:
+    ticks = [int(n) for n in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    kib = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    own = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
+    second = os.sysconf("SC_CLK_TCK")
+    return {
+        "all": sum(ticks) / second,
+        "busy": (sum(ticks) - ticks[3] - ticks[4]) / second,
+        "own": (int(own[11]) + int(own[12])) / second,
+        "memory": (kib["MemTotal"] - kib["MemAvailable"]) * 1024,
+        "resident": int(own[21]) * os.sysconf("SC_PAGE_SIZE"),
+    }
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which the second does not tell its use."""
+
+    def use(gpu: int) -> SimpleNamespace:
+        if gpu == 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return SimpleNamespace(gpu=87, memory=12)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", use)
+    monkeypatch.setattr(
+        pynvml,
+        "nvmlDeviceGetMemoryInfo",
+        lambda gpu: SimpleNamespace(used=2**30 * (gpu + 1)),
+    )
+
+
+@pytest.mark.usefixtures("two_gpus")
 def test_gpus_tell_their_use_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert Gpus().read() == [87, 2**30, None, 2**31]
 
-    first, second = Gpus(Library()).read()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert Gpus().read() == [None, 2**31]
 
-    assert (first.percent, first.memory_bytes) == (87, 2**30)
-    assert (second.percent, second.memory_bytes) == (None, 2**31)
+
+def test_a_machine_without_a_driver_has_no_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+
+    assert Gpus().read() == []
 
 
 def test_only_the_gpus_of_this_worker_count() -> None:
