@@ -21,11 +21,14 @@ from dashboard.datasets.parsing.values import Unusable
 
 PIECE_CHARS = 2**20
 SAVE = "Check that the file was saved whole, by a program that writes JSON."
+TOO_LONG = (
+    f"A value is longer than {MAX_LINE_CHARS:,} characters.",
+    "Shorten the row; texts this long do not fit a prompt.",
+)
 _SPACE = re.compile(r"[ \t\n\r]*")
-# A whole text, the beginning of an unfinished one, or a bracket. Possessive, so that a
-# text without end is gone through once.
-_MARK = re.compile(r'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
-_BARE = re.compile(r"[^\s,\[\]{}\"]*")
+_LIST = re.compile(r"\[[ \t\n\r]*")
+# Where a value ends that `decoder` refuses for what it holds.
+_lenient = json.JSONDecoder(parse_int=len)
 
 
 def read_json_file(source: Source) -> Iterator[Parsed]:
@@ -76,9 +79,9 @@ def _entries(text: _Text) -> Iterator[Parsed]:
 def _entry(text: _Text, row: int) -> Parsed:
     text.peek()
     line = text.line
-    value = text.read_value()
+    value = text.read_value(row)
     if isinstance(value, Refusal):
-        return replace(value, row=row)
+        return value
     if not isinstance(value, dict):
         return Refusal(
             line=line,
@@ -100,7 +103,7 @@ def _wrapped(text: _Text) -> Iterator[Parsed]:
     while text.peek() != "}":
         name = _name(text, names)
         text.skip(":")
-        if text.peek() == "[" and text.peek(after="[") == "{":
+        if text.peek() and text.begins_list():
             if found is not None:
                 raise text.broken(
                     f"The object holds two lists of objects, {quote(found)} and "
@@ -150,21 +153,6 @@ def _part(text: _Text) -> Any:
     return value
 
 
-def _past(pattern: re.Pattern[str], text: str, place: int) -> int:
-    """Where what begins there ends, of a pattern that matches nothing, too."""
-    match = pattern.match(text, place)
-    assert match
-    return match.end()
-
-
-def _may_go_on(problem: Exception) -> bool:
-    """Whether the error may be no more than that the text is cut off."""
-    if not isinstance(problem, json.JSONDecodeError):
-        return False
-    is_at_end = problem.pos >= len(problem.doc.rstrip())
-    return is_at_end or problem.msg.startswith("Unterminated")
-
-
 class _Text:
     """A window that moves along the file; what lies behind it is forgotten."""
 
@@ -172,23 +160,24 @@ class _Text:
         self._file = file
         self._text = ""
         self._at = 0
+        self._is_read = False
         self.line = 1
 
-    def peek(self, after: str = "") -> str:
-        """The next character that is no space, "" at the end.
-
-        With `after`, the one behind it.
-        """
+    def peek(self) -> str:
+        """The next character that is no space, "" at the end."""
         while True:
-            start = _past(_SPACE, self._text, self._at)
-            self._move(start)
-            place = start
-            if after:
-                place = _past(_SPACE, self._text, start + 1)
-            if place < len(self._text):
-                return self._text[place]
-            if len(self._text) - self._at > MAX_LINE_CHARS or not self._read_on():
-                return ""
+            space = _SPACE.match(self._text, self._at)
+            assert space
+            self._move(space.end())
+            if self._at < len(self._text) or not self._read_on():
+                return self._text[self._at : self._at + 1]
+
+    def begins_list(self) -> bool:
+        """Whether a list of objects begins here."""
+        while begin := _LIST.match(self._text, self._at):
+            if begin.end() < len(self._text) or not self._read_on():
+                return self._text.startswith("{", begin.end())
+        return False
 
     def skip(self, char: str) -> None:
         seen = self.peek()
@@ -200,97 +189,73 @@ class _Text:
             )
         self._move(self._at + 1)
 
-    def read_value(self) -> Any:
-        """The next value, or why it cannot be kept; Unreadable if it has no end."""
+    def read_value(self, row: int | None = None) -> Any:
+        """The next value, or why it cannot be kept; Unreadable if it is not JSON."""
         if self.peek() in ("", ",", ":", "]", "}"):
             raise self.broken("The file is not JSON: a value is missing here.", SAVE)
-        value: Any = None
         while True:
-            problem, end = None, None
             try:
-                value, end = decoder.raw_decode(self._text, self._at)
-            except (json.JSONDecodeError, Unusable, RecursionError) as error:
-                problem, end = error, self._find_end()
-            if end is not None and self._is_sure(end):
-                break
-            is_long = len(self._text) - self._at > MAX_LINE_CHARS
-            if is_long or not self._read_on():
-                if end is None:
-                    raise self._without_end(problem, is_long)
-                break
+                value, end = self._decode()
+            except json.JSONDecodeError as error:
+                if not self._read_on():
+                    raise self._not_json(error, row) from error
+            except RecursionError as error:
+                deep = too_deep("")
+                refusal = self._refuse(deep.problem, deep.remedy)
+                raise Unreadable(replace(refusal, row=row)) from error
+            else:
+                # A number may go on.
+                if end < len(self._text) or not self._read_on():
+                    break
         text = self._text[self._at : end]
-        refusal = refuse_text(self.line, text)
-        if problem:
-            refusal = self._refuse(problem)
+        if len(text) > MAX_LINE_CHARS:
+            raise self.broken(*TOO_LONG)
+        if not isinstance(value, Refusal):
+            value = refuse_text(self.line, text) or value
         self._move(end)
-        return refusal or value
+        return replace(value, row=row) if isinstance(value, Refusal) else value
+
+    def _decode(self) -> tuple[Any, int]:
+        """The value, or why it cannot be kept, and where it ends."""
+        try:
+            return decoder.raw_decode(self._text, self._at)
+        except Unusable as error:
+            _, end = _lenient.raw_decode(self._text, self._at)
+            return self._refuse(error.problem, error.remedy, error.value), end
 
     def broken(self, problem: str, remedy: str) -> Unreadable:
-        seen = self._text[self._at : self._at + 60].strip()
-        return Unreadable(
-            Refusal(
-                line=self.line,
-                value=quote(seen),
-                problem=problem,
-                remedy=remedy,
-                ends_file=True,
-            )
-        )
+        return Unreadable(self._refuse(problem, remedy))
 
-    def _without_end(self, problem: Exception | None, is_long: bool) -> Unreadable:
-        if problem and not _may_go_on(problem):
-            return Unreadable(self._refuse(problem))
-        if is_long:
-            return self.broken(
-                f"A value is longer than {MAX_LINE_CHARS:,} characters.",
-                "Shorten the row; texts this long do not fit a prompt.",
-            )
-        return self.broken("The file ends within a value.", SAVE)
-
-    def _refuse(self, problem: Exception) -> Refusal:
-        line = self.line
-        if isinstance(problem, json.JSONDecodeError):
-            line += self._text.count("\n", self._at, problem.pos)
-            problem = Unusable(
-                f"The entry is not JSON: {reason(problem)}.",
-                "Write keys and texts in double quotes, and no comma after the last.",
-                self._text[self._at : self._at + SHOWN_CHARS].strip(),
-            )
-        elif isinstance(problem, RecursionError):
-            problem = too_deep(self._text[self._at : self._at + 60])
-        assert isinstance(problem, Unusable)
+    def _refuse(self, problem: str, remedy: str, seen: Any = None) -> Refusal:
+        if seen is None:
+            seen = self._text[self._at : self._at + SHOWN_CHARS].strip()
         return Refusal(
-            line=line,
-            value=quote(problem.value),
-            problem=problem.problem,
-            remedy=problem.remedy,
+            line=self.line, value=quote(seen), problem=problem, remedy=remedy
         )
 
-    def _is_sure(self, end: int) -> bool:
-        """Whether the value ends there whatever comes: a number may go on."""
-        return end < len(self._text) or self._text[end - 1] in '"]}'
-
-    def _find_end(self) -> int | None:
-        """Where the value that begins here ends, by its brackets and quotes alone."""
-        depth, place = 0, self._at
-        if self._text[place : place + 1] not in ('"', "[", "{"):
-            end = _past(_BARE, self._text, place)
-            return end if end > place else None
-        while mark := _MARK.search(self._text, place):
-            place = mark.end()
-            if mark[0] == '"':
-                return None
-            depth += (mark[0] in "[{") - (mark[0] in "]}")
-            if depth == 0:
-                return place
-        return None
+    def _not_json(self, error: json.JSONDecodeError, row: int | None) -> Unreadable:
+        is_cut_off = error.pos >= len(self._text.rstrip())
+        if is_cut_off or error.msg.startswith("Unterminated"):
+            if self._is_read:
+                return self.broken("The file ends within a value.", SAVE)
+            return self.broken(*TOO_LONG)
+        refusal = self._refuse(
+            f"The entry is not JSON: {reason(error)}.",
+            "Write keys and texts in double quotes, and no comma after the last.",
+        )
+        line = self.line + self._text.count("\n", self._at, error.pos)
+        return Unreadable(replace(refusal, line=line, row=row))
 
     def _move(self, place: int) -> None:
         self.line += self._text.count("\n", self._at, place)
         self._at = place
 
     def _read_on(self) -> bool:
-        piece = self._file.read(PIECE_CHARS)
-        self._text = self._text[self._at :] + piece
-        self._at = 0
+        """False at the end, and where the window holds more than the longest value."""
+        if self._is_read or len(self._text) - self._at > MAX_LINE_CHARS:
+            return False
+        if piece := self._file.read(PIECE_CHARS):
+            self._text = self._text[self._at :] + piece
+            self._at = 0
+        self._is_read = not piece
         return bool(piece)

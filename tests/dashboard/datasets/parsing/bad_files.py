@@ -280,7 +280,6 @@ JSON = [
         1,
         "aaa",
         "Shorten",
-        1,
     ),
     _json(
         "200,000 deep without end",
@@ -288,6 +287,7 @@ JSON = [
         1,
         "[[[",
         "Flatten",
+        1,
     ),
 ]
 PARQUET = [

@@ -86,6 +86,50 @@ def test_a_refused_line_does_not_hide_the_others(tmp_path: Path):
     assert [item.line for item in parsed] == [1, 2, 3, 4, 5]
 
 
+def test_a_refused_entry_of_a_document_does_not_hide_the_others(tmp_path: Path):
+    content = b'[{"a": 1},{"a": 1,\n"a": 2},7,{"a": 3}]'
+
+    parsed = read(tmp_path, "json", content)
+
+    assert [type(item).__name__ for item in parsed] == [
+        "Record",
+        "Refusal",
+        "Refusal",
+        "Record",
+    ]
+    assert [(item.row, item.line) for item in parsed] == [
+        (1, 1),
+        (2, 1),
+        (3, 2),
+        (4, 2),
+    ]
+    assert not any(item.ends_file for item in parsed[1:3])
+
+
+@pytest.mark.parametrize("length", [40, 80])
+def test_an_entry_that_is_too_long_ends_its_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+):
+    """Wherever it ends in the window."""
+    monkeypatch.setattr("dashboard.datasets.parsing.json_file.MAX_LINE_CHARS", 40)
+    monkeypatch.setattr("dashboard.datasets.parsing.json_file.PIECE_CHARS", 16)
+    content = f'[{{"a": 1}},\n{{"a": "{"x" * length}"}}, {{"a": 3}}]'
+
+    parsed = read(tmp_path, "json", content.encode())
+
+    assert parsed[0] == Record(1, {"a": 1}, 1)
+    assert [(item.line, item.ends_file) for item in parsed[1:]] == [(2, True)]
+
+
+def test_a_document_that_is_no_json_is_read_up_to_its_fault(tmp_path: Path):
+    parsed = read(tmp_path, "json", b'[{"a": 1},\n{"a": 2,\n"b" 3},\n{"a": 4}]')
+
+    assert parsed[0] == Record(1, {"a": 1}, 1)
+    assert [(item.row, item.line, item.ends_file) for item in parsed[1:]] == [
+        (2, 3, True)
+    ]
+
+
 def test_a_line_that_is_too_long_does_not_shift_the_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
