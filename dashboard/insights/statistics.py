@@ -1,14 +1,15 @@
 """What a few seeds can tell: means with intervals, differences, seeds still needed.
 
 Values are arrays [S, P]: S seeds at P positions (steps, or places on another axis); NaN
-where a seed has none. Every interval is of 95 % and two-sided. Numpy only: of SciPy,
-140 MB once installed, it would take one function, and the tests hold it against that.
+where a seed has none. Every interval is of 95 % and two-sided. Of SciPy, 140 MB
+once installed, it would take one function, and the tests hold it against that.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ TRIMMED = 0.25  # from each end, of an interquartile mean
 NUM_RESAMPLES = 2_000
 ROUNDING = 1e-12  # of a number, that sums in another order may differ by
 MOST_SEEDS = 1_000  # beyond it "more than 1,000" is said
-Z_UPPER = 1.959963984540054  # the normal distribution's 0.975 quantile
+NORMAL = NormalDist()
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
@@ -56,7 +57,7 @@ def t_quantile(p: float, df: Array) -> Array:
     nu = np.clip(np.asarray(df, dtype=np.float64), 1.0, 1e6)
     gamma = np.vectorize(math.lgamma, otypes=[float])
     c = np.exp(gamma((nu + 1) / 2) - gamma(nu / 2)) / math.sqrt(math.pi)
-    theta = np.arctan(_normal_quantile(p) / np.sqrt(nu))
+    theta = np.arctan(NORMAL.inv_cdf(p) / np.sqrt(nu))
     for _ in range(30):
         at = theta[..., None] * (NODES + 1) / 2
         power = np.exp((nu[..., None] - 1) * np.log(np.cos(at)))
@@ -67,18 +68,6 @@ def t_quantile(p: float, df: Array) -> Array:
         if not (np.abs(move) > 1e-13 * theta).any():
             break
     return np.where(np.isnan(df), np.nan, np.sqrt(nu) * np.tan(theta))
-
-
-def _normal_quantile(p: float) -> float:
-    """By bisection: math.erf is exact, and this is asked once a page."""
-    low, high = 0.0, 40.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        if 0.5 * (1 + math.erf(middle / math.sqrt(2))) < p:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def subtract(ours: Array, theirs: Array) -> Array:
@@ -205,7 +194,7 @@ def seeds_needed(
     if difference == 0 or not math.isfinite(spread):
         return None
     ratio = spread / difference**2
-    normal = (Z_UPPER + _normal_quantile(POWER)) ** 2 * ratio
+    normal = (NORMAL.inv_cdf((1 + CONFIDENCE) / 2) + NORMAL.inv_cdf(POWER)) ** 2 * ratio
     for num in range(max(2, math.floor(min(normal, MOST_SEEDS))), MOST_SEEDS + 1):
         df = np.array([float(num - 1 if is_paired else 2 * (num - 1))])
         reach = _t_upper(df)[0] + t_quantile(POWER, df)[0]
