@@ -24,10 +24,7 @@ from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E40
 from dashboard.live.origin import SameOrigin  # noqa: E402
 from dashboard.logs.request_ids import RequestIds  # noqa: E402
 from dashboard.meters.sockets import CountedSockets  # noqa: E402
-from dashboard.probes.chat import routing as chats  # noqa: E402
-from dashboard.runs.stream import routing as runs  # noqa: E402
-
-_sockets = [*runs.websocket_urlpatterns, *chats.websocket_urlpatterns]
+from dashboard.runs.stream.routing import websocket_urlpatterns  # noqa: E402
 
 application = RequestIds(
     ProtocolTypeRouter(
@@ -36,7 +33,7 @@ application = RequestIds(
             "websocket": CountedSockets(
                 SameOrigin(
                     AllowedHostsOriginValidator(
-                        AuthMiddlewareStack(URLRouter(_sockets))
+                        AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
                     )
                 )
             ),

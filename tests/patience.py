@@ -11,7 +11,6 @@ import importlib
 LOOKING = {
     "dashboard.datasets.rows.page": ("SEARCH_SECONDS", "COUNT_SECONDS"),
     "dashboard.datasets.views.save": ("COUNT_SECONDS",),
-    "dashboard.probes.chat.forms": ("SEARCH_SECONDS",),
     "dashboard.rescoring.estimate": ("MAX_SECONDS",),
     "dashboard.rewards.row_check": ("REFERENCE_SECONDS", "TRIVIAL_SECONDS"),
     "dashboard.samples.rendering": ("PAGE_SECONDS",),

@@ -20,7 +20,6 @@ COMMANDS = {
         "trainer.commands.probe",
         "sample from the start, to see what there is to learn",
     ),
-    "chat": ("trainer.commands.chat", "answer prompts by several models, side by side"),
     "memory": ("trainer.commands.memory_table", "estimate the memory that a run needs"),
     "drift": (
         "trainer.commands.selfcheck",

@@ -16,7 +16,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.alerts.channels import shown_address
 from dashboard.alerts.models import Alert, Channel, Rule
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.probes.models import Chat, Probe
+from dashboard.probes.models import Probe
 from dashboard.reports.models import Report
 from dashboard.rescoring.models import Rescoring
 from dashboard.rewards.models import RecipeVersion
@@ -110,14 +110,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             model=SavedView,
             page="runs_view",
             args=lambda view: [view.code],
-        ),
-        "chat": Kind(
-            label="chat",
-            model=Chat,
-            beside=("checkpoint",),
-            page="run_chat",
-            args=lambda chat: [chat.checkpoint.run_id],
-            query=lambda chat: {"chat": chat.pk},
         ),
         "importjob": Kind(label="import", model=ImportJob, page="dataset_import"),
         "alert": Kind(

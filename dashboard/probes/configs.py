@@ -1,4 +1,4 @@
-"""The run that a probe asks about, where nobody has filled in a launch form."""
+"""The settings of a probe, where nobody has filled in a launch form."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dashboard.runs.config.fields import all_fields, put, write_texts
 from dashboard.runs.directory import ROWS
 from dashboard.runs.launch.model_choices import StarterModel
 from dashboard.runs.launch.row_fit import fit_to_rows
+from dashboard.runs.models import Checkpoint
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
@@ -42,6 +43,41 @@ def config_of_model(
     }
     given = {name: value for name, value in rollout.items() if value is not None}
     tree["rollout"] = {**tree.get("rollout", {}), **given}
+    return _checked(tree)
+
+
+def config_of_checkpoint(
+    checkpoint: Checkpoint, recipe: Recipe | None, *, seed: int, rollout: dict[str, Any]
+) -> RunConfig:
+    """What its phase samples and scores with; only what a step does is left out.
+
+    Raises:
+        ValueError: they do not go together; a sentence for each.
+    """
+    own = settings_at(checkpoint)
+    sampling = own.rollout.model_dump(
+        include={"top_p", "top_k", "max_batch_rows", "decoding"}
+    )
+    recipe = recipe or own.reward.recipe
+    scoring = {"recipe": recipe, "num_workers": own.reward.num_workers}
+    return _checked(
+        {
+            "seed": seed,
+            "model": own.model,
+            "data": {**own.data.model_dump(), "num_eval_rows": 0},
+            "rollout": {**sampling, **rollout},
+            "reward": scoring,
+            "distributed": {"num_threads": own.distributed.num_threads},
+        }
+    )
+
+
+def settings_at(checkpoint: Checkpoint) -> RunConfig:
+    """The run's in the phase that the checkpoint was saved in."""
+    return RunConfig.model_validate(checkpoint.run.config).config_at(checkpoint.step)
+
+
+def _checked(tree: dict[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:

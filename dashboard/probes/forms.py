@@ -107,7 +107,8 @@ class ChoiceForm(forms.Form):
         versions, runs = list_versions(team), Run.objects.kept().filter(team=team)
         offer(self, "dataset", versions)
         offer(self, "run", runs.order_by("-id"))
-        offer(self, "probe", team.probes.order_by("-id"))
+        probes = team.probes.filter(checkpoint=None)
+        offer(self, "probe", probes.order_by("-id"))
         self.newest = versions.first()
 
     def clean_rows(self) -> list[int]:

@@ -29,6 +29,8 @@ OPEN = (ProbeState.QUEUED, *HELD)
 class Probe(models.Model):
     """Completions sampled from a starting model, with what they tell about a run.
 
+    Or a *try*: one prompt, sampled from a checkpoint and from its base model.
+
     The row is the truth of its job: a worker claims it with one UPDATE, and writes only
     while the row names it.
     """
@@ -50,6 +52,12 @@ class Probe(models.Model):
     num_samples = models.PositiveSmallIntegerField()
     # Only to have completions for the workbench: no step is timed.
     is_sample = models.BooleanField(default=False)
+    # Of a try. `prompt` is empty where it is a row's; no rule scores unless is_scored.
+    checkpoint = models.ForeignKey(
+        Checkpoint, models.CASCADE, null=True, blank=True, related_name="tries"
+    )
+    prompt = models.TextField(blank=True, default="", db_default="")
+    is_scored = models.BooleanField(default=True, db_default=True)
 
     state = models.CharField(
         max_length=10, choices=ProbeState, default=ProbeState.QUEUED
@@ -72,6 +80,11 @@ class Probe(models.Model):
                 | Q(lease_until__isnull=False, claim__isnull=False),
                 name="probe_held_has_lease",
             ),
+            models.CheckConstraint(
+                condition=Q(checkpoint__isnull=False)
+                | Q(prompt="", is_scored=True, positions__len__gt=0),
+                name="probe_without_checkpoint_scores_rows",
+            ),
         ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["team", "-id"]),
@@ -92,83 +105,25 @@ class Probe(models.Model):
 
     @property
     def num_prompts(self) -> int:
-        return len(self.positions)
+        return 1 if self.prompt else len(self.positions)
 
 
 class ProbeGroup(models.Model):
-    """The completions of one row."""
+    """The completions of one prompt."""
 
     probe = models.ForeignKey(Probe, models.CASCADE, related_name="groups")
-    position = models.PositiveIntegerField()
+    position = models.PositiveIntegerField()  # 0: also of a typed prompt
+    # Of a try, the base model's.
+    is_base = models.BooleanField(default=False, db_default=False)
     # {"text", "num_tokens", "end_reason", "reward", "rules", "errors"}
     completions = models.JSONField[list[dict[str, Any]]]()
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(
-                fields=["probe", "position"], name="probe_group_once"
+                fields=["probe", "position", "is_base"], name="probe_group_once"
             ),
         ]
 
     def __str__(self) -> str:
         return f"{self.probe_id} row {self.position}"
-
-
-class Chat(models.Model):
-    """One prompt answered by a run's checkpoint and by the model it began with.
-
-    The row is the truth of its job, as a probe's is. A worker sees to it beside what it
-    trains (probes.chat.desk).
-    """
-
-    team = models.ForeignKey(Team, models.CASCADE, related_name="chats")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    checkpoint = models.ForeignKey(Checkpoint, models.CASCADE, related_name="chats")
-    # Null: the prompt was typed.
-    position = models.PositiveIntegerField(null=True, blank=True)
-    question = models.JSONField[dict[str, Any]]()  # as trainer.commands.chat reads it
-    previous = models.ForeignKey(
-        "self", models.SET_NULL, null=True, blank=True, related_name="following"
-    )
-
-    state = models.CharField(
-        max_length=10, choices=ProbeState, default=ProbeState.QUEUED
-    )
-    worker = models.CharField(max_length=120, blank=True)
-    claim = models.UUIDField(null=True, blank=True)
-    lease_until = models.DateTimeField(null=True, blank=True)
-    notice = models.TextField(blank=True)  # why a worker leaves it to another
-    # Of the checkpoint and of its base: {"problem", "completions": [{"text",
-    # "num_tokens", "end_reason", "reward", "rules", "errors"} or null, …]}.
-    # `end_reason` null: it is being written, or was when it was stopped.
-    answers = models.JSONField[list[dict[str, Any]]](default=list)
-    error = models.TextField(blank=True)
-    seq = models.BigIntegerField(default=1, db_default=1)  # of its last change
-    created_at = models.DateTimeField(auto_now_add=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.CheckConstraint(
-                condition=~Q(state__in=[s.value for s in HELD])
-                | Q(lease_until__isnull=False, claim__isnull=False),
-                name="chat_held_has_lease",
-            ),
-        ]
-        indexes: ClassVar[list[models.Index]] = [
-            # Workers look at these twice a second.
-            models.Index(
-                fields=["state", "id"],
-                condition=Q(state__in=[s.value for s in OPEN]),
-                name="chat_open",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"Chat {self.pk}"
-
-    @property
-    def is_open(self) -> bool:
-        return self.state in OPEN

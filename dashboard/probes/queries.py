@@ -10,7 +10,10 @@ from dashboard.probes.models import HELD, OPEN, Probe, ProbeState
 from dashboard.runs.models import HELD as HELD_RUNS
 from dashboard.runs.models import Run
 
-RELATED = ("dataset_version__dataset", "recipe_version__recipe", "created_by")
+RELATED = (
+    *("dataset_version__dataset", "recipe_version__recipe", "created_by"),
+    "checkpoint__run",
+)
 NUM_LISTED = 20
 
 

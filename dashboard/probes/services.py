@@ -15,6 +15,7 @@ from dashboard.probes.models import HELD, OPEN, Probe, ProbeState
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.launch.model_choices import label_model
 from dashboard.runs.launch.published import hold_published
+from dashboard.runs.models import Checkpoint
 from dashboard.waking import DAY_SECONDS, wake
 from trainer.config import RunConfig
 
@@ -40,8 +41,11 @@ def start_probe(
     num_samples: int,
     recipe_version: RecipeVersion | None = None,
     is_sample: bool = False,
+    checkpoint: Checkpoint | None = None,
+    prompt: str = "",
+    is_scored: bool = True,
 ) -> Probe:
-    """Queue a probe of these rows.
+    """Queue a probe of these rows; with a checkpoint, a try of a row or of `prompt`.
 
     Raises:
         TooMuch: of prompts, completions or open probes.
@@ -50,8 +54,10 @@ def start_probe(
     """
     assert dataset_version.dataset.team_id == team.id, "another team's dataset"
     assert recipe_version is None or recipe_version.recipe.team_id == team.id
-    _check_size(len(positions), num_samples)
-    hold_untrashed(dataset_version)
+    assert checkpoint is None or checkpoint.run.team_id == team.id
+    _check_size(1 if prompt else len(positions), num_samples)
+    if positions:
+        hold_untrashed(dataset_version)
     hold_published(team, config.model_dump(mode="json"))
     _check_open(team)
     probe = Probe.objects.create(
@@ -59,15 +65,27 @@ def start_probe(
         created_by=user,
         dataset_version=dataset_version,
         recipe_version=recipe_version,
-        model_label=label_model(config.model.path)[:200],
+        model_label=_label(config, checkpoint)[:200],
         config=config.model_dump(mode="json"),
         positions=sorted(positions),
         num_samples=num_samples,
         is_sample=is_sample,
+        checkpoint=checkpoint,
+        prompt=prompt,
+        is_scored=is_scored,
     )
-    record(team=team, actor=user, verb="probe.started", obj=probe)
+    tried = (
+        {"run": checkpoint.run_id, "checkpoint": checkpoint.name} if checkpoint else {}
+    )
+    record(team, user, "probe.started", probe, **tried)
     transaction.on_commit(ring_workers)
     return probe
+
+
+def _label(config: RunConfig, checkpoint: Checkpoint | None) -> str:
+    if checkpoint is None:
+        return label_model(config.model.path)
+    return f"{checkpoint.run.name}, step {checkpoint.step}"
 
 
 def _check_size(num_prompts: int, num_samples: int) -> None:

@@ -1,33 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
-
 from celery import Task, shared_task
-from celery.signals import worker_ready, worker_shutdown
 
 from dashboard.local import shutdown
-from dashboard.probes.chat.desk import Desk
 from dashboard.probes.cleaning import forget_old_probes
 from dashboard.probes.models import Probe, ProbeState
 from dashboard.probes.services import QUEUE, TASK, reap, ring_workers
 from dashboard.probes.work import claim_next, work_on
-
-_desks: list[Desk] = []
-
-
-@worker_ready.connect  # type: ignore[untyped-decorator]  # Celery has no types
-def open_desk(sender: Any, **_: Any) -> None:
-    """`sender` is the worker's consumer. Questions are answered where runs are."""
-    if QUEUE in {queue.name for queue in sender.task_consumer.queues}:
-        desk = Desk(sender.hostname)
-        _desks.append(desk)
-        desk.start()
-
-
-@worker_shutdown.connect  # type: ignore[untyped-decorator]  # Celery has no types
-def close_desk(**_: Any) -> None:
-    while _desks:
-        _desks.pop().stop()
 
 
 @shared_task(name=TASK, bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types

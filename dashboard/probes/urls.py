@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from django.urls import path
 
-from dashboard.probes.views import chat, probe, workbench
+from dashboard.probes.views import probe, workbench
 
 urlpatterns = [
-    path("runs/<int:run_id>/chat/", chat.run_chat, name="run_chat"),
-    path("chats/<int:chat_id>/", chat.chat_answers, name="chat_answers"),
-    path("chats/<int:chat_id>/stream.json", chat.chat_stream, name="chat_stream"),
-    path("chats/<int:chat_id>/stop", chat.chat_stop, name="chat_stop"),
+    path("runs/<int:run_id>/try/", probe.run_try, name="run_try"),
     path("rewards/workbench", workbench.workbench, name="workbench"),
     path(
         "rewards/workbench/scores", workbench.workbench_scores, name="workbench_scores"

@@ -16,9 +16,11 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from dashboard.datasets.row import write_content
+from dashboard.datasets.row import Row, write_content
 from dashboard.probes.cleaning import probes_folder, sweep_folders
 from dashboard.probes.models import HELD, Probe, ProbeGroup, ProbeState
+from dashboard.runs.checkpoints.shelf import FilesGone, Shelf, gone
+from dashboard.runs.models import Checkpoint
 from dashboard.samples.cleaning import clean_json, clean_text
 from dashboard.training.follow import LogFollower
 from dashboard.training.process import TrainerProcess
@@ -71,11 +73,21 @@ def probe_folder(probe_id: int) -> Path:
 
 def probe_command(probe: Probe, folder: Path) -> list[str]:
     options = ["--sample-only"] if probe.is_sample else []
+    if probe.checkpoint is not None:
+        options = ["--checkpoint", str(_folder_of(probe.checkpoint))]
+        options += [] if probe.is_scored else ["--no-scores"]
     return [
         *(sys.executable, "-m", "trainer", "probe", str(folder / "probe.json")),
         *("--out", str(folder / "probe.jsonl")),
         *("--samples", str(probe.num_samples), *options),
     ]
+
+
+def _folder_of(checkpoint: Checkpoint) -> Path:
+    found = Shelf(checkpoint.run_id).find(checkpoint.name)
+    if found is None:
+        raise FilesGone(gone(checkpoint.name))
+    return found
 
 
 def work_on(
@@ -85,19 +97,22 @@ def work_on(
     command: Callable[[Probe, Path], list[str]] = probe_command,
 ) -> None:
     """Hold the probe until its trainer's end, whatever that is."""
-    probe = Probe.objects.select_related("dataset_version__dataset").get(
-        pk=claim.probe_id
-    )
+    related = Probe.objects.select_related("dataset_version__dataset", "checkpoint")
+    probe = related.get(pk=claim.probe_id)
     sweep_folders()
     folder = probe_folder(probe.pk)
     try:
         freeze(probe, folder)
+        started = command(probe, folder)
+    except FilesGone as error:
+        _end(claim, ProbeState.FAILED, error=str(error))
+        return
     except OSError as error:
         _end(claim, ProbeState.FAILED, error=f"Its files cannot be written: {error}.")
         return
     work = Work(claim, probe, folder, is_shutting_down)
     try:
-        work.see_through(command(probe, folder))
+        work.see_through(started)
     except Lost:
         return
 
@@ -107,8 +122,10 @@ def freeze(probe: Probe, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     rows = probe.dataset_version.rows.filter(position__in=probe.positions)
+    found = (row.as_row() for row in rows.order_by("position"))
+    typed = [Row(prompt=probe.prompt)]
     with (folder / "rows.jsonl").open("wb") as file:
-        write_content((row.as_row() for row in rows.order_by("position")), file)
+        write_content(typed if probe.prompt else found, file)
     tree = {**probe.config, "data": {**probe.config["data"], "rows": "rows.jsonl"}}
     (folder / "probe.json").write_text(json.dumps(tree), encoding="utf-8")
 
@@ -124,7 +141,7 @@ class Work:
         is_shutting_down: Callable[[], bool],
     ) -> None:
         self._claim = claim
-        self._positions = probe.positions
+        self._positions = probe.positions or [0]  # of a typed prompt
         self._folder = folder
         self._is_shutting_down = is_shutting_down
         self._follower = LogFollower(folder / "probe.jsonl")
@@ -183,6 +200,7 @@ class Work:
         return ProbeGroup(
             probe_id=self._claim.probe_id,
             position=self._positions[message["row"]],
+            is_base=message.get("is_base", False),
             completions=message["completions"],
         )
 

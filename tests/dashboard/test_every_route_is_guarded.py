@@ -139,10 +139,7 @@ VIEWERS_POST = {
     "rescoring_stop": 403,
     "rescoring_delete": 403,
     "rescoring_export": 405,
-    "run_chat": 403,
-    "chat_answers": 405,
-    "chat_stop": 403,
-    "chat_stream": 405,
+    "run_try": 403,
     "runs": 405,
     "runs_live": 405,
     "runs_suggest": 405,
@@ -351,7 +348,6 @@ POST_ONLY = {
     "report_delete",
     "worker_drain",
     "worker_undrain",
-    "chat_stop",
     "token_revoke",
 }
 # Of the whole server: every team's admins may ask it of every worker.
@@ -423,11 +419,6 @@ def addresses(
         "name": checkpoint.name,
         "pk": preset.pk,
         "model_id": model.pk,
-        "chat_id": checkpoint.chats.create(
-            team=team,
-            question={"turns": [[], []], "row": {"prompt": "1"}},
-            answers=[{"completions": []}, {"completions": []}],
-        ).pk,
         "alert_id": make_alert(run, rule).pk,
         "rule_id": rule.pk,
         "channel_id": channel.pk,

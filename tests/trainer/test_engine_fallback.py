@@ -256,26 +256,6 @@ def test_what_listens_to_groups_fails_by_itself(policy: Policy) -> None:
     assert told == []
 
 
-@pytest.mark.usefixtures("gpu_branches")
-def test_what_listens_to_tokens_fails_by_itself(policy: Policy) -> None:
-    engine = TransformersEngine(policy, max_batch_rows=512)
-    told: list[Slowed] = []
-    engine.on_slowed = told.append
-    places: list[int] = []
-
-    def listen(place: int, _tokens: object) -> None:
-        places.append(place)
-        if place == 5:
-            raise ConnectionError("nobody reads any more")
-
-    engine.on_tokens = listen
-    with pytest.raises(ConnectionError):
-        engine.sample(requests_of(policy, 2), PARAMS)
-
-    assert places == [*range(6)]
-    assert told == []
-
-
 @pytest.mark.usefixtures("gpu_branches", "broken_decoder")
 @pytest.mark.parametrize("rollout", [{}, {"one_step_off": True}])
 def test_a_run_warns_and_trains_to_its_end(

@@ -211,3 +211,58 @@ def test_a_probe_is_of_the_first_phase_and_saves_nothing(
     assert config.rollout.group_size == 2
     assert config.phases == ()
     assert (config.data.num_eval_rows, config.evaluation.every_steps) == (0, 0)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_checkpoint_is_sampled_beside_its_base_model(
+    lora_rank: int, model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = config_tree(
+        model_folder,
+        rows_path,
+        model={"lora_rank": lora_rank, "lora_alpha": 64.0},
+        optim={"num_steps": 1, "learning_rate": 0.1},
+        checkpoint={"every_steps": 1},
+        evaluation={"every_steps": 0},
+    )
+    config, out = write_config(tmp_path, tree), tmp_path / "out"
+    assert run_trainer("run", config, "--out", out).returncode == 0
+    (checkpoint,) = (out / "checkpoints").glob("step-*")
+
+    def groups(*options: object) -> list[dict[str, Any]]:
+        lines = tmp_path / "lines.jsonl"
+        lines.unlink(missing_ok=True)
+        done = run_trainer("probe", config, "--out", lines, "--samples", 3, *options)
+        assert done.returncode == 0, done.stderr
+        return only(read_events(lines), "group")
+
+    def texts(group: dict[str, Any]) -> list[str]:
+        return [each["text"] for each in group["completions"]]
+
+    own, base = groups("--checkpoint", checkpoint, "--prompts", 1)
+    (start,) = groups("--prompts", 1, "--sample-only")
+    unscored = groups("--checkpoint", checkpoint, "--prompts", 2, "--no-scores")
+
+    assert (own["is_base"], base["is_base"]) == (False, True)
+    assert texts(base) == texts(start)  # what the run began with, by the same seeds
+    assert texts(own) != texts(base)
+    assert len(texts(own)) == 3
+    assert own["completions"][0]["rules"].keys() == {"short"}
+    assert [each["row"] for each in unscored] == [0, 1, 0, 1]
+    assert texts(unscored[0]) == texts(own)
+    assert unscored[0]["completions"][0]["reward"] is None
+
+
+def test_a_deleted_checkpoint_is_told(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, config_tree(model_folder, rows_path))
+    out = tmp_path / "probe.jsonl"
+
+    done = run_trainer(
+        "probe", config, "--out", out, "--checkpoint", tmp_path / "step-000001-epoch-1"
+    )
+
+    assert done.returncode == 2
+    (failed,) = only(read_events(out), "failed")
+    assert "step-000001-epoch-1 were deleted" in failed["error"]

@@ -1,11 +1,15 @@
 """`python -m trainer probe`: what a run would have to learn from, before it is started.
 
+With `--checkpoint` it samples a checkpoint of the run beside its base model instead:
+the same prompts, seeds and settings, and no measurements.
+
 It appends lines of JSON to a file, each with a `type`:
 
     {"type": "phase", "name": "loading" | "sampling" | "updating"}
     {"type": "progress", "done": 12, "total": 32}      prompts sampled
     {"type": "group", "row": 3, "completions": [{"text", "num_tokens", "end_reason",
-        "reward", "rules", "errors"}, …]}               row: line of data.rows, from 0
+        "reward", "rules", "errors"}, …]}               row: line of data.rows, from 0;
+                                                       is_base, with --checkpoint
     {"type": "measured", "metrics": {…}}                see `Probing.metrics`
     {"type": "failed", "error": "…"}
 """
@@ -13,6 +17,7 @@ It appends lines of JSON to a file, each with a `type`:
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import resource
 import signal
@@ -29,12 +34,14 @@ from typing import Any, Self
 
 import torch
 
-from trainer.config import RunConfig, read_config
-from trainer.data import Prompt
+from trainer.config import RunConfig, read_config, require_packages
+from trainer.data import Prompt, PromptRenderer, Row, read_rows
 from trainer.errors import explain
 from trainer.evaluation import chance_of_signal, evaluation_metrics, mean_interval
 from trainer.gathering import Gathered, differs, penalise_overlong
 from trainer.grpo import fit_to_memory, train_on
+from trainer.model.policy import Policy, load_policy
+from trainer.output.checkpoint import restore_policy, saved_step
 from trainer.output.log import UnwrittenLog
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
@@ -45,11 +52,14 @@ from trainer.parallel.launch import (
     EXIT_STOPPED,
 )
 from trainer.rewards.rules.rightness import answer_reader
-from trainer.rewards.spec import recipe_bounds
+from trainer.rewards.scoring import Score
+from trainer.rewards.spec import check_rules, recipe_bounds
+from trainer.rewards.terms import AT_THE_END
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.scoring import Scorer
 from trainer.seeding import derive
-from trainer.setup import prepare
+from trainer.setup import prepare, set_up_torch
 from trainer.state import Place, Run, RunState, enter_phase
 from trainer.stopping import watch_parent
 from trainer.types import Group, Rollout
@@ -148,17 +158,7 @@ class Probing:
     def _sample(
         self, prompts: Sequence[Prompt], on_prompt: Callable[[int], None]
     ) -> list[Group]:
-        config, rollout = self.config, self.config.rollout
-        requests = [
-            Request(
-                token_ids=prompt.token_ids,
-                seeds=tuple(
-                    derive(config.seed, "probe", prompt.index, k)
-                    for k in range(self.num_samples)
-                ),
-            )
-            for prompt in prompts
-        ]
+        config = self.config
         scoring = self.run.scorer.begin(prompts, config.reward)
 
         def add(place: int, completions: tuple[Rollout, ...]) -> None:
@@ -167,13 +167,8 @@ class Probing:
 
         begin = time.perf_counter()
         completions = self.run.engine.sample(
-            requests,
-            SamplingParams(
-                max_new_tokens=rollout.max_new_tokens,
-                temperature=rollout.temperature,
-                top_p=rollout.top_p,
-                top_k=rollout.top_k,
-            ),
+            _requests(prompts, seed=config.seed, num_samples=self.num_samples),
+            _sampling(config),
             on_group=add,
         )
         sampled = time.perf_counter()
@@ -332,6 +327,30 @@ class Probing:
         return min(1.0 + rollout.max_refills, 1.0 / share) if share else 1.0
 
 
+def _requests(
+    prompts: Sequence[Prompt], *, seed: int, num_samples: int
+) -> list[Request]:
+    return [
+        Request(
+            token_ids=prompt.token_ids,
+            seeds=tuple(
+                derive(seed, "probe", prompt.index, k) for k in range(num_samples)
+            ),
+        )
+        for prompt in prompts
+    ]
+
+
+def _sampling(config: RunConfig) -> SamplingParams:
+    rollout = config.rollout
+    return SamplingParams(
+        max_new_tokens=rollout.max_new_tokens,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
+    )
+
+
 def _peak_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.max_memory_reserved(device))
@@ -371,6 +390,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out the update that tells how long a step takes",
     )
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="sample this checkpoint of the run beside its base model",
+    )
+    parser.add_argument(
+        "--no-scores",
+        action="store_true",
+        help="with --checkpoint: leave the completions without scores",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -404,6 +434,11 @@ def _probe(args: argparse.Namespace, lines: _Lines) -> int:
     begin = time.perf_counter()
     lines.add("phase", name="loading")
     with closing(Scorer(config.reward.num_workers)) as scorer:
+        if args.checkpoint is not None:
+            _sample_both(
+                args, config, samples, None if args.no_scores else scorer, lines
+            )
+            return EXIT_FINISHED
         probing = load_probing(
             config_of_probe(config),
             folder=args.config.parent,
@@ -437,23 +472,116 @@ def _sample(probing: Probing, lines: _Lines) -> None:
 
     for groups in probing.sample(on_prompt=tell):
         for group in groups:
-            lines.add(
-                "group",
-                row=group.prompt.index,
-                completions=[
-                    {
-                        "text": completion.text,
-                        "num_tokens": completion.num_tokens,
-                        "end_reason": completion.end_reason,
-                        "reward": score.total,
-                        "rules": score.rules,
-                        "errors": score.errors,
-                    }
-                    for completion, score in zip(
-                        group.completions, group.scores, strict=True
-                    )
-                ],
-            )
+            _add_group(lines, group)
+
+
+def _add_group(lines: _Lines, group: Group, **more: bool) -> None:
+    lines.add(
+        "group",
+        row=group.prompt.index,
+        completions=[
+            {
+                "text": completion.text,
+                "num_tokens": completion.num_tokens,
+                "end_reason": completion.end_reason,
+                "reward": score.total,
+                "rules": score.rules,
+                "errors": score.errors,
+            }
+            for completion, score in zip(group.completions, group.scores, strict=True)
+        ],
+        **more,
+    )
+
+
+def _sample_both(
+    args: argparse.Namespace,
+    config: RunConfig,
+    num_samples: int,
+    scorer: Scorer | None,
+    lines: _Lines,
+) -> None:
+    """Sample the checkpoint, then the model that its run was launched with.
+
+    One model is in memory at a time, and the trainer's own decoder samples: vLLM would
+    take longer to start twice than these few completions take.
+    """
+    checkpoint: Path = args.checkpoint
+    _check_is_there(checkpoint)
+    config = config.config_at(saved_step(checkpoint))
+    require_packages(config)
+    set_up_torch(config)
+    if scorer is not None:
+        check_rules(config.reward.recipe)
+    rows = read_rows(args.config.parent / config.data.rows)[: args.prompts]
+    total, done = 2 * len(rows), 0
+
+    def tell(place: int) -> None:
+        nonlocal done
+        done += 1
+        lines.add("progress", done=done, total=total)
+
+    for is_base in (False, True):
+        policy = _load_side(config, checkpoint, is_base=is_base)
+        lines.add("phase", name="sampling")
+        for group in _sample_side(
+            policy, rows, config, num_samples, scorer, on_prompt=tell
+        ):
+            _add_group(lines, group, is_base=is_base)
+        del policy
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _load_side(config: RunConfig, checkpoint: Path, *, is_base: bool) -> Policy:
+    if is_base:
+        plain = config.model.model_copy(update={"lora_rank": 0})
+        return load_policy(plain)
+    try:
+        return restore_policy(config.model, checkpoint)
+    except (ValueError, OSError):
+        _check_is_there(checkpoint)  # the run may have deleted it meanwhile
+        raise
+
+
+def _check_is_there(checkpoint: Path) -> None:
+    if not checkpoint.is_dir():
+        raise ValueError(
+            f"The files of {checkpoint.name} were deleted. Choose a newer checkpoint."
+        )
+
+
+def _sample_side(
+    policy: Policy,
+    rows: Sequence[Row],
+    config: RunConfig,
+    num_samples: int,
+    scorer: Scorer | None,
+    *,
+    on_prompt: Callable[[int], None],
+) -> list[Group]:
+    """With the scores that an evaluation gives: by the weights a schedule ends with."""
+    renderer = PromptRenderer(policy.tokenizer, config.data)
+    prompts = [renderer.render(row) for row in rows]
+    engine = TransformersEngine(
+        policy,
+        max_batch_rows=config.rollout.max_batch_rows,
+        decoding=config.rollout.decoding,
+    )
+    completions = engine.sample(
+        _requests(prompts, seed=config.seed, num_samples=num_samples),
+        _sampling(config),
+        on_group=lambda place, _: on_prompt(place),
+    )
+    if scorer is not None:
+        scoring = scorer.begin(prompts, config.reward, step=AT_THE_END)
+        return scoring.finish(completions)
+    unscored = Score(total=None, rules={}, errors={})
+    return [
+        Group(prompt=prompt, completions=members, scores=(unscored,) * len(members))
+        for prompt, members in zip(prompts, completions, strict=True)
+    ]
 
 
 class _Lines:

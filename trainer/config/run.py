@@ -183,6 +183,11 @@ class RunConfig(Part):
             first += phase.num_steps
         return tuple(stages)
 
+    def config_at(self, step: int) -> RunConfig:
+        """The settings of the phase that a step of the run is in."""
+        begun = [stage for stage in self.stages if stage.first_step <= max(step, 1)]
+        return begun[-1].config
+
     @property
     def runs_code(self) -> bool:
         """Whether a rule of any phase runs code, which takes a sandbox."""

@@ -35,7 +35,6 @@ from trainer.rollout.engine import (
     Collected,
     OnGroup,
     OnSlowed,
-    OnTokens,
     Request,
     SamplingParams,
     Slowed,
@@ -90,8 +89,6 @@ class TransformersEngine:
         self._max_batch_rows = self._rows_at_once = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         self.on_slowed: OnSlowed = lambda _slowed: None
-        # told of tokens as they are drawn; whoever wants none pays nothing
-        self.on_tokens: OnTokens | None = None
         # before it first samples, and again when weights have changed once
         self._is_check_due = is_gpu(policy.device)
         self._has_synced = False
@@ -269,12 +266,6 @@ class TransformersEngine:
             )
             written.add(chosen, logprob)
             ended = ended | self._ends(chosen)
-            if self.on_tokens is not None:
-                going = ~ended
-                owners = [rows.owners[row] for row in live[going].tolist()]
-                tokens = chosen[going].tolist()
-                drawn = dict(zip(owners, tokens, strict=True))
-                yield partial(self.on_tokens, place, drawn)
             if place + 1 == params.max_new_tokens:
                 break
             is_due = (place + 1) % look_every == 0

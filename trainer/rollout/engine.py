@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -41,10 +41,6 @@ class SamplingParams:
 
 # Takes the place of a request and its completions, in order.
 OnGroup = Callable[[int, tuple[Rollout, ...]], None]
-# Takes the place of a token in its completion, counted from 0, and the token of each
-# completion that has one there, by its request and its place there. An ending token is
-# none. Where memory ran out, a completion begins again at 0.
-OnTokens = Callable[[int, Mapping[tuple[int, int], int]], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: listed, kept, taken along, and published as models."""
+"""Checkpoints of a run: listed, kept, tried, taken along, and published as models."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from pydantic import Field
 from dashboard.accounts.models import Team
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.models import PublishedModelOut, model_out
-from dashboard.api.schemas import Done, Id, Input
+from dashboard.api.resources.probes import ProbeOut, probe_out
+from dashboard.api.schemas import Done, Id, IdIn, Input, StepIn
+from dashboard.probes.tries import (
+    MAX_CHARS,
+    MAX_SAMPLES,
+    MAX_TOKENS,
+    UNSCORED,
+    TryForm,
+)
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
 from dashboard.runs.models import Checkpoint, Run
@@ -147,6 +156,54 @@ def publish_checkpoint(
     with or_conflict():
         model = publish(checkpoint=checkpoint, name=payload.name, user=access.user)
     return Status(201, model_out(model))
+
+
+class TryIn(Input):
+    row: StepIn | None = Field(
+        default=None, description="Of the run's dataset version.", examples=[5]
+    )
+    prompt: str = Field(
+        default="", max_length=MAX_CHARS, description="A prompt, in place of a row."
+    )
+    num_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = Field(
+        default=None,
+        description="Completions of each model; null: as many as a group has, "
+        f"{MAX_SAMPLES} at most.",
+    )
+    max_new_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = Field(
+        default=None, description="null: the run's; so of temperature and seed."
+    )
+    temperature: Annotated[float, Field(ge=0.01, le=5)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    recipe_version_id: IdIn | None = Field(
+        default=None, description="That scores; null: the run's own recipe."
+    )
+    is_scored: bool = True
+
+
+@router.post(
+    "/{run_id}/checkpoints/{name}/try",
+    response={201: ProbeOut},
+    auth=WRITE,
+    summary="Try a checkpoint",
+)
+def try_checkpoint(
+    request: HttpRequest, run_id: Id, name: Name, payload: TryIn
+) -> Status[ProbeOut]:
+    """Sample a prompt from it and from its base model, as a probe."""
+    access = access_of(request)
+    checkpoint = _find(access.team, run_id, name)
+    if payload.row is None and not payload.prompt.strip():
+        raise refuse_field("body.row", "Name a row, or send a prompt.")
+    given = payload.model_dump(exclude={"recipe_version_id", "is_scored"})
+    recipe = payload.recipe_version_id if payload.is_scored else UNSCORED
+    query = query_of({**given, "checkpoint": checkpoint.name, "recipe": recipe})
+    form = TryForm(get_run(access.team, run_id), query)
+    if "checkpoint" in form.errors:
+        raise Problem(409, f"The files of {checkpoint.name} are no longer there.")
+    refuse_errors(form, place="body", names={"recipe": "recipe_version_id"})
+    with or_conflict():
+        return Status(201, probe_out(form.start(access.user)))
 
 
 class BestByIn(Input):

@@ -43,6 +43,13 @@ class ProbeOut(Schema):
     num_samples: int = Field(description="Completions of each row.", examples=[8])
     num_done: int = Field(description="Rows that are sampled.", examples=[2])
     is_sample: bool = Field(description="Only for completions: no step is timed.")
+    run_id: int | None = Field(description="Of a try of a checkpoint.", examples=[7])
+    checkpoint: str | None = Field(
+        description="That is tried beside its base model.",
+        examples=["step-000050-epoch-1"],
+    )
+    prompt: str = Field(description="Of a try; empty: a row's.", examples=[""])
+    is_scored: bool
     metrics: dict[str, Any] = Field(examples=[{"pass@1": 0.25, "signal/share": 0.5}])
     verdict: ProbeVerdictOut | None = Field(
         description="Whether a run can learn; null: unknown."
@@ -53,16 +60,19 @@ class ProbeOut(Schema):
     finished_at: datetime | None
 
 
-def _probe(row: Probe) -> ProbeOut:
+def probe_out(row: Probe) -> ProbeOut:
     names = ("dataset_version_id", "recipe_version_id", "positions", "num_samples")
     more = ("state", "num_done", "is_sample", "error", "created_at", "finished_at")
+    tried = ("prompt", "is_scored")
     return ProbeOut(
         id=row.pk,
         model=row.model_label,
+        run_id=row.checkpoint.run_id if row.checkpoint else None,
+        checkpoint=row.checkpoint.name if row.checkpoint else None,
         metrics=finite(row.metrics),
         verdict=_verdict(row),
         created_by=Person.of(row.created_by),
-        **{name: getattr(row, name) for name in (*names, *more)},
+        **{name: getattr(row, name) for name in (*names, *more, *tried)},
     )
 
 
@@ -79,7 +89,7 @@ def _verdict(row: Probe) -> ProbeVerdictOut | None:
 def probes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first."""
     found = access_of(request).team.probes.select_related(*RELATED)
-    return page_by(found, _probe, cursor=cursor, limit=limit, total=found.count())
+    return page_by(found, probe_out, cursor=cursor, limit=limit, total=found.count())
 
 
 class ProbeDetail(ProbeOut):
@@ -91,7 +101,7 @@ class ProbeDetail(ProbeOut):
 def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
     found = get_probe(access_of(request).team, probe_id)
     return ProbeDetail(
-        **_probe(found).model_dump(),
+        **probe_out(found).model_dump(),
         waits_for=what_it_waits_for(found),
         config=found.config,
     )
@@ -107,12 +117,17 @@ class ProbeCompletion(Schema):
 
 
 class ProbeGroupOut(Schema):
-    position: int = Field(description="The row.", examples=[5])
+    position: int = Field(description="The row; 0 of a typed prompt.", examples=[5])
+    is_base: bool = Field(
+        description="Of a try: the base model's, not the checkpoint's."
+    )
     completions: list[ProbeCompletion]
 
 
 def _group(row: ProbeGroup) -> ProbeGroupOut:
-    return ProbeGroupOut(position=row.position, completions=row.completions)
+    return ProbeGroupOut(
+        position=row.position, is_base=row.is_base, completions=row.completions
+    )
 
 
 @router.get(
@@ -121,12 +136,10 @@ def _group(row: ProbeGroup) -> ProbeGroupOut:
 def probe_groups(
     request: HttpRequest, probe_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
-    """Its completions with their scores, by row."""
+    """Its completions with their scores, in the order in which they were sampled."""
     found = get_probe(access_of(request).team, probe_id).groups.all()
     total = found.count()
-    return page_by(
-        found, _group, cursor=cursor, limit=limit, key="position", total=total
-    )
+    return page_by(found, _group, cursor=cursor, limit=limit, key="pk", total=total)
 
 
 class ProbeIn(LaunchIn):
@@ -168,7 +181,7 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
             num_samples=payload.num_samples,
             is_sample=payload.is_sample,
         )
-    return Status(201, _probe(begun))
+    return Status(201, probe_out(begun))
 
 
 @router.post("/{probe_id}/stop", response=Done, auth=WRITE, summary="Stop a probe")

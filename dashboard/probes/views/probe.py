@@ -5,7 +5,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
@@ -14,9 +14,11 @@ from dashboard.probes.cleaning import KEPT, MOST_KEPT
 from dashboard.probes.models import Probe
 from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
 from dashboard.probes.services import request_stop
+from dashboard.probes.tries import TryForm, settings_of, sides_of
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.runs.launch.memory import estimate_memory
 from dashboard.runs.launch.verdict import verdict_of
+from dashboard.runs.queries import get_run
 from dashboard.runs.views.launch import read_form, show_form
 from trainer.config import RunConfig
 
@@ -54,7 +56,8 @@ def probe_progress(request: HttpRequest, team: str, probe_id: int) -> HttpRespon
         waits = what_it_waits_for(found)
         context = {"team": team_, "probe": found, "waits": waits, "is_asked": True}
         return render(request, "probes/progress.html", context)
-    return render(request, "probes/probe_body.html", _context(team_, found))
+    context = _context(team_, found)
+    return render(request, f"probes/{context['body']}", context)
 
 
 @require_POST
@@ -81,6 +84,31 @@ def probe_launch(request: HttpRequest, team: str) -> HttpResponse:
     return redirect("probe", team_.slug, begun.pk)
 
 
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_try(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    """A prompt for a checkpoint and its base model."""
+    is_sent = request.method == "POST"
+    team_ = get_writable_team(request, team) if is_sent else get_team(request, team)
+    run = get_run(team_, run_id)
+    form = TryForm(run, request.POST if is_sent else request.GET)
+    is_valid, refused = form.is_valid(), ""
+    if is_sent and is_valid:
+        assert isinstance(request.user, User)
+        try:
+            return redirect("probe", team_.slug, form.start(request.user).pk)
+        except ValueError as error:
+            refused = str(error)
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "checkpoints",
+        "form": form,
+        "refused": refused,
+    }
+    status = 422 if is_sent else 200
+    return render(request, "probes/try.html", context, status=status)
+
+
 @dataclass(frozen=True, slots=True)
 class Amount:
     """A number of a probe, with the ends of its 95 % interval."""
@@ -95,10 +123,25 @@ class Amount:
 def _context(team: Team, probe: Probe) -> dict[str, Any]:
     config = RunConfig.model_validate(probe.config)
     first = config.stages[0].config
-    return {
+    shared = {
         "team": team,
         "probe": probe,
         "waits": what_it_waits_for(probe),
+        "config": first,
+        "sentence": recipe_sentence(first.reward.recipe),
+        "kept_until": probe.finished_at and probe.finished_at + KEPT,
+    }
+    if probe.checkpoint_id is not None:
+        return shared | {
+            "body": "try_body.html",
+            "sides": sides_of(probe),
+            "settings": settings_of(probe),
+            "row": probe.dataset_version.rows.filter(
+                position__in=probe.positions
+            ).first(),
+        }
+    return shared | {
+        "body": "probe_body.html",
         "verdict": verdict_of(probe.config, probe.metrics),
         "shares": _shares(probe.metrics, first),
         "metrics": probe.metrics,
@@ -109,10 +152,7 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
         "mean": _amount(probe.metrics, "mean", "Mean reward"),
         "lengths": [probe.metrics.get(f"length/{name}") for name in ("p50", "max")],
         "whole": _whole(probe.metrics, config),
-        "config": first,
-        "sentence": recipe_sentence(first.reward.recipe),
         "memory": estimate_memory(config),
-        "kept_until": probe.finished_at and probe.finished_at + KEPT,
         "peak_bytes": probe.metrics.get("peak_bytes"),
     }
 

@@ -47,11 +47,6 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
     model = team.published_models.create(
         name="First", run=run, run_name=run.name, step=1, sha256="ab" * 32, num_bytes=1
     )
-    chat = checkpoint.chats.create(
-        team=team,
-        question={"turns": [[], []], "row": {"prompt": "1"}},
-        answers=[{"completions": []}, {"completions": []}],
-    )
     run_import = RunImport.objects.create(team=team)
     assert run.dataset_version
     assert run.recipe_version
@@ -77,7 +72,6 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         "sweep_id": RunGroup.objects.create(team=team, name="Rates").pk,
         "model_id": model.pk,
         "probe_id": make_probe(team, make_version(team)).pk,
-        "chat_id": chat.pk,
         "report_id": make_report(team, user, "::table runs=1").pk,
         "import_id": run_import.pk,
         "file_id": run_import.files.create(

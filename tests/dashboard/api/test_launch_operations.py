@@ -1,4 +1,4 @@
-"""What programs start: sweeps, probes, chats, models; and what they ask before."""
+"""What programs start: sweeps, probes, tries, models; and what they ask before."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import Team, User
 from dashboard.api.resources.launches import LaunchIn
 from dashboard.probes.models import Probe, ProbeGroup, ProbeState
+from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.checkpoints.saved import Saving
@@ -211,41 +212,44 @@ def test_what_the_best_checkpoint_is_the_best_by_is_chosen(
     assert wrong.json()["errors"][0]["field"] == "body.metric"
 
 
-def test_a_checkpoint_is_asked_and_replied_to(
+def test_a_checkpoint_is_tried(program: Program, team: Team, saved: Checkpoint) -> None:
+    address = f"/runs/{saved.run_id}/checkpoints/{saved.name}/try"
+    recipe = make_recipe(team, name="Other")
+    body = {"num_samples": 2, "temperature": 0.5, "recipe_version_id": recipe.pk}
+
+    made = program.post(address, {**body, "prompt": "1+1="})
+    unscored = program.post(address, {"prompt": "2+2=", "is_scored": False})
+
+    assert made.status_code == unscored.status_code == 201, made.text
+    tried = made.json()
+    assert (tried["run_id"], tried["checkpoint"]) == (saved.run_id, saved.name)
+    assert (tried["prompt"], tried["positions"]) == ("1+1=", [])
+    assert tried["recipe_version_id"] == recipe.pk
+    assert unscored.json()["is_scored"] is False
+    probe = Probe.objects.get(pk=tried["id"])
+    assert probe.config["rollout"]["temperature"] == 0.5
+    for is_base in (False, True):
+        ProbeGroup.objects.create(
+            probe=probe, position=0, is_base=is_base, completions=[completion("2", 1.0)]
+        )
+    groups = f"/probes/{probe.pk}/groups"
+    first = program.get(f"{groups}?limit=1").json()
+    second = program.get(f"{groups}?limit=1&cursor={first['next_cursor']}").json()
+    both = [*first["items"], *second["items"]]
+    assert [group["is_base"] for group in both] == [False, True]
+
+
+def test_a_try_needs_a_prompt_and_the_files(
     program: Program, saved: Checkpoint
 ) -> None:
-    address = f"/runs/{saved.run_id}/chats"
-    made = program.post(address, {"text": "1+1=", "num_samples": 2, "temperature": 0})
-    chat = saved.chats.get()
-    told = {"text": "2", "num_tokens": 1, "end_reason": "stop"}
-    chat.answers = [{"completions": [told]}, {"completions": [told]}]
-    chat.state = ProbeState.FINISHED
-    chat.save()
-
-    reply = {"text": "1+1=", "previous_id": chat.pk, "reply": "Sure?"}
-    second = program.post(address, reply)
-
-    assert made.status_code == second.status_code == 201, second.text
-    assert (made.json()["prompt"], made.json()["checkpoint"]) == ("1+1=", saved.name)
-    assert made.json()["base"]["completions"] == [None, None]
-    assert second.json()["turns"][0][-1] == {"role": "user", "content": "Sure?"}
-    assert program.get(f"/chats/{chat.pk}").json()["trained"]["completions"][0] == {
-        **told,
-        "reward": None,
-        "rules": {},
-        "errors": {},
-    }
-    assert program.get(address).json()["total"] == 2
-    stopped = program.post(f"/chats/{second.json()['id']}/stop").json()
-    assert stopped["done"] is True
-    assert AuditEntry.objects.filter(verb="chat.asked").count() == 2
-
-
-def test_a_chat_needs_something_to_answer(program: Program, saved: Checkpoint) -> None:
-    address = f"/runs/{saved.run_id}/chats"
+    address = f"/runs/{saved.run_id}/checkpoints/{saved.name}/try"
 
     nothing = program.post(address, {})
     beyond = program.post(address, {"row": 10**6})
+    strange = program.post(address, {"prompt": "1", "recipe_version_id": 10**6})
+    Shelf(saved.run_id).remove(saved.name)
+    gone = program.post(address, {"prompt": "1"})
 
-    assert nothing.json()["errors"][0]["field"] == "body.row"
-    assert beyond.json()["errors"][0]["field"] == "body.row"
+    fields = [each.json()["errors"][0]["field"] for each in (nothing, beyond, strange)]
+    assert fields == ["body.row", "body.row", "body.recipe_version_id"]
+    assert gone.status_code == 409

@@ -21,8 +21,7 @@ WRITES = {
     "rescoring_new": {"rescoring.started"},
     "rescoring_stop": {"rescoring.stop_requested"},
     "rescoring_delete": {"rescoring.deleted"},
-    "run_chat": {"chat.asked"},
-    "chat_stop": {"chat.stop_requested"},
+    "run_try": {"probe.started"},
     "runs_act": {
         *("run.tagged", "run.untagged", "run.locked", "run.unlocked"),
         *("run.archived", "run.unarchived", "run.trashed", "run.restored"),

@@ -486,14 +486,14 @@ def test_it_cannot_be_cloned_extended_or_queued(
     )
     resume = alice_client.post(reverse("run_resume", args=at), follow=True)
     config = alice_client.get(reverse("run_config_file", args=[*at, "toml"]))
-    chat = alice_client.get(reverse("run_chat", args=at))
+    tried = alice_client.get(reverse("run_try", args=at))
 
     assert "from verl" in clone.content.decode()
     for page in (change, extend):
         assert "not trained here" in page.content.decode()
     assert "Nothing to resume" in resume.content.decode()
     assert config.status_code == 404
-    assert chat.status_code == 404
+    assert tried.status_code == 404
     before = imported.num_steps
     imported.refresh_from_db()
     assert (imported.state, imported.num_steps) == ("finished", before)

@@ -1,1 +1,0 @@
-"""A checkpoint and its base model answer side by side."""
