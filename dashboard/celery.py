@@ -34,7 +34,6 @@ app.conf.beat_schedule = {
     "go_on": {"task": "training.go_on", "schedule": 30.0},
     "reap_jobs": {"task": "jobs.reap", "schedule": 5.0},
     "clean_jobs": {"task": "jobs.clean", "schedule": 3_600.0},
-    "probes": {"task": "probes.look", "schedule": 5.0},
     "deliver": {"task": "alerts.deliver", "schedule": 5.0},
     "index": {"task": "samples.index", "schedule": 10.0},
     "clean_alerts": {"task": "alerts.clean", "schedule": 3_600.0},

@@ -10,7 +10,8 @@ from django.conf import settings
 from django.db.models import Count, QuerySet
 from django.utils import timezone
 
-from dashboard.probes.models import OPEN, Probe
+from dashboard.jobs.models import OPEN
+from dashboard.probes.models import Probe
 
 KEPT = timedelta(days=30)  # after its end
 MOST_KEPT = 200  # of a team
@@ -18,8 +19,8 @@ MOST_KEPT = 200  # of a team
 
 def forget_old_probes() -> int:
     """How many were forgotten. What waits or runs is not old."""
-    ended = Probe.objects.exclude(state__in=OPEN)
-    num_old = _delete(ended.filter(finished_at__lt=timezone.now() - KEPT))
+    ended = Probe.objects.exclude(job__state__in=OPEN)
+    num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - KEPT))
     counted = ended.order_by().values("team").annotate(count=Count("pk"))
     crowded = counted.filter(count__gt=MOST_KEPT).values_list("team", flat=True)
     for team_id in crowded:

@@ -9,30 +9,15 @@ from django.db.models import Q
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
+from dashboard.jobs.models import JobTarget
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Checkpoint
 
 
-class ProbeState(models.TextChoices):
-    QUEUED = "queued"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-HELD = (ProbeState.RUNNING, ProbeState.STOPPING)
-OPEN = (ProbeState.QUEUED, *HELD)
-
-
-class Probe(models.Model):
+class Probe(JobTarget):
     """Completions sampled from a starting model, with what they tell about a run.
 
     Or a *try*: one prompt, sampled from a checkpoint and from its base model.
-
-    The row is the truth of its job: a worker claims it with one UPDATE, and writes only
-    while the row names it.
     """
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="probes")
@@ -59,27 +44,11 @@ class Probe(models.Model):
     prompt = models.TextField(blank=True, default="", db_default="")
     is_scored = models.BooleanField(default=True, db_default=True)
 
-    state = models.CharField(
-        max_length=10, choices=ProbeState, default=ProbeState.QUEUED
-    )
-    worker = models.CharField(max_length=120, blank=True)
-    claim = models.UUIDField(null=True, blank=True)
-    lease_until = models.DateTimeField(null=True, blank=True)
-    phase = models.CharField(max_length=20, blank=True)
-    num_done = models.PositiveIntegerField(default=0)  # prompts sampled
     metrics = models.JSONField[dict[str, Any]](default=dict)  # commands.probing's
-    error = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    started_at = models.DateTimeField(null=True, blank=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.CheckConstraint(
-                condition=~Q(state__in=[s.value for s in HELD])
-                | Q(lease_until__isnull=False, claim__isnull=False),
-                name="probe_held_has_lease",
-            ),
             models.CheckConstraint(
                 condition=Q(checkpoint__isnull=False)
                 | Q(prompt="", is_scored=True, positions__len__gt=0),
@@ -88,20 +57,15 @@ class Probe(models.Model):
         ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["team", "-id"]),
-            # The beat looks only at these.
-            models.Index(
-                fields=["state", "lease_until"],
-                condition=Q(state__in=[s.value for s in OPEN]),
-                name="probe_open",
-            ),
         ]
 
     def __str__(self) -> str:
         return f"Probe {self.pk}"
 
     @property
-    def is_open(self) -> bool:
-        return self.state in OPEN
+    def num_done(self) -> int:
+        """Prompts sampled; of a try, models."""
+        return self.job.done if self.job else 0
 
     @property
     def num_prompts(self) -> int:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import random
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import hold_untrashed
-from dashboard.probes.models import HELD, OPEN, Probe, ProbeState
+from dashboard.jobs.models import OPEN
+from dashboard.jobs.queue import cancel, enqueue
+from dashboard.probes.models import Probe
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.launch.model_choices import label_model
 from dashboard.runs.launch.published import hold_published
 from dashboard.runs.models import Checkpoint
-from dashboard.waking import DAY_SECONDS, wake
 from trainer.config import RunConfig
 
-TASK, QUEUE = "probes.work", "training"
 MAX_OPEN = 8  # of a team, waiting or running
 MAX_PROMPTS = 256
 MAX_SAMPLES = 64
@@ -78,7 +77,15 @@ def start_probe(
         {"run": checkpoint.run_id, "checkpoint": checkpoint.name} if checkpoint else {}
     )
     record(team, user, "probe.started", probe, **tried)
-    transaction.on_commit(ring_workers)
+    probe.job = enqueue(
+        "probe",
+        probe.pk,
+        team_id=team.pk,
+        user=user,
+        total=2 if probe.checkpoint else probe.num_prompts,
+        unit="models" if probe.checkpoint else "prompts",
+    )
+    probe.save(update_fields=["job"])
     return probe
 
 
@@ -103,7 +110,7 @@ def _check_size(num_prompts: int, num_samples: int) -> None:
 
 
 def _check_open(team: Team) -> None:
-    num_open = Probe.objects.filter(team=team, state__in=OPEN).count()
+    num_open = Probe.objects.filter(team=team, job__state__in=OPEN).count()
     if num_open >= MAX_OPEN:
         raise TooMuch(
             f"{num_open} probes of {team} wait or run already. Stop one, or wait."
@@ -118,26 +125,7 @@ def draw_positions(version: DatasetVersion, count: int, *, seed: int = 0) -> lis
 
 def request_stop(*, probe: Probe, user: User | None) -> bool:
     """Ask for its end; False when it has ended or is ending already."""
-    waiting = Probe.objects.filter(pk=probe.pk, state=ProbeState.QUEUED)
-    running = Probe.objects.filter(pk=probe.pk, state=ProbeState.RUNNING)
-    is_new = bool(
-        waiting.update(state=ProbeState.STOPPED, finished_at=Now())
-        or running.update(state=ProbeState.STOPPING)
-    )
+    is_new = cancel(probe.job)
     if is_new:
         record(team=probe.team, actor=user, verb="probe.stop_requested", obj=probe)
     return is_new
-
-
-def reap() -> int:
-    """Fail probes whose worker has said nothing for a minute; how many."""
-    return Probe.objects.filter(state__in=HELD, lease_until__lt=Now()).update(
-        state=ProbeState.FAILED,
-        error="Its worker died or lost the database. Start the probe again.",
-        finished_at=Now(),
-    )
-
-
-def ring_workers(count: int = 1) -> None:
-    """Wake training workers. Best effort: they are rung again every 5 s."""
-    wake(TASK, queue=QUEUE, expires=DAY_SECONDS, count=count)

@@ -13,7 +13,7 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
-from dashboard.api.schemas import Done, Id, Person, Real, StepIn
+from dashboard.api.schemas import Done, Id, JobOut, Person, Real, StepIn, job_fields
 from dashboard.probes.asking import probe_launched
 from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.probes.queries import RELATED, get_probe, what_it_waits_for
@@ -30,18 +30,13 @@ class ProbeVerdictOut(Schema):
     remedies: list[str]
 
 
-class ProbeOut(Schema):
+class ProbeOut(JobOut):
     id: int = Field(examples=[4])
-    state: str = Field(
-        description="queued, running, stopping, finished, stopped or failed",
-        examples=["finished"],
-    )
     model: str = Field(examples=["SmolLM2-135M-Instruct"])
     dataset_version_id: int = Field(examples=[12])
     recipe_version_id: int | None = Field(description="null: it was not saved.")
     positions: list[int] = Field(description="Rows of the version.", examples=[[0, 5]])
     num_samples: int = Field(description="Completions of each row.", examples=[8])
-    num_done: int = Field(description="Rows that are sampled.", examples=[2])
     is_sample: bool = Field(description="Only for completions: no step is timed.")
     run_id: int | None = Field(description="Of a try of a checkpoint.", examples=[7])
     checkpoint: str | None = Field(
@@ -54,7 +49,6 @@ class ProbeOut(Schema):
     verdict: ProbeVerdictOut | None = Field(
         description="Whether a run can learn; null: unknown."
     )
-    error: str
     created_by: Person | None
     created_at: datetime
     finished_at: datetime | None
@@ -62,9 +56,10 @@ class ProbeOut(Schema):
 
 def probe_out(row: Probe) -> ProbeOut:
     names = ("dataset_version_id", "recipe_version_id", "positions", "num_samples")
-    more = ("state", "num_done", "is_sample", "error", "created_at", "finished_at")
+    more = ("is_sample", "created_at", "finished_at")
     tried = ("prompt", "is_scored")
     return ProbeOut(
+        **job_fields(row) | {"waiting": what_it_waits_for(row)},
         id=row.pk,
         model=row.model_label,
         run_id=row.checkpoint.run_id if row.checkpoint else None,
@@ -93,7 +88,6 @@ def probes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 
 
 class ProbeDetail(ProbeOut):
-    waits_for: str = Field(description="Of one in the queue, why it does.")
     config: dict[str, Any] = Field(examples=[{"rollout": {"group_size": 8}}])
 
 
@@ -102,7 +96,6 @@ def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
     found = get_probe(access_of(request).team, probe_id)
     return ProbeDetail(
         **probe_out(found).model_dump(),
-        waits_for=what_it_waits_for(found),
         config=found.config,
     )
 
@@ -191,5 +184,5 @@ def stop_probe(request: HttpRequest, probe_id: Id) -> Done:
     found = get_probe(access.team, probe_id)
     if request_stop(probe=found, user=access.user):
         return Done(done=True)
-    found.refresh_from_db(fields=["state"])
+    found.refresh_from_db()
     return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")

@@ -49,7 +49,7 @@ def warn_of_probe(launch: Launch) -> str:
     version = launch.dataset_version
     probe = (
         version.dataset.team.probes.filter(
-            state="finished",
+            job__state="done",
             is_sample=False,
             dataset_version=version,
             recipe_version=launch.recipe_version,

@@ -8,22 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django.db import connection, transaction
-from django.db.models import Count, Model
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from dashboard.jobs.models import OPEN, Job
-from dashboard.probes.models import Probe
+from dashboard.jobs.kinds import all_kinds
+from dashboard.jobs.models import OPEN, JobState
 from dashboard.runs.models import RunState
 from dashboard.training.lease import LEASE
 from dashboard.training.models import Worker
 from dashboard.training.workers import GONE_AFTER
 
 MOST_WORKERS = 500
-LIVE = ("queued", "running", "stopping")
 STATEMENT_SECONDS = 2
-JOBS: dict[str, type[Model]] = {
-    "probe": Probe,
-}
+JOBS = """
+    SELECT kind, state, count(*), extract(epoch FROM now() - min(created_at))
+    FROM jobs_job WHERE state IN ('queued', 'running') GROUP BY 1, 2
+"""
 # Of runs that are neither in the trash nor told of by a trainer elsewhere. One that
 # somebody holds back waits for that person, not for a worker.
 RUNS = """
@@ -77,19 +76,23 @@ def _runs() -> Iterator[Metric]:
 def _jobs() -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "cohort_jobs",
-        "Imports, rescorings, probes and tasks of datasets, waiting or running.",
+        "Imports, analyses, rescorings and probes, queued or running.",
         labels=["kind", "state"],
     )
-    for kind, model in JOBS.items():
-        live = model._default_manager.filter(state__in=LIVE)
-        counted = dict(live.values_list("state").annotate(Count("pk")))
-        family.add_metric([kind, "waiting"], counted.get("queued", 0))
-        running = counted.get("running", 0) + counted.get("stopping", 0)
-        family.add_metric([kind, "running"], running)
-    jobs = Job.objects.filter(state__in=OPEN).values_list("kind", "state")
-    for kind, state, count in jobs.annotate(Count("pk")):
-        family.add_metric([kind, state], count)
-    yield family
+    age = GaugeMetricFamily(
+        "cohort_job_oldest_age_seconds",
+        "Since the job of this kind that waits longest was asked for; 0: none waits.",
+        labels=["kind"],
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(JOBS)
+        found = {(kind, state): rest for kind, state, *rest in cursor.fetchall()}
+    for kind in all_kinds():
+        for state in OPEN:
+            family.add_metric([kind.name, state], found.get((kind.name, state), [0])[0])
+        waits = found.get((kind.name, JobState.QUEUED), [0, 0])[1]
+        age.add_metric([kind.name], float(waits))
+    yield from (family, age)
 
 
 def _workers() -> Iterator[Metric]:

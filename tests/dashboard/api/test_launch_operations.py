@@ -12,12 +12,12 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
 from dashboard.api.resources.launches import LaunchIn
-from dashboard.probes.models import Probe, ProbeGroup, ProbeState
+from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.checkpoints.saved import Saving
-from tests.dashboard.probes.factories import completion, make_version, measured
+from tests.dashboard.probes.factories import completion, finish, make_version, measured
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.stories import queue_run
 from trainer.presets.preset import preset_names
@@ -140,7 +140,7 @@ def test_a_probe_is_started_read_and_stopped(
     assert (made.json()["positions"], made.json()["num_samples"]) == ([1, 3], 2)
     assert beyond.json()["errors"][0]["field"] == "body.positions"
     address = f"/probes/{made.json()['id']}"
-    assert program.get(address).json()["waits_for"]
+    assert program.get(address).json()["waiting"]
     assert program.post(f"{address}/stop").json()["done"] is True
     assert program.post(f"{address}/stop").json()["done"] is False
     assert program.get("/probes").json()["total"] == 1
@@ -150,7 +150,7 @@ def test_what_a_probe_found_is_read(program: Program, team: Team) -> None:
     from tests.dashboard.probes.factories import make_probe
 
     probe = make_probe(team, make_version(team))
-    Probe.objects.update(state=ProbeState.FINISHED, metrics=measured())
+    finish(metrics=measured())
     for position in probe.positions:
         texts = [completion("4", 1.0), completion("5", None, errors={"right": "no"})]
         ProbeGroup.objects.create(probe=probe, position=position, completions=texts)

@@ -10,10 +10,10 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.probes.models import Probe
-from dashboard.probes.work import claim_next, work_on
 from dashboard.runs.models import Checkpoint, PublishedModel
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.checkpoints.saved import Saving
+from tests.dashboard.jobs.working import do, take
 from tests.dashboard.probes.trained import train_checkpoint
 from tests.dashboard.runs.stories import queue_run
 
@@ -66,9 +66,7 @@ def test_a_checkpoint_is_tried_beside_its_base_model(
     page.get_by_role("button", name="Try", exact=True).click()
     expect(page.get_by_text("Waiting: the training workers")).to_be_visible()
 
-    claim = claim_next("worker-1")
-    assert claim is not None
-    work_on(claim, is_shutting_down=lambda: False)
+    do(take("probe"))
 
     for title in ("Checkpoint", "Base model"):
         side = page.get_by_role("region", name=title)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -44,13 +45,17 @@ from dashboard.exchange.models import RunImport
 from dashboard.jobs.kinds import all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import Claim, cancel, claim_next, enqueue, reap
-from dashboard.jobs.runner import Context, Heartbeat
+from dashboard.jobs.runner import Context
+from dashboard.probes.jobs import probe
+from dashboard.probes.models import Probe
 from dashboard.rescoring.models import RescoredStep
 from dashboard.runs.models import Run
 from tests.dashboard.datasets.fetching.site import Site, file, web_site
 from tests.dashboard.datasets.imports.test_upload import FILES
 from tests.dashboard.exchange.tools import verl_jsonl
-from tests.dashboard.jobs.working import change_kind, do, take
+from tests.dashboard.jobs.working import change_kind, do, hear, take
+from tests.dashboard.probes.factories import make_probe, make_version
+from tests.dashboard.probes.test_working import scripted
 from tests.dashboard.rescoring.factories import make_scored_run, start
 
 ROWS = FILES["sums.jsonl"]
@@ -135,6 +140,10 @@ class Made:
         assert exchange_jobs.start(sent, kind)
         return sent
 
+    def probed(self) -> Result:
+        make_probe(self.team, make_version(self.team))
+        return Probe.objects.exclude(metrics={}).count
+
     def rescored(self) -> Result:
         start(make_scored_run(self.team, num_steps=1))
         return RescoredStep.objects.count
@@ -175,6 +184,7 @@ KINDS: dict[str, Callable[[Made], Result]] = {
     "run_import.read": Made.read,
     "run_import.make": Made.made,
     "rescoring": Made.rescored,
+    "probe": Made.probed,
 }
 
 
@@ -189,6 +199,7 @@ def made(
     monkeypatch.setattr(
         token_lengths, "count_tokens", lambda _, rows: {3: len(list(rows))}
     )
+    change_kind(monkeypatch, "probe", run=partial(probe, command=scripted("finish")))
     with web_site() as site:
         settings.DATASET_HOSTS = site.host
         yield Made(team, alice, site)
@@ -316,10 +327,3 @@ def test_one_that_is_cancelled_while_its_worker_is_lost_stores_nothing(
     assert Job.objects.get(kind=name).state == JobState.CANCELLED
     # The order of a version's rows is what it is, whoever has found it.
     assert num_results() == (name == "dataset.order")
-
-
-def hear(context: Context) -> None:
-    """As the heartbeat's thread does each second."""
-    Heartbeat(context)._beat()
-    if context.interruption:
-        raise context.interruption

@@ -12,7 +12,7 @@ from dashboard.jobs import kinds
 from dashboard.jobs.kinds import all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import Claim, claim_next
-from dashboard.jobs.runner import Context, run
+from dashboard.jobs.runner import Context, Heartbeat, run
 
 WORKER = "default@here"
 
@@ -59,3 +59,10 @@ def change_kind(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) -> N
 
 def target_of(claim: Claim) -> int:
     return Job.objects.values_list("target_id", flat=True).get(pk=claim.job_id)
+
+
+def hear(context: Context) -> None:
+    """As the heartbeat's thread does each second."""
+    Heartbeat(context)._beat()
+    if context.interruption:
+        raise context.interruption

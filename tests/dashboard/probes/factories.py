@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils import timezone
+
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.jobs.models import Job
 from dashboard.probes.models import Probe
 from dashboard.probes.services import start_probe
 from trainer.config import RunConfig
@@ -87,3 +90,13 @@ def measured(**changes: Any) -> dict[str, Any]:
         "update_problem": None,
         **changes,
     }
+
+
+def finish(
+    *, num_done: int = 0, state: str = "done", error: str = "", **changes: Any
+) -> None:
+    """All probes, as a worker that did them leaves them."""
+    ended = None if state == "queued" else timezone.now()
+    Job.objects.update(state=state, done=num_done, error=error, finished_at=ended)
+    if changes:
+        Probe.objects.update(**changes)

@@ -13,9 +13,11 @@ from django.utils import timezone
 from dashboard.accounts.models import Team
 from dashboard.celery import app
 from dashboard.datasets.trash import delete_dataset, trash_dataset
-from dashboard.probes.models import Probe, ProbeGroup, ProbeState
+from dashboard.jobs.models import Job, JobState
+from dashboard.probes.jobs import freeze, probe_folder
+from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.probes.tasks import clean
-from dashboard.probes.work import claim_next, freeze, probe_folder, work_on
+from tests.dashboard.jobs.working import do, take
 from tests.dashboard.probes.factories import make_probe, make_version
 
 Make = Callable[..., Probe]
@@ -25,13 +27,11 @@ Make = Callable[..., Probe]
 def ended(team: Team) -> Make:
     version = make_version(team)
 
-    def make(days_ago: int = 0, state: ProbeState = ProbeState.FINISHED) -> Probe:
+    def make(days_ago: int = 0, state: JobState = JobState.DONE) -> Probe:
         probe = make_probe(team, version)
         freeze(probe, probe_folder(probe.pk))
         end = timezone.now() - timedelta(days=days_ago)
-        Probe.objects.filter(pk=probe.pk).update(
-            state=state, created_at=end - timedelta(minutes=1), finished_at=end
-        )
+        Job.objects.filter(probe=probe).update(state=state, finished_at=end)
         return probe
 
     return make
@@ -65,12 +65,12 @@ def test_of_many_the_last_are_kept_team_by_team(
     monkeypatch.setattr("dashboard.probes.cleaning.MOST_KEPT", 2)
     first, second, third = (
         ended(state=state)
-        for state in (ProbeState.FINISHED, ProbeState.FAILED, ProbeState.STOPPED)
+        for state in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
     )
     elsewhere = Team.objects.create(slug="else", name="Else")
     other = make_probe(elsewhere, make_version(elsewhere))
-    Probe.objects.filter(pk=other.pk).update(
-        state=ProbeState.FINISHED, finished_at=timezone.now()
+    Job.objects.filter(probe=other).update(
+        state=JobState.DONE, finished_at=timezone.now()
     )
 
     clean()
@@ -82,16 +82,12 @@ def test_of_many_the_last_are_kept_team_by_team(
 def test_a_worker_with_a_disk_of_its_own_clears_it(ended: Make, team: Team) -> None:
     gone = ended()
     Probe.objects.filter(pk=gone.pk).delete()
-    make_probe(team, make_version(team, name="More"))
-    claim = claim_next("worker-1")
-    assert claim
+    waits = make_probe(team, make_version(team, name="More"))
 
-    work_on(
-        claim, is_shutting_down=lambda: True, command=lambda _probe, _folder: ["true"]
-    )
+    do(take("probe"), is_shutting_down=lambda: True)
 
     assert not probe_folder(gone.pk).exists()
-    assert probe_folder(claim.probe_id).exists()
+    assert probe_folder(waits.pk).exists()
 
 
 def test_what_is_no_probes_folder_is_left_alone(ended: Make, data_folder: Path) -> None:

@@ -10,11 +10,12 @@ from playwright.sync_api import Page, expect
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
-from dashboard.probes.models import Probe, ProbeGroup
+from dashboard.probes.models import ProbeGroup
 from dashboard.rewards.models import RecipeVersion
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.probes.factories import (
     completion,
+    finish,
     make_probe,
     make_version,
     measured,
@@ -86,7 +87,7 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(
 ) -> None:
     version = make_version(team)
     probe = make_probe(team, version)
-    Probe.objects.update(state="finished", num_done=2, metrics=measured())
+    finish(num_done=2, metrics=measured())
     ProbeGroup.objects.create(
         probe=probe,
         position=1,

@@ -13,12 +13,18 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetRow
+from dashboard.probes.jobs import freeze, probe_command
 from dashboard.probes.models import Probe, ProbeGroup
-from dashboard.probes.work import claim_next, freeze, probe_command, work_on
 from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.models import Checkpoint, Run
 from tests.dashboard.checkpoints.saved import Saving
-from tests.dashboard.probes.factories import completion, make_probe, make_version
+from tests.dashboard.jobs.working import do, take
+from tests.dashboard.probes.factories import (
+    completion,
+    finish,
+    make_probe,
+    make_version,
+)
 from tests.dashboard.probes.trained import train_checkpoint
 from tests.dashboard.runs.launching import make_recipe
 from tests.dashboard.runs.stories import queue_run
@@ -57,9 +63,7 @@ def press_try(client: Client, checkpoint: Checkpoint, **changes: str) -> Probe:
 
 
 def work(probe: Probe) -> Probe:
-    claim = claim_next("worker-1")
-    assert claim is not None
-    work_on(claim, is_shutting_down=lambda: False)
+    do(take("probe"))
     probe.refresh_from_db()
     return probe
 
@@ -72,7 +76,7 @@ def test_a_checkpoint_with_adapters_is_sampled_beside_its_base_model(
 
     probe = work(press_try(alice_client, checkpoint, prompt="1+1=", num_samples="3"))
 
-    assert (probe.state, probe.error, probe.num_done) == ("finished", "", 2)
+    assert (probe.state, probe.error, probe.num_done) == ("done", "", 2)
     own, base = probe.groups.order_by("pk")
     assert (own.is_base, base.is_base) == (False, True)
     assert len(own.completions) == len(base.completions) == 3
@@ -157,7 +161,7 @@ def test_both_sides_are_shown_and_another_prompt_keeps_the_settings(
     both = {"probe": probe, "position": 0}
     ProbeGroup.objects.create(**both, completions=texts)
     ProbeGroup.objects.create(**both, is_base=True, completions=[completion("4", None)])
-    Probe.objects.update(state="finished", num_done=2)
+    finish(num_done=2)
 
     page = alice_client.get(f"/alpha/probes/{probe.pk}/")
     own, base = page.context["sides"]

@@ -10,8 +10,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.probes.models import Probe
-from tests.dashboard.probes.factories import make_probe, make_version, measured
+from tests.dashboard.probes.factories import finish, make_probe, make_version, measured
 from tests.dashboard.rewards.editor import fields
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 
@@ -87,7 +86,7 @@ def test_a_probe_tells_its_figures(
 ) -> None:
     probe = make_probe(team, version)
     found = measured(frac_truncated=0.125, num_unscored=7)
-    Probe.objects.update(state="finished", num_done=2, metrics=found)
+    finish(num_done=2, metrics=found)
 
     page = words(alice_client.get(f"/alpha/probes/{probe.pk}/"))
 
@@ -112,7 +111,7 @@ def test_a_probe_says_whether_the_run_can_learn(
     ]
     for changes, verdict, reason in cases:
         found = measured(**changes)
-        Probe.objects.update(state="finished", num_done=2, metrics=found)
+        finish(num_done=2, metrics=found)
 
         page = words(alice_client.get(f"/alpha/probes/{probe.pk}/"))
 
@@ -136,7 +135,7 @@ def test_a_launch_that_a_probe_found_unable_to_learn_is_confirmed(
     }
     assert alice_client.post("/alpha/runs/new/probe", form).status_code == 302
     found = measured(**{"signal/share": share, "signal/high": 0.1, "pass@1": 0.0})
-    Probe.objects.update(state="finished", num_done=2, metrics=found)
+    finish(num_done=2, metrics=found)
 
     form["rollout.group_size"] = group_size
 

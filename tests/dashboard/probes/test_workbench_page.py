@@ -15,6 +15,7 @@ from dashboard.runs.models import Run
 from tests.dashboard.probes.factories import (
     RECIPE,
     completion,
+    finish,
     make_probe,
     make_version,
     measured,
@@ -128,7 +129,7 @@ def test_a_probes_completions_are_shown(
     alice_client: Client, team: Team, version: DatasetVersion
 ) -> None:
     probe = make_probe(team, version)
-    Probe.objects.update(state="finished", num_done=1)
+    finish(num_done=1)
     ProbeGroup.objects.create(
         probe=probe,
         position=3,
@@ -382,7 +383,7 @@ def test_what_a_model_wrote_is_inert(
 @pytest.fixture
 def finished(team: Team, version: DatasetVersion) -> Probe:
     probe = make_probe(team, version)
-    Probe.objects.update(state="finished", num_done=2, metrics=measured())
+    finish(num_done=2, metrics=measured())
     return probe
 
 
@@ -399,7 +400,7 @@ def test_a_probes_page_gives_a_verdict_and_its_numbers(
 
 
 def test_a_failed_probe_says_why(alice_client: Client, finished: Probe) -> None:
-    Probe.objects.update(state="failed", metrics={}, error="too long")
+    finish(state="failed", metrics={}, error="too long")
 
     page = alice_client.get(f"/alpha/probes/{finished.pk}/").content.decode()
 
@@ -413,7 +414,7 @@ def test_an_end_shows_what_was_sampled(alice_client: Client, finished: Probe) ->
     page = alice_client.get(address).content.decode()
 
     assert 'hx-target="#bench"' in page
-    Probe.objects.update(state="queued")
+    finish(state="queued")
     assert 'hx-trigger="every 1s"' in alice_client.get(address).content.decode()
 
 
@@ -435,7 +436,7 @@ def test_a_probe_is_stopped(
 
     assert answer.status_code == 302
     probe.refresh_from_db()
-    assert probe.state == "stopped"
+    assert probe.state == "cancelled"
 
 
 def test_a_launch_form_is_probed_as_it_stands(

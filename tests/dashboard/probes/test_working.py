@@ -6,20 +6,27 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.jobs.models import Job
+from dashboard.jobs.queue import reap
+from dashboard.jobs.runner import Context
 from dashboard.probes.configs import config_of_model
-from dashboard.probes.models import Probe, ProbeState
-from dashboard.probes.services import TooMuch, draw_positions, reap, request_stop
-from dashboard.probes.work import Claim, claim_next, freeze, probe_command, work_on
+from dashboard.probes.jobs import freeze, probe_command
+from dashboard.probes.jobs import probe as run_probe
+from dashboard.probes.models import Probe
+from dashboard.probes.services import TooMuch, draw_positions, request_stop
 from dashboard.runs.launch.model_choices import StarterModel
+from tests.dashboard.jobs.working import change_kind, do, hear, take
 from tests.dashboard.probes.factories import RECIPE, make_probe, make_version
 from trainer.rewards.spec import Recipe
 
@@ -45,21 +52,32 @@ def scripted(behaviour: str) -> Callable[[Probe, Path], list[str]]:
     ]
 
 
-def see_through(behaviour: str, *, is_shutting_down: bool = False) -> Probe:
-    claim = claim_next("worker-1")
-    assert claim is not None
-    work_on(
-        claim,
-        is_shutting_down=lambda: is_shutting_down,
-        command=scripted(behaviour),
-    )
-    return Probe.objects.get(pk=claim.probe_id)
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Probe by a scripted trainer that behaves so."""
+
+    def change(behaviour: str) -> None:
+        run = partial(run_probe, command=scripted(behaviour))
+        change_kind(monkeypatch, "probe", run=run)
+
+    return change
 
 
-def test_what_it_says_is_stored(queued: Probe) -> None:
+@pytest.fixture
+def see_through(script: Callable[[str], None]) -> Callable[..., Probe]:
+    def see(behaviour: str, **given: Any) -> Probe:
+        script(behaviour)
+        return Probe.objects.get(pk=do(take("probe"), **given).target_id)
+
+    return see
+
+
+def test_what_it_says_is_stored(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
     probe = see_through("finish")
 
-    assert (probe.state, probe.num_done, probe.error) == ("finished", 2, "")
+    assert (probe.state, probe.num_done, probe.error) == ("done", 2, "")
     assert probe.metrics == {"num_prompts": 2}
     groups = list(probe.groups.order_by("position"))
     assert [group.position for group in groups] == [1, 3]  # rows of the dataset
@@ -67,14 +85,16 @@ def test_what_it_says_is_stored(queued: Probe) -> None:
     assert [each["text"] for each in groups[0].completions] == ["4", "no␀ �"]
 
 
-def test_a_refusal_is_shown(queued: Probe) -> None:
+def test_a_refusal_is_shown(queued: Probe, see_through: Callable[..., Probe]) -> None:
     probe = see_through("refuse")
 
     assert probe.state == "failed"
     assert probe.error == "900 tokens"
 
 
-def test_a_crash_tells_how_it_ended(queued: Probe) -> None:
+def test_a_crash_tells_how_it_ended(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
     probe = see_through("crash")
 
     assert probe.state == "failed"
@@ -83,77 +103,55 @@ def test_a_crash_tells_how_it_ended(queued: Probe) -> None:
 
 
 def test_a_stop_reaches_the_trainer_and_keeps_what_it_found(
-    queued: Probe, monkeypatch: pytest.MonkeyPatch
+    queued: Probe, see_through: Callable[..., Probe]
 ) -> None:
-    claim = claim_next("worker-1")
-    assert claim is not None
-
-    def stop_once_sampled() -> bool:
+    def stop_once_sampled(context: Context) -> None:
         if queued.groups.exists():
             request_stop(probe=queued, user=None)
-        return False
+        hear(context)
 
-    work_on(claim, is_shutting_down=stop_once_sampled, command=scripted("wait"))
+    probe = see_through("wait", on_progress=stop_once_sampled)
 
-    queued.refresh_from_db()
-    assert queued.state == "stopped"
-    assert queued.metrics == {"num_prompts": 1}
+    assert probe.state == "cancelled"
+    assert probe.metrics == {"num_prompts": 1}
 
 
-def test_a_worker_that_shuts_down_leaves_it_to_another(queued: Probe) -> None:
-    probe = see_through("wait", is_shutting_down=True)
+def test_a_worker_that_shuts_down_leaves_it_to_another(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
+    probe = see_through("wait", is_shutting_down=lambda: True)
 
-    assert (probe.state, probe.worker, probe.claim) == ("queued", "", None)
+    assert probe.state == "queued"
     assert not probe.groups.exists()
 
 
-def test_whoever_lost_the_probe_writes_nothing(queued: Probe) -> None:
-    first = claim_next("worker-1")
-    assert first is not None
-    Probe.objects.update(state=ProbeState.QUEUED)
-    second = claim_next("worker-2")
-    assert second is not None
+def test_whoever_lost_the_probe_writes_nothing(
+    queued: Probe, script: Callable[[str], None]
+) -> None:
+    script("finish")
+    first = take("probe")
+    Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    reap()
+    take("probe", worker="worker-2")
 
-    work_on(first, is_shutting_down=lambda: False, command=scripted("finish"))
+    job = do(first)
 
-    probe = Probe.objects.get()
-    assert (probe.state, probe.worker) == ("running", "worker-2")
-    assert not probe.groups.exists()
-
-
-def test_a_probe_is_claimed_once(queued: Probe) -> None:
-    assert isinstance(claim_next("worker-1"), Claim)
-    assert claim_next("worker-2") is None
+    assert (job.state, job.worker) == ("running", "worker-2")
+    assert not queued.groups.exists()
 
 
-def test_the_oldest_is_claimed_first(team: Team, version: DatasetVersion) -> None:
-    first, _ = make_probe(team, version), make_probe(team, version)
+def test_a_probe_whose_worker_died_is_begun_anew(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
+    take("probe")
+    queued.groups.create(position=1, completions=[])
+    Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    reap()
 
-    claim = claim_next("worker-1")
+    probe = see_through("finish")
 
-    assert claim is not None
-    assert claim.probe_id == first.pk
-
-
-def test_a_worker_that_died_fails_its_probe(queued: Probe) -> None:
-    claim_next("worker-1")
-    Probe.objects.update(lease_until=timezone.now() + timedelta(seconds=30))
-    assert reap() == 0
-
-    Probe.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-
-    assert reap() == 1
-    queued.refresh_from_db()
-    assert queued.state == "failed"
-    assert queued.error
-
-
-def test_a_queued_probe_is_stopped_at_once(queued: Probe, alice: User) -> None:
-    assert request_stop(probe=queued, user=alice)
-    assert not request_stop(probe=queued, user=alice)
-
-    assert Probe.objects.get().state == "stopped"
-    assert claim_next("worker-1") is None
+    assert probe.state == "done"
+    assert [len(group.completions) for group in probe.groups.all()] == [2, 2]
 
 
 def test_the_trainer_gets_the_chosen_rows(queued: Probe, tmp_path: Path) -> None:

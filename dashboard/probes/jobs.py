@@ -6,19 +6,16 @@ import json
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.db.models import QuerySet
-from django.db.models.functions import Now
-
 from dashboard.datasets.row import Row, write_content
+from dashboard.jobs.kinds import Kind, register
+from dashboard.jobs.runner import Context, JobCancelled, JobReleased, LeaseLost
 from dashboard.probes.cleaning import probes_folder, sweep_folders
-from dashboard.probes.models import HELD, Probe, ProbeGroup, ProbeState
+from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.runs.checkpoints.shelf import FilesGone, Shelf, gone
 from dashboard.runs.models import Checkpoint
 from dashboard.samples.cleaning import clean_json, clean_text
@@ -27,44 +24,11 @@ from dashboard.training.process import TrainerProcess
 from dashboard.training.tail import read_tail
 
 LEASE = timedelta(seconds=60)
-RENEW_SECONDS = 10.0
 POLL_SECONDS = 0.1
-LOOK_SECONDS = 0.5  # for a request to stop
 GRACE_SECONDS = 30.0  # to say what was found until then
 TAIL_LINES = 6
 STOPPED_CODE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    probe_id: int
-    token: uuid.UUID
-
-    @property
-    def row(self) -> QuerySet[Probe]:
-        """The probe, as long as it is ours."""
-        return Probe.objects.filter(pk=self.probe_id, claim=self.token, state__in=HELD)
-
-
-class Lost(Exception):
-    """Another process ended the probe."""
-
-
-def claim_next(worker: str) -> Claim | None:
-    """Take the oldest queued probe; None when there is none."""
-    waiting = Probe.objects.filter(state=ProbeState.QUEUED).order_by("id")
-    for pk in waiting.values_list("pk", flat=True)[:10]:
-        claim = Claim(pk, uuid.uuid4())
-        # Guarded: another worker may have been first.
-        if Probe.objects.filter(pk=pk, state=ProbeState.QUEUED).update(
-            state=ProbeState.RUNNING,
-            worker=worker,
-            claim=claim.token,
-            lease_until=Now() + LEASE,
-            started_at=Now(),
-        ):
-            return claim
-    return None
+PHASES = {"sampling": "Sampling.", "updating": "Timing an update."}
 
 
 def probe_folder(probe_id: int) -> Path:
@@ -90,31 +54,27 @@ def _folder_of(checkpoint: Checkpoint) -> Path:
     return found
 
 
-def work_on(
-    claim: Claim,
-    *,
-    is_shutting_down: Callable[[], bool],
+def probe(
+    context: Context,
     command: Callable[[Probe, Path], list[str]] = probe_command,
 ) -> None:
-    """Hold the probe until its trainer's end, whatever that is."""
+    """Follow the probe's trainer to its end, whatever that is."""
     related = Probe.objects.select_related("dataset_version__dataset", "checkpoint")
-    probe = related.get(pk=claim.probe_id)
+    row = related.filter(pk=context.job.target_id).first()
+    if row is None:
+        raise JobCancelled  # its checkpoint was deleted
     sweep_folders()
-    folder = probe_folder(probe.pk)
+    folder = probe_folder(row.pk)
+    row.groups.all().delete()  # of a worker that was lost
+    context.note(0, message="Loading the model.")
     try:
-        freeze(probe, folder)
-        started = command(probe, folder)
+        freeze(row, folder)
+        started = command(row, folder)
     except FilesGone as error:
-        _end(claim, ProbeState.FAILED, error=str(error))
-        return
+        raise ValueError(str(error)) from None
     except OSError as error:
-        _end(claim, ProbeState.FAILED, error=f"Its files cannot be written: {error}.")
-        return
-    work = Work(claim, probe, folder, is_shutting_down)
-    try:
-        work.see_through(started)
-    except Lost:
-        return
+        raise ValueError(f"Its files cannot be written: {error}.") from error
+    _Following(context, row, folder).see_through(started)
 
 
 def freeze(probe: Probe, folder: Path) -> None:
@@ -130,24 +90,17 @@ def freeze(probe: Probe, folder: Path) -> None:
     (folder / "probe.json").write_text(json.dumps(tree), encoding="utf-8")
 
 
-class Work:
+class _Following:
     """A trainer that probes, and what it says."""
 
-    def __init__(
-        self,
-        claim: Claim,
-        probe: Probe,
-        folder: Path,
-        is_shutting_down: Callable[[], bool],
-    ) -> None:
-        self._claim = claim
-        self._positions = probe.positions or [0]  # of a typed prompt
+    def __init__(self, context: Context, row: Probe, folder: Path) -> None:
+        self._context = context
+        self._row = row
+        self._positions = row.positions or [0]  # of a typed prompt
         self._folder = folder
-        self._is_shutting_down = is_shutting_down
         self._follower = LogFollower(folder / "probe.jsonl")
         self._error = ""
         self._asked_at: float | None = None
-        self._looked_at = self._renewed_at = time.monotonic()
 
     def see_through(self, command: list[str]) -> None:
         log = self._folder / "trainer.log"
@@ -158,9 +111,6 @@ class Work:
                 num_lines = self._store()
                 if has_exited and not num_lines:
                     break
-                if self._is_shutting_down():
-                    self._put_back()
-                    return
                 self._heed(trainer)
                 trainer.cap_log()
                 time.sleep(POLL_SECONDS)
@@ -177,78 +127,55 @@ class Work:
         return len(lines.texts)
 
     def _take(self, messages: list[dict[str, Any]]) -> None:
-        """One UPDATE of the probe, and its groups, for however many lines came."""
-        changes: dict[str, Any] = {"lease_until": Now() + LEASE}
         groups = []
+        metrics: dict[str, Any] | None = None
         for message in messages:
             match message["type"]:
                 case "phase":
-                    changes["phase"] = message["name"]
+                    self._context.note(message=PHASES.get(message["name"], ""))
                 case "progress":
-                    changes["num_done"] = message["done"]
+                    self._context.note(message["done"])
                 case "measured":
-                    changes["metrics"] = message["metrics"]
+                    metrics = message["metrics"]
                 case "failed":
                     self._error = message["error"]
                 case "group":
                     groups.append(self._group(message))
-        if not self._claim.row.update(**changes):
-            raise Lost
+        if not self._context.held().exists():
+            raise LeaseLost
+        if metrics is not None:
+            Probe.objects.filter(pk=self._row.pk).update(metrics=metrics)
         ProbeGroup.objects.bulk_create(groups, ignore_conflicts=True)
 
     def _group(self, message: dict[str, Any]) -> ProbeGroup:
         return ProbeGroup(
-            probe_id=self._claim.probe_id,
+            probe_id=self._row.pk,
             position=self._positions[message["row"]],
             is_base=message.get("is_base", False),
             completions=message["completions"],
         )
 
     def _heed(self, trainer: TrainerProcess) -> None:
-        now = time.monotonic()
-        if now - self._renewed_at >= RENEW_SECONDS:
-            self._renewed_at = now
-            if not self._claim.row.update(lease_until=Now() + LEASE):
-                raise Lost
-        if now - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = now
-            state = self._claim.row.values_list("state", flat=True).first()
-            if state is None:
-                raise Lost
-            if state == ProbeState.STOPPING and self._asked_at is None:
-                self._asked_at = now
+        """A cancelled trainer says first what it has found."""
+        try:
+            self._context.check()
+        except JobCancelled:
+            if self._asked_at is None:
+                self._asked_at = time.monotonic()
                 trainer.ask_to_stop()
-        if self._asked_at is not None and now - self._asked_at > GRACE_SECONDS:
-            trainer.kill()
-
-    def _put_back(self) -> None:
-        """For another worker, or this one when it is back: nothing was lost yet."""
-        ProbeGroup.objects.filter(probe_id=self._claim.probe_id).delete()
-        self._claim.row.filter(state=ProbeState.RUNNING).update(
-            state=ProbeState.QUEUED,
-            worker="",
-            claim=None,
-            lease_until=None,
-            phase="",
-            num_done=0,
-        )
-        _end(self._claim, ProbeState.STOPPED)
+            if time.monotonic() - self._asked_at > GRACE_SECONDS:
+                trainer.kill()
+        except JobReleased:
+            self._row.groups.all().delete()
+            self._context.note(0, message="")
+            raise
 
     def _conclude(self, status: int, log: Path) -> None:
-        if status == 0:
-            _end(self._claim, ProbeState.FINISHED)
-        elif status == STOPPED_CODE or self._asked_at is not None:
-            _end(self._claim, ProbeState.STOPPED)
-        else:
-            _end(
-                self._claim,
-                ProbeState.FAILED,
-                error=self._error or _last_words(status, log),
-            )
-
-
-def _end(claim: Claim, state: ProbeState, *, error: str = "") -> None:
-    claim.row.update(state=state, error=clean_text(error), phase="", finished_at=Now())
+        self._context.note(message="")
+        if status == STOPPED_CODE or (status and self._asked_at is not None):
+            raise JobCancelled
+        if status:
+            raise ValueError(clean_text(self._error or _last_words(status, log)))
 
 
 def _read(lines: tuple[bytes, ...]) -> Iterator[dict[str, Any]]:
@@ -261,3 +188,15 @@ def _last_words(status: int, log: Path) -> str:
     tail = read_tail(log, max_lines=TAIL_LINES).text.strip()
     said = f" It said last: {tail}" if tail else ""
     return f"The trainer ended {how} and gave no reason.{said}"
+
+
+register(
+    Kind(
+        name="probe",
+        run=probe,
+        noun="probe",
+        queue="training",
+        is_alone=False,
+        lease=LEASE,
+    )
+)
