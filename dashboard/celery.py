@@ -33,16 +33,10 @@ app.conf.beat_schedule = {
     "reap": {"task": "training.reap", "schedule": 5.0},
     "go_on": {"task": "training.go_on", "schedule": 30.0},
     "reap_jobs": {"task": "jobs.reap", "schedule": 5.0},
-    "clean_jobs": {"task": "jobs.clean", "schedule": 3_600.0},
+    "clean": {"task": "jobs.clean", "schedule": 3_600.0},
     "deliver": {"task": "alerts.deliver", "schedule": 5.0},
     "index": {"task": "samples.index", "schedule": 10.0},
-    "clean_alerts": {"task": "alerts.clean", "schedule": 3_600.0},
-    "clean": {"task": "datasets.clean", "schedule": 3_600.0},
-    "clean_runs": {"task": "runs.clean", "schedule": 3_600.0},
     "delete_rows": {"task": "runs.delete_rows", "schedule": 10.0},
-    "clean_exchange": {"task": "exchange.clean", "schedule": 3_600.0},
-    "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
-    "clean_rescorings": {"task": "rescoring.clean", "schedule": 3_600.0},
     "measure": {"task": "upkeep.measure", "schedule": 600.0},
     "retain": {"task": "upkeep.retain", "schedule": 3_600.0},
 }
@@ -51,14 +45,10 @@ app.autodiscover_tasks(
         f"dashboard.{name}"
         for name in (
             "jobs",
-            "datasets",
             "runs",
             "samples",
             "alerts",
             "training",
-            "exchange",
-            "probes",
-            "rescoring",
             "upkeep",
         )
     ]

@@ -12,7 +12,11 @@ from dashboard.datasets.fetching.fetches import fetch_upload, host_of
 from dashboard.datasets.findings import differences, leaks, statistics, token_lengths
 from dashboard.datasets.findings.finding import Report
 from dashboard.datasets.imports.mapping import Mapping
-from dashboard.datasets.imports.uploads import import_upload, remove_files
+from dashboard.datasets.imports.uploads import (
+    forget_what_is_old,
+    import_upload,
+    remove_files,
+)
 from dashboard.datasets.models import (
     DatasetVersion,
     ImportJob,
@@ -29,7 +33,8 @@ from dashboard.datasets.queries import find_upload
 from dashboard.datasets.room import check_room_to_import
 from dashboard.datasets.rows import orders
 from dashboard.datasets.selections import make_selection
-from dashboard.jobs.kinds import Kind, register
+from dashboard.datasets.trash import forget_old_trash
+from dashboard.jobs.kinds import Kind, register, register_purge
 from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
 
 FETCH_TURN_SECONDS = 600.0
@@ -164,3 +169,5 @@ for name, make in (
     register(
         Kind(name=name, run=_analysis(make), noun="analysis", lane="dataset.analyse")
     )
+register_purge(forget_what_is_old)
+register_purge(forget_old_trash)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from django.conf import settings
 
 from dashboard.datasets.room import check_room
-from dashboard.exchange.imports.files import remove_files, unpack
+from dashboard.exchange.imports.files import forget_what_is_old, remove_files, unpack
 from dashboard.exchange.imports.findings import Findings
 from dashboard.exchange.imports.making import make_run
 from dashboard.exchange.imports.reading import read_files
 from dashboard.exchange.models import RunImport
-from dashboard.jobs.kinds import Kind, register
+from dashboard.jobs.kinds import Kind, register, register_purge
 from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
 from dashboard.runs.models import Run
 
@@ -81,3 +81,4 @@ def _gone() -> ValueError:
 
 for name, run in ((RunImport.READ, read), (RunImport.MAKE, make)):
     register(Kind(name=name, run=run, noun="import of a run", lane="run_import"))
+register_purge(forget_what_is_old)

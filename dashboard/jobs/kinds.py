@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dashboard.jobs.runner import Context
 
 _kinds: dict[str, Kind] = {}
+_purges: list[Callable[[], object]] = []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +43,15 @@ class Kind:
 
 def register(kind: Kind) -> None:
     _kinds[kind.name] = kind
+
+
+def register_purge(purge: Callable[[], object]) -> None:
+    """Have it called each hour: it deletes what is too old."""
+    _purges.append(purge)
+
+
+def all_purges() -> Collection[Callable[[], object]]:
+    return tuple(_purges)
 
 
 def kind_of(name: str) -> Kind:

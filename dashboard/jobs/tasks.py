@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery import Task, shared_task
 
 from dashboard.jobs import queue as jobs
+from dashboard.jobs.kinds import all_purges
 from dashboard.jobs.runner import run_pending
 from dashboard.local import shutdown
+
+logger = logging.getLogger(__name__)
 
 
 @shared_task(name="jobs.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
@@ -32,4 +36,9 @@ def _has_message(task: Task[..., Any], queue: str) -> bool:
 
 @shared_task(name="jobs.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def clean() -> None:
-    jobs.purge()
+    """What one purge cannot delete holds up no other."""
+    for purge in (jobs.purge, *all_purges()):
+        try:
+            purge()
+        except Exception:
+            logger.exception("%s failed", purge.__qualname__)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dashboard.datasets.row import Row, write_content
-from dashboard.jobs.kinds import Kind, register
+from dashboard.jobs.kinds import Kind, register, register_purge
 from dashboard.jobs.runner import Context, JobCancelled, JobReleased, LeaseLost
-from dashboard.probes.cleaning import probes_folder, sweep_folders
+from dashboard.probes.cleaning import forget_old_probes, probes_folder, sweep_folders
 from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.runs.checkpoints.shelf import FilesGone, Shelf, gone
 from dashboard.runs.models import Checkpoint
@@ -200,3 +200,4 @@ register(
         lease=LEASE,
     )
 )
+register_purge(forget_old_probes)

@@ -10,9 +10,9 @@ from pathlib import Path
 from django.db import transaction
 from django.db.models import Sum
 
-from dashboard.jobs.kinds import Kind, register
+from dashboard.jobs.kinds import Kind, register, register_purge
 from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
-from dashboard.rescoring.cleaning import folder_of, sweep_folders
+from dashboard.rescoring.cleaning import folder_of, forget_old_rescorings, sweep_folders
 from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.scoring import Refused, rescore_step
 from dashboard.rescoring.settings import StepSettings, asking_rules
@@ -113,3 +113,4 @@ def _closing(scorer: GroupScorer) -> Iterator[GroupScorer]:
 register(
     Kind(name="rescoring", run=rescore, noun="rescoring", turn_seconds=TURN_SECONDS)
 )
+register_purge(forget_old_rescorings)

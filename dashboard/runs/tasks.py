@@ -4,14 +4,11 @@ import time
 
 from celery import shared_task
 
+from dashboard.jobs.kinds import register_purge
 from dashboard.runs.trash import delete_hidden_rows, forget_old_trash
 
 SECONDS = 8.0  # beat rings every ten
-
-
-@shared_task(name="runs.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-def clean() -> None:
-    forget_old_trash()
+register_purge(forget_old_trash)
 
 
 @shared_task(name="runs.delete_rows", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types

@@ -24,8 +24,8 @@ from dashboard.accounts.origin import (
     shorten_agent,
 )
 from dashboard.accounts.services import record
+from dashboard.jobs.tasks import clean
 from dashboard.runs.models import Run
-from dashboard.runs.tasks import clean
 from dashboard.runs.trash import KEPT
 from tests.dashboard.samples.factories import make_run
 
@@ -94,8 +94,8 @@ def test_what_a_worker_does_by_itself_bears_its_tasks_name(team: Team) -> None:
     celery.end_task()
 
     entry = AuditEntry.objects.get(verb="run.deleted")
-    assert (entry.actor, entry.program) == (None, "runs.clean")
-    assert current_origin().program != "runs.clean"
+    assert (entry.actor, entry.program) == (None, "jobs.clean")
+    assert current_origin().program != "jobs.clean"
 
 
 def test_what_a_command_does_bears_the_commands_name(

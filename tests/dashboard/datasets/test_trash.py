@@ -14,8 +14,8 @@ from dashboard.datasets.imports.uploads import store_upload
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.datasets.tasks import clean
 from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.jobs.tasks import clean
 from dashboard.runs.models import EvaluationSet, Run
 from tests.dashboard.probes.factories import make_probe
 from tests.dashboard.samples.factories import make_run

@@ -30,6 +30,7 @@ from dashboard.jobs.queue import (
     waiting_reason,
 )
 from dashboard.jobs.runner import Context, run_pending
+from dashboard.jobs.tasks import clean
 from tests.dashboard.jobs.working import WORKER, do, do_all, take, waiting
 
 NAME, BESIDE = "test.count", "test.other"
@@ -271,3 +272,19 @@ def test_a_page_that_found_no_place_gets_one_later(
     do_all()
 
     assert [found.is_done for found in VersionLeak.objects.all()] == [True] * 3
+
+
+def test_a_purge_that_fails_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, db: None
+):
+    called: list[int] = []
+
+    def fail() -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(kinds, "_purges", [fail, lambda: called.append(1)])
+
+    clean()
+
+    assert called == [1]
+    assert "fail" in caplog.text

@@ -11,12 +11,11 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.celery import app
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.tasks import clean
 from dashboard.probes.jobs import freeze, probe_folder
 from dashboard.probes.models import Probe, ProbeGroup
-from dashboard.probes.tasks import clean
 from tests.dashboard.jobs.working import do, take
 from tests.dashboard.probes.factories import make_probe, make_version
 
@@ -112,10 +111,6 @@ def test_a_dataset_is_free_once_its_probes_are_forgotten(
     delete_dataset(dataset, None)
 
     assert not team.datasets.exists()
-
-
-def test_the_beat_asks_for_it() -> None:
-    assert "probes.clean" in {one["task"] for one in app.conf.beat_schedule.values()}
 
 
 def test_the_pages_say_how_long_a_probe_is_kept(

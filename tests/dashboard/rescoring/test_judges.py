@@ -13,10 +13,10 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.jobs.models import Job
 from dashboard.jobs.queue import reap
+from dashboard.jobs.tasks import clean
 from dashboard.rescoring.cleaning import folder_of
 from dashboard.rescoring.columns import read_columns
 from dashboard.rescoring.models import Rescoring
-from dashboard.rescoring.tasks import clean
 from tests.dashboard.jobs.working import do, take
 from tests.dashboard.rescoring.factories import make_scored_run, see_through, start
 from tests.dashboard.samples.factories import make_recipe

@@ -16,6 +16,7 @@ from dashboard.datasets.trash import trash_dataset
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import reap
 from dashboard.jobs.runner import Context, JobCancelled
+from dashboard.jobs.tasks import clean
 from dashboard.local.processes import all_processes
 from dashboard.rescoring.cleaning import folder_of
 from dashboard.rescoring.columns import read_columns
@@ -25,7 +26,6 @@ from dashboard.rescoring.services import (
     MAX_OPEN,
     delete_rescoring,
 )
-from dashboard.rescoring.tasks import clean
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from tests.dashboard.jobs.working import do, take
@@ -274,7 +274,7 @@ def test_old_ones_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_beat_and_a_slot_of_their_own_see_to_them(tmp_path: Path) -> None:
     tasks = {one["task"] for one in app.conf.beat_schedule.values()}
 
-    assert "rescoring.clean" in tasks
+    assert {"jobs.reap", "jobs.clean"} <= tasks
     (default,) = (
         each
         for each in all_processes(data=tmp_path, port=1)
