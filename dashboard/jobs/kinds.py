@@ -1,11 +1,18 @@
-"""The kinds of jobs. Each app registers its own in its `jobs` module."""
+"""The kinds of jobs. Each app registers its own in its `jobs` module.
+
+These modules are loaded when a kind is asked for first: a command that runs no job
+needs none of what jobs need.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING
+
+from django.utils.module_loading import autodiscover_modules
 
 if TYPE_CHECKING:
     from dashboard.jobs.runner import Context
@@ -41,6 +48,11 @@ class Kind:
     lease: timedelta = timedelta(seconds=20)
 
 
+@cache
+def _discover() -> None:
+    autodiscover_modules("jobs")
+
+
 def register(kind: Kind) -> None:
     _kinds[kind.name] = kind
 
@@ -51,26 +63,29 @@ def register_purge(purge: Callable[[], object]) -> None:
 
 
 def all_purges() -> Collection[Callable[[], object]]:
+    _discover()
     return tuple(_purges)
 
 
 def kind_of(name: str) -> Kind:
     """KeyError for a kind that this version of Cohort does not know."""
+    _discover()
     return _kinds[name]
 
 
 def all_kinds() -> Collection[Kind]:
+    _discover()
     return _kinds.values()
 
 
 def lanes_of(queue: str) -> list[str]:
     """In the order in which they were registered."""
-    lanes = (lane_of(kind) for kind in _kinds.values() if kind.queue == queue)
+    lanes = (lane_of(kind) for kind in all_kinds() if kind.queue == queue)
     return list(dict.fromkeys(lanes))
 
 
 def names_of(lane: str) -> list[str]:
-    return [kind.name for kind in _kinds.values() if lane_of(kind) == lane]
+    return [kind.name for kind in all_kinds() if lane_of(kind) == lane]
 
 
 def lane_of(kind: Kind) -> str:

@@ -17,7 +17,7 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.rows import reading
 from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs import kinds, queue
-from dashboard.jobs.kinds import Kind, register
+from dashboard.jobs.kinds import Kind, all_kinds, all_purges, register
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import (
     cancel,
@@ -40,7 +40,7 @@ NAME, BESIDE = "test.count", "test.other"
 def done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The targets of jobs of two kinds that only note them, in order."""
     noted: list[int] = []
-    monkeypatch.setattr(kinds, "_kinds", dict(kinds._kinds))
+    monkeypatch.setattr(kinds, "_kinds", {kind.name: kind for kind in all_kinds()})
     for name in (NAME, BESIDE):
         register(
             Kind(
@@ -282,6 +282,7 @@ def test_a_purge_that_fails_holds_up_no_other(
     def fail() -> None:
         raise RuntimeError("a fault")
 
+    assert all_purges()
     monkeypatch.setattr(kinds, "_purges", [fail, lambda: called.append(1)])
 
     clean()
