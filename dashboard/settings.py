@@ -91,6 +91,7 @@ INSTALLED_APPS = [
     "allauth.usersessions",
     "channels",
     "django_htmx",
+    "ninja",  # for the files of its Swagger UI
     "dashboard.local",
     "dashboard.accounts",
     "dashboard.live",

@@ -30,7 +30,8 @@ COPY templates ./templates
 COPY static ./static
 RUN for folder in @tabler/core/dist/css diff/dist htmx.org/dist plotly.js-cartesian-dist-min; do \
       /venv/bin/python -m whitenoise.compress --no-brotli --quiet "node_modules/$folder" || exit; \
-    done
+    done; \
+    /venv/bin/python -m whitenoise.compress --no-brotli --quiet /venv/lib/python3.11/site-packages/ninja/static
 # Nothing is written there any more.
 RUN /venv/bin/python -m compileall -q dashboard trainer
 ENV PATH=/venv/bin:$PATH \
