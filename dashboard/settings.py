@@ -277,9 +277,8 @@ LOGGING = {
     },
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT},
-        "kept": {"class": "dashboard.meters.errors.KeepErrors"},
     },
-    "root": {"handlers": ["stderr", "kept"], "level": "INFO"},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         # A 404 is the visitor's, not ours.
         "django.request": {"level": "ERROR"},
@@ -288,11 +287,7 @@ LOGGING = {
         "django.security": {"level": "CRITICAL"},
         "django.security.csrf": {"level": "WARNING"},
         # uvicorn has set up handlers of its own by now.
-        "uvicorn": {
-            "handlers": ["stderr", "kept"],
-            "level": "INFO",
-            "propagate": False,
-        },
+        "uvicorn": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
         # Addresses hold tokens, and logs/requests.py says what is worth a line.
         "uvicorn.access": {"handlers": [], "propagate": False},
     },

@@ -6,13 +6,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
 
 import redis
 
 from dashboard.meters.catalog import HEARD_SECONDS
 from dashboard.meters.shared import (
-    ERRORS,
     HEARD,
     HEARD_LIFE_MS,
     LAG,
@@ -60,12 +58,6 @@ def parse_totals(fields: dict[str, str]) -> dict[str, Labelled]:
         name, labels = json.loads(key)
         found[name][tuple(sorted(labels.items()))] = float(value)
     return dict(found)
-
-
-def read_errors(client: redis.Redis, count: int) -> list[dict[str, Any]]:
-    """The newest first."""
-    lines = cast("list[str]", client.lrange(ERRORS, 0, count - 1))
-    return [json.loads(line) for line in lines]
 
 
 def read_lags(

@@ -2,7 +2,7 @@
 
 Workers' processes come and go and open no port, so nobody could ask each of them. What
 they add up only rises; where Redis forgets it, that is a counter's reset, as Prometheus
-knows it. Beside the counts: who was heard from, the lag of runs, the last errors.
+knows it. Beside the counts: who was heard from, and the lag of runs.
 Nothing here ever waits for Redis, raises, or holds more than a few kilobytes.
 """
 
@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import threading
-from collections import defaultdict, deque
+from collections import defaultdict
 
 import redis
 from django.conf import settings
@@ -24,11 +24,8 @@ from dashboard.meters.catalog import COUNTERS, HISTOGRAMS, LAG_BUCKETS
 logger = logging.getLogger(__name__)
 FLUSH_SECONDS = 2.0
 TOTALS = "cohort:meters:totals"
-ERRORS = "cohort:meters:errors"
 HEARD = "cohort:meters:heard:"
 LAG = "cohort:meters:lag:"
-MAX_ERRORS = 100
-ERRORS_SECONDS = 7 * 86_400
 # A key lives so long from when it was set: what is left of it tells its age by Redis'
 # own clock, so no two machines' clocks are compared.
 HEARD_LIFE_MS = 86_400_000
@@ -43,7 +40,6 @@ class Pending:
         self.counts: dict[str, float] = defaultdict(float)
         self.heard: set[str] = set()
         self.lags: dict[int, float] = {}
-        self.errors: deque[str] = deque(maxlen=MAX_ERRORS)
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -87,13 +83,6 @@ def hear(who: str) -> None:
         _pending.start()
 
 
-def keep_error(line: str) -> None:
-    """A line of the log as JSON; the last hundred are kept."""
-    with _pending.lock:
-        _pending.errors.append(line)
-        _pending.start()
-
-
 def field(name: str, labels: dict[str, str]) -> str:
     return json.dumps([name, labels], sort_keys=True)
 
@@ -128,10 +117,8 @@ def flush(client: redis.Redis) -> None:
     """Tell all that is pending; what could not be told is added to what comes."""
     with _pending.lock:
         counts, heard, lags = _pending.counts, _pending.heard, _pending.lags
-        errors = list(_pending.errors)
         _pending.counts, _pending.heard, _pending.lags = defaultdict(float), set(), {}
-        _pending.errors.clear()
-    if not (counts or heard or lags or errors):
+    if not (counts or heard or lags):
         return
     pipe = client.pipeline(transaction=True)
     for key, amount in counts.items():
@@ -140,20 +127,15 @@ def flush(client: redis.Redis) -> None:
         pipe.set(HEARD + who, 1, px=HEARD_LIFE_MS)
     for run_id, seconds in lags.items():
         pipe.set(f"{LAG}{run_id}", f"{seconds:.3f}", px=LAG_LIFE_MS)
-    if errors:
-        pipe.lpush(ERRORS, *errors)
-        pipe.ltrim(ERRORS, 0, MAX_ERRORS - 1)
-        pipe.expire(ERRORS, ERRORS_SECONDS)
     try:
         pipe.execute()
     except (redis.RedisError, OSError) as error:
         logger.debug("Counts wait for Redis: %s", error)
-        _put_back(counts, errors)
+        _put_back(counts)
 
 
-def _put_back(counts: dict[str, float], errors: list[str]) -> None:
+def _put_back(counts: dict[str, float]) -> None:
     """Not who was heard from: that would be told too late."""
     with _pending.lock:
         for key, amount in counts.items():
             _pending.counts[key] += amount
-        _pending.errors.extendleft(reversed(errors[-MAX_ERRORS:]))

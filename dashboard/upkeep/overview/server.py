@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from dashboard.accounts.templatetags.numbers import duration, num_bytes
-from dashboard.meters.reading import read_errors, read_told
+from dashboard.meters.reading import read_told
 from dashboard.meters.shared import connect
 from dashboard.meters.web import registry
 from dashboard.runs.models import Run
@@ -25,8 +25,6 @@ from dashboard.upkeep.backups.making import LAST_BACKUP
 from dashboard.upkeep.overview.rows import Row, Section
 
 MOST_STATEMENTS = 5
-MOST_ERRORS = 20
-TRACE_LINES = 4
 SLOW_SECONDS = 10.0
 LONG_DELETION_SECONDS = 3_600.0  # at ten million completions in two minutes
 OLD_BACKUP_DAYS = 7
@@ -205,20 +203,3 @@ def read_last_backup() -> dict[str, Any] | None:
         return {**made, "made_at": datetime.fromisoformat(made["made_at"])}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def recent_errors() -> list[dict[str, Any]]:
-    """The newest first; none where Redis does not answer, as Parts say."""
-    try:
-        with connect() as client:
-            lines = read_errors(client, MOST_ERRORS)
-    except (redis.RedisError, OSError):
-        return []
-    return [
-        {
-            **line,
-            "at": datetime.fromisoformat(line["time"]).astimezone(UTC),
-            "end": "\n".join(line.get("exception", "").split("\n")[-TRACE_LINES:]),
-        }
-        for line in lines
-    ]

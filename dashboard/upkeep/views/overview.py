@@ -21,7 +21,6 @@ from dashboard.upkeep.overview.runs import (
     rows_of_workers,
 )
 from dashboard.upkeep.overview.server import (
-    recent_errors,
     rows_of_backups,
     rows_of_database,
     rows_of_sockets,
@@ -47,7 +46,6 @@ def server(request: HttpRequest) -> HttpResponse:
     ]
     context = {
         "sections": sections,
-        "errors": recent_errors(),
         "num_bad": sum(section.num_bad for section in sections),
     }
     return render(request, "upkeep/server.html", context)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,7 +16,6 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
-from dashboard.logs.facts import bound
 from dashboard.meters import shared
 from dashboard.meters.catalog import HEARD_SECONDS
 from dashboard.meters.shared import flush, observe_lag
@@ -41,7 +39,7 @@ def nothing_is_known(settings: Settings, tmp_path: Path) -> Iterator[None]:
     settings.COHORT_DATA = tmp_path
     forget_report()
     with shared.connect() as client:
-        client.delete(shared.TOTALS, shared.ERRORS)
+        client.delete(shared.TOTALS)
         for who in HEARD_SECONDS:
             client.delete(shared.HEARD + who)
     yield
@@ -168,22 +166,6 @@ def test_the_last_backup_is_told_once_there_is_one(
 
     assert word == "well"
     assert str(file) in value
-
-
-def test_errors_of_any_process_are_listed_with_their_request(operator: Client) -> None:
-    try:
-        raise RuntimeError("the judge is away")
-    except RuntimeError:
-        with bound(request_id="r-of-a-test", run=7):
-            logging.getLogger("dashboard.x").exception("It broke <b>here</b>.")
-    with shared.connect() as client:
-        flush(client)
-
-    page = operator.get("/admin/server/").text
-
-    assert "It broke &lt;b&gt;here&lt;/b&gt;." in page
-    assert "r-of-a-test" in page
-    assert "the judge is away" in page
 
 
 def test_without_redis_the_page_is_there(operator: Client, settings: Settings) -> None:
