@@ -112,14 +112,6 @@ INSTALLED_APPS = [
     "dashboard.help",
     "dashboard.upkeep",
 ]
-# Who knows what runs could be trained on: a function of a rung above the form's.
-KNOWN_DEVICES = "dashboard.training.workers.list_devices"
-KNOWN_HOSTS = "dashboard.training.hosts.list_hosts"
-# Who says whether a team has room for more: of the rung above all that is counted.
-CHECK_STORAGE = "dashboard.upkeep.quotas.check_storage"
-CHECK_RUNS = "dashboard.upkeep.quotas.check_runs"
-# Operations of the rung above the API, which therefore cannot name them.
-API_ROUTERS = [("/storage", "dashboard.upkeep.operations.router")]
 MIDDLEWARE = [
     "dashboard.logs.requests.RequestMiddleware",
     "django.middleware.security.SecurityMiddleware",
