@@ -14,14 +14,11 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from dashboard.meters.shared import hear
-
 
 class Scheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no types
     """Of each task one message waits at most, so that none pile up without workers."""
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
-        hear("beat")  # though it may send nothing: nobody takes what waits
         if entry.task not in self._list_waiting():
             super().apply_entry(entry, producer=producer)
 

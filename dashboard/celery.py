@@ -13,7 +13,6 @@ from dashboard.accounts.origin import act_as
 from dashboard.database import limit_sessions
 from dashboard.local import shutdown
 from dashboard.logs.tasks import carry_requests
-from dashboard.meters.tasks import count_tasks
 from dashboard.reporting.begin import begin_reporting
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
@@ -24,7 +23,6 @@ limit_sessions(settings.DATABASES, statement_seconds=120, pooled=False)
 
 app = Celery("cohort")
 carry_requests()
-count_tasks()
 begin_reporting()
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.beat_scheduler = "dashboard.beat:Scheduler"

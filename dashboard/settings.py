@@ -91,6 +91,7 @@ INSTALLED_APPS = [
     "allauth.usersessions",
     "channels",
     "django_htmx",
+    "ninja",  # for the files of its Swagger UI
     "dashboard.local",
     "dashboard.accounts",
     "dashboard.live",
@@ -111,14 +112,6 @@ INSTALLED_APPS = [
     "dashboard.help",
     "dashboard.upkeep",
 ]
-# Who knows what runs could be trained on: a function of a rung above the form's.
-KNOWN_DEVICES = "dashboard.training.workers.list_devices"
-KNOWN_HOSTS = "dashboard.training.hosts.list_hosts"
-# Who says whether a team has room for more: of the rung above all that is counted.
-CHECK_STORAGE = "dashboard.upkeep.quotas.check_storage"
-CHECK_RUNS = "dashboard.upkeep.quotas.check_runs"
-# Operations of the rung above the API, which therefore cannot name them.
-API_ROUTERS = [("/storage", "dashboard.upkeep.operations.router")]
 MIDDLEWARE = [
     "dashboard.logs.requests.RequestMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -276,9 +269,8 @@ LOGGING = {
     },
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT},
-        "kept": {"class": "dashboard.meters.errors.KeepErrors"},
     },
-    "root": {"handlers": ["stderr", "kept"], "level": "INFO"},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         # A 404 is the visitor's, not ours.
         "django.request": {"level": "ERROR"},
@@ -287,11 +279,7 @@ LOGGING = {
         "django.security": {"level": "CRITICAL"},
         "django.security.csrf": {"level": "WARNING"},
         # uvicorn has set up handlers of its own by now.
-        "uvicorn": {
-            "handlers": ["stderr", "kept"],
-            "level": "INFO",
-            "propagate": False,
-        },
+        "uvicorn": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
         # Addresses hold tokens, and logs/requests.py says what is worth a line.
         "uvicorn.access": {"handlers": [], "propagate": False},
     },

@@ -30,7 +30,8 @@ COPY templates ./templates
 COPY static ./static
 RUN for folder in @tabler/core/dist/css diff/dist htmx.org/dist plotly.js-cartesian-dist-min; do \
       /venv/bin/python -m whitenoise.compress --no-brotli --quiet "node_modules/$folder" || exit; \
-    done
+    done; \
+    /venv/bin/python -m whitenoise.compress --no-brotli --quiet /venv/lib/python3.11/site-packages/ninja/static
 # Nothing is written there any more.
 RUN /venv/bin/python -m compileall -q dashboard trainer
 ENV PATH=/venv/bin:$PATH \
@@ -44,4 +45,4 @@ VOLUME /data
 EXPOSE 8000
 HEALTHCHECK --interval=15s --timeout=5s --start-period=30s \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
-CMD ["uvicorn", "dashboard.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-access-log", "--lifespan", "off", "--ws", "dashboard.live.deflate:SharedDeflateProtocol", "--ws-max-size", "16384", "--timeout-graceful-shutdown", "5"]
+CMD ["uvicorn", "dashboard.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-access-log", "--lifespan", "off", "--ws-per-message-deflate", "false", "--ws-max-size", "16384", "--timeout-graceful-shutdown", "5"]

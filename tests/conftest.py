@@ -214,9 +214,9 @@ def _nothing_kept() -> None:
     """
     cache.clear()
     channel_layers.backends.clear()
-    limits = sys.modules.get("dashboard.api.limits")
-    if limits is not None and limits._client.cache_info().currsize:
+    throttle = sys.modules.get("dashboard.accounts.throttle")
+    if throttle is not None and throttle.redis_client.cache_info().currsize:
         # Without a token a minute has 60 requests, and one test may send more.
         with contextlib.suppress(redis.RedisError):  # a test may have ended its server
-            for key in limits._client().scan_iter("cohort:api:*"):
-                limits._client().delete(key)
+            for key in throttle.redis_client().scan_iter("cohort:api:*"):
+                throttle.redis_client().delete(key)

@@ -1,4 +1,4 @@
-"""What /metrics tells for all processes, from nothing on."""
+"""What /readyz and /metrics tell, from nothing on."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from dashboard.meters import shared
-from dashboard.upkeep.readiness.report import forget_report
+from dashboard.upkeep.health_checks import forget_report
 
 
 @pytest.fixture
-def nothing_is_counted(settings: Settings) -> Iterator[None]:
-    """Nor is what /readyz answered last."""
+def nothing_is_known(settings: Settings) -> Iterator[None]:
     Path(settings.COHORT_DATA).mkdir(parents=True, exist_ok=True)
     forget_report()
-    with shared.connect() as client:
-        shared.flush(client)
-        client.delete(shared.TOTALS, shared.ERRORS)
     yield
     forget_report()

@@ -1,6 +1,6 @@
-"""How often somebody may try to sign in.
+"""How often somebody may try to sign in, or ask the API: counted in Redis.
 
-Counted in Redis before a password is looked at, so that many guesses at the same time
+Tries are counted before a password is looked at, so that many guesses at the same time
 are as many guesses: from a browser that this user has signed in from before, that
 browser's own; from any other, those of the username, of the address, and of both
 together. So whoever guesses keeps the owner out of no browser that she uses. Without
@@ -12,10 +12,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from typing import Any
 
 import redis
 from django.conf import settings
@@ -31,6 +30,35 @@ MAX_OF_PAIR = 10  # a username from an address
 MAX_OF_USERNAME = 30  # from anywhere
 MAX_OF_ADDRESS = 50  # an office of many people may share one
 LONGEST_NAME = 200  # whatever follows, it is nobody's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counted:
+    number: int
+    seconds_left: int  # until it begins anew
+
+
+def count(key: str, *, within_seconds: int) -> Counted | None:
+    """One more of the key; None where Redis does not answer."""
+    try:
+        with redis_client().pipeline(transaction=True) as pipeline:
+            pipeline.set(key, 0, ex=within_seconds, nx=True)
+            pipeline.incr(key)
+            pipeline.ttl(key)
+            _, number, seconds = pipeline.execute()
+        if seconds < 0:  # `forgive` made it anew, just after its end
+            seconds = within_seconds
+            redis_client().expire(key, seconds)
+    except redis.RedisError as error:
+        logger.warning("Tries and requests are not counted: %s", error)
+        return None
+    return Counted(number=number, seconds_left=max(1, seconds))
+
+
+@cache
+def redis_client() -> redis.Redis:
+    at_once = Retry(NoBackoff(), 0)
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, retry=at_once)
 
 
 class TooManyTries(Exception):
@@ -55,24 +83,21 @@ def count_try(*, username: str, address: str, device: str) -> None:
     Raises:
         TooManyTries: this one is over the limit, and is not to be looked at.
     """
-    with _redis() as client:
-        for key, most in _limits(username, address, device).items():
-            count: Any = client.incr(key)
-            seconds: Any = client.ttl(key)
-            if seconds < 0:
-                seconds = WINDOW_SECONDS
-                client.expire(key, seconds)
-            if count > most:
-                raise TooManyTries(max(1, seconds))
+    for key, most in _limits(username, address, device).items():
+        counted = count(key, within_seconds=WINDOW_SECONDS)
+        if counted is not None and counted.number > most:
+            raise TooManyTries(counted.seconds_left)
 
 
 def forgive(*, username: str, address: str, device: str) -> None:
     """The try was right: it counts no more, nor do those from here before."""
     from_here, *others = _limits(username, address, device)
-    with _redis() as client:
-        client.delete(from_here)
+    try:
+        redis_client().delete(from_here)
         for key in others:
-            client.decr(key)
+            redis_client().decr(key)
+    except redis.RedisError as error:
+        logger.warning("Tries to sign in are not forgiven: %s", error)
 
 
 def _limits(username: str, address: str, device: str) -> dict[str, int]:
@@ -113,15 +138,3 @@ def network_of(address: str) -> str:
         return str(ip)
     network = IPv6Network((int(ip), 64), strict=False)
     return str(ip.ipv4_mapped or network)
-
-
-@contextmanager
-def _redis() -> Iterator[redis.Redis]:
-    at_once = Retry(NoBackoff(), 0)
-    try:
-        with redis.Redis.from_url(
-            settings.REDIS_URL, socket_timeout=2, retry=at_once
-        ) as client:
-            yield client
-    except redis.RedisError as error:
-        logger.warning("Tries to sign in are not counted: %s", error)

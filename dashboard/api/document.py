@@ -15,6 +15,7 @@ REFUSING = (
     *("dataset_rows", "dataset_file"),
     *("completions", "completion_facets", "checkpoint_model", "report_file"),
 )
+TOKEN = {"type": "http", "scheme": "bearer"}
 KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -35,6 +36,7 @@ def openapi_document() -> dict[str, Any]:
         ref_template="#/components/schemas/{model}"
     )
     parts["schemas"] |= parts["schemas"]["Problem"].pop("$defs", {})
+    parts["securitySchemes"] = {"Token": TOKEN}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             _complete(path, method, operation)
@@ -51,6 +53,7 @@ def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    _name_scope(operation)
     operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
     if _is_file(operation["responses"].get("200", {})):
         operation["responses"]["200"] = _file()
@@ -65,6 +68,15 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         statuses.append("409")
     for status in sorted(statuses):
         operation["responses"].setdefault(status, _problem(int(status)))
+
+
+def _name_scope(operation: dict[str, Any]) -> None:
+    """One kind of token with scopes, not a class of django-ninja's for each scope."""
+    (name,) = operation["security"][0]
+    scope = name.removesuffix("Token").lower()
+    about = operation.get("description", "")
+    operation["security"] = [{"Token": [] if scope == "any" else [scope]}]
+    operation["description"] = f"{about}\n\nScope of the token: {scope}.".lstrip()
 
 
 def _is_file(response: dict[str, Any]) -> bool:

@@ -12,22 +12,8 @@ from channels.layers import get_channel_layer
 from django.db import transaction
 from redis.exceptions import RedisError
 
-from dashboard.meters.shared import count
-
 logger = logging.getLogger(__name__)
 
-
-class _CountFull(logging.Filter):
-    """The layer drops what a full channel would not hold, and only logs how often."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if "over capacity" in str(record.msg) and isinstance(record.args, tuple):
-            num_full = float(str(record.args[0]))
-            count("cohort_doorbells_dropped_total", num_full, reason="full")
-        return True
-
-
-logging.getLogger("channels_redis.core").addFilter(_CountFull())
 
 TIMEOUT_SECONDS = 1.0
 # While Redis is away every ring would wait for nothing; pages poll meanwhile.
@@ -83,7 +69,6 @@ def _bell_loop() -> asyncio.AbstractEventLoop:
 async def _ring(group: str, seq: int) -> None:
     global _silent_until
     if time.monotonic() < _silent_until:
-        count("cohort_doorbells_dropped_total", reason="redis")
         return
     layer = get_channel_layer()
     assert layer is not None, "CHANNEL_LAYERS names no default layer"
@@ -92,5 +77,4 @@ async def _ring(group: str, seq: int) -> None:
         await asyncio.wait_for(layer.group_send(group, message), TIMEOUT_SECONDS)
     except (RedisError, OSError, TimeoutError) as error:
         _silent_until = time.monotonic() + PAUSE_SECONDS
-        count("cohort_doorbells_dropped_total", reason="redis")
         logger.warning("Could not ring for %s: %s", group, error)

@@ -43,9 +43,7 @@ SOCKETS = Gauge(
 FRAMES = Counter(
     "cohort_socket_frames", "Frames sent to open pages.", registry=registry
 )
-FRAME_BYTES = Counter(
-    "cohort_socket_frame_bytes", "Their bytes before compression.", registry=registry
-)
+FRAME_BYTES = Counter("cohort_socket_frame_bytes", "Their bytes.", registry=registry)
 ProcessCollector(registry=registry)
 PlatformCollector(registry=registry)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from dashboard.rewards.formulas import FormulaError, read_formula, write_formula
 from dashboard.rewards.recipe_text import describe, write_json
 from dashboard.rewards.rule_draft import CLIP_FIELDS, RuleDraft, clip_texts, clip_tree
 from trainer.rewards.rules import RULES
@@ -21,9 +20,6 @@ class RecipeDraft:
     combine: str = "sum"
     clip: dict[str, str] = field(default_factory=dict)  # clip_low and clip_high
     recipe: Recipe | None = None
-    formula_text: str = ""
-    typed_formula: str | None = None  # what could not be read
-    formula_errors: list[str] = field(default_factory=list)
     json_text: str = ""
     typed_json: str | None = None  # what could not be read
     json_errors: list[str] = field(default_factory=list)
@@ -54,9 +50,6 @@ class RecipeDraft:
         if len(self.specs) == len(self.rules):
             self._join(self.specs)
         self.json_text = write_json(self.recipe) if self.recipe else ""
-        self.formula_text = write_formula(self.recipe) if self.recipe else ""
-        if self.typed_formula is not None:
-            self.formula_text = self.typed_formula
         if self.typed_json is not None:
             self.json_text = self.typed_json
         return self.recipe
@@ -79,21 +72,6 @@ class RecipeDraft:
     def specs(self) -> list[RuleSpec]:
         """Of the rules that are right, once they are validated."""
         return [rule.spec for rule in self.rules if rule.spec and not rule.errors]
-
-    def compose(self, text: str, specs: list[RuleSpec]) -> RecipeDraft:
-        """The draft that a formula makes of rules, or this one with what is wrong."""
-        try:
-            recipe = Recipe.model_validate(read_formula(text, specs))
-        except ValidationError as error:
-            self.formula_errors = [
-                describe(problem) for problem in error.errors(include_url=False)
-            ]
-        except FormulaError as error:
-            self.formula_errors = [str(error)]
-        else:
-            return RecipeDraft.of(recipe)
-        self.typed_formula = text
-        return self
 
     @property
     def names(self) -> list[str]:

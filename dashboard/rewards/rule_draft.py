@@ -10,11 +10,7 @@ from pydantic import ValidationError
 
 from dashboard.rewards.code_text import find_fault
 from dashboard.rewards.examples import ShownExample, shown_examples
-from dashboard.rewards.formulas import (
-    FormulaError,
-    read_schedule,
-    write_schedule,
-)
+from dashboard.rewards.formulas import read_schedule, write_schedule
 from dashboard.rewards.params import (
     ParamField,
     Unreadable,
@@ -180,7 +176,7 @@ class RuleDraft:
         if given.get("schedule"):
             try:
                 tree["schedule"] = read_schedule(given["schedule"])
-            except FormulaError as error:
+            except ValueError as error:
                 self._refuse("schedule", str(error))
         return tree
 

@@ -1,13 +1,12 @@
 """What a run could be trained on, as far as workers have said.
 
-Workers belong to a higher rung, so the settings name who knows them.
+Workers belong to a higher rung, so who knows them is named here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.conf import settings
 from django.utils.module_loading import import_string
 
 
@@ -20,7 +19,7 @@ class Device:
 
 def known_devices() -> list[Device]:
     """Those of the workers that are there, the largest first; one query."""
-    devices: list[Device] = import_string(settings.KNOWN_DEVICES)()
+    devices: list[Device] = import_string("dashboard.training.workers.list_devices")()
     # A GPU of a kind is named once, however many of it there are.
     kinds = dict.fromkeys(devices)
     return sorted(kinds, key=lambda device: -device.memory_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 
 from django.db import connection, transaction
@@ -18,7 +19,6 @@ from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.state import transition
 from dashboard.training.changes import note_changes
 from dashboard.training.lease import HOLDING, Claim, Fenced
-from dashboard.training.metering import count_stored
 from dashboard.training.progress import Progress
 from dashboard.training.rollups import copy_rollups
 from dashboard.training.storing import (
@@ -67,8 +67,6 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
         placed = [Placed(last_seq + n, event) for n, event in enumerate(new, start=1)]
         if placed:
             _store(claim, placed, progress, observes=observes)
-    if observes:
-        count_stored(claim.run_id, new)
     if any(isinstance(event, CheckpointSaved | Evaluated) for event in new):
         keep_best(claim.run_id)
     return len(new)
@@ -79,7 +77,9 @@ def _store(
 ) -> None:
     events = [p.event for p in placed]
     first_seq, last_seq = placed[0].seq, placed[-1].seq
-    Run.objects.filter(id=claim.run_id).update(seq=last_seq)
+    Run.objects.filter(id=claim.run_id).update(
+        seq=last_seq, ingest_lag=max(0.0, time.time() - min(e.time for e in events))
+    )
     known = list(progress.metric_names)
     copy_steps(claim.run_id, placed, progress)
     copy_groups(claim.run_id, placed)

@@ -34,7 +34,6 @@ from dashboard.training.lease import (
 )
 from dashboard.training.logs.times import LogClock
 from dashboard.training.memory_kills import MemoryKills
-from dashboard.training.metering import count_renewal
 from dashboard.training.outage import Patience, TooLate
 from dashboard.training.preparing import CannotStart, prepare
 from dashboard.training.process import TrainerProcess, trainer_command
@@ -252,12 +251,7 @@ class Life:
             self._journal.write(f"Changed settings could not be handed on: {error}")
 
     def _renew_lease(self) -> None:
-        try:
-            is_renewed = self._holding.attempt(lambda: renew(self._claim))
-        except Fenced:
-            count_renewal("fenced")
-            raise
-        count_renewal("renewed" if is_renewed else "failed")
+        self._holding.attempt(lambda: renew(self._claim))
 
     def _ask_to_stop(self, why: str) -> None:
         if self._asked_at is None:

@@ -12,6 +12,7 @@ import pytest
 from django.http.response import HttpResponseBase
 
 from dashboard.accounts.models import Team, User
+from dashboard.accounts.throttle import redis_client
 from dashboard.api import limits
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
@@ -81,7 +82,7 @@ def test_who_guesses_is_counted_by_network_and_keeps_out_no_token(
 ) -> None:
     monkeypatch.setattr(limits, "MAX_OF_ADDRESS", 2)
     monkeypatch.setattr(limits, "WINDOW_SECONDS", 10**9 + 9)
-    limits._client().flushdb()
+    redis_client().flushdb()
 
     def guess(address: str, text: str = "cohort_guess") -> int:
         headers = {"Authorization": f"Bearer {text}"}

@@ -42,7 +42,7 @@ pytestmark = [
 PASSWORD = "correct horse battery"
 VIEWS = ((1440, "light"), (390, "dark"))
 OF_THE_TEAM = (
-    *("settings", "settings/storage", "settings/storage?days=1", "tokens/", "api/"),
+    *("settings", "settings/storage", "settings/storage?days=1", "tokens/"),
     *("audit-log/", "workers/", "alerts/delivery/", "alerts/rules/", "runs/import/"),
 )
 OF_A_PERSON = (

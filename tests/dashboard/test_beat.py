@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from django.conf import settings
 
 from dashboard.beat import Scheduler
 from dashboard.celery import app as cohort
-from dashboard.meters import shared
 
 QUEUE = settings.CELERY_TASK_DEFAULT_QUEUE
 
@@ -61,24 +59,6 @@ def test_of_each_task_one_message_waits(app: Celery, scheduler: Scheduler) -> No
     again = sorted(headers["task"] for headers in take_all(app))
 
     assert first == again == ["training.dispatch", "training.reap"]
-
-
-def test_beat_is_heard_while_a_message_of_each_task_waits(
-    app: Celery, scheduler: Scheduler
-) -> None:
-    tick(scheduler, times=8)
-    with shared.connect() as redis:
-        shared.flush(redis)
-        redis.delete(shared.HEARD + "beat")
-
-        tick(scheduler, times=4)
-
-        shared.flush(redis)
-        until = time.monotonic() + 5  # a thread may be telling it
-        while not redis.exists(shared.HEARD + "beat") and time.monotonic() < until:
-            time.sleep(0.05)
-        assert redis.exists(shared.HEARD + "beat")
-    assert len(take_all(app)) == 2
 
 
 def test_no_clock_ends_a_message(app: Celery, scheduler: Scheduler) -> None:

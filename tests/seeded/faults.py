@@ -329,8 +329,8 @@ FAULTS = [
     Fault(
         "T5",
         "dashboard/accounts/throttle.py",
-        "            if count > most:",
-        "            if count > most * 10:",
+        "counted.number > most:",
+        "counted.number > most * 10:",
         "tests/dashboard/accounts/test_guessing_passwords.py",
     ),
     Fault(

@@ -6,15 +6,13 @@ from typing import Any
 
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from dashboard.api.auth import READ, access_of
-from dashboard.api.problems import refuse_field
-from dashboard.api.resources.recipes import RecipeVersionOut, read_spec, version_out
-from dashboard.api.schemas import Id, Input
-from dashboard.rewards.formulas import FormulaError, read_formula, write_formula
+from dashboard.api.resources.recipes import RecipeVersionOut, version_out
+from dashboard.api.schemas import Id
+from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion
-from dashboard.rewards.recipe_text import describe
 from dashboard.rewards.sentences import recipe_sentence
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, recipe_bounds
@@ -22,25 +20,11 @@ from trainer.rewards.spec import Recipe, recipe_bounds
 router = Router(tags=["Rewards"], auth=READ)
 
 
-class RecipeSaid(Schema):
+class RecipeVersionDetail(RecipeVersionOut):
     sentence: str = Field(description="What it rewards, in words.")
     formula: str = Field(examples=["1·answer + 0.2·format"])
     lowest: float = Field(description="The reward that it can give.", examples=[0.0])
     highest: float = Field(examples=[1.2])
-
-
-class RecipeVersionDetail(RecipeVersionOut, RecipeSaid):
-    pass
-
-
-def _said(recipe: Recipe) -> RecipeSaid:
-    low, high = recipe_bounds(recipe)
-    return RecipeSaid(
-        sentence=recipe_sentence(recipe),
-        formula=write_formula(recipe),
-        lowest=low,
-        highest=high,
-    )
 
 
 @router.get(
@@ -55,8 +39,15 @@ def recipe_version(request: HttpRequest, recipe_version_id: Id) -> RecipeVersion
     version = found.filter(recipe__team=team, pk=recipe_version_id).first()
     if version is None:
         raise Http404(f"{team} has no recipe version {recipe_version_id}.")
-    said = _said(Recipe.model_validate(version.spec))
-    return RecipeVersionDetail(**version_out(version).model_dump(), **said.model_dump())
+    recipe = Recipe.model_validate(version.spec)
+    low, high = recipe_bounds(recipe)
+    return RecipeVersionDetail(
+        **version_out(version).model_dump(),
+        sentence=recipe_sentence(recipe),
+        formula=write_formula(recipe),
+        lowest=low,
+        highest=high,
+    )
 
 
 class RuleKind(Schema):
@@ -89,36 +80,3 @@ def rule_kinds(request: HttpRequest) -> RuleKinds:
             for rule in rules
         ]
     )
-
-
-class FormulaIn(Input):
-    formula: str = Field(max_length=20_000, examples=["1 * answer + 0.2 * format"])
-    spec: dict[str, Any] = Field(
-        description="A recipe that has the formula's rules.",
-        examples=[
-            {
-                "rules": [
-                    {"name": "answer", "kind": "exact_answer"},
-                    {"name": "format", "kind": "format_tags"},
-                ]
-            }
-        ],
-    )
-
-
-class FormulaOut(RecipeSaid):
-    spec: dict[str, Any]
-
-
-@router.post("/formulas", response=FormulaOut, summary="Read a formula")
-def read_recipe_formula(request: HttpRequest, payload: FormulaIn) -> FormulaOut:
-    """The recipe that a formula makes of rules, as the editor reads it; saves none."""
-    rules = read_spec(payload.spec).rules
-    try:
-        recipe = Recipe.model_validate(read_formula(payload.formula, rules))
-    except FormulaError as error:
-        raise refuse_field("body.formula", str(error)) from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise refuse_field("body.formula", describe(first)) from error
-    return FormulaOut(**_said(recipe).model_dump(), spec=recipe.model_dump(mode="json"))

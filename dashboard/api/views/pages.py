@@ -6,18 +6,18 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import (
     require_http_methods,
     require_POST,
     require_safe,
 )
+from ninja.openapi.docs import Swagger
 
 from dashboard.accounts.access import get_membership, get_team
 from dashboard.accounts.models import User
-from dashboard.api import limits
 from dashboard.api.forms import TokenForm
-from dashboard.api.manual import BASE, read_manual
 from dashboard.api.tokens import create_token, revoke_token, visible_tokens
 
 PER_PAGE = 50
@@ -50,7 +50,7 @@ def tokens(request: HttpRequest, team: str) -> HttpResponse:
         "form": form,
         "made": made,
         "text": text,
-        "base": request.build_absolute_uri(BASE),
+        "base": request.build_absolute_uri("/api/v1"),
         "page": found.get_page(request.GET.get("page")),
     }
     status = 422 if is_posted and made is None else 200
@@ -72,16 +72,12 @@ def token_revoke(request: HttpRequest, team: str, token_id: int) -> HttpResponse
 
 @require_safe
 def docs(request: HttpRequest, team: str) -> HttpResponse:
-    base = request.build_absolute_uri(BASE)
-    parts = [
-        (title, [(entry, entry.curl(base)) for entry in entries])
-        for title, entries in read_manual().items()
-    ]
-    context = {
-        "team": get_team(request, team),
-        "base": base,
-        "parts": parts,
-        "num_operations": sum(len(entries) for _, entries in parts),
-        "limits": limits,
+    """Swagger UI, of the files that django-ninja brings."""
+    swagger = {
+        **Swagger.default_settings,
+        "url": reverse("api_openapi"),
+        "docExpansion": "none",
+        "defaultModelsExpandDepth": -1,
     }
+    context = {"team": get_team(request, team), "swagger": swagger}
     return render(request, "api/docs.html", context)

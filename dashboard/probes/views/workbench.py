@@ -43,7 +43,7 @@ from dashboard.runs.launch.model_choices import check_model, offered_models
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
-EDITS = ("add", "remove", "up", "down", "read_formula", "read_json")
+EDITS = ("add", "remove", "up", "down", "read_json")
 STARTS = ("sample", "probe")
 
 

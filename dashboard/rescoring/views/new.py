@@ -30,7 +30,7 @@ from dashboard.samples.recipes import recipe_spec
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
-EDITS = ("add", "remove", "up", "down", "read_formula", "read_json")
+EDITS = ("add", "remove", "up", "down", "read_json")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.rewards.forms import NewRecipeForm
+from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.queries import get_recipe, versions_with_use
 from dashboard.rewards.recipe_draft import RecipeDraft
@@ -65,7 +66,7 @@ def reward_edit(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse
 def reward_check(request: HttpRequest, team: str) -> HttpResponse:
     """What one changed field alters: errors, the sentence, the JSON.
 
-    Of the name, only whether it is still refused: a formula may be half typed.
+    Of the name, only whether it is still refused: JSON may be half typed.
     """
     team_ = get_team(request, team)
     draft = RecipeDraft.posted(request.POST)
@@ -118,10 +119,6 @@ def apply_action(
         draft.remove(number)
     elif action in ("up", "down"):
         draft.move(number, -1 if action == "up" else 1)
-    elif action == "read_formula":
-        known = RecipeDraft.posted(request.POST)
-        known.validate()
-        return draft.compose(request.POST.get("formula", ""), known.specs)
     elif action == "read_json":
         return _from_json(draft, request.POST.get("json", ""))
     return draft
@@ -198,5 +195,6 @@ def derived_context(draft: RecipeDraft) -> dict[str, Any]:
         "draft": draft,
         "combinations": COMBINATIONS,
         "sentence": recipe_sentence(recipe) if recipe else "",
+        "formula": write_formula(recipe) if recipe else "",
         "bounds": recipe_bounds(recipe) if recipe else None,
     }

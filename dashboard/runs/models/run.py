@@ -140,6 +140,8 @@ class Run(models.Model):
 
     # How far it is.
     seq = models.BigIntegerField(default=0)  # last stream number given out
+    # Seconds from an event to its row, of the oldest that was stored last.
+    ingest_lag = models.FloatField(null=True, blank=True)
     alerts_seq = models.BigIntegerField(db_default=0, default=0)  # when alerts changed
     last_step = models.PositiveIntegerField(default=0)
     # Names of `Step.values`, in order; only ever appended to.

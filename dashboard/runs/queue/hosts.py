@@ -1,6 +1,6 @@
 """What a run needs of a worker, and what the workers that are there have.
 
-Workers belong to a higher rung, so the settings name who knows them.
+Workers belong to a higher rung, so who knows them is named here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from django.conf import settings
 from django.utils.module_loading import import_string
 
 from trainer.config import PackageNeed
@@ -87,7 +86,7 @@ class Host:
 
 def known_hosts() -> list[Host]:
     """The workers that are alive and not drained; one query."""
-    hosts: list[Host] = import_string(settings.KNOWN_HOSTS)()
+    hosts: list[Host] = import_string("dashboard.training.hosts.list_hosts")()
     return hosts
 
 

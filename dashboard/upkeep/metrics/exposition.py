@@ -8,23 +8,19 @@ left out, and cohort_part_up tells so.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterable, Iterator
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, InterfaceError
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from redis.exceptions import RedisError
 
-from dashboard.meters.reading import Told, read_told
-from dashboard.meters.shared import connect
 from dashboard.meters.web import readable
-from dashboard.upkeep.metrics.server import of_pool, of_report, of_told
+from dashboard.upkeep.health_checks import Report, read_report
 from dashboard.upkeep.metrics.truth import read_truth
-from dashboard.upkeep.readiness.parts import Report
-from dashboard.upkeep.readiness.report import SHARED_SECONDS, read_report
-from dashboard.upkeep.readiness.waiting import Shared, in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -39,28 +35,15 @@ class _Found(Collector):
 
 async def exposition() -> bytes:
     report = await read_report()
-    found = [*of_report(report), *of_pool()]
-    if report.part("redis").state != "failed":
-        found += await _told.read()
+    found = [*_of_report(report), *_of_pool()]
     if report.part("migrations").state != "failed":
-        found += await _truth(report)
+        found += await _truth()
     registry = CollectorRegistry()
     registry.register(_Found(found))
     return generate_latest(readable()) + generate_latest(registry)
 
 
-async def _look() -> list[Metric]:
-    try:
-        return of_told(await in_thread("metrics of redis", _read_told))
-    except (RedisError, OSError) as error:  # a TimeoutError is one
-        logger.warning("Metrics without what Redis knows: %s", error)
-        return []
-
-
-_told = Shared(_look, seconds=SHARED_SECONDS)
-
-
-async def _truth(report: Report) -> list[Metric]:
+async def _truth() -> list[Metric]:
     try:
         return await sync_to_async(read_truth)()
     except (DatabaseError, InterfaceError) as error:
@@ -68,6 +51,52 @@ async def _truth(report: Report) -> list[Metric]:
         return []
 
 
-def _read_told() -> Told:
-    with connect() as client:
-        return read_told(client)
+def _of_report(report: Report) -> Iterator[Metric]:
+    up = GaugeMetricFamily(
+        "cohort_part_up", "1: ok, 0: degraded or failed; see /readyz.", labels=["part"]
+    )
+    for part in report.parts:
+        up.add_metric([part.name], float(part.state == "ok"))
+    yield up
+    heard = GaugeMetricFamily(
+        "cohort_heard_age_seconds",
+        "Since the reaper looked, which beat sends to the default workers.",
+        labels=["who"],
+    )
+    age = report.part("periodic tasks").age_seconds
+    if age is not None:
+        heard.add_metric(["reap"], age)
+    yield heard
+    messages = GaugeMetricFamily(
+        "cohort_messages_waiting",
+        "Messages that no worker has taken, by queue.",
+        labels=["queue"],
+    )
+    for queue, number in report.part("redis").num_messages.items():
+        messages.add_metric([queue], number)
+    yield messages
+    if report.part("data folder").state != "failed":
+        use = shutil.disk_usage(settings.COHORT_DATA)
+        yield GaugeMetricFamily(
+            "cohort_disk_free_bytes", "Free where COHORT_DATA is.", value=use.free
+        )
+        yield GaugeMetricFamily(
+            "cohort_disk_size_bytes", "Of that disk.", value=use.total
+        )
+
+
+def _of_pool() -> Iterator[Metric]:
+    """This process's connections to the database; without a pool nothing is told."""
+    family = GaugeMetricFamily(
+        "cohort_database_pool_connections",
+        "Of this process: used, free, or waited for by a request.",
+        labels=["state"],
+    )
+    pool = getattr(connection, "pool", None)
+    if pool is not None:
+        stats = pool.get_stats()
+        size, free = stats.get("pool_size", 0), stats.get("pool_available", 0)
+        family.add_metric(["used"], size - free)
+        family.add_metric(["free"], free)
+        family.add_metric(["waited_for"], stats.get("requests_waiting", 0))
+    yield family

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django.db import connection, transaction
-from prometheus_client.core import GaugeMetricFamily, Metric
+from django.db.models import Sum
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dashboard.jobs.kinds import all_kinds
 from dashboard.jobs.models import OPEN, JobState
-from dashboard.runs.models import RunState
+from dashboard.runs.models import Run, RunState
 from dashboard.training.lease import LEASE
 from dashboard.training.models import Worker
 from dashboard.training.workers import GONE_AFTER
@@ -26,11 +27,11 @@ JOBS = """
 # Of runs that are neither in the trash nor told of by a trainer elsewhere. One that
 # somebody holds back waits for that person, not for a worker.
 RUNS = """
-    SELECT state, count(*),
+    SELECT state, count(*), max(ingest_lag),
            extract(epoch FROM now() - min(queued_at)),
            extract(epoch FROM now() - min(lease_until) + make_interval(secs => %s))
     FROM (
-        SELECT state, lease_until,
+        SELECT state, lease_until, ingest_lag,
                CASE WHEN state = 'queued' AND NOT on_hold THEN greatest(created_at, (
                    SELECT max(ended_at) FROM runs_epoch WHERE run_id = runs_run.id
                )) END AS queued_at
@@ -63,13 +64,24 @@ def _runs() -> Iterator[Metric]:
         "cohort_queue_oldest_age_seconds",
         "Since the run that waits longest was queued, but for those on hold; 0: none "
         "waits.",
-        value=float(rows["queued"][1] or 0) if "queued" in rows else 0,
+        value=float(rows["queued"][2] or 0) if "queued" in rows else 0,
     )
-    leases = [float(rows[state][2] or 0) for state in HELD if state in rows]
+    leases = [float(rows[state][3] or 0) for state in HELD if state in rows]
     yield GaugeMetricFamily(
         "cohort_lease_oldest_age_seconds",
         "Since the renewal of the lease that was renewed longest ago; 0: none is held.",
         value=max(0.0, *leases) if leases else 0,
+    )
+    lags = [float(rows[state][1] or 0) for state in HELD if state in rows]
+    yield GaugeMetricFamily(
+        "cohort_ingest_lag_seconds",
+        "From the newest events to their rows, of the latest run in training.",
+        value=max(lags, default=0),
+    )
+    yield CounterMetricFamily(
+        "cohort_ingested_events",
+        "Events of all runs that were stored; it falls when a run is deleted for good.",
+        value=Run.everywhere.aggregate(all=Sum("seq"))["all"] or 0,
     )
 
 

@@ -13,20 +13,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from dashboard.help.pages import parse_document, render_document
-from dashboard.upkeep.overview.rows import rows_of_report
-from dashboard.upkeep.overview.runs import (
-    held_runs,
-    rows_of_ingest,
-    rows_of_queue,
-    rows_of_workers,
-)
-from dashboard.upkeep.overview.server import (
-    recent_errors,
-    rows_of_backups,
-    rows_of_database,
-    rows_of_sockets,
-)
-from dashboard.upkeep.readiness.report import read_report
+from dashboard.upkeep.health_checks import read_report
+from dashboard.upkeep.overview import read_sections
 
 RUNBOOK = Path(__file__).parents[1] / "RUNBOOK.md"
 
@@ -34,20 +22,9 @@ RUNBOOK = Path(__file__).parents[1] / "RUNBOOK.md"
 @never_cache
 @require_safe
 def server(request: HttpRequest) -> HttpResponse:
-    report = async_to_sync(read_report)()
-    held = held_runs()
-    sections = [
-        rows_of_report(report),
-        rows_of_workers(held),
-        rows_of_queue(),
-        rows_of_ingest(held),
-        rows_of_sockets(),
-        rows_of_database(),
-        rows_of_backups(),
-    ]
+    sections = read_sections(async_to_sync(read_report)())
     context = {
         "sections": sections,
-        "errors": recent_errors(),
         "num_bad": sum(section.num_bad for section in sections),
     }
     return render(request, "upkeep/server.html", context)

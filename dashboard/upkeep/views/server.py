@@ -9,8 +9,8 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from dashboard.upkeep.access import REFUSAL, may_see_server
+from dashboard.upkeep.health_checks import read_report
 from dashboard.upkeep.metrics.exposition import exposition
-from dashboard.upkeep.readiness.report import read_report
 
 
 @never_cache

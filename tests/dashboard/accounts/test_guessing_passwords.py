@@ -193,9 +193,20 @@ def test_the_right_password_clears_what_was_mistyped(with_password: User):
 def test_without_redis_people_still_sign_in(
     with_password: User, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(settings, "REDIS_URL", "unix:///nowhere/redis.sock")
+    nowhere = redis.Redis.from_url("unix:///nowhere/redis.sock")
+    monkeypatch.setattr(throttle, "redis_client", lambda: nowhere)
 
     assert sign_in("alice", PASSWORD) == 302
+
+
+def test_a_try_that_is_forgiven_after_its_window_begins_a_new_one() -> None:
+    client = throttle.redis_client()
+    client.decr("cohort:sign-in:a test")
+
+    counted = throttle.count("cohort:sign-in:a test", within_seconds=60)
+
+    assert counted == throttle.Counted(number=0, seconds_left=60)
+    assert 0 < int(client.ttl("cohort:sign-in:a test")) <= 60  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("by_link", [False, True])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from dashboard.api import limits
 from dashboard.datasets.generators.reasoning_gym import Option, Task
 from dashboard.datasets.row import Row
 
@@ -17,7 +16,7 @@ TASK = Task("chain_sum", "Adds numbers.", (Option("max_terms", 6),))
 @pytest.fixture(autouse=True)
 def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_OF_TOKEN", "MAX_OF_INGEST", "MAX_OF_ADDRESS"):
-        monkeypatch.setattr(limits, name, 10**6)
+        monkeypatch.setattr(f"dashboard.api.limits.{name}", 10**6)
 
 
 @pytest.fixture(autouse=True)

@@ -53,7 +53,6 @@ SCOPES: dict[str, str | None] = {
     "worker": "read",
     "recipe_version": "read",
     "rule_kinds": "read",
-    "read_recipe_formula": "read",
     "queue": "read",
     "team_presets": "read",
     "team_preset": "read",

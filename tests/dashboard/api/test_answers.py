@@ -13,6 +13,7 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from dashboard.accounts.models import User
+from dashboard.accounts.throttle import redis_client
 from dashboard.api import limits
 from dashboard.api.entrance import entrance
 from dashboard.api.models import Replay
@@ -110,7 +111,7 @@ def test_who_has_no_token_is_counted_by_address(
 ) -> None:
     monkeypatch.setattr(limits, "MAX_OF_ADDRESS", 1)
     monkeypatch.setattr(limits, "WINDOW_SECONDS", 10**9 + 7)
-    limits._client().flushdb()
+    redis_client().flushdb()
 
     assert [Program().get("/me").status_code for _ in range(2)] == [401, 429]
 
@@ -119,7 +120,7 @@ def test_without_redis_nothing_is_counted_and_all_is_answered(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = redis.Redis.from_url("unix:///nowhere/redis.sock")
-    monkeypatch.setattr(limits, "_client", lambda: nowhere)
+    monkeypatch.setattr("dashboard.accounts.throttle.redis_client", lambda: nowhere)
 
     found = program.get("/me")
 

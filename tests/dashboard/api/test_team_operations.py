@@ -21,7 +21,6 @@ from dashboard.accounts.models import (
     Team,
     User,
 )
-from dashboard.api.document import openapi_document
 from dashboard.api.models import Replay
 from dashboard.runs.models import Run, SavedView, TeamPreset
 from dashboard.training.lease import claim_run
@@ -355,24 +354,12 @@ def test_workers_tell_what_they_run_of_the_team(program: Program, team: Team) ->
     assert program.get("/workers").json()["items"] == [one]
 
 
-def test_a_recipe_version_and_a_formula_are_read(program: Program, team: Team) -> None:
+def test_a_recipe_version_is_read(program: Program, team: Team) -> None:
     version = make_recipe(team, rules=RULES)
     found = program.get(f"/recipe-versions/{version.pk}").json()
     kinds = {each["kind"]: each for each in program.get("/rule-kinds").json()["items"]}
     first = version.spec["rules"][0]["name"]
-    read = program.post(
-        "/formulas", {"formula": f"3 * {first}", "spec": version.spec}
-    ).json()
-    wrong = program.post("/formulas", {"formula": "3 *", "spec": version.spec})
 
-    operation = openapi_document()["paths"]["/api/v1/formulas"]["post"]
-    body = operation["requestBody"]["content"]["application/json"]
-    shown = program.post("/formulas", body["example"]).json()
-
-    assert shown["formula"] == "1·answer + 0.2·format"
     assert found["recipe_id"] == version.recipe_id
     assert first in found["formula"]
     assert kinds[version.spec["rules"][0]["kind"]]["params"]["type"] == "object"
-    assert read["spec"]["rules"][0]["weight"] == 3.0
-    assert len(read["spec"]["rules"]) == 1
-    assert wrong.json()["errors"][0]["field"] == "body.formula"

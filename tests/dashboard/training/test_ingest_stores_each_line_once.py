@@ -55,6 +55,18 @@ def test_a_step_becomes_rows(claim: Claim) -> None:
     )
 
 
+def test_the_run_says_how_late_its_events_were_stored(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogBuilder().started().stepped(1)
+    oldest = min(event.time for event in log.events)
+    monkeypatch.setattr("dashboard.training.ingest.time.time", lambda: oldest + 7)
+
+    ingest(claim, log.events)
+
+    assert Run.objects.get(id=claim.run_id).ingest_lag == 7
+
+
 def test_a_checkpoint_ends_the_count_of_lost_lives(claim: Claim) -> None:
     Run.objects.filter(id=claim.run_id).update(attempt=2)
     log = LogBuilder().started().stepped(1)

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import asyncio
 import re
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,20 +11,15 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.logs.requests import RequestMiddleware
-from dashboard.meters import shared
-from dashboard.meters.catalog import COUNTERS, HISTOGRAMS
-from dashboard.meters.reading import Told
-from dashboard.meters.shared import count, flush, hear, observe_lag
 from dashboard.runs.models import Run, RunState
 from dashboard.training.models import Worker
+from dashboard.training.reaper import reap
 from dashboard.training.workers import register
-from dashboard.upkeep.metrics import exposition
-from dashboard.upkeep.readiness.parts import Part, Report
 from dashboard.upkeep.views.overview import RUNBOOK
 from tests.dashboard.samples.factories import make_run
 from tests.dashboard.upkeep.scraping import samples, scrape, told
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_counted")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_known")]
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "docker" / "prometheus-alerts.yaml"
 PAGE = ROOT / "dashboard" / "help" / "monitoring.md"
@@ -128,35 +121,28 @@ def test_workers_tell_their_gpus() -> None:
     assert 'cohort_gpu_utilization_ratio{gpu="0",worker="gone"}' not in now
 
 
-def test_what_processes_add_up_is_told_by_each() -> None:
-    count("cohort_lease_renewals_total", outcome="renewed")
-    count("cohort_lease_renewals_total", 2, outcome="failed")
-    count("cohort_ingested_events_total", 5)
-    observe_lag(7, 0.3)
-    observe_lag(7, -1)
-    hear("beat")
+def test_what_is_stored_is_told_with_its_lag(team: Team) -> None:
+    held, slow, ended = (make_run(team) for _ in range(3))
+    for run, lag in ((held, 0.5), (slow, 2.5), (ended, 70.0)):
+        Run.objects.filter(pk=run.pk).update(
+            state=RunState.RUNNING, lease_until=Now(), ingest_lag=lag, seq=5
+        )
+    Run.objects.filter(pk=ended.pk).update(state=RunState.FINISHED)
 
     now = told()
 
-    assert now['cohort_lease_renewals_total{outcome="renewed"}'] == 1
-    assert now['cohort_lease_renewals_total{outcome="failed"}'] == 2
-    assert now["cohort_ingested_events_total"] == 5
-    assert now['cohort_ingest_lag_seconds_bucket{le="0.25"}'] == 1
-    assert now['cohort_ingest_lag_seconds_bucket{le="0.5"}'] == 2
-    assert now['cohort_ingest_lag_seconds_bucket{le="+Inf"}'] == 2
-    assert now["cohort_ingest_lag_seconds_count"] == 2
-    assert now["cohort_ingest_lag_seconds_sum"] == pytest.approx(0.3)
-    assert now['cohort_heard_age_seconds{who="beat"}'] < 60
+    assert now["cohort_ingest_lag_seconds"] == 2.5
+    assert now["cohort_ingested_events_total"] == 15
 
 
-def test_what_could_not_be_told_is_told_later(settings: Settings) -> None:
-    count("cohort_ingested_events_total", 3)
-    right, settings.REDIS_URL = settings.REDIS_URL, "unix:///nowhere/redis.sock"
-    with shared.connect() as client:
-        flush(client)
-    settings.REDIS_URL = right
+@pytest.mark.django_db(transaction=True)  # another connection looks
+def test_the_age_of_periodic_tasks_and_of_waiting_messages_is_told() -> None:
+    reap()
 
-    assert told()["cohort_ingested_events_total"] == 3
+    now = told()
+
+    assert now['cohort_heard_age_seconds{who="reap"}'] < 60
+    assert now['cohort_messages_waiting{queue="default"}'] >= 0
 
 
 def test_without_redis_the_rest_is_told(settings: Settings) -> None:
@@ -167,34 +153,7 @@ def test_without_redis_the_rest_is_told(settings: Settings) -> None:
     assert now['cohort_part_up{part="redis"}'] == 0
     assert now['cohort_part_up{part="database"}'] == 1
     assert 'cohort_runs{state="queued"}' in now
-    assert "cohort_ingested_events_total" not in now
-
-
-async def test_two_who_ask_at_once_are_both_told_what_redis_knows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    num_looks = 0
-
-    def look() -> Told:
-        nonlocal num_looks
-        num_looks += 1
-        time.sleep(0.3)
-        return Told(heard={"beat": 4.0}, num_messages={}, totals={})
-
-    monkeypatch.setattr(exposition, "_read_told", look)
-    monkeypatch.setattr(exposition, "read_report", answer_well)
-    monkeypatch.setattr(exposition, "read_truth", list)
-
-    texts = await asyncio.gather(exposition.exposition(), exposition.exposition())
-
-    assert num_looks == 1
-    for text in texts:
-        assert b'cohort_heard_age_seconds{who="beat"} 4.0' in text
-
-
-async def answer_well() -> Report:
-    names = ("redis", "migrations", "data folder")
-    return Report(parts=[Part(name=name, state="ok", value="") for name in names])
+    assert not any(name.startswith("cohort_messages_waiting{") for name in now)
 
 
 def test_strangers_are_told_how_to_ask(settings: Settings) -> None:
@@ -211,13 +170,12 @@ def test_strangers_are_told_how_to_ask(settings: Settings) -> None:
 
 def test_alert_rules_name_metrics_that_there_are() -> None:
     told_names = {family.name for family in scrape()}
-    counted = {name.removesuffix("_total") for name in [*COUNTERS, *HISTOGRAMS]}
     ending = re.compile(r"_(total|bucket|count|sum)$")
 
     named = set(re.findall(r"\b(?:cohort|process)_[a-z_]+\b", RULES.read_text()))
 
     assert named
-    assert {ending.sub("", name) for name in named} <= told_names | counted
+    assert {ending.sub("", name) for name in named} <= told_names
 
 
 def test_the_help_page_lists_each_metric_and_no_other() -> None:
@@ -228,6 +186,5 @@ def test_the_help_page_lists_each_metric_and_no_other() -> None:
         if family.name.startswith("cohort_") and not family.name.endswith("_created")
     }
 
-    assert there >= {*COUNTERS, *HISTOGRAMS}
     assert sorted(named) == sorted(there)
     assert set(re.findall(r"`(cohort_[a-z_]+)", RUNBOOK.read_text())) <= there

@@ -6,34 +6,23 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from dashboard.meters.shared import HEARD, HEARD_LIFE_MS, connect
-from dashboard.upkeep.readiness import database, files, report, servers
-from dashboard.upkeep.readiness.database import compare
-from dashboard.upkeep.readiness.parts import Part, Report
-from dashboard.upkeep.readiness.report import forget_report
-from dashboard.upkeep.readiness.waiting import Shared, in_thread
+from dashboard.training.models import ReaperWatch
+from dashboard.upkeep import health_checks
+from dashboard.upkeep.health_checks import Part, Report, compare, in_thread, judge_tasks
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_known")]
 TOKEN = "a-token-of-a-test-0123456789"
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_known(settings: Settings) -> Iterator[None]:
-    Path(settings.COHORT_DATA).mkdir(parents=True, exist_ok=True)
-    forget_report()
-    with connect() as client:
-        for key in client.scan_iter(f"{HEARD}*"):
-            client.delete(key)
-    yield
-    forget_report()
 
 
 def ask(host: str = "localhost", **headers: str) -> tuple[int, dict[str, Any]]:
@@ -46,47 +35,49 @@ def parts_of(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {part["name"]: part for part in told["parts"]}
 
 
-def hear(who: str, *, seconds_ago: float = 0) -> None:
-    with connect() as client:
-        client.set(HEARD + who, 1, px=HEARD_LIFE_MS - int(1_000 * seconds_ago))
-
-
-def test_all_is_well_where_everybody_was_heard() -> None:
-    for who in ("beat", "default worker", "dispatch", "reap"):
-        hear(who)
+@pytest.mark.django_db(transaction=True)
+def test_all_is_well_where_the_reaper_has_looked() -> None:
+    ReaperWatch.objects.create(id=1, since=Now(), looked_at=Now())
 
     status, told = ask()
 
-    assert (status, told["status"]) == (200, "ready")
+    assert (status, told["status"]) == (200, "ready"), told
     assert list(parts_of(told)) == [
         "database",
         "migrations",
+        "periodic tasks",
         "static files",
         "redis",
-        "beat",
-        "default worker",
-        "dispatcher",
-        "reaper",
         "data folder",
     ]
     assert {part["state"] for part in told["parts"]} == {"ok"}
     assert {part["remedy"] for part in told["parts"]} == {""}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_pages_are_served_without_beat_and_it_is_said_what_to_do() -> None:
-    hear("default worker", seconds_ago=31)
-    hear("reap", seconds_ago=20)
+    ReaperWatch.objects.create(
+        id=1, since=Now(), looked_at=Now() - timedelta(seconds=40)
+    )
 
     status, told = ask()
 
-    parts = parts_of(told)
+    part = parts_of(told)["periodic tasks"]
     assert (status, told["status"]) == (200, "degraded")
-    assert parts["beat"]["value"].endswith("late after 30 s")
-    assert "celery" in parts["beat"]["remedy"]
-    assert parts["default worker"]["state"] == "degraded"
-    assert 31 <= parts["default worker"]["age_seconds"] < 60
-    assert parts["reaper"]["state"] == "ok"
-    assert not parts["beat"]["required"]
+    assert part["state"] == "degraded"
+    assert part["value"].endswith("late after 30 s")
+    assert "celery" in part["remedy"]
+    assert 40 <= part["age_seconds"] < 70
+    assert not part["required"]
+
+
+def test_many_messages_that_wait_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_checks, "MOST_WAITING", -1)
+
+    _, told = ask()
+
+    assert parts_of(told)["redis"]["state"] == "degraded"
+    assert "0 for training" in parts_of(told)["redis"]["value"]
 
 
 def test_pages_are_served_without_redis(settings: Settings) -> None:
@@ -96,7 +87,7 @@ def test_pages_are_served_without_redis(settings: Settings) -> None:
 
     parts = parts_of(told)
     assert (status, told["status"]) == (200, "degraded")
-    assert parts["redis"]["state"] == parts["beat"]["state"] == "failed"
+    assert parts["redis"]["state"] == "failed"
     assert "Start Redis" in parts["redis"]["remedy"]
 
 
@@ -134,7 +125,7 @@ def test_only_the_first_names_are_listed() -> None:
 def test_it_is_not_ready_where_files_of_pages_are_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(files, "LOADED", ("css/app.css", "vendor/lost.js"))
+    monkeypatch.setattr(health_checks, "LOADED", ("css/app.css", "vendor/lost.js"))
 
     status, told = ask()
 
@@ -181,15 +172,15 @@ def test_it_answers_though_both_servers_hang(
     def hanging() -> dict[str, Any]:
         return {"host": "127.0.0.1", "port": silent_server, "dbname": "x"}
 
-    monkeypatch.setattr(database, "connection_values", hanging)
-    monkeypatch.setattr(report, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(health_checks, "connection_values", hanging)
+    monkeypatch.setattr(health_checks, "CHECK_SECONDS", 0.2)
     settings.REDIS_URL = f"redis://127.0.0.1:{silent_server}/0"
 
     status, told = ask()
 
     parts = parts_of(told)
     assert (status, told["status"]) == (503, "not ready")
-    assert parts["database"]["value"] == report.SILENT
+    assert parts["database"]["value"] == health_checks.SILENT
     assert parts["migrations"]["state"] == "failed"
     assert parts["redis"]["state"] == "failed"
     assert parts["static files"]["state"] == "ok"
@@ -223,7 +214,7 @@ def test_nothing_that_lets_in_is_told(
     def refused() -> dict[str, Any]:
         return {"conninfo": "postgresql://cohort:hidden@127.0.0.1:1/x"}
 
-    monkeypatch.setattr(database, "connection_values", refused)
+    monkeypatch.setattr(health_checks, "connection_values", refused)
     settings.REDIS_URL = "redis://:hidden@127.0.0.1:1/0"
 
     status, told = ask()
@@ -232,47 +223,51 @@ def test_nothing_that_lets_in_is_told(
     assert "hidden" not in str(told)
 
 
-async def test_strangers_who_ask_at_once_cost_one_look() -> None:
+async def test_strangers_who_ask_at_once_cost_one_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looks = 0
 
-    async def look() -> int:
+    async def look() -> Report:
         nonlocal looks
         looks += 1
         await asyncio.sleep(0)
-        return looks
+        return Report(parts=[])
 
-    shared = Shared(look, seconds=60)
+    monkeypatch.setattr(health_checks, "_look", look)
 
-    assert await asyncio.gather(*(shared.read() for _ in range(20))) == [1] * 20
-    assert await shared.read() == 1
+    await asyncio.gather(*(health_checks.read_report() for _ in range(20)))
+    await health_checks.read_report()
+
+    assert looks == 1
 
 
 async def test_a_disk_that_hangs_takes_one_thread() -> None:
-    may_end, began = threading.Event(), threading.Event()
+    may_end, looks = threading.Event(), 0
+    threads = ThreadPoolExecutor(1)
 
     def hang() -> None:
-        began.set()
+        nonlocal looks
+        looks += 1
         may_end.wait()
 
     try:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await in_thread("a test", hang)
-        with pytest.raises(TimeoutError, match="a test"):  # at once
-            await in_thread("a test", hang)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await in_thread(threads, hang)
     finally:
         may_end.set()
-    assert began.is_set()
+    threads.shutdown()
+    assert looks == 1
 
 
 def test_a_part_that_is_only_degraded_refuses_nobody() -> None:
-    part = Part(name="a", state="failed", value="", is_required=False)
+    part = Part(name="a", state="failed", value="", runbook="")
 
     assert Report(parts=[part]).is_ready
     assert Report(parts=[part]).status == "degraded"
 
 
-def test_who_was_never_heard_is_late() -> None:
-    [part] = servers.judge_heard({"beat": None})
-
-    assert part.state == "degraded"
+def test_tasks_that_were_never_done_are_late() -> None:
+    assert judge_tasks(None).state == "degraded"

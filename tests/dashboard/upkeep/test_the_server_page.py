@@ -1,33 +1,22 @@
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 from django.core.management import call_command
-from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
-from dashboard.logs.facts import bound
-from dashboard.meters import shared
-from dashboard.meters.catalog import HEARD_SECONDS
-from dashboard.meters.shared import flush, observe_lag
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.trash import delete_hidden_rows, delete_run
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
-from dashboard.upkeep.overview.runs import held_runs, rows_of_queue
-from dashboard.upkeep.overview.server import describe
-from dashboard.upkeep.readiness.report import forget_report
 from dashboard.upkeep.views.overview import RUNBOOK, runbook_as_html
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.upkeep.test_metrics import RULES
@@ -37,15 +26,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_known(settings: Settings, tmp_path: Path) -> Iterator[None]:
+def empty_folder(nothing_is_known: None, settings: Settings, tmp_path: Path) -> None:
     settings.COHORT_DATA = tmp_path
-    forget_report()
-    with shared.connect() as client:
-        client.delete(shared.TOTALS, shared.ERRORS)
-        for who in HEARD_SECONDS:
-            client.delete(shared.HEARD + who)
-    yield
-    forget_report()
 
 
 @pytest.fixture
@@ -68,8 +50,8 @@ def test_each_part_says_how_it_is_and_what_to_do(operator: Client) -> None:
     rows = rows_of(operator)
 
     assert rows["Database"][0] == "well"
-    assert rows["Beat"][0] == "look at it"
-    assert "celery" in rows["Beat"][1]
+    assert rows["Periodic tasks"][0] == "look at it"
+    assert "celery" in rows["Periodic tasks"][1]
     assert rows["Last backup"][0] == "look at it"
     assert rows["Connections"][1].count(" of ") == 1
 
@@ -82,14 +64,9 @@ def test_a_worker_that_is_gone_is_red_and_a_run_that_lags_is_seen(
     Worker.objects.filter(name="gpu-2").update(last_seen=Now() - timedelta(minutes=5))
     fast, slow, lost = (make_run(team, f"run-{name}") for name in ("a", "b", "c"))
     held = {"state": RunState.RUNNING, "worker": "gpu-1"}
-    for run, seconds in ((fast, 40), (slow, 40), (lost, -20)):
+    for run, seconds, lag in ((fast, 40, 0.2), (slow, 40, 70), (lost, -20, 0.2)):
         lease = Now() + timedelta(seconds=seconds)
-        Run.objects.filter(pk=run.pk).update(**held, lease_until=lease)
-    observe_lag(fast.pk, 0.2)
-    observe_lag(slow.pk, 70)
-    observe_lag(lost.pk, 0.2)
-    with shared.connect() as client:
-        flush(client)
+        Run.objects.filter(pk=run.pk).update(**held, lease_until=lease, ingest_lag=lag)
 
     rows = rows_of(operator)
 
@@ -103,31 +80,16 @@ def test_a_worker_that_is_gone_is_red_and_a_run_that_lags_is_seen(
     assert "lease over" in rows["run-c of Alpha"][1]
 
 
-def test_a_queued_run_says_what_it_waits_for(operator: Client, team: Team) -> None:
+def test_queued_runs_without_a_worker_are_seen(operator: Client, team: Team) -> None:
     make_run(team, "waits", state=RunState.QUEUED)
 
-    word, value = rows_of(operator)["waits of Alpha"]
+    without = rows_of(operator)["Queued runs"]
+    register("gpu-1", num_slots=1)
+    with_worker = rows_of(operator)["Queued runs"]
 
-    assert word == "look at it"
-    assert "worker" in value
-
-
-def test_of_a_long_queue_only_what_is_shown_is_loaded(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(5):
-        make_run(team, f"run-{number}", state=RunState.QUEUED)
-    monkeypatch.setattr("dashboard.upkeep.overview.runs.MOST_ROWS", 3)
-
-    with CaptureQueriesContext(connection) as queries:
-        section = rows_of_queue()
-
-    assert section.title == "Queue: 3 of 5"
-    names = [row.name for row in section.rows]
-    assert names == [f"run-{number} of Alpha" for number in range(3)]
-    loaded = queries[-1]["sql"]
-    assert loaded.partition(" IN (")[2].count(",") == 2
-    assert '"runs_run"."config"' not in loaded
+    assert without[0] == "look at it"
+    assert without[1].startswith("1, ")
+    assert with_worker[0] == "well"
 
 
 def test_rows_of_a_deleted_run_are_told_until_they_are_gone(
@@ -170,29 +132,13 @@ def test_the_last_backup_is_told_once_there_is_one(
     assert str(file) in value
 
 
-def test_errors_of_any_process_are_listed_with_their_request(operator: Client) -> None:
-    try:
-        raise RuntimeError("the judge is away")
-    except RuntimeError:
-        with bound(request_id="r-of-a-test", run=7):
-            logging.getLogger("dashboard.x").exception("It broke <b>here</b>.")
-    with shared.connect() as client:
-        flush(client)
-
-    page = operator.get("/admin/server/").text
-
-    assert "It broke &lt;b&gt;here&lt;/b&gt;." in page
-    assert "r-of-a-test" in page
-    assert "the judge is away" in page
-
-
 def test_without_redis_the_page_is_there(operator: Client, settings: Settings) -> None:
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
 
     rows = rows_of(operator)
 
     assert rows["Redis"][0] == "broken"
-    assert rows["Size"][0] == "well"
+    assert rows["Queued runs"][0] == "well"
 
 
 def test_no_query_more_for_more_runs(
@@ -203,31 +149,6 @@ def test_no_query_more_for_more_runs(
 
     with django_assert_max_num_queries(24):  # type: ignore[operator]  # a fixture
         operator.get("/admin/server/")
-    assert held_runs() == []
-
-
-STATEMENTS = {
-    "SELECT * FROM \"samples_group\" WHERE prompt = 'what she asked'": (
-        "SELECT samples_group"
-    ),
-    "COPY samples_group FROM STDIN": "COPY samples_group",
-    "COPY (SELECT 'into alice' FROM runs_run) TO STDOUT": "COPY runs_run",
-    'UPDATE "runs_run" SET "notes" = \'sent from alice\'': "UPDATE runs_run",
-    "UPDATE ONLY runs_run SET notes = 'it''s from alice'": "UPDATE runs_run",
-    r"SELECT E'it\'s from alice', 'from bob\' FROM runs_run": "SELECT runs_run",
-    "SELECT $$from alice$$, $a$ it's $$from alice $a$": "SELECT",
-    "SELECT 'cut off, from alice": "SELECT",
-    r"SELECT E'cut off from alice\'": "SELECT",
-    "/* it's */ SELECT 'from alice' -- it's\n, 'from alice'": "SELECT",
-    "SELECT \"it's\", 'from alice' FROM runs_run": "SELECT runs_run",
-    "WITH a AS (SELECT 'from b') UPDATE runs_run SET x = 1": "WITH runs_run",
-    "'from alice'": "a statement",
-    "": "a statement",
-}
-
-
-def test_a_statement_is_shown_without_what_it_holds() -> None:
-    assert {query: describe(query) for query in STATEMENTS} == STATEMENTS
 
 
 def test_nobody_but_operators_finds_it(alice_client: Client, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Recipes as fields, as JSON and as a formula; patterns, schemas and code of rules."""
+"""Recipes as fields and as JSON; patterns, schemas and code of rules."""
 
 from __future__ import annotations
 
@@ -14,12 +14,6 @@ NEW = "/alpha/rewards/new"
 
 def send_json(world: World, text: str) -> Answer:
     return told_by_page(world.client.post(NEW, {"action": "read_json", "json": text}))
-
-
-def send_formula(world: World, text: str) -> Answer:
-    both = ("numeric_answer", {"name": "right"}), ("length", {"name": "short"})
-    data = fields(*both, action="read_formula", formula=text)
-    return told_by_page(world.client.post(NEW, data))
 
 
 def send_rule(world: World, rule: tuple[str, dict[str, str]]) -> Answer:
@@ -77,24 +71,6 @@ JSONS = [
     Case("a parameter of another type", recipe(params={"tolerance": "wide"})),
     Case("a combination that is unknown", json.dumps({"rules": [{"name": "r", "kind": "length"}], "combine": "magic"})),
     Case("a key that is there twice", '{"rules": [], "rules": [{"name": "r", "kind": "telepathy"}]}'),
-]  # fmt: skip
-FORMULAS = [
-    Case("nothing", ""),
-    Case("a name that is unknown", "right + wrong"),
-    Case("an open bracket", "2 * (right + short"),
-    Case("a bracket too many", "right)"),
-    Case("two operators", "right + * short"),
-    Case("a number alone", "5"),
-    Case("a rule twice", "right + right"),
-    Case("a rule times a rule", "right * short + right"),
-    Case("a division by nothing", "right / 0"),
-    Case("a number beyond floats", "1e400 * right"),
-    Case("5,000 digits", "9" * 5_000 + " * right"),
-    Case("brackets 5,000 deep", "(" * 5_000 + "right" + ")" * 5_000),
-    Case("a call", "__import__('os').system('true')"),
-    Case("a NUL", "right\0"),
-    Case("an emoji", "right + 😀"),
-    Case("an assignment", "x = right"),
 ]  # fmt: skip
 RULES = [
     # of patterns
@@ -155,7 +131,6 @@ DOORS = [
         status=200,
         leaves=RewardRecipe.objects.count,
     ),
-    Door("reward formulas", send_formula, FORMULAS, status=200),
     Door(
         "rules of a recipe",
         send_rule,

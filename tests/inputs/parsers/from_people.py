@@ -33,7 +33,7 @@ from dashboard.exchange.imports.scalars import layout_of, read_point
 from dashboard.live.messages import parse_request
 from dashboard.reports.markdown import render_prose
 from dashboard.rewards.code_text import find_code_fault
-from dashboard.rewards.formulas import FormulaError, read_formula
+from dashboard.rewards.formulas import read_schedule
 from dashboard.rewards.params import as_value, param_fields
 from dashboard.rewards.recipe_text import read_recipe, write_json
 from dashboard.runs.config.phase_text import read_phases
@@ -64,7 +64,7 @@ from trainer.client.commands import setting
 from trainer.config import RunConfig, read_config
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rules import RULES
-from trainer.rewards.spec import Recipe
+from trainer.rewards.terms import Schedule
 
 KINDS = st.sampled_from(sorted(RULES))
 RULE = shaped(
@@ -147,14 +147,9 @@ def _query_error(text: str) -> QueryError | None:
     return None
 
 
-def check_formula(text: str) -> None:
-    rules = Recipe.model_validate({"rules": [{"name": "right", "kind": "length"}]})
-    try:
-        tree = read_formula(text, rules.rules)
-    except FormulaError:
-        return
-    with contextlib.suppress(ValidationError):
-        Recipe.model_validate(tree)
+def check_schedule(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        Schedule.model_validate(read_schedule(text))
 
 
 def check_pattern(text: str) -> None:
@@ -307,7 +302,7 @@ PARSERS = [
     Parser("cursors", ANY_TEXT | st.text("djE6MTIz=-_", max_size=24), check_cursor, ("dashboard.api.paging",)),
     Parser("settings of a command", of("=.[]{}\"\'0123456789e-", "optim.num_steps", "null", "NaN") | DEEP.map(
            lambda text: f"a={text}"), check_setting, ("trainer.client.commands",)),
-    Parser("formulas", of("+-*·()0123456789.e", "right", "min", "clip", "→"), check_formula,
+    Parser("schedules", of("0123456789.e+-−", "to ", "then ", " at step "), check_schedule,
            ("dashboard.rewards.formulas",)),
     Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern,
            ("trainer.rewards.patterns",)),

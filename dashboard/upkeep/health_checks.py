@@ -1,0 +1,391 @@
+"""The parts that serving takes, each asked within two seconds, whatever hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import psycopg
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from dashboard.accounts.templatetags.numbers import num_bytes as in_bytes
+from dashboard.quiet_log import quieten
+
+T = TypeVar("T")
+State = Literal["ok", "degraded", "failed"]
+Names = Collection[tuple[str, str]]
+CHECK_SECONDS = 2.0
+SHARED_SECONDS = 1.0
+READ_SECONDS = 1.0
+SILENT = f"no answer within {CHECK_SECONDS:g} s"
+LATE_SECONDS = 30  # the reaper looks every 5 s
+MOST_WAITING = 100
+MOST_NAMES = 5
+QUEUES = ("default", "training")
+# One of each place that static files come from.
+LOADED = (
+    "css/app.css",
+    "js/shell.js",
+    "ninja/swagger-ui-bundle.js",
+    "vendor/tabler/css/tabler.min.css",
+    "vendor/plotly/plotly-cartesian.min.js",
+    "vendor/htmx/htmx.min.js",
+    "vendor/diff/diff.min.js",
+)
+# A disk that hangs keeps the one thread that looks at it; later looks wait for it.
+_of_program = ThreadPoolExecutor(1, thread_name_prefix="health of the program")
+_of_data = ThreadPoolExecutor(1, thread_name_prefix="health of the data")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Without a required one pages are not served whole; without others, less well."""
+
+    name: str
+    state: State
+    value: str
+    runbook: str  # a heading of RUNBOOK.md, as its address ends
+    is_required: bool = False
+    age_seconds: float | None = None
+    remedy: str = ""  # where it is not ok
+    num_messages: Mapping[str, int] = field(default_factory=dict)  # of Redis, by queue
+
+    def as_json(self) -> dict[str, Any]:
+        age = self.age_seconds
+        return {
+            "name": self.name,
+            "state": self.state,
+            "required": self.is_required,
+            "value": self.value,
+            "age_seconds": None if age is None else round(age, 1),
+            "remedy": self.remedy,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    parts: Sequence[Part]
+
+    @property
+    def is_ready(self) -> bool:
+        return not any(p.is_required and p.state == "failed" for p in self.parts)
+
+    @property
+    def status(self) -> str:
+        if not self.is_ready:
+            return "not ready"
+        return "ready" if all(p.state == "ok" for p in self.parts) else "degraded"
+
+    def part(self, name: str) -> Part:
+        return next(part for part in self.parts if part.name == name)
+
+
+_lock = asyncio.Lock()
+_last: tuple[float, Report] | None = None
+
+
+async def read_report() -> Report:
+    """One look at a time and one a second, however many ask: strangers may."""
+    global _last
+    async with _lock:
+        if _last is None or time.monotonic() >= _last[0]:
+            report = await _look()
+            _last = (time.monotonic() + SHARED_SECONDS, report)
+        return _last[1]
+
+
+def forget_report() -> None:
+    global _last
+    _last = None
+
+
+async def _look() -> Report:
+    found = await asyncio.gather(
+        _bounded(check_database, database_failed),
+        _bounded(check_static, static_failed),
+        _bounded(check_redis, redis_failed),
+        _bounded(check_folder, folder_failed),
+    )
+    return Report(parts=[part for parts in found for part in parts])
+
+
+async def _bounded(
+    check: Callable[[], Awaitable[list[Part]]], failed: Callable[[str], list[Part]]
+) -> list[Part]:
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            return await check()
+    except TimeoutError:
+        return failed(SILENT)
+
+
+async def in_thread(threads: ThreadPoolExecutor, look: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, look)
+
+
+async def check_database() -> list[Part]:
+    """By a connection of its own: the pool's may all wait for a server that hangs."""
+    began = time.perf_counter()
+    try:
+        async with await psycopg.AsyncConnection.connect(
+            **connection_values(), autocommit=True
+        ) as server:
+            seconds = time.perf_counter() - began
+            applied = await _rows(server, "SELECT app, name FROM django_migrations")
+            looked = await _rows(
+                server,
+                "SELECT extract(epoch FROM now() - looked_at)::float8"
+                " FROM training_reaperwatch",
+            )
+    except psycopg.Error as error:
+        return database_failed(quieten(str(error).strip().split("\n")[0]))
+    database = Part(
+        name="database",
+        state="ok",
+        value=f"answered in {1_000 * seconds:,.0f} ms",
+        is_required=True,
+        runbook="postgres-gone",
+    )
+    migrations = await _check_migrations([(row[0], row[1]) for row in applied])
+    return [database, migrations, judge_tasks(looked[0][0] if looked else None)]
+
+
+async def _rows(
+    server: psycopg.AsyncConnection[Any], query: str
+) -> list[tuple[Any, ...]]:
+    try:
+        return await (await server.execute(query)).fetchall()
+    except psycopg.errors.UndefinedTable:
+        return []
+
+
+def database_failed(why: str) -> list[Part]:
+    start = (
+        "Start PostgreSQL, or mend DATABASE_URL. Runs go on meanwhile, and nothing is "
+        "lost."
+    )
+    asked = "not asked, as the database does not answer"
+    failed: dict[str, Any] = {
+        "state": "failed",
+        "remedy": start,
+        "runbook": "postgres-gone",
+    }
+    return [
+        Part(name="database", value=why, is_required=True, **failed),
+        Part(name="migrations", value=asked, is_required=True, **failed),
+        Part(name="periodic tasks", value=asked, **failed),
+    ]
+
+
+def judge_tasks(age: float | None) -> Part:
+    """Beat and a default worker live where the reaper, which they run, has looked."""
+    is_late = age is None or age > LATE_SECONDS
+    done = "never done" if age is None else f"done {age:,.0f} s ago"
+    return Part(
+        name="periodic tasks",
+        state="degraded" if is_late else "ok",
+        value=f"{done}; late after {LATE_SECONDS} s",
+        age_seconds=age,
+        remedy="Start beat and a default worker, or one more if all its slots are "
+        "taken: celery -A dashboard.celery:app beat, and worker --queues default"
+        if is_late
+        else "",
+        runbook="periodic-tasks-are-late",
+    )
+
+
+async def _check_migrations(applied: Names) -> Part:
+    """A process that has just begun reads the files first: a second or two."""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            known = await in_thread(_of_program, known_migrations)
+    except TimeoutError:
+        return _migrations(
+            "degraded",
+            "not compared yet: this process still reads its files",
+            "Ask again in some seconds.",
+        )
+    return compare(known, applied)
+
+
+def compare(known: Names, applied: Names) -> Part:
+    lacking = sorted(set(known) - set(applied))
+    ours = {app for app, _ in known}
+    unknown = sorted(name for name in set(applied) - set(known) if name[0] in ours)
+    if lacking:
+        return _migrations(
+            "failed",
+            f"{len(lacking):,} not applied: {_list(lacking)}",
+            "Run: python manage.py migrate",
+        )
+    if unknown:
+        return _migrations(
+            "degraded",
+            f"{len(unknown):,} that this version does not know: {_list(unknown)}",
+            "The database is newer than this process: start the new version.",
+        )
+    return _migrations("ok", f"all {len(set(known)):,} applied")
+
+
+def _migrations(state: State, value: str, remedy: str = "") -> Part:
+    return Part(
+        name="migrations",
+        state=state,
+        value=value,
+        is_required=True,
+        remedy=remedy,
+        runbook="an-upgrade-went-wrong",
+    )
+
+
+def _list(names: list[tuple[str, str]]) -> str:
+    shown = ", ".join(f"{app} {name}" for app, name in names[:MOST_NAMES])
+    rest = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return shown + rest
+
+
+@cache
+def known_migrations() -> Names:
+    """Of the files of this version."""
+    return frozenset(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
+
+
+def connection_values() -> dict[str, Any]:
+    """As Django connects, but for the pool, within two seconds."""
+    at = connection.settings_dict
+    options = settings.DATABASES["default"]["OPTIONS"]
+    values = {
+        "dbname": at["NAME"],
+        "user": at["USER"],
+        "password": at["PASSWORD"],
+        "host": at["HOST"],
+        "port": at["PORT"],
+        **{name: value for name, value in options.items() if name != "pool"},
+        "connect_timeout": 2,
+        "application_name": "cohort readyz",
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+async def check_redis() -> list[Part]:
+    began = time.perf_counter()
+    try:
+        async with Redis.from_url(settings.REDIS_URL) as client:
+            pipe = client.pipeline(transaction=False)
+            for queue in QUEUES:
+                pipe.llen(queue)
+            waiting = dict(zip(QUEUES, await pipe.execute(), strict=True))
+    except (RedisError, OSError) as error:
+        return redis_failed(quieten(str(error)))
+    seconds = time.perf_counter() - began
+    told = ", ".join(f"{number:,} for {queue}" for queue, number in waiting.items())
+    is_long = max(waiting.values()) > MOST_WAITING
+    return [
+        Part(
+            name="redis",
+            state="degraded" if is_long else "ok",
+            value=f"answered in {1_000 * seconds:,.0f} ms; messages that no worker has "
+            f"taken: {told} workers",
+            remedy="Start one more worker of the queue." if is_long else "",
+            runbook="periodic-tasks-are-late" if is_long else "redis-gone",
+            num_messages=waiting,
+        )
+    ]
+
+
+def redis_failed(why: str) -> list[Part]:
+    return [
+        Part(
+            name="redis",
+            state="failed",
+            value=why,
+            remedy="Start Redis, or mend REDIS_URL. Pages ask for what is new every "
+            "2 s.",
+            runbook="redis-gone",
+        )
+    ]
+
+
+async def check_static() -> list[Part]:
+    return [await in_thread(_of_program, look_for_static)]
+
+
+def look_for_static() -> Part:
+    lost = [name for name in LOADED if finders.find(name) is None]
+    return Part(
+        name="static files",
+        state="failed" if lost else "ok",
+        value=f"not found: {', '.join(lost)}" if lost else f"all {len(LOADED)} found",
+        is_required=True,
+        remedy="Run: make setup (in a container: build the image anew)" if lost else "",
+        runbook="an-upgrade-went-wrong",
+    )
+
+
+def static_failed(why: str) -> list[Part]:
+    return [
+        Part(
+            name="static files",
+            state="failed",
+            value=why,
+            is_required=True,
+            remedy="Look at the disk that Cohort is installed on.",
+            runbook="the-disk-is-full",
+        )
+    ]
+
+
+async def check_folder() -> list[Part]:
+    return [await in_thread(_of_data, look_at_folder)]
+
+
+def look_at_folder() -> Part:
+    folder = Path(settings.COHORT_DATA)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+            file.flush()
+        use = shutil.disk_usage(folder)
+    except OSError as error:
+        why = f"{folder} cannot be written: {os.strerror(error.errno or 0)}"
+        return _folder(
+            "failed", why, "Free space there, or mount it writable for Cohort's user."
+        )
+    is_low = use.free < settings.LEAST_FREE_BYTES
+    return _folder(
+        "degraded" if is_low else "ok",
+        f"{in_bytes(use.free)} free of {in_bytes(use.total)}; low below "
+        f"{in_bytes(settings.LEAST_FREE_BYTES)}",
+        "Delete runs, checkpoints or datasets, or make the disk larger."
+        if is_low
+        else "",
+    )
+
+
+def folder_failed(why: str) -> list[Part]:
+    remedy = "Look at the disk, or the server of the shared folder, of COHORT_DATA."
+    return [_folder("failed", why, remedy)]
+
+
+def _folder(state: State, value: str, remedy: str) -> Part:
+    return Part(
+        name="data folder",
+        state=state,
+        value=value,
+        remedy=remedy,
+        runbook="the-disk-is-full",
+    )
