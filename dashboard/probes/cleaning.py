@@ -12,6 +12,8 @@ from django.utils import timezone
 
 from dashboard.jobs.models import OPEN
 from dashboard.probes.models import Probe
+from dashboard.runs.checkpoints.retention import keep_best
+from dashboard.runs.checkpoints.shelf import Shelf
 
 KEPT = timedelta(days=30)  # after its end
 MOST_KEPT = 200  # of a team
@@ -29,6 +31,17 @@ def forget_old_probes() -> int:
         num_old += _delete(Probe.objects.filter(pk__in=too_many))
     sweep_folders()
     return num_old
+
+
+def let_go_of_tried() -> None:
+    """Leave checkpoints to their trainers again that were kept for a try."""
+    ended = Probe.objects.filter(
+        job__finished_at__gte=timezone.now() - timedelta(days=1)
+    )
+    runs = ended.exclude(checkpoint=None).values_list("checkpoint__run", flat=True)
+    for run_id in runs.distinct():
+        if Shelf(run_id).is_seen:
+            keep_best(run_id)
 
 
 def _delete(probes: QuerySet[Probe]) -> int:

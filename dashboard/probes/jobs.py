@@ -14,7 +14,12 @@ from typing import Any
 from dashboard.datasets.row import Row, write_content
 from dashboard.jobs.kinds import Kind, register, register_purge
 from dashboard.jobs.runner import Context, JobCancelled, JobReleased, LeaseLost
-from dashboard.probes.cleaning import forget_old_probes, probes_folder, sweep_folders
+from dashboard.probes.cleaning import (
+    forget_old_probes,
+    let_go_of_tried,
+    probes_folder,
+    sweep_folders,
+)
 from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.runs.checkpoints.shelf import FilesGone, Shelf, gone
 from dashboard.runs.models import Checkpoint
@@ -201,3 +206,4 @@ register(
     )
 )
 register_purge(forget_old_probes)
+register_purge(let_go_of_tried)

@@ -18,6 +18,7 @@ from dashboard.probes.services import start_probe
 from dashboard.rewards.forms import LARGEST
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.checkpoints.listing import list_checkpoints
+from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.models import Checkpoint, Run
 from trainer.rewards.spec import Recipe
 
@@ -137,7 +138,7 @@ class TryForm(forms.Form):
             seed=asked["seed"],
             rollout={n: asked[n] for n in ("max_new_tokens", "temperature")},
         )
-        return start_probe(
+        probe = start_probe(
             team=checkpoint.run.team,
             user=user,
             config=config,
@@ -150,6 +151,9 @@ class TryForm(forms.Form):
             prompt=asked["prompt"],
             is_scored=asked["recipe"] != UNSCORED,
         )
+        # A worker may be free when the trainer has deleted it.
+        keep_best(checkpoint.run_id)
+        return probe
 
 
 def _usual(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
+from dashboard.jobs.models import OPEN
 from dashboard.live.publish import ring_on_commit
 from dashboard.runs.checkpoints.listing import NOTHING, list_checkpoints
 from dashboard.runs.checkpoints.manifest import Damaged
@@ -104,7 +105,10 @@ def choose_best_by(*, run: Run, metric: str, user: User) -> None:
 
 @transaction.atomic
 def keep_best(run_id: int) -> None:
-    """Called when something was saved or measured, by whoever holds the run."""
+    """Called when something was saved, measured or tried.
+
+    What a try waits for is kept as well.
+    """
     _keep_best(_lock(run_id))
 
 
@@ -118,10 +122,15 @@ def _keep_best(run: Run) -> None:
 
 def _keep_wanted(run: Run) -> None:
     listing, shelf = list_checkpoints(run), Shelf(run.pk)
+    # A relation of a higher rung, named by string only.
+    tried = set(
+        run.checkpoints.filter(tries__job__state__in=OPEN).values_list("pk", flat=True)
+    )
     wanted = {
         row.checkpoint.name
         for row in listing.rows
         if row.checkpoint.pinned_at is not None
+        or row.checkpoint.pk in tried
         or (row.is_best and run.best_by != NOTHING)
     }
     for name in sorted(wanted):

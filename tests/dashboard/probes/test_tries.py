@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetRow
+from dashboard.jobs.tasks import clean
 from dashboard.probes.jobs import freeze, probe_command
 from dashboard.probes.models import Probe, ProbeGroup
+from dashboard.runs.checkpoints.retention import NOTHING
 from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.models import Checkpoint, Run
 from tests.dashboard.checkpoints.saved import Saving
@@ -100,6 +103,23 @@ def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
     config = json.loads((tmp_path / "files" / "probe.json").read_text())
     assert config["model"] == probe.config["model"]
     assert config["rollout"]["temperature"] == 0.7
+
+
+def test_what_a_try_waits_for_outlives_what_the_trainer_deletes(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    shelf = Shelf(checkpoint.run_id)
+    Run.objects.filter(pk=checkpoint.run_id).update(best_by=NOTHING)
+    press_try(alice_client, checkpoint)
+
+    shutil.rmtree(shelf.own / checkpoint.name)  # as the trainer does
+
+    assert shelf.find(checkpoint.name) == shelf.kept / checkpoint.name
+    clean()
+    assert shelf.kept_names() == {checkpoint.name}
+    finish(num_done=2)
+    clean()
+    assert shelf.kept_names() == set()
 
 
 def test_the_forms_defaults_are_the_runs_own(
