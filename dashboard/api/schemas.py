@@ -100,12 +100,19 @@ class JobOut(Schema):
     total: int = Field(description="0: unknown.", examples=[512])
     unit: str = Field(examples=["rows"])
     message: str = Field(description="What it is at, or what delays it.")
-    waiting: str = Field(description="Why no worker has it yet.", examples=[""])
+    waiting: str = Field(
+        description="Why no worker has it yet; empty in lists.", examples=[""]
+    )
     error: str = Field(description="Why it failed.", examples=[""])
 
 
-def job_fields(target: JobTarget, *, state: str = "") -> dict[str, Any]:
-    """The fields of JobOut; `state` of a target that has no job yet."""
+def job_fields(
+    target: JobTarget, *, state: str = "", tells_why: bool = False
+) -> dict[str, Any]:
+    """The fields of JobOut; `state` of a target that has no job yet.
+
+    `tells_why`: why it waits, which a list does not tell: three queries each.
+    """
     job = target.job
     if job is None:
         names = JobOut.model_fields
@@ -118,6 +125,6 @@ def job_fields(target: JobTarget, *, state: str = "") -> dict[str, Any]:
         "total": job.total,
         "unit": job.unit,
         "message": job.message,
-        "waiting": waiting_reason(job) if job.state == "queued" else "",
+        "waiting": waiting_reason(job) if tells_why else "",
         "error": job.error,
     }

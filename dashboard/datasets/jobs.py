@@ -19,6 +19,7 @@ from dashboard.datasets.imports.uploads import (
 )
 from dashboard.datasets.models import (
     DatasetVersion,
+    Finding,
     ImportJob,
     RowOrder,
     TokenLengths,
@@ -90,7 +91,8 @@ def import_rows(context: Context) -> None:
         context.seal()
 
     reads = "Reading every row." if row.upload_id else "Looking for the rows."
-    context.note(0, row.num_to_read, message=reads)
+    unit = "bytes" if row.upload_id else "rows"
+    context.note(0, row.num_to_read, unit=unit, message=reads)
     try:
         if row.upload_id is None:
             version = make_selection(
@@ -111,7 +113,8 @@ def import_rows(context: Context) -> None:
             )
     except ImportRefused as refused:
         found = refused.refusals
-        ImportJob.objects.filter(pk=row.pk).update(refusals=found.as_json())
+        if context.held().exists():
+            ImportJob.objects.filter(pk=row.pk).update(refusals=found.as_json())
         raise ValueError(
             f"{found.count:,} rows were refused. Nothing was imported."
         ) from None
@@ -138,8 +141,13 @@ def _upload_of(row: ImportJob) -> Upload:
     return upload
 
 
-def _analysis(make: Callable[[int, Report], None]) -> Callable[[Context], None]:
+def _analysis(
+    model: type[Finding | RowOrder], make: Callable[[int, Report], None]
+) -> Callable[[Context], None]:
     def run(context: Context) -> None:
+        if not model._default_manager.filter(pk=context.job.target_id).exists():
+            raise JobCancelled  # its version was deleted
+
         def report(done: int, total: int) -> None:
             context.progress(done, total, unit="rows")
 
@@ -154,20 +162,26 @@ register(
         run=fetch,
         noun="download",
         turn_seconds=FETCH_TURN_SECONDS,
+        yields_to_own_team=True,
     )
 )
 for name in ("dataset.import", "dataset.select"):
     register(Kind(name=name, run=import_rows, noun="import", lane="dataset.import"))
-for name, make in (
-    (RowOrder.JOB, orders.make_order),
-    (VersionStatistics.JOB, statistics.make_statistics),
-    (TokenLengths.JOB, token_lengths.make_token_lengths),
-    (VersionDifference.JOB, differences.make_difference),
-    (VersionLeak.JOB, leaks.make_leak),
-    (VersionSplit.JOB, splits.make_split),
+for model, make in (
+    (RowOrder, orders.make_order),
+    (VersionStatistics, statistics.make_statistics),
+    (TokenLengths, token_lengths.make_token_lengths),
+    (VersionDifference, differences.make_difference),
+    (VersionLeak, leaks.make_leak),
+    (VersionSplit, splits.make_split),
 ):
     register(
-        Kind(name=name, run=_analysis(make), noun="analysis", lane="dataset.analyse")
+        Kind(
+            name=model.JOB,
+            run=_analysis(model, make),
+            noun="analysis",
+            lane="dataset.analyse",
+        )
     )
 register_purge(forget_what_is_old)
 register_purge(forget_old_trash)

@@ -33,7 +33,8 @@ class Kind:
             that its other slots stay free; "" for the kind alone.
         is_alone: whether that holds; False where a slot is meant for such work.
         max_losses: after so many lost workers in a row the job fails.
-        turn_seconds: after these a job gives way to another of its lane that waits.
+        turn_seconds: after these a job gives way to another team's of its lane;
+            with `yields_to_own_team` to any that waits.
         lease: without a heartbeat for so long, the worker is taken for lost.
     """
 
@@ -45,6 +46,7 @@ class Kind:
     is_alone: bool = True
     max_losses: int = 3
     turn_seconds: float | None = None
+    yields_to_own_team: bool = False
     lease: timedelta = timedelta(seconds=20)
 
 

@@ -13,18 +13,21 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, Now
 
 from dashboard.accounts.models import User
 from dashboard.jobs.kinds import all_kinds, kind_of, lane_of, names_of
-from dashboard.jobs.models import OPEN, Job, JobState
+from dashboard.jobs.models import OPEN, Job, JobState, JobTarget
 from dashboard.waking import DAY_SECONDS, wake
 
 MAX_WAITING = 8  # of a team in a lane, where a page asks for them
 RETRY_SECONDS = 10  # after the first outage of the database; three times it after each
 KEPT = timedelta(days=1)  # for how long it counts that a team was served
 LATE = timedelta(seconds=4)
+ASK_AGAIN_AFTER = timedelta(minutes=2)
+# For heartbeats to come through again after the database was away.
+GRACE_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +72,20 @@ def enqueue(
 
     `notify`: whether workers are woken once it is committed.
     """
-    try:
-        with transaction.atomic():
-            job = Job.objects.create(
-                kind=kind,
-                target_id=target_id,
-                team_id=team_id,
-                created_by=user,
-                **fields,
-            )
-    except IntegrityError:
-        return Job.objects.get(kind=kind, target_id=target_id, state__in=OPEN)
+    while True:
+        try:
+            with transaction.atomic():
+                job = Job.objects.create(
+                    kind=kind,
+                    target_id=target_id,
+                    team_id=team_id,
+                    created_by=user,
+                    **fields,
+                )
+            break
+        except IntegrityError:  # None: it has just ended
+            if there := newest_job(kind, target_id, is_open=True):
+                return there
     if notify:
         transaction.on_commit(lambda: notify_workers(kind_of(kind).queue))
     return job
@@ -101,6 +107,14 @@ def newest_job(kind: str, target_id: int, *, is_open: bool = False) -> Job | Non
     if is_open:
         jobs = jobs.filter(state__in=OPEN)
     return jobs.order_by("-pk").first()
+
+
+def is_worth_asking(job: Job | None) -> bool:
+    """Whether a page that lacks a result has it made: what failed may be mended."""
+    if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
+        return True
+    failed = Job.objects.filter(pk=job.pk, state=JobState.FAILED)
+    return failed.filter(finished_at__lt=Now() - ASK_AGAIN_AFTER).exists()
 
 
 def notify_workers(queue: str, count: int = 1) -> None:
@@ -136,13 +150,17 @@ def claim_next(names: Collection[str], worker: str) -> Claim | None:
     return None
 
 
-def _in_turn(names: Collection[str]) -> QuerySet[Job]:
+def due_jobs() -> QuerySet[Job]:
     due = Q(not_before=None) | Q(not_before__lte=Now())
+    return Job.objects.filter(due, state=JobState.QUEUED)
+
+
+def _in_turn(names: Collection[str]) -> QuerySet[Job]:
     of_team = Job.objects.filter(
         team=OuterRef("team"), kind__in=names, served_at__gte=Now() - KEPT
     )
     served = of_team.order_by("-served_at").values("served_at")[:1]
-    waiting = Job.objects.filter(due, state=JobState.QUEUED, kind__in=names)
+    waiting = due_jobs().filter(kind__in=names)
     return waiting.annotate(team_served_at=Subquery(served)).order_by(
         F("team_served_at").asc(nulls_first=True),
         F("served_at").asc(nulls_first=True),  # one that gave way comes last
@@ -154,20 +172,26 @@ def cancel(job: Job | None) -> bool:
     """Cancel it now where no worker has it, else ask its worker; False when ended."""
     if job is None:
         return False
-    same = Job.objects.filter(pk=job.pk)
-    queued = same.filter(state=JobState.QUEUED)
-    running = same.filter(state=JobState.RUNNING, cancel_requested=False)
+    waits = Q(state=JobState.QUEUED)
+    # One UPDATE: the job may be released or claimed at any moment.
+    open_ = Job.objects.filter(pk=job.pk, state__in=OPEN, cancel_requested=False)
     return bool(
-        queued.update(state=JobState.CANCELLED, finished_at=Now())
-        or running.update(cancel_requested=True)
+        open_.update(
+            cancel_requested=True,
+            state=Case(When(waits, then=Value(JobState.CANCELLED)), default=F("state")),
+            finished_at=Case(When(waits, then=Now()), default=F("finished_at")),
+        )
     )
 
 
 def reap(jobs: QuerySet[Job] | None = None) -> None:
-    """Queue again, or end, jobs whose worker was not heard of."""
+    """Queue again, or end, jobs whose worker was not heard of.
+
+    `jobs` are found without a join, else what is below is no guarded UPDATE.
+    """
     jobs = Job.objects.all() if jobs is None else jobs
     lost = jobs.filter(state=JobState.RUNNING, lease_until__lt=Now())
-    if not lost.exists():
+    if not lost.exists() or not _is_database_up():
         return
     lost.filter(cancel_requested=True).update(
         state=JobState.CANCELLED, finished_at=Now(), lease_until=None
@@ -177,8 +201,8 @@ def reap(jobs: QuerySet[Job] | None = None) -> None:
             state=JobState.FAILED,
             finished_at=Now(),
             lease_until=None,
-            error=f"The {kind.noun} lost its worker {kind.max_losses} times, perhaps "
-            "for want of memory. Read the log of the "
+            error=f"The worker stopped {kind.max_losses} times during this "
+            f"{kind.noun}, possibly because it ran out of memory. Read the log of the "
             f"{kind.queue} worker, then try again.",
         )
     lost.update(
@@ -189,11 +213,25 @@ def reap(jobs: QuerySet[Job] | None = None) -> None:
     )
 
 
+def reap_of(target: JobTarget) -> None:
+    """Of one row, for its page: the worker that ended may be the one that reaps."""
+    if target.job:
+        reap(Job.objects.filter(pk=target.job.pk))
+
+
+def _is_database_up() -> bool:
+    """Whether it is up for long enough that living workers have reported again."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM now() - pg_postmaster_start_time()) >= %s",
+            [GRACE_SECONDS],
+        )
+        return bool(cursor.fetchone()[0])
+
+
 def waiting_queues() -> set[str]:
     """The queues in which a job is due."""
-    due = Q(not_before=None) | Q(not_before__lte=Now())
-    found = Job.objects.filter(due, state=JobState.QUEUED)
-    names = set(found.values_list("kind", flat=True).distinct())
+    names = set(due_jobs().values_list("kind", flat=True).distinct())
     return {kind.queue for kind in all_kinds() if kind.name in names}
 
 
@@ -203,28 +241,29 @@ def waiting_reason(job: Job) -> str:
     if not queued.filter(created_at__lt=Now() - LATE).exists():
         return ""
     kind = kind_of(job.kind)
+    if queued.filter(not_before__gt=Now()).exists():
+        return (
+            f"The database could not store the {kind.noun}. It starts again within "
+            "a minute."
+        )
     lane = Job.objects.filter(kind__in=names_of(lane_of(kind)))
     if lane.filter(state=JobState.RUNNING, lease_until__gte=Now()).exists():
         return (
-            f"The {kind.noun} waits for its turn: number {place_of(job):,} of your "
-            f"team's. A worker does one at a time, and teams take turns."
+            f"This {kind.noun} is number {place_of(job):,} in your team's queue. Each "
+            "worker runs one at a time, and teams take turns."
         )
     return (
-        f"No worker has taken the {kind.noun} yet. The {kind.queue} worker does it, "
-        f"which `make run` starts and whose log is {kind.queue}-worker.log. You may "
-        "close this page."
+        f"No worker has taken this {kind.noun} yet. The {kind.queue} worker runs it: "
+        f"`make run` starts it, and its log is {kind.queue}-worker.log. You may close "
+        "this page."
     )
 
 
 def place_of(job: Job) -> int:
     """Of a queued job among its team's in the lane, from 1."""
-    ahead = Job.objects.filter(
-        team=job.team_id,
-        kind__in=names_of(lane_of(kind_of(job.kind))),
-        state=JobState.QUEUED,
-        pk__lt=job.pk,
-    )
-    return ahead.count() + 1
+    of_team = _in_turn(names_of(lane_of(kind_of(job.kind)))).filter(team=job.team_id)
+    places = list(of_team.values_list("pk", flat=True))
+    return places.index(job.pk) + 1 if job.pk in places else len(places) + 1
 
 
 def purge() -> None:

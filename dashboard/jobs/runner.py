@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, OperationalError, connection
+from django.db import OperationalError, connection
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -24,6 +24,7 @@ from dashboard.jobs.queue import (
     advisory_lock,
     claim_job,
     claim_next,
+    due_jobs,
 )
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Context:
         message: str | None = None,
     ) -> None:
         """How far it is; written with the next heartbeat."""
+        message = None if message is None else _storable(message)
         told = {"done": done, "total": total, "unit": unit, "message": message}
         self.noted |= {name: value for name, value in told.items() if value is not None}
 
@@ -135,9 +137,12 @@ class Heartbeat:
     def _run(self) -> None:
         try:
             while not self._ended.wait(HEARTBEAT_SECONDS):
+                before = self._context.interruption
                 self._beat()
-                if self._context.interruption in (JobCancelled, LeaseLost):
+                ends = self._context.interruption in (JobCancelled, LeaseLost)
+                if ends and self._context.interruption is not before:
                     self._context.on_interrupt()
+                if self._context.interruption is LeaseLost:
                     return
         finally:
             connection.close()
@@ -153,7 +158,7 @@ class Heartbeat:
                 context.interruption = JobCancelled
             elif self._is_turn_over() and context.gives_way():
                 context.interruption = JobReleased
-        except DatabaseError as error:
+        except Exception as error:  # noqa: BLE001 - without a heart the job is lost
             logger.warning("%s could not report its progress: %s", context.job, error)
             connection.close()
 
@@ -162,8 +167,10 @@ class Heartbeat:
         turn = context.kind.turn_seconds
         if turn is None or time.monotonic() - context.began < turn:
             return False
-        names = names_of(lane_of(context.kind))
-        return Job.objects.filter(state=JobState.QUEUED, kind__in=names).exists()
+        others = due_jobs().filter(kind__in=names_of(lane_of(context.kind)))
+        if not context.kind.yields_to_own_team:
+            others = others.exclude(team=context.job.team_id)
+        return others.exists()
 
 
 def run(context: Context, *, beats: bool = True) -> None:
@@ -184,10 +191,10 @@ def run(context: Context, *, beats: bool = True) -> None:
     except OSError as error:
         _fail(context, _disk_fault(error))
     except Exception:
-        logger.exception("%s ended by a fault of Cohort", context.job)
+        logger.exception("%s was stopped by an internal error", context.job)
         _fail(
             context,
-            f"The {context.kind.noun} ended by a fault of Cohort's own. The log of the "
+            f"An internal error stopped the {context.kind.noun}. The log of the "
             f"{context.kind.queue} worker has the details.",
         )
     else:
@@ -195,7 +202,12 @@ def run(context: Context, *, beats: bool = True) -> None:
 
 
 def _fail(context: Context, error: str) -> None:
-    context.claim.end(JobState.FAILED, error=error.replace("\x00", ""), **context.noted)
+    context.claim.end(JobState.FAILED, error=_storable(error), **context.noted)
+
+
+def _storable(text: str) -> str:
+    """What PostgreSQL takes: no NUL and no half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
 def _retry(context: Context, error: OperationalError) -> None:
@@ -208,6 +220,9 @@ def _retry(context: Context, error: OperationalError) -> None:
             num_losses=F("num_losses") + 1, not_before=Now() + delay
         ):
             return
+    if context.held().filter(cancel_requested=True).exists():
+        context.claim.end(JobState.CANCELLED, **context.noted)
+        return
     said = str(error).strip().split("\n")[0]
     _fail(context, f"The database could not store the result: {said}.")
 

@@ -168,7 +168,8 @@ class _Following:
             if self._asked_at is None:
                 self._asked_at = time.monotonic()
                 trainer.ask_to_stop()
-            if time.monotonic() - self._asked_at > GRACE_SECONDS:
+            has_waited = time.monotonic() - self._asked_at > GRACE_SECONDS
+            if has_waited or self._context.is_shutting_down():
                 trainer.kill()
         except JobReleased:
             self._row.groups.all().delete()

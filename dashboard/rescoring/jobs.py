@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from django.db import transaction
@@ -60,7 +61,8 @@ def _score(context: Context, rescoring: Rescoring) -> None:
         try:
             _score_steps(context, rescoring, settings, scorer)
         except (ScoringFailed, CancelledError, RuntimeError):
-            if context.interruption is None:
+            # The heartbeat has closed the scorer.
+            if context.interruption not in (JobCancelled, LeaseLost):
                 raise
             raise context.interruption from None
 
@@ -111,6 +113,12 @@ def _closing(scorer: GroupScorer) -> Iterator[GroupScorer]:
 
 
 register(
-    Kind(name="rescoring", run=rescore, noun="rescoring", turn_seconds=TURN_SECONDS)
+    Kind(
+        name="rescoring",
+        run=rescore,
+        noun="rescoring",
+        turn_seconds=TURN_SECONDS,
+        lease=timedelta(seconds=60),
+    )
 )
 register_purge(forget_old_rescorings)

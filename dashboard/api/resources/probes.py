@@ -59,7 +59,7 @@ def probe_out(row: Probe) -> ProbeOut:
     more = ("is_sample", "created_at", "finished_at")
     tried = ("prompt", "is_scored")
     return ProbeOut(
-        **job_fields(row) | {"waiting": what_it_waits_for(row)},
+        **job_fields(row),
         id=row.pk,
         model=row.model_label,
         run_id=row.checkpoint.run_id if row.checkpoint else None,
@@ -95,7 +95,7 @@ class ProbeDetail(ProbeOut):
 def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
     found = get_probe(access_of(request).team, probe_id)
     return ProbeDetail(
-        **probe_out(found).model_dump(),
+        **probe_out(found).model_dump() | {"waiting": what_it_waits_for(found)},
         config=found.config,
     )
 

@@ -44,7 +44,7 @@ class RescoringDetail(RescoringOut):
 def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
     found = get_rescoring(access_of(request).team, rescoring_id)
     return RescoringDetail(
-        **rescoring_out(found).model_dump(),
+        **rescoring_out(found, tells_why=True).model_dump(),
         spec=found.spec,
         failures=[
             RescoringFailureOut(

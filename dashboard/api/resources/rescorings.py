@@ -58,11 +58,11 @@ class RescoringOut(JobOut):
     finished_at: datetime | None
 
 
-def rescoring_out(row: Rescoring) -> RescoringOut:
+def rescoring_out(row: Rescoring, *, tells_why: bool = False) -> RescoringOut:
     names = ("run_id", "recipe_version_id", "first_step", "last_step", "every")
     more = ("num_completions", "result", "created_at", "finished_at")
     fields = {name: getattr(row, name) for name in (*names, *more)}
-    return RescoringOut(id=row.pk, **job_fields(row), **fields)
+    return RescoringOut(id=row.pk, **job_fields(row, tells_why=tells_why), **fields)
 
 
 @router.get("", response=Page[RescoringOut], summary="List rescorings")

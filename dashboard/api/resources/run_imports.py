@@ -20,8 +20,7 @@ from dashboard.exchange.forms import WEIGHT, MakeForm
 from dashboard.exchange.imports import jobs
 from dashboard.exchange.imports.files import begin_import, discard, store_file
 from dashboard.exchange.models import RunImport
-from dashboard.jobs.models import Job
-from dashboard.jobs.queue import cancel, reap
+from dashboard.jobs.queue import cancel, reap_of
 from dashboard.reports.document import finite
 
 router = Router(tags=["Run imports"], auth=READ)
@@ -48,9 +47,9 @@ class RunImportDetail(RunImportOut):
     )
 
 
-def _fields(row: Any) -> dict[str, Any]:
+def _fields(row: Any, *, tells_why: bool = False) -> dict[str, Any]:
     return {
-        **job_fields(row, state="open"),
+        **job_fields(row, state="open", tells_why=tells_why),
         "id": row.pk,
         "phase": row.phase,
         "run_id": row.run_id,
@@ -78,7 +77,7 @@ def find_import(team: Team, import_id: int) -> RunImport:
 def _detail(team: Team, import_id: int) -> RunImportDetail:
     found = find_import(team, import_id)
     findings = {} if found.is_open else finite(found.findings)
-    return RunImportDetail(**_fields(found), findings=findings)
+    return RunImportDetail(**_fields(found, tells_why=True), findings=findings)
 
 
 @router.get("", response=Page[RunImportOut], summary="List imports of runs")
@@ -101,7 +100,7 @@ def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
     """With what was understood of its files, which `make` goes on from."""
     team = access_of(request).team
     # Here as well, as the worker that ended may be the one that looks for these.
-    reap(Job.objects.filter(runimport=import_id, team=team))
+    reap_of(find_import(team, import_id))
     return _detail(team, import_id)
 
 

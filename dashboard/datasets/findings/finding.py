@@ -8,7 +8,12 @@ from dashboard.datasets.models import DatasetVersion, Finding
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows.reading import read_rows_at
 from dashboard.jobs.models import JobState
-from dashboard.jobs.queue import enqueue_few, newest_job, waiting_reason
+from dashboard.jobs.queue import (
+    enqueue_few,
+    is_worth_asking,
+    newest_job,
+    waiting_reason,
+)
 
 REPORT_ROWS = 200
 # Called with the rows looked at so far and how many there are.
@@ -33,7 +38,7 @@ def ask(found: Finding, *, team_id: int) -> None:
     if found.is_done or found.problem:
         return
     job = newest_job(found.JOB, found.pk)
-    if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
+    if is_worth_asking(job):
         job = enqueue_few(found.JOB, found.pk, team_id=team_id)
     if job is None:
         found.waiting_text = (

@@ -11,11 +11,13 @@ SELECT
     CASE WHEN kind = 'fetch' THEN 'dataset.fetch'
          WHEN upload_id IS NULL THEN 'dataset.select' ELSE 'dataset.import' END,
     id, team_id, created_by_id,
-    CASE state WHEN 'running' THEN 'queued' WHEN 'refused' THEN 'failed'
+    CASE WHEN state = 'running' AND stop_requested THEN 'cancelled'
+         WHEN state = 'running' THEN 'queued' WHEN state = 'refused' THEN 'failed'
          ELSE state END,
     false, attempt, 0, '', num_read, num_to_read,
     CASE WHEN kind = 'fetch' OR upload_id IS NOT NULL THEN 'bytes' ELSE 'rows' END,
-    '', problem, created_at, ended_at
+    '', CASE state WHEN 'failed' THEN problem ELSE '' END, created_at,
+    CASE WHEN state = 'running' AND stop_requested THEN now() ELSE ended_at END
 FROM datasets_importjob;
 UPDATE datasets_importjob SET job_id = jobs_job.id FROM jobs_job
 WHERE jobs_job.target_id = datasets_importjob.id

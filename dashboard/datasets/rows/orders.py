@@ -16,8 +16,7 @@ from django.db.models import BinaryField, F, Func, Value
 
 from dashboard.datasets.models import DatasetVersion, RowOrder
 from dashboard.datasets.rows.filters import COLUMN, PROMPT_CHARS
-from dashboard.jobs.models import JobState
-from dashboard.jobs.queue import enqueue_few, newest_job
+from dashboard.jobs.queue import enqueue_few, is_worth_asking, newest_job
 
 # Sorted anew for each page: 40 ms at most.
 MAX_SORTED_AT_ONCE = 20_000
@@ -97,7 +96,7 @@ def _find(version: DatasetVersion, key: str) -> Order | None:
     if found.is_made:
         return Stored(found.pk)
     job = newest_job(found.JOB, found.pk)
-    if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
+    if is_worth_asking(job):
         # Where too much waits, the next look at the page asks again.
         enqueue_few(found.JOB, found.pk, team_id=version.dataset.team_id)
     return None

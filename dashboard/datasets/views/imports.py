@@ -13,8 +13,8 @@ from dashboard.datasets.fetching.fetches import choices_of, host_of
 from dashboard.datasets.imports.jobs import request_stop
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import find_upload, get_import_job
-from dashboard.jobs.models import Job, JobState
-from dashboard.jobs.queue import notify_workers, reap, waiting_reason
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import notify_workers, reap_of, waiting_reason
 
 
 @require_http_methods(["GET", "POST"])
@@ -23,7 +23,7 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
         return _change(request, get_writable_team(request, team), job_id)
     team_ = get_team(request, team)
     # Here as well, as the worker that ended may be the one that looks for such jobs.
-    reap(Job.objects.filter(importjob=job_id, team=team_))
+    reap_of(get_import_job(team_, job_id))
     job = get_import_job(team_, job_id)
     if request.htmx and (address := _outcome_address(job)):  # type: ignore[attr-defined]  # added by django-htmx
         _tell(request, job)

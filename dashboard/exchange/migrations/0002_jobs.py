@@ -9,9 +9,11 @@ INSERT INTO jobs_job (
 )
 SELECT
     'run_import.' || phase, id, team_id, created_by_id,
-    CASE state WHEN 'running' THEN 'queued' ELSE state END,
+    CASE WHEN state = 'running' AND stop_requested THEN 'cancelled'
+         WHEN state = 'running' THEN 'queued' ELSE state END,
     false, attempt, 0, '', num_read, num_to_read, 'bytes', '', problem,
-    coalesce(queued_at, created_at), ended_at
+    coalesce(queued_at, created_at),
+    CASE WHEN state = 'running' AND stop_requested THEN now() ELSE ended_at END
 FROM exchange_runimport WHERE state <> 'open';
 UPDATE exchange_runimport SET job_id = jobs_job.id FROM jobs_job
 WHERE jobs_job.target_id = exchange_runimport.id

@@ -24,8 +24,8 @@ from dashboard.exchange.imports.files import (
     store_file,
 )
 from dashboard.exchange.models import RunImport
-from dashboard.jobs.models import Job, JobState
-from dashboard.jobs.queue import cancel, reap, waiting_reason
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import cancel, reap_of, waiting_reason
 
 FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files beside the rest of the form
 
@@ -98,7 +98,7 @@ def run_import(request: HttpRequest, team: str, import_id: int) -> HttpResponse:
         return _change(request, get_writable_team(request, team), import_id)
     team_ = get_team(request, team)
     # Here as well, as the worker that ended may be the one that looks for these.
-    reap(Job.objects.filter(runimport=import_id, team=team_))
+    reap_of(get_import(team_, import_id))
     found = get_import(team_, import_id)
     if found.run_id and found.state == JobState.DONE:
         address = resolve_url("run", found.team.slug, found.run_id)

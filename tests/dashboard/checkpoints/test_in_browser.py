@@ -73,7 +73,7 @@ def test_a_checkpoint_is_tried_beside_its_base_model(
         expect(side.get_by_label(f"of {title}")).to_have_count(3)
         expect(side.locator("[data-mean-reward]")).to_be_visible()
     assert findings_in_each_view(page) == []
-    assert Probe.objects.get().state == "finished"
+    assert Probe.objects.get().state == "done"
 
     page.get_by_role("link", name="Try another prompt").click()
     expect(page.get_by_label("Completions of each")).to_have_value("3")

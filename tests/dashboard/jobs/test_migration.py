@@ -62,7 +62,19 @@ def test_probes_and_imports_keep_their_states(team: Team, older: Any) -> None:
         refusals={"count": 1},
         ended_at="2026-01-01T00:00Z",
     )
-    older.get_model("exchange", "RunImport").objects.create(team_id=team.pk)
+    older.get_model("datasets", "ImportJob").objects.create(
+        team_id=team.pk,
+        filename="stopped",
+        num_to_read=9,
+        state="running",
+        stop_requested=True,
+        heartbeat="2026-01-01T00:00Z",
+    )
+    imports = older.get_model("exchange", "RunImport").objects
+    imports.create(team_id=team.pk)
+    imports.create(
+        team_id=team.pk, phase="make", state="running", heartbeat="2026-01-01T00:00Z"
+    )
 
     upgrade()
 

@@ -288,4 +288,4 @@ def test_a_purge_that_fails_holds_up_no_other(
     clean()
 
     assert called == [1]
-    assert "fail" in caplog.text
+    assert "fail failed" in caplog.text

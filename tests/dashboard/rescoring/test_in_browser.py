@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django.fixtures import Settings
 
@@ -137,7 +138,7 @@ def finished(team: Team) -> str:
 def failed(team: Team) -> str:
     rescoring = start(make_scored_run(team), [SHORT])
     error = 'Rule "judge": ' + "COHORT_JUDGE_KEY_LAB is not set here. " * 4
-    Job.objects.update(state=JobState.FAILED, error=error)
+    Job.objects.update(state=JobState.FAILED, error=error, finished_at=timezone.now())
     return f"rescorings/{rescoring.pk}/"
 
 

@@ -24,8 +24,8 @@ from dashboard.datasets.imports.jobs import request_stop
 from dashboard.datasets.imports.uploads import peek, remove_files, store_upload
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import get_import_job
-from dashboard.jobs.models import Job, JobState
-from dashboard.jobs.queue import notify_workers, reap
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import notify_workers, reap_of
 
 router = Router(tags=["Datasets"], auth=READ)
 PLACE = "file.file"
@@ -93,8 +93,8 @@ def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
     """Ask again until its state is done, failed or cancelled."""
     team = access_of(request).team
     # Here as well, as the worker that ended may be the one that looks for such jobs.
-    reap(Job.objects.filter(importjob=job_id, team=team))
-    return ImportOut.of(get_import_job(team, job_id))
+    reap_of(get_import_job(team, job_id))
+    return ImportOut.of(get_import_job(team, job_id), tells_why=True)
 
 
 @router.post(

@@ -111,11 +111,11 @@ class ImportOut(JobOut):
     )
 
     @classmethod
-    def of(cls, job: ImportJob) -> ImportOut:
+    def of(cls, job: ImportJob, *, tells_why: bool = False) -> ImportOut:
         return cls(
             id=job.pk,
             kind=job.kind,
-            **job_fields(job),
+            **job_fields(job, tells_why=tells_why),
             filename=job.filename,
             upload_id=job.upload_id,
             version=DatasetVersionOut.of(job.version) if job.version else None,

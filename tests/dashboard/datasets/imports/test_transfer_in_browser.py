@@ -190,7 +190,9 @@ def test_an_import_is_watched_until_its_version_is_there(
     page.wait_for_url("**/uploads/*")
     page.get_by_role("button", name="Import", exact=True).click()
     page.wait_for_url("**/imports/*")
-    expect(page.get_by_text("No worker has taken it up")).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("No worker has taken this import")).to_be_visible(
+        timeout=15_000
+    )
     assert findings_in_each_view(page) == []
 
     start_default_worker()
