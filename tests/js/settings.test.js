@@ -17,8 +17,9 @@ test("a switch is on or off, and nothing is empty", () => {
 });
 
 const table = [
-  { paths: ["a", "b"], when: { c: ["0"] }, reason: "c is 0" },
-  { paths: ["a"], when: { d: ["x", "y"], e: [""] }, reason: "d and e" },
+  { path: "a", when: { c: ["0"] }, reason: "c is 0" },
+  { path: "b", when: { c: ["0"] }, reason: "c is 0" },
+  { path: "a", when: { d: ["x", "y"], e: [""] }, reason: "d and e" },
 ];
 const idle = (texts) =>
   Object.fromEntries(findIdle(table, new Map(Object.entries(texts))));

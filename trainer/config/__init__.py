@@ -1,12 +1,12 @@
 """What a run is told to do: one frozen, typed tree, refused early.
 
 The web half imports this module, so it imports no torch. Every field has a default
-(but for the model, the rows and the rules), a bound, a line of help and, where it is
-a quantity, a unit; the launch form is made from exactly these.
+(but for the model, the rows and the rules), a bound, a label, a line of help and what
+`About` names; the launch form, TOML, help and API are made from exactly these.
 """
 
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
-from trainer.config.part import Part
+from trainer.config.part import About, Part, leaves, parts_of, read_about
 from trainer.config.reading import (
     HUB_ID,
     MAY_CHANGE,
@@ -37,6 +37,7 @@ from trainer.config.training import (
 __all__ = [
     "HUB_ID",
     "MAY_CHANGE",
+    "About",
     "AdvantageConfig",
     "Change",
     "ChangeList",
@@ -60,9 +61,12 @@ __all__ = [
     "has_long_key",
     "installed_packages",
     "learning_rate",
+    "leaves",
     "load_config",
     "named_models",
     "needed_packages",
+    "parts_of",
+    "read_about",
     "read_config",
     "require_packages",
     "without_model_paths",

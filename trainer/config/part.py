@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+)
 
 from pydantic import (
     BaseModel,
@@ -12,6 +22,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 
@@ -21,7 +32,12 @@ class Part(BaseModel):
     TOML cannot say null, so "none" says it wherever a value may be empty.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        field_title_generator=lambda name, _: name.replace("_", " ").capitalize(),
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -37,8 +53,54 @@ class Part(BaseModel):
         return None if value == "none" and may_be_empty else value
 
 
-def unit(name: str) -> dict[str, Any]:
-    return {"unit": name}
+When = dict[str, list[Any]]  # settings by path, each with values that it may have
+NoEffect = dict[str, When]  # by reason; the first whose settings all fit holds
+
+
+class About(TypedDict, total=False):
+    """What stands with a field beside its title, description and bounds.
+
+    An effect is one on training, or on the KL to a reference that was asked for; a
+    deviation that is only logged counts as none. Beside settings, `no_effect` may name
+    the reward's `recipe.combine` and `recipe.is_one_rule`.
+    """
+
+    unit: str
+    section: str  # of the form, which this field begins
+    main: int  # place among the settings that people change from run to run
+    is_long: bool  # a text of several lines
+    choices: dict[str, str]  # what each means; "": left empty
+    no_effect: NoEffect  # when the field does nothing
+    fork: str  # why a run that goes on from a checkpoint cannot change it
+    may_change: bool  # while the run trains
+    of_run: bool  # started once, so no phase can change it
+
+
+def about(**facts: Unpack[About]) -> dict[str, Any]:
+    """For a field's `json_schema_extra`; `read_about` reads it."""
+    return dict(facts)
+
+
+def read_about(field: FieldInfo) -> About:
+    return cast(About, field.json_schema_extra or {})
+
+
+def parts_of(model: type[BaseModel]) -> dict[str, type[Part]]:
+    return {
+        name: field.annotation
+        for name, field in model.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Part)
+    }
+
+
+def leaves(model: type[Part], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Each setting below `model`, under its path: optim.num_steps."""
+    parts = parts_of(model)
+    for name, field in model.model_fields.items():
+        if name in parts:
+            yield from leaves(parts[name], f"{prefix}{name}.")
+        else:
+            yield prefix + name, field
 
 
 Value = TypeVar("Value")

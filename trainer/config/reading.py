@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from trainer.config.part import Part
+from trainer.config.part import Part, leaves, read_about
 from trainer.config.run import RunConfig
 from trainer.rewards.patterns import compile_pattern
 
@@ -145,14 +145,8 @@ def _parse_toml(text: str) -> dict[str, Any]:
 
 
 # The loop reads these where it needs them; all else went into what it holds.
-MAY_CHANGE = (
-    "optim.num_steps",
-    "evaluation.every_steps",
-    "checkpoint.every_steps",
-    "checkpoint.keep_last",
-    "logging.groups_every_steps",
-    "logging.token_groups",
-    "logging.tokens_every_steps",
+MAY_CHANGE = tuple(
+    path for path, field in leaves(RunConfig) if read_about(field).get("may_change")
 )
 
 

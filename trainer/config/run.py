@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from trainer.config.agreement import complaints
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
-from trainer.config.part import Part, unit
+from trainer.config.part import Part, about, read_about
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 from trainer.config.training import (
     CheckpointConfig,
@@ -46,7 +46,7 @@ class Phase(Part):
         le=10_000_000,
         title="Steps",
         description="Steps of the phase; its schedule runs over them.",
-        json_schema_extra=unit("steps"),
+        json_schema_extra=about(unit="steps"),
     )
     changes: dict[str, dict[str, Any]] = Field(
         {}, description="Settings that differ from the run's, part by part."
@@ -77,20 +77,6 @@ class Phase(Part):
         }
 
 
-# What is started once, before the first phase.
-_OF_THE_RUN = {
-    "rollout": (
-        "engine",
-        "cache_gib",
-        "tensor_parallel_size",
-        "sleep",
-        "url",
-        "token_file",
-    ),
-    "reward": ("num_workers",),
-}
-
-
 class RunConfig(Part):
     """One GRPO run, whole."""
 
@@ -99,6 +85,7 @@ class RunConfig(Part):
         ge=0,
         le=2**32 - 1,
         description="Fixes data order, held-out rows and sampling.",
+        json_schema_extra=about(main=11),
     )
     model: ModelConfig
     data: DataConfig
@@ -107,7 +94,7 @@ class RunConfig(Part):
     advantage: AdvantageConfig = AdvantageConfig()
     loss: LossConfig = LossConfig()
     reference: ReferenceConfig = ReferenceConfig()
-    optim: OptimConfig = OptimConfig()
+    optim: OptimConfig = Field(OptimConfig(), title="Optimizer")
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
@@ -156,8 +143,10 @@ class RunConfig(Part):
                 )
 
     def _check_fixed(self, phase: Phase) -> None:
-        for part, names in _OF_THE_RUN.items():
-            fixed = sorted(set(names) & set(phase.changes.get(part, {})))
+        for part, values in phase.changes.items():
+            fields = CHANGEABLE[part].model_fields
+            named = sorted(set(fields) & set(values))
+            fixed = [name for name in named if read_about(fields[name]).get("of_run")]
             if fixed:
                 raise ValueError(
                     f'Phase "{phase.name}" cannot change {part}.{fixed[0]}, which '

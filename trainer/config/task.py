@@ -6,9 +6,29 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from trainer.config.part import Auto, Part, unit
+from trainer.config.part import Auto, NoEffect, Part, about
 from trainer.rewards.patterns import refuse_bad_pattern
 from trainer.rewards.spec import Recipe
+
+NO_ADAPTERS: NoEffect = {"the LoRA rank is 0": {"model.lora_rank": [0]}}
+NOT_SAMPLED: NoEffect = {
+    "nothing is sampled to train on": {"rollout.source": ["dataset"]}
+}
+NOT_IN_PROCESS: NoEffect = {
+    "vLLM does not run in the trainer's process": {
+        "rollout.engine": ["transformers", "vllm_server"]
+    }
+}
+NO_SERVER: NoEffect = {
+    "the engine is not a server": {"rollout.engine": ["auto", "transformers", "vllm"]}
+}
+NO_STEPS: NoEffect = {
+    "credit is not process": {
+        "advantage.credit": ["outcome", "indicator", "ones", "preference"]
+    }
+}
+_WEIGHTS = "the checkpoint holds this model's weights"
+_ADAPTERS = "the checkpoint's adapters have this shape"
 
 
 class ModelConfig(Part):
@@ -19,29 +39,59 @@ class ModelConfig(Part):
         title="Model",
         description="A folder with a saved model and tokenizer, or a hub id. In a "
         "file, a folder may be relative to the file's own.",
-    )
-    revision: str | None = Field(
-        None, description="Branch, tag or commit when the model comes from a hub."
+        json_schema_extra=about(fork=_WEIGHTS),
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         title="Number format",
         description="Number format of the weights. auto: bfloat16 on a GPU that has "
         "it, float32 elsewhere.",
+        json_schema_extra=about(
+            section="Weights",
+            choices={
+                "auto": "bfloat16 where a GPU has it",
+                "float32": "4 bytes a number",
+                "bfloat16": "2 bytes a number",
+            },
+            fork="the checkpoint's weights and moments were kept in this format",
+        ),
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Where the model runs. auto: a GPU when there is one."
+        "auto",
+        description="Where the model runs. auto: a GPU when there is one.",
+        json_schema_extra=about(
+            choices={
+                "auto": "a GPU when there is one",
+                "cpu": "no GPU",
+                "cuda": "an NVIDIA GPU",
+            }
+        ),
     )
     tf32: bool = Field(
         True,
         title="TF32",
         description="Multiply float32 matrices in TF32 on a GPU: several times as "
         "fast, with 10 mantissa bits instead of 23.",
+        json_schema_extra=about(
+            no_effect={"the model runs on a CPU": {"model.device": ["cpu"]}}
+        ),
+    )
+    revision: str | None = Field(
+        None,
+        description="Branch, tag or commit when the model comes from a hub.",
+        json_schema_extra=about(fork=_WEIGHTS),
     )
     gradient_checkpointing: Auto[bool] = Field(
         "auto",
         description="Recompute activations in the backward pass: less memory, about "
         "a third more time. auto: on a GPU where 16,384 tokens do not fit without it.",
+        json_schema_extra=about(
+            choices={
+                "auto": "on a GPU that has too little memory without",
+                "on": "less memory, more time",
+                "off": "more memory, less time",
+            }
+        ),
     )
     lora_rank: int = Field(
         0,
@@ -50,6 +100,7 @@ class ModelConfig(Part):
         title="LoRA rank",
         description="Rank of the adapters that are trained in place of the weights "
         "(arXiv:2106.09685); 0: the weights themselves.",
+        json_schema_extra=about(section="Adapters", fork=_ADAPTERS),
     )
     lora_alpha: float | None = Field(
         None,
@@ -57,6 +108,7 @@ class ModelConfig(Part):
         le=10_000,
         title="LoRA alpha",
         description="The adapters are scaled by alpha / rank; empty: twice the rank.",
+        json_schema_extra=about(no_effect=NO_ADAPTERS, fork=_ADAPTERS),
     )
     lora_targets: str = Field(
         "all-linear",
@@ -64,11 +116,16 @@ class ModelConfig(Part):
         title="LoRA targets",
         description="Layers that get adapters: all-linear, or endings of their names "
         "separated by commas, such as q_proj,v_proj.",
+        json_schema_extra=about(no_effect=NO_ADAPTERS, fork=_ADAPTERS),
     )
     quantization: Literal["none", "4bit"] = Field(
         "none",
         description="How the weights under the adapters are kept. 4bit: NF4 by "
         "bitsandbytes.",
+        json_schema_extra=about(
+            choices={"none": "weights as they are", "4bit": "NF4, with adapters only"},
+            fork="the checkpoint's adapters were trained over such weights",
+        ),
     )
 
 
@@ -85,15 +142,18 @@ class DataConfig(Part):
         le=100_000,
         title="Held-out prompts",
         description="Rows drawn by the seed, never trained on, used for evaluation.",
-        json_schema_extra=unit("rows"),
+        json_schema_extra=about(unit="rows", main=8),
     )
     system_prompt: str | None = Field(
-        None, description="Put before every prompt, as the chat template does."
+        None,
+        description="Put before every prompt, as the chat template does.",
+        json_schema_extra=about(is_long=True),
     )
     prompt_template: str | None = Field(
         None,
         description="Text with {prompt} and any column in braces; default: the "
         "prompt as it is.",
+        json_schema_extra=about(is_long=True),
     )
     completion_prefix: str = Field(
         "", description="Text the completion is made to continue, such as <think>."
@@ -101,6 +161,12 @@ class DataConfig(Part):
     chat_template: Literal["auto", "none"] = Field(
         "auto",
         description="auto: use the tokenizer's chat template when it has one.",
+        json_schema_extra=about(
+            choices={
+                "auto": "the tokenizer's, when it has one",
+                "none": "the prompt as it is",
+            }
+        ),
     )
     max_prompt_tokens: int = Field(
         512,
@@ -108,58 +174,89 @@ class DataConfig(Part):
         le=131_072,
         title="Longest prompt",
         description="A longer prompt is refused before the run starts.",
-        json_schema_extra=unit("tokens"),
+        json_schema_extra=about(unit="tokens"),
     )
     completion_column: str = Field(
         "completion",
         min_length=1,
         description="Column with the text to learn when completions come from the "
         "dataset.",
+        json_schema_extra=about(
+            no_effect={
+                "completions are sampled": {"rollout.source": ["policy", "start"]}
+            }
+        ),
     )
 
 
 class RolloutConfig(Part):
     """How completions are sampled."""
 
-    engine: Literal["auto", "transformers", "vllm", "vllm_server"] = Field(
-        "auto",
-        description="Which program samples the completions. transformers: the "
-        "trainer's own decoder; vllm: a copy of the policy in vLLM, in the trainer's "
-        "process; vllm_server: one in a process of its own. auto: vllm on a GPU where "
-        "it is installed and suits the run, else transformers.",
-    )
-    source: Literal["policy", "start", "dataset"] = Field(
-        "policy",
-        title="Completions from",
-        description="Who writes the completions: the policy as it is now, the model "
-        "it started from (RFT), or the dataset (SFT).",
-    )
     prompts_per_step: int = Field(
         16,
         ge=1,
         le=65_536,
         description="Distinct prompts P sampled in each step.",
-        json_schema_extra=unit("prompts"),
+        json_schema_extra=about(unit="prompts", main=3),
     )
     group_size: int = Field(
         8,
         ge=1,
         le=1_024,
         description="Completions G of each prompt, compared with one another.",
-        json_schema_extra=unit("completions"),
+        json_schema_extra=about(unit="completions", main=4),
     )
     max_new_tokens: int = Field(
         256,
         ge=1,
         le=131_072,
         description="A completion is cut here, and counted as truncated.",
-        json_schema_extra=unit("tokens"),
+        json_schema_extra=about(unit="tokens", main=5),
     )
     temperature: float = Field(
         1.0,
         gt=0,
         le=5,
         description="Divides the logits, when sampling and in the log-probs alike.",
+        json_schema_extra=about(main=6),
+    )
+    source: Literal["policy", "start", "dataset"] = Field(
+        "policy",
+        title="Completions from",
+        description="Who writes the completions: the policy as it is now, the model "
+        "it started from (RFT), or the dataset (SFT).",
+        json_schema_extra=about(
+            section="Sampling",
+            choices={
+                "policy": "the model that is trained",
+                "start": "the model it started from (RFT)",
+                "dataset": "a column of the rows (SFT)",
+            },
+        ),
+    )
+    one_step_off: bool = Field(
+        False,
+        title="One step off",
+        description="The next step's completions are sampled while this step's are "
+        "trained on, so by the weights of one step before; loss.importance_correction "
+        "weighs the difference.",
+    )
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        title="Top-p",
+        description="Sample among the likeliest tokens that hold this share of the "
+        "probability; 1: among all.",
+        json_schema_extra=about(no_effect=NOT_SAMPLED),
+    )
+    top_k: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        title="Top-k",
+        description="Sample among this many likeliest tokens; 0: among all.",
+        json_schema_extra=about(unit="tokens", no_effect=NOT_SAMPLED),
     )
     logprob_temperature: float | None = Field(
         None,
@@ -169,57 +266,52 @@ class RolloutConfig(Part):
         description="Divides the logits of the log-probs that ratio and KL are made "
         "of; empty: the sampling temperature.",
     )
-    top_p: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        title="Top-p",
-        description="Sample among the likeliest tokens that hold this share of the "
-        "probability; 1: among all.",
-    )
-    top_k: int = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        title="Top-k",
-        description="Sample among this many likeliest tokens; 0: among all.",
-        json_schema_extra=unit("tokens"),
-    )
-    dynamic_sampling: Literal["off", "drop", "refill"] = Field(
-        "off",
-        description="What happens to groups whose rewards do not differ. drop: they "
-        "leave the batch; refill: further prompts are sampled in their place "
-        "(arXiv:2503.14476).",
-    )
-    max_refills: int = Field(
-        3,
-        ge=1,
-        le=100,
-        title="Refills at most",
-        description="With refill, at most so many further rounds of sampling a step; "
-        "what is missing then stays missing.",
-        json_schema_extra=unit("rounds"),
-    )
     max_batch_rows: int = Field(
         512,
         ge=1,
         le=65_536,
         title="Completions at a time",
         description="At most this many completions are sampled at the same time.",
-        json_schema_extra=unit("completions"),
+        json_schema_extra=about(
+            unit="completions",
+            no_effect={
+                "the server has a limit of its own": {"rollout.engine": ["vllm_server"]}
+            },
+        ),
+    )
+    engine: Literal["auto", "transformers", "vllm", "vllm_server"] = Field(
+        "auto",
+        description="Which program samples the completions. transformers: the "
+        "trainer's own decoder; vllm: a copy of the policy in vLLM, in the trainer's "
+        "process; vllm_server: one in a process of its own. auto: vllm on a GPU where "
+        "it is installed and suits the run, else transformers.",
+        json_schema_extra=about(
+            section="Engine",
+            choices={
+                "auto": "vLLM on a GPU, where it suits the run",
+                "transformers": "the policy itself",
+                "vllm": "a copy in the trainer's process",
+                "vllm_server": "a copy in another process",
+            },
+            of_run=True,
+        ),
     )
     decoding: Literal["auto", "plain"] = Field(
         "auto",
         description="How transformers' engine adds a token. auto: by the engine's own "
         "decoder for models built like Llama, and by transformers' forward pass for "
         "others. plain: always by transformers' forward pass, which is slower.",
-    )
-    one_step_off: bool = Field(
-        False,
-        title="One step off",
-        description="The next step's completions are sampled while this step's are "
-        "trained on, so by the weights of one step before; loss.importance_correction "
-        "weighs the difference.",
+        json_schema_extra=about(
+            choices={
+                "auto": "the engine's own decoder, where it knows the model",
+                "plain": "transformers' forward pass",
+            },
+            no_effect={
+                "vLLM decides how it decodes": {
+                    "rollout.engine": ["vllm", "vllm_server"]
+                }
+            },
+        ),
     )
     cache_gib: Auto[Annotated[float, Field(gt=0, le=10_000)]] = Field(
         "auto",
@@ -227,7 +319,7 @@ class RolloutConfig(Part):
         description="Memory that vLLM keeps for keys and values on each of its GPUs, "
         "besides its copy of the weights. auto: what the completions that are sampled "
         "at a time need, and half of the free memory at most.",
-        json_schema_extra=unit("GiB"),
+        json_schema_extra=about(unit="GiB", no_effect=NOT_IN_PROCESS, of_run=True),
     )
     tensor_parallel_size: int = Field(
         1,
@@ -236,7 +328,7 @@ class RolloutConfig(Part):
         title="Tensor parallel size",
         description="vLLM's copy of the model is split over so many of this machine's "
         "GPUs, the trainer's among them.",
-        json_schema_extra=unit("GPUs"),
+        json_schema_extra=about(unit="GPUs", no_effect=NOT_IN_PROCESS, of_run=True),
     )
     sleep: Auto[bool] = Field(
         "auto",
@@ -244,16 +336,57 @@ class RolloutConfig(Part):
         description="While the policy is updated, vLLM's cache and weights leave the "
         "GPU, and come back to sample. Without a GPU nothing changes. auto: if they "
         "take more than a quarter of the GPU's memory.",
+        json_schema_extra=about(
+            choices={
+                "auto": "if it is large",
+                "on": "less memory, more time",
+                "off": "more memory, less time",
+            },
+            no_effect=NOT_IN_PROCESS,
+            of_run=True,
+        ),
     )
     url: str | None = Field(
         None,
         title="Rollout servers",
         description="Address of a rollout server, such as http://127.0.0.1:8700, or "
         "of several, with commas between them: they share out each step's prompts.",
+        json_schema_extra=about(no_effect=NO_SERVER, of_run=True),
     )
     token_file: str | None = Field(
         None,
         description="File with the token that the rollout servers ask for.",
+        json_schema_extra=about(no_effect=NO_SERVER, of_run=True),
+    )
+    dynamic_sampling: Literal["off", "drop", "refill"] = Field(
+        "off",
+        description="What happens to groups whose rewards do not differ. drop: they "
+        "leave the batch; refill: further prompts are sampled in their place "
+        "(arXiv:2503.14476).",
+        json_schema_extra=about(
+            section="Groups without a signal",
+            choices={
+                "off": "they stay in the batch",
+                "drop": "they leave the batch",
+                "refill": "others are sampled in their place",
+            },
+        ),
+    )
+    max_refills: int = Field(
+        3,
+        ge=1,
+        le=100,
+        title="Refills at most",
+        description="With refill, at most so many further rounds of sampling a step; "
+        "what is missing then stays missing.",
+        json_schema_extra=about(
+            unit="rounds",
+            no_effect={
+                "dynamic sampling does not refill": {
+                    "rollout.dynamic_sampling": ["off", "drop"]
+                }
+            },
+        ),
     )
 
     @classmethod
@@ -279,18 +412,24 @@ class RewardConfig(Part):
         title="Overlong buffer",
         description="A completion that ends within this many tokens of the limit is "
         "penalised, more the closer it comes (arXiv:2503.14476); 0: never.",
-        json_schema_extra=unit("tokens"),
+        json_schema_extra=about(unit="tokens", section="Overlong completions"),
     )
     overlong_penalty: float = Field(
         1.0,
         ge=0,
         le=1_000,
         description="What a completion at the limit loses of its reward.",
+        json_schema_extra=about(
+            no_effect={
+                "the overlong buffer is 0": {"reward.overlong_buffer_tokens": [0]}
+            }
+        ),
     )
     step_recipe: Recipe | None = Field(
         None,
         description="Rules that score each reasoning step; needed with advantage."
         "credit = process.",
+        json_schema_extra=about(no_effect=NO_STEPS),
     )
     step_pattern: str = Field(
         r"\n+",
@@ -298,11 +437,16 @@ class RewardConfig(Part):
         max_length=200,
         description="Regular expression (RE2) of what stands between reasoning steps: "
         r"\n\n for paragraphs, Step \d+: for such headings.",
+        json_schema_extra=about(section="Reasoning steps", no_effect=NO_STEPS),
     )
     step_boundary: Literal["end", "begin"] = Field(
         "end",
         description="What the pattern matches is the end of a step, as a line break "
         "is, or the beginning of one, as a heading is.",
+        json_schema_extra=about(
+            choices={"end": "the end of a step", "begin": "its beginning"},
+            no_effect=NO_STEPS,
+        ),
     )
     num_workers: int | None = Field(
         None,
@@ -313,9 +457,10 @@ class RewardConfig(Part):
         "trainer itself does, afterwards. Empty: it does, but slow rules (math_verify, "
         "reasoning_gym, and rules that ask whether an answer is right) have one for "
         "each core to spare, up to 8.",
-        json_schema_extra=unit("processes"),
+        json_schema_extra=about(
+            unit="processes", section="Where it is computed", of_run=True
+        ),
     )
-
     max_error_share: float = Field(
         0.2,
         ge=0,
@@ -324,7 +469,7 @@ class RewardConfig(Part):
         description="When more than this share of a step's scores fail, such as by a "
         "grader that cannot be reached, the step is not trained on and the run pauses "
         "with a checkpoint. Rows that a rule has nothing to judge by do not count.",
-        json_schema_extra=unit("share"),
+        json_schema_extra=about(unit="share"),
     )
 
     _pattern_compiles = field_validator("step_pattern")(refuse_bad_pattern)

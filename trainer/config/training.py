@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from trainer.config.part import Auto, Part, unit
+from trainer.config.part import Auto, NoEffect, Part, about
+
+NOT_EVALUATED: NoEffect = {"nothing is evaluated": {"evaluation.every_steps": [0]}}
 
 
 class OptimConfig(Part):
@@ -20,35 +22,30 @@ class OptimConfig(Part):
         le=10_000_000,
         title="Steps",
         description="Steps of the run; each samples, scores and updates once.",
-        json_schema_extra=unit("steps"),
+        json_schema_extra=about(unit="steps", main=1, may_change=True),
+    )
+    learning_rate: float = Field(
+        1e-6,
+        gt=0,
+        le=1,
+        description="Peak learning rate of AdamW.",
+        json_schema_extra=about(main=2),
     )
     optimizer: Literal["adamw", "adamw_8bit"] = Field(
         "adamw",
         description="adamw_8bit keeps its moments in 8 bits (bitsandbytes).",
-    )
-    learning_rate: float = Field(
-        1e-6, gt=0, le=1, description="Peak learning rate of AdamW."
+        json_schema_extra=about(
+            section="AdamW",
+            choices={
+                "adamw": "moments as the weights",
+                "adamw_8bit": "moments in 8 bits",
+            },
+            fork="the checkpoint holds this optimizer's moments",
+        ),
     )
     beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first moment decay.")
     beta2: float = Field(0.999, ge=0, lt=1, description="AdamW's second moment decay.")
     weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW's weight decay.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="Shape of the learning rate after warm-up."
-    )
-    warmup_steps: int = Field(
-        0,
-        ge=0,
-        title="Warm-up",
-        description="The learning rate rises from 0 over these steps.",
-        json_schema_extra=unit("steps"),
-    )
-    final_lr_fraction: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        title="Final learning rate",
-        description="Learning rate at the last step as a share of the peak.",
-    )
     max_grad_norm: float | None = Field(
         1.0,
         gt=0,
@@ -56,12 +53,41 @@ class OptimConfig(Part):
         description="The gradient is scaled down to this norm; empty (in TOML, "
         '"none"): never.',
     )
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description="Shape of the learning rate after warm-up.",
+        json_schema_extra=about(
+            section="Learning rate",
+            choices={
+                "constant": "stays",
+                "linear": "falls in a line",
+                "cosine": "falls in a half wave",
+            },
+        ),
+    )
+    warmup_steps: int = Field(
+        0,
+        ge=0,
+        title="Warm-up",
+        description="The learning rate rises from 0 over these steps.",
+        json_schema_extra=about(unit="steps"),
+    )
+    final_lr_fraction: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        title="Final learning rate",
+        description="Learning rate at the last step as a share of the peak.",
+        json_schema_extra=about(
+            no_effect={"the learning rate stays": {"optim.schedule": ["constant"]}}
+        ),
+    )
     updates_per_batch: int = Field(
         1,
         ge=1,
         le=64,
         description="Passes over each batch of completions (mu).",
-        json_schema_extra=unit("updates"),
+        json_schema_extra=about(unit="updates", section="Updates"),
     )
     minibatches: int = Field(
         1,
@@ -69,14 +95,21 @@ class OptimConfig(Part):
         le=4_096,
         description="Parts a batch is cut into by prompts; each pass makes one update "
         "for each.",
-        json_schema_extra=unit("parts"),
+        json_schema_extra=about(unit="parts"),
+    )
+    micro_batch_tokens: Auto[Annotated[int, Field(ge=16, le=16_777_216)]] = Field(
+        "auto",
+        description="Tokens, padding included, that go through the model at once; "
+        "it changes memory and speed, not the result. auto: what fits into the GPU's "
+        "free memory, and 8,192 on a CPU.",
+        json_schema_extra=about(unit="tokens"),
     )
     reset_every_steps: int = Field(
         0,
         ge=0,
         title="Reset every",
         description="AdamW forgets its moments every so many steps; 0: never.",
-        json_schema_extra=unit("steps"),
+        json_schema_extra=about(unit="steps", section="Faults and resets"),
     )
     max_nonfinite: int = Field(
         3,
@@ -86,14 +119,7 @@ class OptimConfig(Part):
         description="After this many updates in a row whose loss or gradient is not "
         "finite, the run goes back to its last checkpoint and on with half the "
         "learning rate; the second time it fails.",
-        json_schema_extra=unit("updates"),
-    )
-    micro_batch_tokens: Auto[Annotated[int, Field(ge=16, le=16_777_216)]] = Field(
-        "auto",
-        description="Tokens, padding included, that go through the model at once; "
-        "it changes memory and speed, not the result. auto: what fits into the GPU's "
-        "free memory, and 8,192 on a CPU.",
-        json_schema_extra=unit("tokens"),
+        json_schema_extra=about(unit="updates"),
     )
 
 
@@ -106,13 +132,13 @@ class EvaluationConfig(Part):
         title="Evaluate every",
         description="Evaluate every so many steps, before the first and after the "
         "last; 0: never.",
-        json_schema_extra=unit("steps"),
+        json_schema_extra=about(unit="steps", main=9, may_change=True),
     )
     samples_per_prompt: int = Field(
         1,
         ge=1,
         le=1_024,
-        json_schema_extra=unit("completions"),
+        json_schema_extra=about(unit="completions", no_effect=NOT_EVALUATED),
         title="Samples per held-out prompt",
         description="Completions sampled for each held-out prompt.",
     )
@@ -122,6 +148,7 @@ class EvaluationConfig(Part):
         le=5,
         title="Evaluation temperature",
         description="Sampling temperature; 0: the likeliest token.",
+        json_schema_extra=about(no_effect=NOT_EVALUATED),
     )
     sets: dict[str, str] = Field(
         {},
@@ -150,7 +177,7 @@ class CheckpointConfig(Part):
         ge=0,
         title="Checkpoint every",
         description="Save every so many steps; 0: only at the end and on stop.",
-        json_schema_extra=unit("steps"),
+        json_schema_extra=about(unit="steps", main=10, may_change=True),
     )
     keep_last: int = Field(
         2,
@@ -158,7 +185,7 @@ class CheckpointConfig(Part):
         le=1_000,
         title="Checkpoints kept",
         description="Older checkpoints are deleted.",
-        json_schema_extra=unit("checkpoints"),
+        json_schema_extra=about(unit="checkpoints", may_change=True),
     )
 
 
@@ -170,7 +197,7 @@ class LoggingConfig(Part):
         ge=1,
         title="Keep groups every",
         description="Groups with all their completions are kept every so many steps.",
-        json_schema_extra=unit("steps"),
+        json_schema_extra=about(unit="steps", may_change=True),
     )
     token_groups: int = Field(
         2,
@@ -180,7 +207,7 @@ class LoggingConfig(Part):
         description="Of so many groups of a step what the update measured of each "
         "token is kept; 0: of none. Groups that teach come first, spread over the "
         "batch.",
-        json_schema_extra=unit("groups"),
+        json_schema_extra=about(unit="groups", may_change=True),
     )
     tokens_every_steps: int = Field(
         10,
@@ -188,7 +215,13 @@ class LoggingConfig(Part):
         title="Keep token values every",
         description="Token values are kept at the first step and every so many steps, "
         "where groups are kept too.",
-        json_schema_extra=unit("steps"),
+        json_schema_extra=about(
+            unit="steps",
+            no_effect={
+                "token values are kept of no group": {"logging.token_groups": [0]}
+            },
+            may_change=True,
+        ),
     )
 
     def keeps_groups(self, step: int) -> bool:
@@ -210,7 +243,7 @@ class DistributedConfig(Part):
         title="Processes",
         description="Processes on one machine that train the model together, each with "
         "a GPU of its own; torchrun's number goes before this one.",
-        json_schema_extra=unit("processes"),
+        json_schema_extra=about(unit="processes"),
     )
     timeout_seconds: int = Field(
         1_800,
@@ -219,7 +252,10 @@ class DistributedConfig(Part):
         title="Patience",
         description="A process that waits longer than this for another one gives up, "
         "and the run fails.",
-        json_schema_extra=unit("seconds"),
+        json_schema_extra=about(
+            unit="seconds",
+            no_effect={"there is one process": {"distributed.num_processes": [1]}},
+        ),
     )
     num_threads: int | None = Field(
         None,
@@ -227,7 +263,7 @@ class DistributedConfig(Part):
         le=1_024,
         title="Threads",
         description="CPU threads of each process; empty: all cores, shared out.",
-        json_schema_extra=unit("threads"),
+        json_schema_extra=about(unit="threads"),
     )
 
 

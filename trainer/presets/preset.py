@@ -17,41 +17,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticUndefined
 
-from trainer.config import (
-    AdvantageConfig,
-    CheckpointConfig,
-    DataConfig,
-    DistributedConfig,
-    EvaluationConfig,
-    LoggingConfig,
-    LossConfig,
-    ModelConfig,
-    OptimConfig,
-    Part,
-    ReferenceConfig,
-    RewardConfig,
-    RolloutConfig,
-    RunConfig,
-)
+from trainer.config import RunConfig, parts_of
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
 FOLDER = Path(__file__).parent
 
-PARTS: dict[str, type[Part]] = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "rollout": RolloutConfig,
-    "reward": RewardConfig,
-    "advantage": AdvantageConfig,
-    "loss": LossConfig,
-    "reference": ReferenceConfig,
-    "optim": OptimConfig,
-    "evaluation": EvaluationConfig,
-    "checkpoint": CheckpointConfig,
-    "logging": LoggingConfig,
-    "distributed": DistributedConfig,
-}
+PARTS = parts_of(RunConfig)
 # What every run has to be told, and no preset can know.
 OPEN = {"model": "path", "data": "rows"}
 # The task: a scaled form has another, so it takes nothing over from the real one's.

@@ -9,18 +9,21 @@ from django import forms
 
 from dashboard.datasets.forms.tokens import LONGEST, TokenForm
 from dashboard.datasets.tokens.preview import MAX_SETTING_CHARS, SETTINGS
-from trainer.config import DataConfig
+from trainer.config import DataConfig, read_about
+
+_TEMPLATE = DataConfig.model_fields["chat_template"]
 
 
-def _text(name: str, *, is_long: bool = True) -> forms.CharField:
+def _text(name: str) -> forms.CharField:
     """A setting of a run, explained in the run's own words."""
-    about = DataConfig.model_fields[name]
+    field = DataConfig.model_fields[name]
     attrs = {"class": "form-control mono", "spellcheck": "false"}
     # As the launch form has them: a line, or several.
+    is_long = read_about(field).get("is_long")
     widget = forms.Textarea({**attrs, "rows": 2}) if is_long else forms.TextInput(attrs)
     return forms.CharField(
-        label=about.title or name.replace("_", " ").capitalize(),
-        help_text=about.description or "",
+        label=field.title,
+        help_text=field.description or "",
         required=False,
         strip=False,
         max_length=MAX_SETTING_CHARS,
@@ -41,14 +44,14 @@ class PromptForm(forms.Form):
         error_messages={"required": "Choose a model, whose tokenizer renders the row."},
     )
     chat_template = forms.ChoiceField(
-        choices=[("auto", "the tokenizer's, when it has one"), ("none", "none")],
+        choices=tuple(read_about(_TEMPLATE).get("choices", {}).items()),
         required=False,
-        label="Chat template",
+        label=_TEMPLATE.title,
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     system_prompt = _text("system_prompt")
     prompt_template = _text("prompt_template")
-    completion_prefix = _text("completion_prefix", is_long=False)
+    completion_prefix = _text("completion_prefix")
 
     clean_model = TokenForm.clean_model
 

@@ -10,17 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dashboard.runs.config.fields import ConfigField, all_fields, put
+from dashboard.runs.config.fields import ELSEWHERE, ConfigField, all_fields, put
 from trainer.config import RunConfig
 
-# Parts of the tree that other controls of the form fill.
-CONTROLS = {
-    "model.path": "model",
-    "reward.recipe": "recipe",
-    "reward.step_recipe": "step_recipe",
-    "evaluation.sets": "keeps_eval_sets",
-    "phases": "phases",
-}
 MAX_ERRORS = 200  # nobody reads more
 # How complaints begin that are about phases as a whole.
 OF_PHASES = ('Phase "', "The phases have")
@@ -70,7 +62,7 @@ def errors_of(tree: dict[str, Any]) -> list[Any]:
 
 
 def _control(path: str) -> str | None:
-    for prefix, control in CONTROLS.items():
+    for prefix, control in ELSEWHERE.items():
         if path == prefix or path.startswith(f"{prefix}."):
             return control
     return None

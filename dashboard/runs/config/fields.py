@@ -9,42 +9,22 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from dashboard.runs.config.choice_labels import label_choice
-from dashboard.runs.config.field_groups import GROUPS
-from trainer.config import RunConfig
+from trainer.config import About, RunConfig, leaves, parts_of, read_about
 
 Kind = Literal["whole", "number", "switch", "choice", "text"]
 
-# Other controls of the form hold these, or Clone carries them over.
-ELSEWHERE = frozenset(
-    {
-        "model.path",
-        "data.rows",
-        "reward.recipe",
-        "reward.step_recipe",
-        "evaluation.sets",
-        "phases",
-    }
-)
-# What people change from run to run, in the order they think about it.
-MAIN = (
-    "optim.num_steps",
-    "optim.learning_rate",
-    "rollout.prompts_per_step",
-    "rollout.group_size",
-    "rollout.max_new_tokens",
-    "rollout.temperature",
-    "loss.kl_coef",
-    "data.num_eval_rows",
-    "evaluation.every_steps",
-    "checkpoint.every_steps",
-    "seed",
-)
-PART_TITLES = {"optim": "Optimizer"}
-LONG_TEXTS = frozenset({"data.system_prompt", "data.prompt_template"})
+# What other controls of the form hold, by the control's name; Clone carries the rows.
+ELSEWHERE = {
+    "model.path": "model",
+    "data.rows": "",
+    "reward.recipe": "recipe",
+    "reward.step_recipe": "step_recipe",
+    "evaluation.sets": "keeps_eval_sets",
+    "phases": "phases",
+}
+RECIPE_FACTS = ("recipe.combine", "recipe.is_one_rule")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +36,7 @@ class ConfigField:
     help: str
     kind: Kind
     default: Any
-    unit: str = ""
+    about: About
     bounds: str = ""  # "1 to 65,536"
     choices: tuple[Any, ...] = ()
     is_optional: bool = False
@@ -67,13 +47,17 @@ class ConfigField:
         return "field-" + self.path.replace(".", "-")
 
     @property
+    def unit(self) -> str:
+        return self.about.get("unit", "")
+
+    @property
     def shown_unit(self) -> str:
         """Left out where the title says it already: Prompts per step."""
         return "" if self.unit in self.title.lower() else self.unit
 
     @property
     def is_long(self) -> bool:
-        return self.path in LONG_TEXTS
+        return self.about.get("is_long", False)
 
     @property
     def default_text(self) -> str:
@@ -84,7 +68,8 @@ class ConfigField:
         """What a choice sends, and what it says."""
         texts = [""] if self.is_optional else []
         texts += [self.write(choice) for choice in self.choices]
-        return [(text, label_choice(self.path, text)) for text in texts]
+        words = self.about.get("choices", {})
+        return [(text, f"{text or 'none'}: {words[text]}") for text in texts]
 
     def show(self, text: str) -> str:
         """A text of the form as a sentence names it."""
@@ -156,71 +141,62 @@ class ConfigPart:
 
 @cache
 def all_fields() -> dict[str, ConfigField]:
-    return {field.path: field for field in _walk(RunConfig, "")}
+    return {
+        path: _field(path, info)
+        for path, info in leaves(RunConfig)
+        if path not in ELSEWHERE
+    }
 
 
 @cache
 def main_fields() -> tuple[ConfigField, ...]:
-    return tuple(all_fields()[path] for path in MAIN)
+    main = [field for field in all_fields().values() if "main" in field.about]
+    return tuple(sorted(main, key=lambda field: field.about["main"]))
 
 
 @cache
 def advanced_parts() -> tuple[ConfigPart, ...]:
-    parts = []
-    for name, info in RunConfig.model_fields.items():
-        fields = tuple(
-            field
-            for path, field in all_fields().items()
-            if path.startswith(f"{name}.") and path not in MAIN
+    return tuple(
+        ConfigPart(
+            name=name,
+            title=part_title(name),
+            help=(part.__doc__ or "").strip(),
+            groups=tuple(_groups(name)),
         )
+        for name, part in parts_of(RunConfig).items()
+    )
+
+
+def part_title(name: str) -> str:
+    return RunConfig.model_fields[name].title or name
+
+
+def _groups(part: str) -> Iterator[FieldGroup]:
+    """One for each section; what stands before the first one has no title."""
+    groups: list[tuple[str, list[ConfigField]]] = [("", [])]
+    for path, field in all_fields().items():
+        if path.startswith(f"{part}.") and "main" not in field.about:
+            if section := field.about.get("section"):
+                groups.append((section, []))
+            groups[-1][1].append(field)
+    for title, fields in groups:
         if fields:
-            about = (_part_type(info).__doc__ or "").strip()
-            title = PART_TITLES.get(name, name.capitalize())
-            groups = _groups(name, fields)
-            parts.append(ConfigPart(name=name, title=title, help=about, groups=groups))
-    return tuple(parts)
-
-
-def _groups(part: str, fields: tuple[ConfigField, ...]) -> tuple[FieldGroup, ...]:
-    """As GROUPS has them; what it does not name comes last, so nothing is lost."""
-    left = {field.path.removeprefix(f"{part}."): field for field in fields}
-    groups = [
-        FieldGroup(title=title, fields=tuple(left.pop(n) for n in names if n in left))
-        for title, names in GROUPS.get(part, ())
-    ]
-    return (*groups, FieldGroup(title="", fields=tuple(left.values())))
-
-
-def _part_type(info: FieldInfo) -> type[BaseModel]:
-    assert isinstance(info.annotation, type)
-    assert issubclass(info.annotation, BaseModel)
-    return info.annotation
-
-
-def _walk(model: type[BaseModel], prefix: str) -> Iterator[ConfigField]:
-    for name, info in model.model_fields.items():
-        path = prefix + name
-        if path in ELSEWHERE:
-            continue
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from _walk(info.annotation, f"{path}.")
-        else:
-            yield _field(path, info)
+            yield FieldGroup(title=title, fields=tuple(fields))
 
 
 def _field(path: str, info: FieldInfo) -> ConfigField:
     kinds = [get_args(k)[0] if _is_bounded(k) else k for k in _without_none(info)]
-    extra, kind = info.json_schema_extra, _kind(kinds)
+    kind = _kind(kinds)
     choices = tuple(c for k in kinds if get_origin(k) is Literal for c in get_args(k))
     if kind == "choice" and bool in kinds:
         choices = (*choices, True, False)
     return ConfigField(
         path=path,
-        title=info.title or path.rpartition(".")[2].replace("_", " ").capitalize(),
+        title=info.title or path,
         help=info.description or "",
         kind=kind,
         default=info.get_default(call_default_factory=True),
-        unit=str(extra.get("unit", "")) if isinstance(extra, dict) else "",
+        about=read_about(info),
         bounds=_bounds(_rules(info)),
         choices=choices if kind == "choice" else (),
         is_optional=type(None) in get_args(info.annotation),
@@ -309,3 +285,58 @@ def _get(tree: Any, path: str, default: Any) -> Any:
             return default
         tree = tree[part]
     return tree
+
+
+@cache
+def idle_table() -> list[dict[str, Any]]:
+    """When which setting has no effect, and why: `no_effect` in the form's texts."""
+    return [
+        {
+            "path": path,
+            "when": {
+                asked: [_text(asked, value) for value in values]
+                for asked, values in when.items()
+            },
+            "reason": reason,
+        }
+        for path, info in leaves(RunConfig)
+        for reason, when in read_about(info).get("no_effect", {}).items()
+    ]
+
+
+def _text(path: str, value: Any) -> str:
+    return str(value) if path in RECIPE_FACTS else all_fields()[path].write(value)
+
+
+def find_idle(
+    texts: Mapping[str, str], facts: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The settings without effect in a form of these texts, and why."""
+    known = {**dict.fromkeys(RECIPE_FACTS, ""), **(facts or {}), **texts}
+    found: dict[str, str] = {}
+    for idle in idle_table():
+        when = idle["when"].items()
+        if all(_is_one_of(path, known[path], values) for path, values in when):
+            found.setdefault(idle["path"], idle["reason"])
+    return found
+
+
+def _is_one_of(path: str, text: str, values: Sequence[str]) -> bool:
+    if path in RECIPE_FACTS:
+        return text in values
+    return any(all_fields()[path].is_same(text, value) for value in values)
+
+
+def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """What of a recipe's composition takes the effect from settings."""
+    rules = recipe.get("rules") or [{}]
+    combine = recipe.get("combine", "sum")
+    # Normalised, one rule is the same with or without a sum, but for its weight.
+    is_alone = (
+        len(rules) == 1
+        and combine == "sum"
+        and rules[0].get("weight", 1.0) == 1
+        and not recipe.get("clip")
+        and not rules[0].get("schedule")
+    )
+    return {"recipe.combine": combine, "recipe.is_one_rule": "yes" if is_alone else ""}

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from dashboard.runs.config.fields import write_number
-from trainer.config import RunConfig
+from trainer.config import RunConfig, read_about
 
 ABSENT = "none"  # as the engine reads it
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -70,13 +70,12 @@ def _part(name: str, part: BaseModel, names: list[str]) -> Part:
 
 def _setting(name: str, field: FieldInfo, value: object) -> Setting:
     must_be_given = field.default is PydanticUndefined
-    extra = field.json_schema_extra
     return Setting(
         name=name,
         value=write_setting(value),
         default=None if must_be_given else write_setting(field.default),
         differs=must_be_given or value != field.default,
-        unit=str(extra.get("unit", "")) if isinstance(extra, dict) else "",
+        unit=read_about(field).get("unit", ""),
         help=field.description or "",
     )
 

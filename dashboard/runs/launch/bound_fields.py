@@ -11,10 +11,10 @@ from dashboard.runs.config.fields import (
     ConfigField,
     ConfigPart,
     advanced_parts,
+    find_idle,
     main_fields,
+    recipe_facts,
 )
-from dashboard.runs.config.idle_fields import find_idle, recipe_facts
-from dashboard.runs.launch.forks import FIXED
 from dashboard.runs.launch.starts import Start
 
 
@@ -145,5 +145,5 @@ class Binder:
             start_name=self.start.name,
             idle_reason=idle.get(setting.path, ""),
             errors=self.problems.beside.get(setting.path, []),
-            fixed_reason=FIXED.get(setting.path, "") if self.start.fork else "",
+            fixed_reason=setting.about.get("fork", "") if self.start.fork else "",
         )

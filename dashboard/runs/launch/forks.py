@@ -13,20 +13,13 @@ from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.rates import rate_at
 from dashboard.runs.launch.starts import Start
 from dashboard.runs.models import Checkpoint
-from trainer.config import RunConfig, Stage
+from trainer.config import RunConfig, Stage, leaves, read_about
 
-_WEIGHTS = "the checkpoint holds this model's weights"
-_ADAPTERS = "the checkpoint's adapters have this shape"
 # What a checkpoint is made of. It is worth nothing to a run that has these otherwise.
 FIXED = {
-    "model.path": _WEIGHTS,
-    "model.revision": _WEIGHTS,
-    "model.dtype": "the checkpoint's weights and moments were kept in this format",
-    "model.lora_rank": _ADAPTERS,
-    "model.lora_alpha": _ADAPTERS,
-    "model.lora_targets": _ADAPTERS,
-    "model.quantization": "the checkpoint's adapters were trained over such weights",
-    "optim.optimizer": "the checkpoint holds this optimizer's moments",
+    path: reason
+    for path, info in leaves(RunConfig)
+    if (reason := read_about(info).get("fork"))
 }
 
 

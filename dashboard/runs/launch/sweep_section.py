@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from dashboard.runs.config.fields import PART_TITLES, all_fields
+from dashboard.runs.config.fields import all_fields, part_title
 from dashboard.runs.launch.forms import LaunchForm
 from dashboard.runs.launch.sweep import MAX_RUNS, MODES, Sweep
 
@@ -28,7 +28,7 @@ def _settings() -> list[tuple[str, list[tuple[str, str]]]]:
     parts = groupby(all_fields().values(), lambda one: one.path.rpartition(".")[0])
     return [
         (
-            PART_TITLES.get(part, part.capitalize() or "Run"),
+            part_title(part) if part else "Run",
             [(one.path, one.title) for one in fields],
         )
         for part, fields in parts

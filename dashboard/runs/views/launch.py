@@ -13,7 +13,7 @@ from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
-from dashboard.runs.config.idle_fields import describe_idle, recipe_facts
+from dashboard.runs.config.fields import idle_table, recipe_facts
 from dashboard.runs.config.phase_text import EXAMPLE
 from dashboard.runs.launch.choices import Choices, choices_of
 from dashboard.runs.launch.eval_section import describe_sets
@@ -183,7 +183,7 @@ def show_form(
         "starter_settings": offer_starters(form.choices.starters),
         "kept": kept_choices(form),
         "wanted_sentence": recipe_sentence(wanted) if wanted else "",
-        "idle_table": describe_idle(),
+        "idle_table": idle_table(),
         "recipe_facts": {
             str(version.pk): recipe_facts(version.spec)
             for version in form.choices.recipes

@@ -1,5 +1,5 @@
-// What a setting's text means. dashboard/runs/config/fields.py and idle_fields.py say
-// the same on the server.
+// What a setting's text means. dashboard/runs/config/fields.py says the same on
+// the server.
 
 const NUMBERS = new Set(["whole", "number"]);
 
@@ -21,16 +21,15 @@ export function showText(kind, text) {
 // The settings without effect, by path, and why: the first reason that holds.
 export function findIdle(table, texts) {
   const found = new Map();
-  for (const { paths, when, reason } of table) {
-    const holds = Object.entries(when).every(([path, values]) =>
+  for (const { path, when, reason } of table) {
+    const holds = Object.entries(when).every(([asked, values]) =>
       values.some(
         (value) =>
-          texts.get(path)?.trim() === value ||
-          isEqualNumber(texts.get(path) ?? "", value),
+          texts.get(asked)?.trim() === value ||
+          isEqualNumber(texts.get(asked) ?? "", value),
       ),
     );
-    if (!holds) continue;
-    for (const path of paths) if (!found.has(path)) found.set(path, reason);
+    if (holds && !found.has(path)) found.set(path, reason);
   }
   return found;
 }

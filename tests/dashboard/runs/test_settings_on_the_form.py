@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.runs.config.choice_labels import WORDS
-from dashboard.runs.config.field_groups import GROUPS
-from dashboard.runs.config.fields import MAIN, advanced_parts, all_fields
+from dashboard.runs.config.fields import advanced_parts, all_fields, main_fields
 
 
 def test_every_setting_stands_on_the_form_once() -> None:
@@ -15,38 +13,21 @@ def test_every_setting_stands_on_the_form_once() -> None:
         for field in group.fields
     ]
 
-    assert sorted([*MAIN, *advanced]) == sorted(all_fields())
+    main = [field.path for field in main_fields()]
+    assert sorted([*main, *advanced]) == sorted(all_fields())
 
 
-def test_a_part_that_has_groups_leaves_no_setting_out_of_them() -> None:
+def test_a_section_begins_with_the_field_that_names_it() -> None:
     for part in advanced_parts():
-        if part.name in GROUPS:
-            last = part.groups[-1]
-            assert not last.fields, [field.path for field in last.fields]
-
-
-def test_groups_name_settings_that_there_are() -> None:
-    named = [
-        f"{part}.{name}"
-        for part, groups in GROUPS.items()
-        for _, names in groups
-        for name in names
-    ]
-
-    assert set(named) <= set(all_fields())
-    assert len(named) == len(set(named))
+        for group in part.groups:
+            sections = [field.about.get("section", "") for field in group.fields]
+            assert sections == [group.title, *[""] * (len(sections) - 1)]
 
 
 def test_every_choice_says_what_it_means() -> None:
-    options = {
-        path: [text for text, _ in field.options]
-        for path, field in all_fields().items()
-        if field.kind == "choice"
-    }
-
-    assert {path: sorted(words) for path, words in WORDS.items()} == {
-        path: sorted(texts) for path, texts in options.items()
-    }
+    for field in all_fields().values():
+        texts = [text for text, _ in field.options] if field.kind == "choice" else []
+        assert sorted(field.about.get("choices", {})) == sorted(texts), field.path
 
 
 def test_a_choice_keeps_its_name_before_its_words() -> None:
