@@ -13,8 +13,20 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import (
+    Case,
+    DateTimeField,
+    F,
+    Func,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 from django.db.models.functions import Coalesce, Now
+from django.db.models.lookups import GreaterThan, LessThan
 
 from dashboard.accounts.models import User
 from dashboard.jobs.kinds import all_kinds, kind_of, lane_of, names_of
@@ -26,8 +38,12 @@ RETRY_SECONDS = 10  # after the first outage of the database; three times it aft
 KEPT = timedelta(days=1)  # for how long it counts that a team was served
 LATE = timedelta(seconds=4)
 ASK_AGAIN_AFTER = timedelta(minutes=2)
-# For heartbeats to come through again after the database was away.
-GRACE_SECONDS = 20
+GRACE = timedelta(seconds=20)  # for heartbeats, after the database's start
+
+
+class DatabaseStart(Func):
+    function = "pg_postmaster_start_time"
+    output_field = DateTimeField()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,8 +206,13 @@ def reap(jobs: QuerySet[Job] | None = None) -> None:
     `jobs` are found without a join, else what is below is no guarded UPDATE.
     """
     jobs = Job.objects.all() if jobs is None else jobs
-    lost = jobs.filter(state=JobState.RUNNING, lease_until__lt=Now())
-    if not lost.exists() or not _is_database_up():
+    # A lease that ran out while the database was away has time to be renewed.
+    begun_since = GreaterThan(F("served_at"), DatabaseStart())
+    is_up = LessThan(DatabaseStart(), Now() - GRACE)
+    lost = jobs.filter(
+        Q(begun_since) | Q(is_up), state=JobState.RUNNING, lease_until__lt=Now()
+    )
+    if not lost.exists():
         return
     lost.filter(cancel_requested=True).update(
         state=JobState.CANCELLED, finished_at=Now(), lease_until=None
@@ -217,16 +238,6 @@ def reap_of(target: JobTarget) -> None:
     """Of one row, for its page: the worker that ended may be the one that reaps."""
     if target.job:
         reap(Job.objects.filter(pk=target.job.pk))
-
-
-def _is_database_up() -> bool:
-    """Whether it is up for long enough that living workers have reported again."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT extract(epoch FROM now() - pg_postmaster_start_time()) >= %s",
-            [GRACE_SECONDS],
-        )
-        return bool(cursor.fetchone()[0])
 
 
 def waiting_queues() -> set[str]:

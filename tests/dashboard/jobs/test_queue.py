@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -16,7 +17,7 @@ from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows import reading
 from dashboard.datasets.services import create_dataset_version
-from dashboard.jobs import kinds, queue
+from dashboard.jobs import kinds, queue, runner
 from dashboard.jobs.kinds import Kind, all_kinds, all_purges, register
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import (
@@ -24,6 +25,7 @@ from dashboard.jobs.queue import (
     claim_next,
     enqueue,
     enqueue_few,
+    is_worth_asking,
     place_of,
     purge,
     reap,
@@ -289,3 +291,59 @@ def test_a_purge_that_fails_holds_up_no_other(
 
     assert called == [1]
     assert "fail failed" in caplog.text
+
+
+def test_a_job_from_before_the_databases_start_has_time_to_report_again(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+):
+    ask(team, 1, 2)
+    before, since = take(), take()
+    before.held().update(served_at="2000-01-01T00:00Z")
+    monkeypatch.setattr(queue, "GRACE", timedelta(days=9_000))
+    lose()
+
+    reap()
+
+    assert before.held().exists()
+    assert not since.held().exists()
+
+
+def test_what_failed_is_worth_asking_for_after_a_while(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(_: Context) -> None:
+        raise ValueError("no")
+
+    run_with(monkeypatch, fail)
+    ask(team, 1)
+    (failed,) = do_all()
+    assert not is_worth_asking(failed)
+
+    Job.objects.update(finished_at=Now() - timedelta(minutes=3))
+
+    assert is_worth_asking(failed)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_ends_slowly_behind_its_cancellation_keeps_its_lease(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.02)
+    told: list[int] = []
+
+    def end_slowly(context: Context) -> None:
+        context.on_interrupt = lambda: told.append(1)
+        cancel(context.job)
+        while not told:
+            time.sleep(0.01)
+        context.held().update(lease_until=Now())
+        while not context.held().filter(lease_until__gt=Now()).exists():
+            time.sleep(0.01)
+        context.check()
+
+    run_with(monkeypatch, end_slowly)
+    ask(team, 1)
+
+    run_pending("default", WORKER, is_shutting_down=bool)
+
+    assert (Job.objects.get().state, told) == (JobState.CANCELLED, [1])

@@ -58,7 +58,7 @@ def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
     page.get_by_role("button", name="Count and estimate anew").click()
     expect(page.locator(".rescoring-what")).to_contain_text("16 of 32")
     page.get_by_role("button", name="Rescore", exact=True).click()
-    expect(page.get_by_text("Waiting for a default worker")).to_be_visible()
+    expect(page.get_by_text("Waiting for a worker")).to_be_visible()
 
     see_through(Rescoring.objects.get(), beats=True)
 

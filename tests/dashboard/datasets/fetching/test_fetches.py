@@ -443,7 +443,7 @@ def test_a_download_leaves_the_workers_imports_alone(
     Job.objects.update(created_at=timezone.now() - timedelta(minutes=1))
 
     assert claim_next(IMPORTS, "default@here")
-    assert "its turn" in text_of(alice_client, second)
+    assert "number 1" in text_of(alice_client, second)
 
 
 def test_what_was_fetched_outlives_its_job(alice_client: Client, site: Site):

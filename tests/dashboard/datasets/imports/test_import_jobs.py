@@ -133,7 +133,7 @@ def test_an_import_that_waits_for_another_says_so(alice_client: Client, job: Imp
     second = press_import(alice_client, upload(alice_client), name="Second")
     take_up()
 
-    assert "its turn" in _after_a_while(alice_client, second)
+    assert "number 1" in _after_a_while(alice_client, second)
 
 
 def _after_a_while(client: Client, job: ImportJob) -> str:
