@@ -14,8 +14,7 @@ from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
 from dashboard.exchange.models import RunImport
-from dashboard.runs.models import Run, RunGroup, TeamPreset
-from dashboard.runs.table.saved_views import save_view
+from dashboard.runs.models import Run, RunGroup
 from dashboard.training.outside.opening import Opening, open_run
 from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
 from tests.dashboard.api.asking import make_token, token_of
@@ -101,14 +100,10 @@ def known_of_team(team: Team, user: User, run: Run) -> dict[str, int | str]:
         address="known@example.org",
         events=["alert.fired"],
     )
-    view = save_view(team=team, user=user, name="known", query="", is_shared=False)
-    preset = TeamPreset.objects.create(team=team, name="known", config={})
     return {
         "rule_id": make_rule(team, name="Known").pk,
         "channel_id": channel.pk,
         "delivery_id": str(make_delivery(channel).pk),
-        "code": view.code,
-        "preset_id": preset.pk,
         "member_id": Membership.objects.create(team=team, user=other).pk,
         "invitation_id": invite(by=by, role="member")[0].pk,
         "recipe_version_id": run.recipe_version_id or 0,

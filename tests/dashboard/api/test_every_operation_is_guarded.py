@@ -55,7 +55,7 @@ SHARED = {
 OWNERS = {"deactivate_member", "reactivate_member"}
 # Of one person: another of the team does not find it.
 OWN = {
-    *("send_dataset_part", "view", "update_view", "set_default_view", "remove_view"),
+    *("send_dataset_part",),
 }
 
 

@@ -22,7 +22,7 @@ from dashboard.accounts.models import (
     User,
 )
 from dashboard.api.models import Replay
-from dashboard.runs.models import Run, SavedView, TeamPreset
+from dashboard.runs.models import Run
 from dashboard.training.lease import claim_run
 from dashboard.upkeep.models import Quota, Retention
 from tests.dashboard.api.asking import Program, make_token, token_of
@@ -237,91 +237,6 @@ def test_the_queue_is_read_and_its_order_changed(program: Program, team: Team) -
         ("a", "high"),
         ("b", "normal"),
     ]
-
-
-def test_a_view_is_saved_shared_begun_with_and_deleted(
-    program: Program, bob: User
-) -> None:
-    theirs = Program(make_token(bob))
-    made = program.post("/views", {"name": "mine", "query": "q=tag+%3D+a&page=3"})
-    address = f"/views/{made.json()['code']}"
-    hidden = theirs.get(address).status_code
-    taken = program.post("/views", {"name": "mine"})
-
-    shared = program.patch(address, {"is_shared": True}).json()
-    begun = program.post(f"{address}/default", {"is_default": True}).json()
-    seen = theirs.get("/views").json()["items"]
-    gone = program.delete(address).json()
-
-    assert made.status_code == 201, made.text
-    assert made.json()["query"] == "q=tag+%3D+a"
-    assert hidden == 404
-    assert taken.json()["errors"][0]["field"] == "body.name"
-    assert (shared["name"], shared["is_shared"]) == ("mine", True)
-    assert begun["is_default"] is True
-    assert [(each["code"], each["is_default"]) for each in seen] == [
-        (made.json()["code"], False)
-    ]
-    assert gone["done"] is True
-    assert not SavedView.objects.exists()
-
-
-def test_a_preset_is_saved_renamed_launched_from_and_deleted(
-    program: Program, team: Team
-) -> None:
-    recipe = make_recipe(team, rules=[RULES[0]])
-    run = make_run(team)
-    launch = {
-        "model": "models/tiny",
-        "dataset_version_id": run.dataset_version_id,
-        "recipe_version_id": recipe.pk,
-        "settings": {"optim.num_steps": 7, "data.num_eval_rows": 0},
-    }
-    asked = {"name": "ours", "launch": launch, "keeps_model": True}
-    made = program.post("/team-presets", asked)
-    taken = program.post("/team-presets", asked)
-    wrong = program.post(
-        "/team-presets", asked | {"launch": {"settings": {"optim.num_steps": -1}}}
-    )
-    address = f"/team-presets/{made.json().get('id')}"
-    renamed = program.patch(address, {"name": "theirs"}).json()
-    offered = program.get("/presets").json()["presets"]
-    gone = program.delete(address).json()
-
-    assert made.status_code == 201, made.text
-    assert made.json()["settings"]["optim"]["num_steps"] == 7
-    assert (made.json()["model"], made.json()["recipe_version_id"]) == (
-        "models/tiny",
-        None,
-    )
-    assert taken.json()["errors"][0]["field"] == "body.name"
-    assert wrong.status_code == 422
-    assert renamed["name"] == "theirs"
-    assert {"key": renamed["key"], "title": "theirs"} in offered
-    assert gone["done"] is True
-    assert not TeamPreset.objects.exists()
-
-
-def test_mentions_are_read_and_then_marked(
-    program: Program, team: Team, member: Membership
-) -> None:
-    run = make_run(team)
-    make_group(run, step=1, prompt_index=0)
-    theirs = Program(make_token(member.user, "write"))
-    comment = {"position": 1, "action": "comment", "value": "@alice, a hack?"}
-    theirs.post(f"/runs/{run.pk}/groups/1/0/marks", comment)
-
-    (new,) = program.get("/mentions?is_new=true").json()["items"]
-    program.post("/mentions/seen", {"ids": [new["id"]]})
-
-    assert (new["by"]["username"], new["run_id"], new["position"]) == (
-        "dora",
-        run.pk,
-        1,
-    )
-    assert program.get("/mentions?is_new=true").json()["items"] == []
-    assert program.get("/mentions").json()["items"][0]["seen_at"]
-    assert theirs.get("/mentions").json()["items"] == []
 
 
 def test_a_token_is_looked_at_and_revokes_itself(program: Program, bob: User) -> None:
