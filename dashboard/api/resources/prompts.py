@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from uuid import uuid4
 
+import numpy as np
 from django.http import HttpRequest
-from ninja import Query, Router, Schema, Status
+from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, read_cursor, write_cursor
-from dashboard.api.problems import Problem
-from dashboard.api.schemas import Id, IdIn, Input, StepBound, StepIn
-from dashboard.datasets.forms.target import TargetForm
+from dashboard.api.problems import refuse_field
+from dashboard.api.schemas import Id, Step, StepBound
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.pass_shares import Kind
+from dashboard.samples.learning_curve import Point, make_points
+from dashboard.samples.pass_shares import Kind, tally
 from dashboard.samples.prompt_forms import (
     CLASS_WORDS,
     PROMPT_CHOICES,
@@ -25,7 +25,14 @@ from dashboard.samples.prompt_forms import (
     PromptFilterForm,
 )
 from dashboard.samples.prompt_lines import PromptLine, make_lines
-from dashboard.samples.prompt_tables import Found, find_prompts, source_of_prompts
+from dashboard.samples.prompt_tables import Found, find_prompts
+from dashboard.samples.prompt_visits import (
+    VISIT,
+    Visits,
+    find_span,
+    newest_group,
+    read_visits,
+)
 
 router = Router(tags=["Prompts"], auth=READ)
 ABOUT_WHICH = "; ".join(f"{key}: {words}" for key, words in PROMPT_CHOICES)
@@ -139,75 +146,96 @@ def _counts(found: Found) -> dict[str, int]:
     return {str(kind): num for kind, num in kinds}
 
 
-class PromptSelectionIn(Input):
-    name: str = Field(
-        default="", max_length=400, description="Of a new dataset.", examples=["hard"]
-    )
-    dataset_id: IdIn | None = Field(
-        default=None, description="One that gets a new version instead."
-    )
-    which: str = Field(default="all", max_length=40, examples=["never"])
-    at_most: Annotated[float, Field(ge=0, le=100)] | None = None
-    low: Annotated[float, Field(ge=0, le=100)] | None = None
-    high: Annotated[float, Field(ge=0, le=100)] | None = None
-    visits: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    first_step: StepIn | None = None
-    last_step: StepIn | None = None
-
-
-class PromptSelectionOut(Schema):
-    import_id: int = Field(description="Of `/imports/{job_id}`.", examples=[8])
-    state: str = Field(description="queued, running or done", examples=["done"])
-    version_id: int | None = Field(description="null until it is done.", examples=[12])
-    num_prompts: int = Field(examples=[40])
-
-
-@router.post(
-    "/{run_id}/prompts/dataset",
-    response={201: PromptSelectionOut},
-    auth=WRITE,
-    summary="Make a dataset of a run's prompts",
-)
-def dataset_of_prompts(
-    request: HttpRequest, run_id: Id, payload: PromptSelectionIn
-) -> Status[PromptSelectionOut]:
-    """Of those that the filter chooses, as `/runs/{run_id}/prompts` lists them."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    form = _form(payload.model_dump(exclude={"name", "dataset_id"}), place="body")
-    found = find_prompts(run, form)
-    if run.dataset_version is None or found.chosen is None:
-        said = f"{run} has no prompts that are {_words(form)}: there is no row to take."
-        raise Problem(409, said)
-    run.dataset_version.dataset.team = access.team  # which is at hand
-    target = _target(run, payload)
-    job = target.start(
-        parent=run.dataset_version,
-        source=source_of_prompts(run, form, found),
-        user=access.user,
-        positions=sorted(found.chosen["prompt"].tolist()),
-    )
-    if job is None:
-        refuse_errors(target, place="body", names={"target": "dataset_id"})
-        raise AssertionError("a form that starts nothing says why")
-    return Status(
-        201,
-        PromptSelectionOut(
-            import_id=job.pk,
-            state=job.state,
-            version_id=job.version_id,
-            num_prompts=len(found.chosen),
-        ),
-    )
-
-
-def _target(run: Run, payload: PromptSelectionIn) -> TargetForm:
-    given = {"target": payload.dataset_id, "name": payload.name, "key": uuid4()}
-    target = TargetForm(run.team, name="", data=query_of(given))
-    refuse_errors(target, place="body", names={"target": "dataset_id"})
-    return target
-
-
 def _words(form: PromptFilterForm) -> str:
     which: str = form.value("which")
     return CLASS_WORDS.get(which, which)
+
+
+NumVisits = Annotated[int, Query(3, ge=1, le=1_000_000)]
+
+
+class VisitOut(Schema):
+    """A group of the prompt; of many several together, from one step to another."""
+
+    first_step: int = Field(examples=[40])
+    last_step: int = Field(examples=[40])
+    num_visits: int = Field(examples=[1])
+    num_scored: int = Field(examples=[8])
+    num_right: int = Field(examples=[6])
+    reward_mean: float | None = Field(examples=[0.75])
+    reward_std: float | None = Field(examples=[0.43])
+
+
+def _visit(point: Point) -> VisitOut:
+    return VisitOut(
+        first_step=point.first,
+        last_step=point.last,
+        num_visits=point.num_visits,
+        num_scored=point.num_scored,
+        num_right=point.num_right,
+        reward_mean=point.mean,
+        reward_std=point.std,
+    )
+
+
+class LearntPromptDetail(LearntPromptOut):
+    prompt: str = Field(
+        description="As it was sampled last.", examples=["What is 17 + 1?"]
+    )
+    answer: str | None = Field(examples=["18"])
+    num_completions: int = Field(examples=[96])
+    curve: list[VisitOut]
+
+
+@router.get(
+    "/{run_id}/prompts/{prompt_index}",
+    response=LearntPromptDetail,
+    summary="Look at a prompt",
+)
+def run_prompt(
+    request: HttpRequest,
+    run_id: Id,
+    prompt_index: Step,
+    visits: NumVisits,
+    first_step: StepBound,
+    last_step: StepBound,
+) -> LearntPromptDetail:
+    """Its class and its learning curve, over the steps that are asked for."""
+    run = get_run(access_of(request).team, run_id)
+    newest = newest_group(run, prompt_index)
+    seen = _visits(run, prompt_index, first_step, last_step)
+    fields: dict[str, Any] = dict(NOTHING, prompt_index=prompt_index)
+    if len(seen):
+        tallies = tally(seen, num_last=visits)
+        fields = prompt_fields(make_lines(run, list(tallies), seen)[0])
+    return LearntPromptDetail(
+        **fields,
+        prompt=newest.prompt,
+        answer=newest.answer,
+        num_completions=int(seen["num_completions"].sum()),
+        curve=[_visit(point) for point in make_points(seen)],
+    )
+
+
+# Of a prompt that these steps did not sample.
+NOTHING = {
+    "text": None,
+    "kind": "unscored",
+    "num_seen": 0,
+    "num_scored": 0,
+    "num_right": 0,
+    "change": None,
+    "last_step": 0,
+    "solved_at": None,
+    "forgotten_at": None,
+}
+
+
+def _visits(run: Run, prompt: int, first: int | None, last: int | None) -> Visits:
+    if first is not None and last is not None and first > last:
+        said = f"No step is at least {first} and at most {last}. Swap the two."
+        raise refuse_field("query.last_step", said)
+    span = find_span(run, first=first, last=last)
+    if span is None:
+        return np.empty(0, VISIT)
+    return read_visits(run, span, prompt=prompt)

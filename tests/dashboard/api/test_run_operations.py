@@ -71,23 +71,15 @@ def test_a_log_is_read_from_its_end_and_back(
     texts = [each["text"] for part in (before, end) for each in part["lines"]]
     assert texts == [f"step {n}" for n in range(1, 801)]
     assert (end["number"], end["is_end"], before["number"]) == (301, True, 1)
-    line = get(program, f"/runs/{run.pk}/log/line?source=trainer&at=0")
-    assert line["text"] == "step 1"
     assert program.get(f"/runs/{run.pk}/log?epoch=7").status_code == 404
 
 
-def test_a_log_is_searched_and_taken(
+def test_a_log_is_taken_as_a_file(
     program: Program, team: Team, life: EpochDirectory
 ) -> None:
-    address = f"/runs/{team.runs.get().pk}/log"
+    answer = program.get(f"/runs/{team.runs.get().pk}/log/file")
 
-    found = get(program, f"{address}/search?q=STEP%2080")
-    wrong = program.get(f"{address}/search?q=(&is_pattern=true")
-    file = b"".join(program.get(f"{address}/file").streaming_content)
-
-    assert [each["number"] for each in found["items"]] == [80, 800]
-    assert {each["source"] for each in found["items"]} == {"trainer"}
-    assert wrong.json()["errors"][0]["field"] == "query.q"
+    file = b"".join(answer.streaming_content)
     assert file == life.trainer_log.read_bytes()
 
 
@@ -98,16 +90,6 @@ def test_a_machines_use_is_read(program: Program, run: Run) -> None:
 
     assert found["step"] == [1, 2]
     assert found["values"]["cpu"] == found["values"]["gpu_use/0"] == [1.0, 2.0]
-
-
-def test_signals_are_read_by_name(program: Program, run: Run) -> None:
-    make_group(run)
-
-    found = get(program, f"/runs/{run.pk}/signals/passes")
-
-    assert found["chart"] == "passes"
-    assert "shares" in found["data"]
-    assert program.get(f"/runs/{run.pk}/signals/odd").status_code == 422
 
 
 def test_tokens_are_read_where_they_are_kept(program: Program, run: Run) -> None:
@@ -134,33 +116,6 @@ def test_settings_are_taken_as_the_engine_reads_them(
     assert b"[rollout]" in toml
     assert b'"group_size": 4' in tree
     assert program.get(f"/runs/{run.pk}/config.yaml").status_code == 422
-
-
-def test_what_people_said_is_taken_as_pairs(program: Program, run: Run) -> None:
-    make_group(run)
-    marks = f"/runs/{run.pk}/groups/1/0/marks"
-    for position, value in ((0, "good"), (2, "bad")):
-        body = {"position": position, "action": "judge", "value": value}
-        program.post(marks, body)
-
-    answer = program.get(f"/runs/{run.pk}/marks/preferences.jsonl")
-
-    (line,) = b"".join(answer.streaming_content).splitlines()
-    assert b'"chosen": "completion 0"' in line
-
-
-def test_kin_are_listed_with_their_parents(
-    program: Program, run: Run, team: Team
-) -> None:
-    fork = make_run(team, "clone", cloned_from=run)
-
-    found = get(program, f"/runs/{fork.pk}/lineage")
-
-    assert [(k["id"], k["parent_id"]) for k in found["items"]] == [
-        (run.pk, None),
-        (fork.pk, run.pk),
-    ]
-    assert found["is_whole"] is True
 
 
 def test_a_run_is_extended_and_its_intervals_changed(

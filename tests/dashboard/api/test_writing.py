@@ -14,7 +14,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
-from tests.dashboard.samples.factories import RULES, make_group, make_recipe, make_run
+from tests.dashboard.samples.factories import RULES, make_recipe, make_run
 
 pytestmark = pytest.mark.django_db
 LINES = b'{"question": "1+1=", "answer": "2"}\n{"question": "2+2=", "answer": "4"}\n'
@@ -216,25 +216,6 @@ def test_many_runs_are_tagged_and_those_that_are_not_say_why(
 
     assert found["done"] == [first.pk]
     assert [one["run_id"] for one in found["refused"]] == [second.pk]
-
-
-def test_completions_are_judged_tagged_and_commented(
-    program: Program, team: Team
-) -> None:
-    run = make_run(team)
-    make_group(run, step=1, prompt_index=0)
-    address = f"/runs/{run.pk}/groups/1/0/marks"
-
-    for action, value in (("judge", "bad"), ("tag", "hack"), ("comment", "Guesses.")):
-        body = {"position": 2, "action": action, "value": value}
-        said = program.post(address, body).json()
-
-    assert said["num_bad"] == 1
-    assert said["tags"] == ["hack"]
-    assert [each["text"] for each in said["comments"]] == ["Guesses."]
-    group = program.get(f"/runs/{run.pk}/groups/1/0").json()
-    assert group["completions"][2]["marks"] == said
-    assert program.post(address, {"action": "judge", "value": "so"}).status_code == 422
 
 
 def test_all_runs_that_a_query_finds_are_acted_on(program: Program, team: Team) -> None:
