@@ -265,7 +265,6 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     for address in (
         f"/compare?runs={run.pk}",
         f"/compare/curves?runs={run.pk}",
-        f"/compare/metrics?runs={run.pk}",
         f"/compare/sweep?runs={run.pk}",
         f"/compare/sweep?sweep_id={team.rungroup_set.get().pk}",
         f"/compare/prompts?a={run.pk}&b={run.pk + 1}",

@@ -90,19 +90,9 @@ def test_two_runs_are_compared_prompt_by_prompt(
 ) -> None:
     query = f"?a={pair[0].pk}&b={pair[1].pk}"
     found = get(program, f"/compare/prompts{query}&sort=-rate")
-    one = get(program, f"/compare/prompts/0{query}")
 
     assert [each["win_rate"] for each in found["items"]] == [0.875, 0.5]
     assert (found["num_common"], found["win_rate"]) == (2, 0.6875)
-    assert one["step"] == one["other_step"] == 3
-    assert [each["difference"] for each in one["pairs"]] == [1.0, 0.2]
-    assert one["rules"][0] == {
-        "name": "answer",
-        "mean": 0.5,
-        "other_mean": 0.0,
-        "difference": 0.5,
-    }
-    assert program.get(f"/compare/prompts/5{query}").status_code == 404
     same = f"?a={pair[0].pk}&b={pair[0].pk}"
     assert program.get(f"/compare/prompts{same}").status_code == 422
 
@@ -133,8 +123,6 @@ def test_curves_of_seeds_become_bands_with_a_verdict(
     assert [each["run_id"] for each in alone["lines"]] == runs
     assert alone["lines"][0]["values"] == pytest.approx([0.21] * 4)
     assert program.get("/compare/curves?runs=").status_code == 422
-    titles = get(program, f"/compare/metrics?runs={named}")["items"]
-    assert titles[0]["names"] == ["reward/mean"]
 
 
 def test_a_sweep_is_weighed_by_its_settings(program: Program, team: Team) -> None:
