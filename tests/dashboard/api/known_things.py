@@ -16,7 +16,7 @@ from dashboard.datasets.imports.uploads import store_upload
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import Run, RunGroup
 from dashboard.training.outside.opening import Opening, open_run
-from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
+from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import make_token, token_of
 from tests.dashboard.probes.factories import make_probe, make_version
 from tests.dashboard.reports.stories import make_report
@@ -103,7 +103,6 @@ def known_of_team(team: Team, user: User, run: Run) -> dict[str, int | str]:
     return {
         "rule_id": make_rule(team, name="Known").pk,
         "channel_id": channel.pk,
-        "delivery_id": str(make_delivery(channel).pk),
         "member_id": Membership.objects.create(team=team, user=other).pk,
         "invitation_id": invite(by=by, role="member")[0].pk,
         "recipe_version_id": run.recipe_version_id or 0,
