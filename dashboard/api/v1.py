@@ -116,7 +116,6 @@ def make_api() -> NinjaAPI:
         ("/sweeps", sweeps.router),
         ("/probes", probes.router),
         ("/queue", queue.router),
-        ("/runs", queue.of_runs),
         *datasets.ROUTERS,
         ("/recipes", workbench.router),  # whose addresses look like a number's
         ("/recipes", recipes.router),
