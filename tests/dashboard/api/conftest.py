@@ -30,5 +30,4 @@ def one_generator(monkeypatch: pytest.MonkeyPatch) -> None:
 
     making = "dashboard.api.resources.datasets.making"
     monkeypatch.setattr(f"{making}.list_tasks", lambda: (TASK,))
-    monkeypatch.setattr(f"{making}.example_rows", lambda *_: ())
     monkeypatch.setattr("dashboard.datasets.generated.generate_rows", rows)

@@ -49,10 +49,7 @@ OF_ROLE = {
 # Of the whole server: every team's admins may ask it of every worker.
 SHARED = {
     *("drain_worker", "preset"),
-    *(
-        "generator",
-        "generate_dataset",
-    ),
+    *("generate_dataset",),
 }
 # Of one person: another of the team does not find it.
 OWN = {

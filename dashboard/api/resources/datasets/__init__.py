@@ -1,4 +1,4 @@
-"""Datasets: read, uploaded, fetched, made of others, looked through, put away."""
+"""Datasets: read, uploaded, fetched, made of others, looked through."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from dashboard.api.resources.datasets import (
     findings,
     imports,
     making,
-    previews,
     reading,
     splits,
-    trash,
     uploads,
 )
 
-# What puts away what others look for comes last.
 ROUTERS = [
     ("", reading.router),
     ("", imports.router),
     ("/dataset-uploads", uploads.router),
     ("", fetches.router),
-    ("", previews.router),
     ("", making.router),
     ("", splits.router),
     ("", findings.router),
-    ("", trash.router),
 ]

@@ -1,9 +1,8 @@
-"""Datasets that are made of rows the team has, or of a generator's."""
+"""Datasets that a generator writes."""
 
 from __future__ import annotations
 
 from typing import Annotated
-from uuid import uuid4
 
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema, Status
@@ -12,73 +11,20 @@ from pydantic import Field
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import Problem, or_refuse, refuse_field
-from dashboard.api.resources.datasets.filters import RowFilters, read_view
-from dashboard.api.resources.datasets.imports import answer_import
 from dashboard.api.resources.datasets.schemas import (
     DatasetVersionOut,
-    ImportOut,
     Name,
-    Number,
-    RowOut,
-    find_dataset,
-    find_version,
 )
-from dashboard.api.schemas import LARGEST_STEP, Id, Input
+from dashboard.api.schemas import LARGEST_STEP, Input
 from dashboard.datasets.forms.generate import GenerateForm
-from dashboard.datasets.forms.target import TargetForm
 from dashboard.datasets.generated import make_generated
 from dashboard.datasets.generators.reasoning_gym import (
     GeneratorsMissing,
     Task,
-    example_rows,
     list_tasks,
 )
-from dashboard.datasets.queries import get_import_job
-from dashboard.datasets.selections import source_of_view
 
 router = Router(tags=["Datasets"], auth=READ)
-EXAMPLES = 3
-
-
-class SelectionIn(Input):
-    name: Name = Field(
-        default="",
-        description="Of a new dataset; without `dataset_id` it is needed.",
-        examples=["hard sums"],
-    )
-    dataset_id: Number | None = Field(
-        default=None, description="The rows become its next version instead."
-    )
-    rows: RowFilters = Field(
-        default_factory=lambda: RowFilters.model_validate({}),
-        description="As `rows` of the version takes them; empty: all rows.",
-        examples=[{"q": "apples", "sort": "prompt_length"}],
-    )
-
-
-@router.post(
-    "/dataset-versions/{version_id}/selections",
-    response={201: ImportOut, 202: ImportOut},
-    auth=WRITE,
-    summary="Save a version's rows as a dataset",
-)
-def save_dataset_rows(
-    request: HttpRequest, version_id: Id, payload: SelectionIn
-) -> Status[ImportOut]:
-    """Those that the filters leave, in the order they say. 202: a worker does it."""
-    access = access_of(request)
-    version = find_version(access.team, version_id)
-    view = read_view(version, payload.rows, "body.rows")
-    dataset = find_dataset(access.team, payload.dataset_id)
-    target = str(dataset.pk) if dataset else ""
-    data = {"target": target, "name": payload.name, "key": str(uuid4())}
-    form = TargetForm(access.team, name="", data=data)
-    refuse_errors(form, place="body")
-    source = source_of_view(version, view)
-    job = form.start(parent=version, source=source, user=access.user)
-    refuse_errors(form, place="body")
-    assert job, "the form would say why there is none"
-    return answer_import(get_import_job(access.team, job.pk))
 
 
 class OptionOut(Schema):
@@ -102,32 +48,6 @@ class GeneratorsOut(Schema):
 def generators(request: HttpRequest) -> GeneratorsOut:
     """Tasks that write their own prompts and answers."""
     return GeneratorsOut(items=[_generator(task) for task in _tasks().values()])
-
-
-class GeneratorExamples(GeneratorOut):
-    examples: list[RowOut]
-
-
-@router.get(
-    "/generators/{task}", response=GeneratorExamples, summary="Look at a generator"
-)
-def generator(request: HttpRequest, task: str) -> GeneratorExamples:
-    """With three rows by its default options and seed 0."""
-    found = _task(task)
-    try:
-        rows = example_rows(found.name, EXAMPLES)
-    except ValueError:
-        rows = ()
-    examples = [
-        RowOut(
-            position=at,
-            prompt=row.prompt,
-            answer=row.answer,
-            columns=row.columns,
-        )
-        for at, row in enumerate(rows)
-    ]
-    return GeneratorExamples(**_generator(found).model_dump(), examples=examples)
 
 
 class GenerateIn(Input):
