@@ -48,7 +48,6 @@ from dashboard.api.resources import (
     team,
     tokens,
     traces,
-    workbench,
     workers,
 )
 
@@ -117,9 +116,8 @@ def make_api() -> NinjaAPI:
         ("/probes", probes.router),
         ("/queue", queue.router),
         *datasets.ROUTERS,
-        ("/recipes", workbench.router),  # whose addresses look like a number's
+        ("", recipe_versions.router),  # whose /recipes/check looks like a number's
         ("/recipes", recipes.router),
-        ("", recipe_versions.router),
         ("/rescorings", rescorings.router),
         ("/rescorings", rescoring.router),
         ("/workers", workers.router),

@@ -150,40 +150,6 @@ def test_a_run_is_extended_and_its_intervals_changed(
     assert (run.state, run.num_steps) == ("queued", 300)
 
 
-def test_a_recipe_is_tried_on_texts_of_rows(program: Program, team: Team) -> None:
-    version = make_version(team)
-    rules = [{"name": "right", "kind": "numeric_answer", "weight": 2.0, "params": {}}]
-    body = {"spec": {"rules": rules}, "dataset_version_id": version.pk}
-
-    found = program.post(
-        "/recipes/try", body | {"completions": {"1": ["2", "---\n3"], "0": ["0"]}}
-    ).json()
-    missing = program.post("/recipes/try", body | {"completions": {"77": ["2"]}})
-    nothing = program.post("/recipes/try", body)
-
-    first, second = found["items"]
-    assert [(first["row"], second["row"])] == [(0, 1)]
-    assert [one["reward"] for one in second["completions"]] == [2.0, 0.0]
-    assert second["completions"][0]["advantage"] > 0
-    assert [r.status_code for r in (missing, nothing)] == [422, 422]
-    assert missing.json()["errors"][0]["field"] == "body.completions"
-
-
-def test_a_recipe_is_tried_on_what_a_run_sampled(program: Program, team: Team) -> None:
-    run = make_run(team, dataset_version=make_version(team))
-    make_group(run, step=2, prompt_index=1, rewards=(0.0, 0.0), texts=["2", "3"])
-    rules = [{"name": "right", "kind": "numeric_answer", "weight": 1.0, "params": {}}]
-    asked = {"spec": {"rules": rules}, "run_id": run.pk}
-
-    (group,) = program.post("/recipes/try", asked).json()["items"]
-
-    assert (group["row"], group["step"]) == (1, 2)
-    assert [one["rules"] for one in group["completions"]] == [
-        {"right": 1.0},
-        {"right": 0.0},
-    ]
-
-
 def test_a_recipe_is_checked_against_rows(program: Program, team: Team) -> None:
     version = make_version(team)
     spec = {"rules": [{"name": "tags", "kind": "format_tags", "params": {}}]}
@@ -272,7 +238,7 @@ def test_a_rescoring_is_taken_and_deleted(program: Program, run: Run) -> None:
     assert not Rescoring.objects.exists()
 
 
-def test_a_rescoring_is_estimated_and_started_with_a_draft(
+def test_a_rescoring_is_started_with_a_draft(
     program: Program, team: Team
 ) -> None:
     run = make_run(team, dataset_version=make_version(team))
@@ -280,14 +246,11 @@ def test_a_rescoring_is_estimated_and_started_with_a_draft(
     rules = [{"name": "right", "kind": "numeric_answer", "weight": 1.0, "params": {}}]
     body = {"run_id": run.pk, "spec": {"rules": rules}}
 
-    told = program.post("/rescorings/estimate", body).json()
     begun = program.post("/rescorings", body).json()
     both = program.post(
         "/rescorings", body | {"recipe_version_id": run.recipe_version_id}
     )
 
-    assert (told["num_completions"], told["num_calls"]) == (2, 0)
-    assert told["problems"] == []
     found = get(program, f"/rescorings/{begun['id']}")
     assert [rule["name"] for rule in found["spec"]["rules"]] == ["right"]
     assert found["failures"] == []
