@@ -30,10 +30,6 @@ SCOPES: dict[str, str | None] = {
     "dataset_import": "read",
     "dataset_file": "read",
     "dataset_upload": "read",
-    "dataset_splits": "read",
-    "dataset_statistics": "read",
-    "dataset_leaks": "read",
-    "generators": "read",
     "recipes": "read",
     "recipe": "read",
     "recipe_versions": "read",
@@ -44,7 +40,6 @@ SCOPES: dict[str, str | None] = {
     "rule_kinds": "read",
     "queue": "read",
     "change_queued_run": "write",
-    "team": "read",
     "members": "read",
     "storage": "read",
     "sweeps": "read",
@@ -59,14 +54,11 @@ SCOPES: dict[str, str | None] = {
     "report_file": "read",
     "rescoring_file": "read",
     "run_prompts": "read",
-    "run_prompt": "read",
     "compare_curves": "read",
     "weigh_sweep": "read",
-    "compare_prompts": "read",
     "run_audit": "read",
     "run_imports": "read",
     "run_import": "read",
-    "run_file_sent": "read",
     "run_log": "read",
     "run_log_file": "read",
     "run_system": "read",
@@ -97,8 +89,6 @@ SCOPES: dict[str, str | None] = {
     "import_dataset_upload": "write",
     "discard_dataset_upload": "write",
     "fetch_dataset": "write",
-    "generate_dataset": "write",
-    "split_dataset": "write",
     "trash_dataset": "write",
     "delete_dataset": "write",
     "create_recipe": "write",
@@ -121,7 +111,6 @@ SCOPES: dict[str, str | None] = {
     "send_run_file": "write",
     "read_run_import": "write",
     "make_run_import": "write",
-    "stop_run_import": "write",
     "discard_run_import": "write",
     "begin_run_file": "write",
     "send_run_part": "write",
@@ -149,7 +138,6 @@ BODIES: dict[str, object] = {
     "create_recipe_version": {"spec": {}},
     "outside_lives": {"from_step": 0},
     "import_dataset_upload": {},
-    "split_dataset": {"train_name": "a", "eval_name": "b"},
     "change_alert_rule": {},
     "change_alert_channel": {},
     "change_member": {},
@@ -167,7 +155,6 @@ BODIES: dict[str, object] = {
 QUERIES = {
     "outside_events": "?epoch=1&first=1",
     "send_dataset_part": "?offset=0",
-    "dataset_leaks": "?against={version_id}",
     "send_run_part": "?offset=0",
 }
 # What is not kept of the things that are there.
@@ -183,12 +170,17 @@ REMOVING = {
 FILES = {"send_run_file"}
 # Lists of what is no team's, or of who asks.
 OF_ALL = {
-    *("me", "presets", "workers", "tokens", "compare", "generators"),
+    *(
+        "me",
+        "presets",
+        "workers",
+        "tokens",
+        "compare",
+    ),
     *(
         "rule_kinds",
         "alert_rules",
         "queue",
-        "team",
         "members",
         "storage",
     ),
@@ -197,6 +189,5 @@ OF_ALL = {
 # Named by numbers in the query.
 OF_RUNS = {
     *("compare", "compare_curves", "weigh_sweep"),
-    *("compare_prompts",),
 }
 NOT_OPERATIONS = {"api_openapi": 200, "api_no_such_address": 404}

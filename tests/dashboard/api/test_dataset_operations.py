@@ -179,67 +179,6 @@ def test_an_import_is_stopped(program: Program) -> None:
     assert program.get(address).json()["state"] == "cancelled"
 
 
-def test_a_version_is_split(program: Program, version: dict[str, Any]) -> None:
-    address = f"/dataset-versions/{version['id']}/splits"
-    halves = {"train_name": "a", "eval_name": "b"}
-
-    made = program.post(
-        address, {"by": "column", "column": "level", "value": "0"} | halves
-    )
-    taken = program.post(address, halves)
-
-    assert made.status_code == 201, made.text
-    split = made.json()
-    sizes = [
-        program.get(f"/dataset-versions/{split[f'{half}_version_id']}").json()[
-            "num_rows"
-        ]
-        for half in ("train", "eval")
-    ]
-    assert sizes == [6, 3]
-    assert [e["field"] for e in taken.json()["errors"]] == [
-        "body.train_name",
-        "body.eval_name",
-    ]
-    assert len(program.get(address).json()["items"]) == 1
-
-
-def test_a_generator_makes_a_dataset(program: Program) -> None:
-    listed = program.get("/generators").json()["items"]
-    address = "/generators/chain_sum/datasets"
-    made = program.post(address, {"name": "g", "size": 5, "options": {"max_terms": 3}})
-    unknown = program.post(address, {"name": "h", "options": {"speed": 1}})
-    wrong = program.post(address, {"name": "h", "options": {"max_terms": "many"}})
-
-    assert [each["name"] for each in listed] == ["chain_sum"]
-    assert made.json()["num_rows"] == 5
-    assert made.json()["source"]["options"] == {"max_terms": 3}
-    assert unknown.json()["errors"][0]["field"] == "body.options.speed"
-    assert (wrong.status_code, "max_terms" in wrong.text) == (422, True)
-    none = program.post("/generators/none/datasets", {"name": "g"})
-    assert none.status_code == 404
-
-
-def test_versions_are_looked_through(program: Program, version: dict[str, Any]) -> None:
-    changed = [
-        *ROWS[1:8],
-        ROWS[8] | {"answer": "17"},
-        {"question": "9 =", "answer": "9"},
-    ]
-    lines = "".join(json.dumps(row) + "\n" for row in changed).encode()
-    newer = upload(program, lines, dataset_id=version["dataset_id"])
-    address = f"/dataset-versions/{newer['id']}"
-
-    statistics = program.get(f"{address}/statistics").json()
-    leaks = program.get(f"{address}/leaks?against={version['id']}").json()
-
-    assert statistics["is_done"]
-    assert statistics["result"]["num_rows"] == 9
-    assert (leaks["total"], len(leaks["items"])) == (8, 8)
-    itself = program.get(f"{address}/leaks?against={newer['id']}")
-    assert itself.json()["errors"][0]["field"] == "query.against"
-
-
 def test_a_dataset_goes_to_the_trash_and_comes_back(
     program: Program, version: dict[str, Any], team: Team
 ) -> None:

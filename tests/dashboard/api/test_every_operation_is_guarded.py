@@ -49,7 +49,6 @@ OF_ROLE = {
 # Of the whole server: every team's admins may ask it of every worker.
 SHARED = {
     *("drain_worker", "preset"),
-    *("generate_dataset",),
 }
 # Of one person: another of the team does not find it.
 OWN = {
@@ -255,7 +254,6 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
         f"/compare/curves?runs={run.pk}",
         f"/compare/sweep?runs={run.pk}",
         f"/compare/sweep?sweep_id={team.rungroup_set.get().pk}",
-        f"/compare/prompts?a={run.pk}&b={run.pk + 1}",
         f"/alerts?run_id={run.pk}",
         f"/presets/run-{run.pk}",
         f"/presets/team:{preset.pk}",

@@ -66,37 +66,6 @@ def test_prompts_are_chosen_and_paged(program: Program, run: Run) -> None:
     assert program.get(f"/runs/{run.pk}/prompts?which=odd").status_code == 422
 
 
-def test_one_prompt_has_its_curve(program: Program, run: Run) -> None:
-    found = get(program, f"/runs/{run.pk}/prompts/1?visits=1")
-
-    assert (found["kind"], found["solved_at"]) == ("solved", 2)
-    assert [each["num_right"] for each in found["curve"]] == [0, 2]
-    assert found["num_completions"] == 4
-    assert program.get(f"/runs/{run.pk}/prompts/5").status_code == 404
-
-
-@pytest.fixture
-def pair(team: Team) -> tuple[Run, Run]:
-    version = make_version(team)
-    both = tuple(make_run(team, name, dataset_version=version) for name in "ab")
-    for run, rewards in zip(both, ((1.2, 0.2), (0.2, 0.0)), strict=True):
-        make_group(run, step=3, prompt_index=0, rewards=rewards)
-        make_group(run, step=4, prompt_index=1, rewards=(0.2, 0.2))
-    return both[0], both[1]
-
-
-def test_two_runs_are_compared_prompt_by_prompt(
-    program: Program, pair: tuple[Run, Run]
-) -> None:
-    query = f"?a={pair[0].pk}&b={pair[1].pk}"
-    found = get(program, f"/compare/prompts{query}&sort=-rate")
-
-    assert [each["win_rate"] for each in found["items"]] == [0.875, 0.5]
-    assert (found["num_common"], found["win_rate"]) == (2, 0.6875)
-    same = f"?a={pair[0].pk}&b={pair[0].pk}"
-    assert program.get(f"/compare/prompts{same}").status_code == 422
-
-
 def test_curves_of_seeds_become_bands_with_a_verdict(
     program: Program, team: Team
 ) -> None:

@@ -188,7 +188,6 @@ def test_files_of_another_tool_become_a_run(program: Program, team: Team) -> Non
     run = Run.objects.get(pk=made["run_id"])
     assert (run.name, run.last_step) == ("theirs", 2)
     assert program.post(f"{address}/make", {"name": "more"}).status_code == 409
-    assert program.post(f"{address}/stop").json()["done"] is False
 
 
 def test_a_large_file_is_sent_in_parts_and_gone_on_with(
@@ -238,9 +237,7 @@ def test_a_rescoring_is_taken_and_deleted(program: Program, run: Run) -> None:
     assert not Rescoring.objects.exists()
 
 
-def test_a_rescoring_is_started_with_a_draft(
-    program: Program, team: Team
-) -> None:
+def test_a_rescoring_is_started_with_a_draft(program: Program, team: Team) -> None:
     run = make_run(team, dataset_version=make_version(team))
     make_group(run, step=2, prompt_index=1, rewards=(0.0, 0.0), texts=["2", "3"])
     rules = [{"name": "right", "kind": "numeric_answer", "weight": 1.0, "params": {}}]

@@ -1,14 +1,11 @@
-"""Datasets: read, uploaded, fetched, made of others, looked through."""
+"""Datasets: read, uploaded, fetched."""
 
 from __future__ import annotations
 
 from dashboard.api.resources.datasets import (
     fetches,
-    findings,
     imports,
-    making,
     reading,
-    splits,
     uploads,
 )
 
@@ -17,7 +14,4 @@ ROUTERS = [
     ("", imports.router),
     ("/dataset-uploads", uploads.router),
     ("", fetches.router),
-    ("", making.router),
-    ("", splits.router),
-    ("", findings.router),
 ]
