@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Max
 
-from dashboard.datasets.models import DatasetRow, DatasetVersion
+from dashboard.datasets.models import DatasetRow
 from dashboard.probes.forms import FROM_PROBE, FROM_RUN, MAX_ROWS, ChoiceForm
 from dashboard.probes.models import ProbeGroup
 from dashboard.rewards.findings import ScoredGroup
@@ -129,13 +129,6 @@ def _pasted(chosen: Mapping[str, Any], typed: Mapping[str, str]) -> Bench:
         groups.append(_group_of(row, split_completions(text), typed=text))
     num_found = rows.count() if len(shown) == MAX_ROWS else len(shown)
     return Bench(groups, num_found)
-
-
-def bench_of(version: DatasetVersion, texts: Mapping[int, Sequence[str]]) -> Bench:
-    """Of completions by row, not scored yet; rows that are not there are left out."""
-    rows = version.rows.filter(position__in=texts).order_by("position")
-    groups = [_group_of(row, texts[row.position]) for row in rows[:MAX_ROWS]]
-    return Bench(groups, len(groups))
 
 
 def _group_of(row: DatasetRow, found: Sequence[str], typed: str = "") -> BenchGroup:

@@ -15,6 +15,7 @@ from django.utils import timezone
 from dashboard.accounts.invitations import invite
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Channel, Delivery
+from dashboard.datasets.generators.reasoning_gym import Option, Task
 from dashboard.datasets.imports.jobs import request_stop, start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
@@ -22,7 +23,6 @@ from dashboard.exchange.models import RunImport
 from dashboard.runs.models import SavedView, TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import make_token, token_of
-from tests.dashboard.api.conftest import TASK
 from tests.dashboard.probes.factories import make_probe, make_version
 from tests.dashboard.reports.stories import make_report
 from tests.dashboard.rescoring.factories import start
@@ -30,6 +30,7 @@ from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.training.machines import make_worker
 
 pytestmark = pytest.mark.django_db
+TASK = Task("chain_sum", "Adds numbers.", (Option("max_terms", 6),))
 
 # Open to everybody: the status of a GET without signing in.
 OPEN = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
 
-from trainer.client.api.charts import SCORE
 from trainer.client.api.client import Client
 from trainer.client.api.records import Point
 from trainer.client.api.run import LOOK_SECONDS, Run, follow
@@ -21,6 +21,7 @@ from trainer.client.output import (
     say_json,
 )
 
+SCORE = re.compile(r"eval/([^/]+)/(mean|pass@\d+|maj@(?!1$)\d+)")
 SHOWN = {
     "reward/mean": "reward",
     "kl/mean": "kl",

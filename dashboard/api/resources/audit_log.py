@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from django.http import HttpRequest
-from django.http.response import HttpResponseBase
-from ninja import Path, Query, Router, Schema
+from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.accounts.models import Team
@@ -17,7 +16,6 @@ from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.schemas import LARGEST_ID
 from dashboard.auditlog.exports import row_of
 from dashboard.auditlog.forms import FilterForm
-from dashboard.auditlog.views import send_log
 
 router = Router(tags=["Audit log"], auth=ADMIN)
 Word = Annotated[str, Query("", max_length=80)]
@@ -63,20 +61,6 @@ def audit_log(
         limit=limit,
         total=found.count(),
     )
-
-
-Format = Annotated[Literal["jsonl", "csv"], Path(examples=["jsonl"])]
-
-
-@router.get(
-    "/files/{log_format}", response={200: bytes}, summary="Download the audit log"
-)
-def audit_log_file(
-    request: HttpRequest, log_format: Format, filters: Query[LogFilters]
-) -> HttpResponseBase:
-    """All that the filters leave."""
-    team = access_of(request).team
-    return send_log(team, log_format, _form(team, filters))
 
 
 def _form(team: Team, filters: LogFilters) -> FilterForm:

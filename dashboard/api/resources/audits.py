@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from django.http import Http404, HttpRequest
-from ninja import Path, Query, Router, Schema
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import READ, access_of
-from dashboard.api.resources.completions import FoundCompletion, found_completion
 from dashboard.api.schemas import LARGEST_STEP, Id, Real
 from dashboard.insights.audit.changes import Change, Window
-from dashboard.insights.audit.examples import draw_examples
 from dashboard.insights.audit.findings import Audit, Finding, Status, audit
 from dashboard.insights.audit.words import Phrase
-from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Audit"], auth=READ)
@@ -144,44 +141,4 @@ def run_audit(request: HttpRequest, run_id: Id, at: At, width: Width) -> AuditOu
         num_steps=found.num_steps,
         num_chosen=found.num_chosen,
         num_completions=found.num_completions,
-    )
-
-
-class AuditSideOut(Schema):
-    window: AuditWindowOut
-    completions: list[FoundCompletion]
-
-
-class AuditExamplesOut(Schema):
-    before: AuditSideOut
-    after: AuditSideOut
-
-
-@router.get(
-    "/{run_id}/audit/{signal}",
-    response=AuditExamplesOut,
-    summary="Read examples from before and after a change",
-)
-def audit_examples(
-    request: HttpRequest,
-    run_id: Id,
-    signal: Annotated[str, Path(max_length=200, examples=["length"])],
-    at: At,
-    width: Width,
-) -> AuditExamplesOut:
-    """Ten completions of each side, drawn at random, the same for everybody."""
-    run = get_run(access_of(request).team, run_id)
-    finding = audit(run, at=at, width=width).find(signal)
-    if finding is None or finding.change is None:
-        raise Http404(f"The audit of run {run.pk} compares nothing as {signal!r}.")
-    change = finding.change
-    return AuditExamplesOut(
-        before=_side(run, change.before), after=_side(run, change.after)
-    )
-
-
-def _side(run: Run, window: Window) -> AuditSideOut:
-    return AuditSideOut(
-        window=_window(window),
-        completions=[found_completion(each) for each in draw_examples(run, window)],
     )

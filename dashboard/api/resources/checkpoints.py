@@ -27,7 +27,7 @@ from dashboard.probes.tries import (
 )
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
-from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.models import Checkpoint
 from dashboard.runs.queries import get_run
 from dashboard.training.publishing import archive_model, publish
 
@@ -59,11 +59,7 @@ class CheckpointsOut(Schema):
 )
 def checkpoints(request: HttpRequest, run_id: Id) -> CheckpointsOut:
     """All of the run, the newest first, also those whose files are deleted."""
-    return _listed(get_run(access_of(request).team, run_id))
-
-
-def _listed(run: Run) -> CheckpointsOut:
-    listing = list_checkpoints(run)
+    listing = list_checkpoints(get_run(access_of(request).team, run_id))
     return CheckpointsOut(
         metric=listing.metric, items=[_checkpoint(row) for row in listing.rows]
     )
@@ -86,26 +82,22 @@ def _checkpoint(row: Listed) -> CheckpointOut:
     )
 
 
-@router.post(
-    "/{run_id}/checkpoints/{name}/pin",
-    response=Done,
-    auth=WRITE,
-    summary="Pin a checkpoint",
-)
-def pin_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
-    """It is never deleted."""
-    return _change(request, run_id, name, retention.pin)
+class PinIn(Input):
+    is_pinned: bool = Field(description="Never deleted.", examples=[True])
 
 
-@router.post(
-    "/{run_id}/checkpoints/{name}/unpin",
+@router.patch(
+    "/{run_id}/checkpoints/{name}",
     response=Done,
     auth=WRITE,
-    summary="Unpin a checkpoint",
+    summary="Pin or unpin a checkpoint",
 )
-def unpin_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
-    """It is left to the rules again."""
-    return _change(request, run_id, name, retention.unpin)
+def pin_checkpoint(
+    request: HttpRequest, run_id: Id, name: Name, payload: PinIn
+) -> Done:
+    """A pinned one stays; others are left to the rules."""
+    change = retention.pin if payload.is_pinned else retention.unpin
+    return _change(request, run_id, name, change)
 
 
 @router.delete(
@@ -204,35 +196,6 @@ def try_checkpoint(
     refuse_errors(form, place="body", names={"recipe": "recipe_version_id"})
     with or_conflict():
         return Status(201, probe_out(form.start(access.user)))
-
-
-class BestByIn(Input):
-    metric: str = Field(
-        max_length=120,
-        description="Its highest value, or its lowest where less is better; empty: the "
-        "usual metric; none: no checkpoint is the best.",
-        examples=["eval/held_out/mean"],
-    )
-
-
-@router.post(
-    "/{run_id}/best-checkpoint",
-    response=CheckpointsOut,
-    auth=WRITE,
-    summary="Choose what the best checkpoint is the best by",
-)
-def choose_best(request: HttpRequest, run_id: Id, payload: BestByIn) -> CheckpointsOut:
-    """The best one is kept, whatever the rules say of its age."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    known = ("", "none", *list_checkpoints(run).choices)
-    try:
-        retention.choose_best_by(run=run, metric=payload.metric, user=access.user)
-    except ValueError as error:
-        if payload.metric not in known:
-            raise refuse_field("body.metric", str(error)) from error
-        raise Problem(409, str(error)) from error  # such as of a locked run
-    return _listed(get_run(access.team, run_id))
 
 
 def _find(team: Team, run_id: int, name: str) -> Checkpoint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from django.http import HttpRequest, QueryDict
 from ninja import Query, Router, Schema
@@ -16,7 +16,6 @@ from dashboard.insights.bands import Band
 from dashboard.insights.comparison import Comparison, compare_runs
 from dashboard.insights.contrasts import Contrast
 from dashboard.insights.forms import CompareForm
-from dashboard.insights.metrics import list_metrics
 from dashboard.insights.selection import read_selection
 from dashboard.insights.series import Series
 from dashboard.insights.sets import Arrangement, RunSet, arrange
@@ -211,27 +210,4 @@ def _series(run_id: int, series: Series) -> SeriesOut:
         x=[*series.x],
         values=[*series.values],
         smoothed=[*series.smoothed],
-    )
-
-
-class MetricGroupOut(Schema):
-    title: str = Field(examples=["Reward"])
-    names: list[str] = Field(examples=[["reward/mean", "reward/std"]])
-
-
-class MetricGroupsOut(Schema):
-    items: list[MetricGroupOut]
-
-
-@router.get(
-    "/metrics", response=MetricGroupsOut, summary="List metrics that can be compared"
-)
-def compare_metrics(
-    request: HttpRequest, filters: Query[ChosenRuns]
-) -> MetricGroupsOut:
-    """Of all the named runs together, in groups."""
-    selection = read_selection(access_of(request).team, runs_query(filters))
-    groups: list[tuple[str, list[Any]]] = list_metrics(selection.runs)
-    return MetricGroupsOut(
-        items=[MetricGroupOut(title=title, names=names) for title, names in groups]
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from django.http import HttpRequest, QueryDict
 from ninja import Query, Router, Schema
@@ -21,12 +20,9 @@ from dashboard.samples.completion import Completion
 from dashboard.samples.forms import CompletionFilterForm
 from dashboard.samples.recipes import rule_names
 from dashboard.samples.search.blocks import BlocksChanged
-from dashboard.samples.search.facets import Facet, Facets
 from dashboard.samples.search.finding import PAGE_SIZE, Found, find
-from dashboard.samples.search.marked import read_all_marks
 
 router = Router(tags=["Completions"], auth=READ)
-T = TypeVar("T")
 ATTEMPTS = 3
 START_BITS = 31  # of a search's cursor: where it goes on, and what was found before
 Short = Annotated[str, Query("", max_length=200)]
@@ -97,61 +93,6 @@ def completions(
     )
 
 
-class FacetValueOut(Schema):
-    label: str = Field(examples=["right"])
-    count: int = Field(description="Completions that it would leave.", examples=[120])
-    filters: dict[str, str] = Field(
-        description="All filters, with this one added; or taken away where it is set.",
-        examples=[{"outcome": "right"}],
-    )
-    is_chosen: bool
-
-
-class FacetOut(Schema):
-    title: str = Field(examples=["Outcome"])
-    values: list[FacetValueOut]
-
-
-class FacetsOut(Schema):
-    items: list[FacetOut]
-
-
-@router.get(
-    "/{run_id}/completion-facets",
-    response=FacetsOut,
-    summary="Count what further filters would leave",
-)
-def completion_facets(
-    request: HttpRequest, run_id: Id, filters: Query[CompletionFilters]
-) -> FacetsOut:
-    """Of the completions that these filters find, but for the text."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    query = _query(filters, "")
-    form = _form(run, query)
-    reader = access.user if form.value("by") == "me" else None
-    marks = read_all_marks(run, by=reader)
-
-    def count() -> list[Facet]:
-        found = find(run, form, access.user)
-        return Facets(found.selections, query).all(marks)
-
-    return FacetsOut(items=[_facet(each) for each in _unless_changed(count)])
-
-
-def _facet(facet: Facet) -> FacetOut:
-    values = [
-        FacetValueOut(
-            label=value.label,
-            count=value.count,
-            filters=QueryDict(value.query.removeprefix("?")).dict(),
-            is_chosen=value.is_chosen,
-        )
-        for value in facet.values
-    ]
-    return FacetOut(title=facet.title, values=values)
-
-
 def _form(run: Run, query: QueryDict) -> CompletionFilterForm:
     form = CompletionFilterForm.of_rules(query, rule_names(run))
     refuse_errors(form)
@@ -168,13 +109,9 @@ def _query(filters: CompletionFilters, cursor: str) -> QueryDict:
 
 
 def _find(run: Run, form: CompletionFilterForm, reader: Any) -> Found:
-    return _unless_changed(lambda: find(run, form, reader))
-
-
-def _unless_changed(read: Callable[[], T]) -> T:
     for _ in range(ATTEMPTS):
         try:
-            return read()
+            return find(run, form, reader)
         except BlocksChanged:
             continue
     raise Problem(409, "The run's completions changed while they were read. Try again.")

@@ -13,7 +13,6 @@ from pydantic import Field
 from dashboard.api.auth import READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, cut, page_from, read_cursor
 from dashboard.api.problems import refuse_field
-from dashboard.api.resources.marks import MarksOut, marks_out
 from dashboard.api.schemas import Id, Real, Step, StepBound
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -29,6 +28,33 @@ from dashboard.samples.visits import get_group, read_visits
 from trainer.events import Signal
 
 router = Router(tags=["Completions"], auth=READ)
+
+
+class CommentOut(Schema):
+    id: int
+    by: str | None = Field(examples=["alice"])
+    text: str = Field(examples=["Guesses the format, not the sum."])
+
+
+class MarksOut(Schema):
+    num_good: int
+    num_bad: int
+    tags: list[str] = Field(examples=[["reward-hack"]])
+    comments: list[CommentOut]
+
+
+def marks_out(marks: Marks) -> MarksOut:
+    return MarksOut(
+        num_good=marks.num_up,
+        num_bad=marks.num_down,
+        tags=[tag.name for tag in marks.tags],
+        comments=[
+            CommentOut(id=c.pk, by=c.user.username if c.user else None, text=c.text)
+            for c in marks.comments
+        ],
+    )
+
+
 STEP_BITS = 32  # a group's place in its run: its step, then its prompt
 
 

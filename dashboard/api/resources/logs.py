@@ -1,4 +1,4 @@
-"""What a run's processes printed, what its rules said, and what its machine did."""
+"""What a run's processes printed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pydantic import Field
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of
-from dashboard.api.problems import Problem, or_refuse
+from dashboard.api.problems import Problem
 from dashboard.api.schemas import LARGEST_STEP, Id
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.training.logs.reading import read_part, read_whole_line
-from dashboard.training.logs.search import MAX_QUERY_CHARS, make_pattern
+from dashboard.training.logs.reading import read_part
 from dashboard.training.logs.source import Source, find_source
-from dashboard.training.logs.sources import pieces_of, search_source
+from dashboard.training.logs.sources import pieces_of
 
 router = Router(tags=["Logs"], auth=READ)
 Byte = Annotated[int | None, Query(None, ge=0, le=10**15)]
@@ -92,61 +91,6 @@ def run_log(
         is_closed=source.epoch.ended_at is not None,
         missing=source.missing,
     )
-
-
-@router.get("/{run_id}/log/line", response=LogLineOut, summary="Read a whole line")
-def run_log_line(
-    request: HttpRequest,
-    run_id: Id,
-    which: Query[Which],
-    at: Annotated[int, Query(..., ge=0, le=10**15, examples=[0])],
-) -> LogLineOut:
-    """That begins at this byte, up to 1 MiB of it; parts of a log cut longer ones."""
-    source = _source(get_run(access_of(request).team, run_id), which)
-    try:
-        return LogLineOut(**asdict(read_whole_line(source.path, at)))
-    except FileNotFoundError as error:
-        raise Http404(source.missing) from error
-
-
-class LogMatchOut(Schema):
-    source: str = Field(examples=["trainer"])
-    number: int = Field(description="Of the line, from 1.", examples=[12])
-    line: LogLineOut
-    before: list[str]
-    after: list[str]
-
-
-class LogSearchOut(Schema):
-    items: list[LogMatchOut]
-    total: int = Field(description="Lines that match, as far as was searched.")
-    first: int = Field(description="Of the matches, the number of the first listed.")
-    stopped: str = Field(description="Why not all of it was searched.")
-
-
-@router.get("/{run_id}/log/search", response=LogSearchOut, summary="Search a run's log")
-def run_log_search(
-    request: HttpRequest,
-    run_id: Id,
-    which: Query[Which],
-    q: Annotated[
-        str, Query(..., min_length=1, max_length=MAX_QUERY_CHARS, examples=["error"])
-    ],
-    is_pattern: Annotated[bool, Query(False, description="q is an RE2 pattern.")],
-    match_case: Annotated[bool, Query(False)],
-    first: Annotated[int, Query(0, ge=0, le=LARGEST_STEP)],
-) -> LogSearchOut:
-    """Up to 100 lines that hold a text, from match number `first` on."""
-    source = _source(get_run(access_of(request).team, run_id), which)
-    with or_refuse("query.q"):
-        pattern = make_pattern(q, is_pattern=is_pattern, ignore_case=not match_case)
-    try:
-        found = search_source(source, pattern, first=first)
-    except FileNotFoundError as error:
-        raise Http404(source.missing) from error
-    matches = found.pop("matches")
-    items = [LogMatchOut(**{"source": source.name, **each}) for each in matches]
-    return LogSearchOut(**found, items=items)
 
 
 @router.get("/{run_id}/log/file", response=FILE, summary="Take a run's log as a file")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
 
+from django.db import transaction
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
@@ -20,7 +20,7 @@ from dashboard.accounts.members import (
 from dashboard.accounts.models import Membership
 from dashboard.api.auth import ADMIN, READ, Access, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem
+from dashboard.api.problems import or_conflict
 from dashboard.api.schemas import Done, Id, Input, Person
 
 router = Router(tags=["Team"], auth=READ)
@@ -60,55 +60,35 @@ def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     )
 
 
-@router.get("/{member_id}", response=MemberOut, summary="Look at a member")
-def member(request: HttpRequest, member_id: Id) -> MemberOut:
-    return MemberOut.of(_find(access_of(request), member_id))
+class MemberChange(Input):
+    """What is left out stays."""
+
+    role: Literal["viewer", "member", "admin", "owner"] | None = Field(
+        default=None,
+        description="Owners are made and unmade by owners; one stays.",
+        examples=["admin"],
+    )
+    is_active: bool | None = Field(
+        default=None,
+        description="By an owner of every team that the person is in. False: they are "
+        "signed out, and their tokens work no more.",
+    )
 
 
-class RoleIn(Input):
-    role: Literal["viewer", "member", "admin", "owner"] = Field(examples=["admin"])
-
-
-@router.patch(
-    "/{member_id}", response=MemberOut, auth=ADMIN, summary="Change a member's role"
-)
-def change_member_role(
-    request: HttpRequest, member_id: Id, payload: RoleIn
+@router.patch("/{member_id}", response=MemberOut, auth=ADMIN, summary="Change a member")
+def change_member(
+    request: HttpRequest, member_id: Id, payload: MemberChange
 ) -> MemberOut:
-    """Owners are made and unmade by owners; one stays."""
+    """A member's role, and whether the person can sign in."""
     access = access_of(request)
-    of = _find(access, member_id)
-    _act(lambda: change_role(by=access.membership, of=of, role=payload.role))
+    of, role, is_active = _find(access, member_id), payload.role, payload.is_active
+    with or_conflict(), transaction.atomic():
+        if role is not None:
+            change_role(by=access.membership, of=of, role=role)
+        if is_active is not None:
+            switch = reactivate if is_active else deactivate
+            switch(by=require_owner(access.membership), member=of)
     return MemberOut.of(_find(access, member_id))
-
-
-@router.post(
-    "/{member_id}/deactivate",
-    response=Done,
-    auth=ADMIN,
-    summary="Deactivate a person",
-)
-def deactivate_member(request: HttpRequest, member_id: Id) -> Done:
-    """By an owner of every team that the person is in. Signed out everywhere at once;
-    their tokens work no more."""
-    access = access_of(request)
-    owner, found = require_owner(access.membership), _find(access, member_id)
-    _act(lambda: deactivate(by=owner, member=found))
-    return Done(done=True)
-
-
-@router.post(
-    "/{member_id}/reactivate",
-    response=Done,
-    auth=ADMIN,
-    summary="Reactivate a person",
-)
-def reactivate_member(request: HttpRequest, member_id: Id) -> Done:
-    """They can sign in again. By an owner."""
-    access = access_of(request)
-    owner, found = require_owner(access.membership), _find(access, member_id)
-    _act(lambda: reactivate(by=owner, member=found))
-    return Done(done=True)
 
 
 @router.delete("/{member_id}", response=Done, auth=ADMIN, summary="Remove a member")
@@ -116,15 +96,9 @@ def remove_team_member(request: HttpRequest, member_id: Id) -> Done:
     """What they made stays. An owner is removed by an owner."""
     access = access_of(request)
     found = _find(access, member_id)
-    _act(lambda: remove_member(by=access.membership, member=found))
+    with or_conflict():
+        remove_member(by=access.membership, member=found)
     return Done(done=True)
-
-
-def _act(act: Callable[[], None]) -> None:
-    try:
-        act()
-    except ValueError as refusal:
-        raise Problem(409, str(refusal)) from refusal
 
 
 def _find(access: Access, member_id: int) -> Membership:

@@ -71,16 +71,6 @@ def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     return page_by(found, read, cursor=cursor, limit=limit, total=found.count())
 
 
-@router.get(
-    "/{model_id}", response=PublishedModelOut, summary="Look at a published model"
-)
-def model(request: HttpRequest, model_id: Id) -> PublishedModelOut:
-    team = access_of(request).team
-    found = _find(team, model_id)
-    needed = needs_of(team).get(folder_of(found), [])
-    return model_out(found, [run.pk for run in needed])
-
-
 @router.delete("/{model_id}", response=Done, auth=WRITE, summary="Unpublish a model")
 def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
     """With its files; 409 while a run that has not ended needs it."""

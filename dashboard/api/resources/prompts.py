@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from uuid import uuid4
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema, Status
+from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, read_cursor, write_cursor
-from dashboard.api.problems import Problem
-from dashboard.api.schemas import Id, IdIn, Input, StepBound, StepIn
-from dashboard.datasets.forms.target import TargetForm
+from dashboard.api.schemas import Id, StepBound
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.pass_shares import Kind
@@ -25,7 +22,7 @@ from dashboard.samples.prompt_forms import (
     PromptFilterForm,
 )
 from dashboard.samples.prompt_lines import PromptLine, make_lines
-from dashboard.samples.prompt_tables import Found, find_prompts, source_of_prompts
+from dashboard.samples.prompt_tables import Found, find_prompts
 
 router = Router(tags=["Prompts"], auth=READ)
 ABOUT_WHICH = "; ".join(f"{key}: {words}" for key, words in PROMPT_CHOICES)
@@ -137,75 +134,6 @@ def _page(run: Run, found: Found, cursor: str, limit: int) -> LearntPromptsOut:
 def _counts(found: Found) -> dict[str, int]:
     kinds = found.counts.kinds.items() if found.counts else ()
     return {str(kind): num for kind, num in kinds}
-
-
-class PromptSelectionIn(Input):
-    name: str = Field(
-        default="", max_length=400, description="Of a new dataset.", examples=["hard"]
-    )
-    dataset_id: IdIn | None = Field(
-        default=None, description="One that gets a new version instead."
-    )
-    which: str = Field(default="all", max_length=40, examples=["never"])
-    at_most: Annotated[float, Field(ge=0, le=100)] | None = None
-    low: Annotated[float, Field(ge=0, le=100)] | None = None
-    high: Annotated[float, Field(ge=0, le=100)] | None = None
-    visits: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    first_step: StepIn | None = None
-    last_step: StepIn | None = None
-
-
-class PromptSelectionOut(Schema):
-    import_id: int = Field(description="Of `/imports/{job_id}`.", examples=[8])
-    state: str = Field(description="queued, running or done", examples=["done"])
-    version_id: int | None = Field(description="null until it is done.", examples=[12])
-    num_prompts: int = Field(examples=[40])
-
-
-@router.post(
-    "/{run_id}/prompts/dataset",
-    response={201: PromptSelectionOut},
-    auth=WRITE,
-    summary="Make a dataset of a run's prompts",
-)
-def dataset_of_prompts(
-    request: HttpRequest, run_id: Id, payload: PromptSelectionIn
-) -> Status[PromptSelectionOut]:
-    """Of those that the filter chooses, as `/runs/{run_id}/prompts` lists them."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    form = _form(payload.model_dump(exclude={"name", "dataset_id"}), place="body")
-    found = find_prompts(run, form)
-    if run.dataset_version is None or found.chosen is None:
-        said = f"{run} has no prompts that are {_words(form)}: there is no row to take."
-        raise Problem(409, said)
-    run.dataset_version.dataset.team = access.team  # which is at hand
-    target = _target(run, payload)
-    job = target.start(
-        parent=run.dataset_version,
-        source=source_of_prompts(run, form, found),
-        user=access.user,
-        positions=sorted(found.chosen["prompt"].tolist()),
-    )
-    if job is None:
-        refuse_errors(target, place="body", names={"target": "dataset_id"})
-        raise AssertionError("a form that starts nothing says why")
-    return Status(
-        201,
-        PromptSelectionOut(
-            import_id=job.pk,
-            state=job.state,
-            version_id=job.version_id,
-            num_prompts=len(found.chosen),
-        ),
-    )
-
-
-def _target(run: Run, payload: PromptSelectionIn) -> TargetForm:
-    given = {"target": payload.dataset_id, "name": payload.name, "key": uuid4()}
-    target = TargetForm(run.team, name="", data=query_of(given))
-    refuse_errors(target, place="body", names={"target": "dataset_id"})
-    return target
 
 
 def _words(form: PromptFilterForm) -> str:

@@ -1,16 +1,17 @@
-"""The line in front of the workers, and what changes the team's part of it."""
+"""The queue, and what changes the team's part of it."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from django.db import transaction
 from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.schemas import Done, Id, Input
-from dashboard.runs.models import Priority, Run, RunState
+from dashboard.runs.models import Priority, RunState
 from dashboard.runs.queries import get_run
 from dashboard.runs.queue.line import read_line
 from dashboard.runs.queue.sentences import say_place
@@ -23,7 +24,6 @@ from dashboard.runs.queue_changes import (
 )
 
 router = Router(tags=["Queue"], auth=READ)
-of_runs = Router(tags=["Queue"], auth=WRITE)
 
 
 class QueuedRun(Schema):
@@ -78,49 +78,39 @@ def queue(request: HttpRequest) -> QueueOut:
     )
 
 
-class MoveIn(Input):
-    where: Literal["front", "up", "down"] = Field(examples=["front"])
+class QueueChange(Input):
+    """What is left out stays."""
+
+    priority: Literal["low", "normal", "high"] | None = Field(
+        default=None, description="Among the team's own runs.", examples=["high"]
+    )
+    is_on_hold: bool | None = Field(
+        default=None, description="True: no worker takes it."
+    )
+    move: Literal["front", "up", "down"] | None = Field(
+        default=None, description="Among the team's queued runs of its priority."
+    )
 
 
-@of_runs.post("/{run_id}/move", response=Done, summary="Move a run in the queue")
-def move_queued_run(request: HttpRequest, run_id: Id, payload: MoveIn) -> Done:
-    """Among the team's queued runs of its priority; other teams' keep their places."""
+@router.patch(
+    "/{run_id}", response=Done, auth=WRITE, summary="Change a run's place in the queue"
+)
+def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) -> Done:
+    """Other teams' runs keep their places."""
     access = access_of(request)
     run = get_run(access.team, run_id)
-    return _done(run, move_run(run=run, user=access.user, where=payload.where))
-
-
-@of_runs.post("/{run_id}/hold", response=Done, summary="Hold a queued run")
-def hold_queued_run(request: HttpRequest, run_id: Id) -> Done:
-    """No worker takes it before somebody releases it."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    return _done(run, hold_run(run=run, user=access.user))
-
-
-@of_runs.post("/{run_id}/release", response=Done, summary="Release a held run")
-def release_queued_run(request: HttpRequest, run_id: Id) -> Done:
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    return _done(run, release_run(run=run, user=access.user))
-
-
-class PriorityIn(Input):
-    priority: Literal["low", "normal", "high"] = Field(examples=["high"])
-
-
-@of_runs.post("/{run_id}/priority", response=Done, summary="Give a run a priority")
-def set_run_priority(request: HttpRequest, run_id: Id, payload: PriorityIn) -> Done:
-    """Before runs of a lower one, of the team's own."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    named = {str(priority.label): priority for priority in Priority}
-    priority = named[payload.priority]
-    return _done(run, set_priority(run=run, user=access.user, priority=priority))
-
-
-def _done(run: Run, is_done: bool) -> Done:  # what a change answered
-    if is_done:
+    user, changed = access.user, []
+    with transaction.atomic():
+        if payload.priority is not None:
+            priority = Priority[payload.priority.upper()]
+            changed.append(set_priority(run=run, user=user, priority=priority))
+            run.refresh_from_db(fields=["priority"])
+        if payload.is_on_hold is not None:
+            change = hold_run if payload.is_on_hold else release_run
+            changed.append(change(run=run, user=user))
+        if payload.move is not None:
+            changed.append(move_run(run=run, user=user, where=payload.move))
+    if any(changed):
         return Done(done=True)
     run.refresh_from_db(fields=["state"])
     if run.state != RunState.QUEUED:

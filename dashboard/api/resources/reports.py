@@ -1,4 +1,4 @@
-"""Reports: read, written, shared, taken as files."""
+"""Reports: read, written, taken as files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.urls import reverse
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
@@ -15,7 +14,6 @@ from dashboard.api.attachments import FILE
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_from
 from dashboard.api.problems import Problem, or_refuse, refuse_field
-from dashboard.api.replays import show_once
 from dashboard.api.schemas import Done, Id, Input, Person, StepIn
 from dashboard.reports import services
 from dashboard.reports.hosts import own_hosts
@@ -63,7 +61,7 @@ class ReportDetail(ReportOut):
     )
 
 
-def report_out(report: Report) -> ReportDetail:
+def _detail(report: Report) -> ReportDetail:
     return ReportDetail(**_fields(report), text=report.text)
 
 
@@ -91,8 +89,8 @@ def reports(
 
 @router.get("/{report_id}", response=ReportDetail, summary="Read a report")
 def report(request: HttpRequest, report_id: Id) -> ReportDetail:
-    """Its text; what its blocks show is at `/reports/{report_id}/blocks`."""
-    return report_out(get_report(access_of(request).team, report_id))
+    """Its text; `/reports/{report_id}/export.html` shows its blocks."""
+    return _detail(get_report(access_of(request).team, report_id))
 
 
 class ReportIn(Input):
@@ -115,7 +113,7 @@ def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetai
         )
     except ValueError as error:
         raise Problem(409, str(error)) from error  # as many as a team may have
-    return Status(201, report_out(made))
+    return Status(201, _detail(made))
 
 
 class ReportSaveIn(Input):
@@ -150,13 +148,13 @@ def save_report(
             hosts=own_hosts(request),
         )
     except SavedMeanwhile as error:
-        raise meanwhile(get_report(access.team, report_id)) from error
+        raise _meanwhile(get_report(access.team, report_id)) from error
     except ValueError as error:  # longer once addresses are blocks
         raise refuse_field("body.text", str(error)) from error
-    return report_out(get_report(access.team, report_id))
+    return _detail(get_report(access.team, report_id))
 
 
-def meanwhile(newest: Report) -> Problem:
+def _meanwhile(newest: Report) -> Problem:
     return Problem(
         409,
         f"{newest.saved_by or 'Somebody'} saved version {newest.number} of this report "
@@ -177,47 +175,6 @@ def delete_report(request: HttpRequest, report_id: Id) -> Done:
     """With its versions, for good."""
     access = access_of(request)
     services.delete_report(report=get_report(access.team, report_id), user=access.user)
-    return Done(done=True)
-
-
-class PublicLinkOut(Schema):
-    url: str | None = Field(
-        description="Whoever has it can read the report. It is told this once: asked "
-        "again with the same key, it is null.",
-        examples=["https://cohort.example.org/public/3yFq…/"],
-    )
-
-
-@router.post(
-    "/{report_id}/public-link",
-    response={201: PublicLinkOut},
-    auth=WRITE,
-    summary="Share a report by a public link",
-)
-def share_report(request: HttpRequest, report_id: Id) -> Status[PublicLinkOut]:
-    """A link that it had before works no more."""
-    access = access_of(request)
-    token = services.publish(
-        report=get_report(access.team, report_id), user=access.user
-    )
-    show_once(request, "url")
-    address = request.build_absolute_uri(reverse("public_report", args=[token]))
-    return Status(201, PublicLinkOut(url=address))
-
-
-@router.delete(
-    "/{report_id}/public-link",
-    response=Done,
-    auth=WRITE,
-    summary="Revoke a report's public link",
-)
-def revoke_report(request: HttpRequest, report_id: Id) -> Done:
-    """It works no more from the next request on."""
-    access = access_of(request)
-    found = get_report(access.team, report_id)
-    if not found.is_public:
-        return Done(done=False, detail="It has no public link.")
-    services.revoke(report=found, user=access.user)
     return Done(done=True)
 
 

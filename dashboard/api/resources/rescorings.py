@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from django.http import Http404, HttpRequest
-from ninja import Router, Schema, Status
+from ninja import Router, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
@@ -20,21 +20,17 @@ from dashboard.api.schemas import (
     LARGEST_STEP,
     Input,
     JobOut,
-    Real,
     StepIn,
     job_fields,
 )
-from dashboard.rescoring.estimate import make_estimate
 from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.queries import (
     list_rescorings,
 )
 from dashboard.rescoring.selection import Selection, select_steps
 from dashboard.rescoring.services import (
-    check_start,
     start_rescoring,
 )
-from dashboard.rescoring.settings import StepSettings
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -74,7 +70,7 @@ def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     )
 
 
-class RescoringEstimateIn(Input):
+class RescoringIn(Input):
     run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] = Field(examples=[7])
     recipe_version_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = Field(
         default=None, description="null: each step's own recipe, or `spec`."
@@ -87,9 +83,6 @@ class RescoringEstimateIn(Input):
     every: Annotated[int, Field(ge=1, le=LARGEST_STEP)] = Field(
         default=1, description="One of so many steps."
     )
-
-
-class RescoringIn(RescoringEstimateIn):
     may_ask: bool = Field(
         default=False, description="Judges may be asked, which costs money."
     )
@@ -123,7 +116,7 @@ class Asked:
     version: RecipeVersion | None
 
 
-def _read(team: Team, payload: RescoringEstimateIn) -> Asked:
+def _read(team: Team, payload: RescoringIn) -> Asked:
     run = get_run(team, payload.run_id)
     version = _version(team, payload.recipe_version_id)
     if version and payload.spec is not None:
@@ -136,42 +129,6 @@ def _read(team: Team, payload: RescoringEstimateIn) -> Asked:
         raise refuse_field("body.last_step", f"It is before {first}. Swap the two.")
     selection = select_steps(run, first, last, payload.every)
     return Asked(run=run, selection=selection, recipe=recipe, version=version)
-
-
-class RescoringEstimateOut(Schema):
-    num_steps: int = Field(examples=[40])
-    num_completions: int = Field(examples=[1_280])
-    seconds: Real = Field(description="Of scoring alone; null: not known.")
-    num_calls: int = Field(description="Of judges, which cost money.")
-    judges: list[str] = Field(description="Rules that ask them.")
-    problems: list[str] = Field(description="That a few completions have shown.")
-
-
-@router.post(
-    "/estimate",
-    response=RescoringEstimateOut,
-    summary="Estimate what a rescoring takes",
-)
-def estimate_rescoring(
-    request: HttpRequest, payload: RescoringEstimateIn
-) -> RescoringEstimateOut:
-    """Scores a few of its completions, for two seconds; starts nothing."""
-    asked = _read(access_of(request).team, payload)
-    spec = asked.recipe.model_dump(mode="json") if asked.recipe else None
-    try:
-        settings = StepSettings(asked.run.config, spec)
-        check_start(asked.run, asked.selection, settings, may_ask=True)
-    except ValueError as error:
-        raise Problem(422, str(error)) from error
-    found = make_estimate(asked.run, asked.selection, settings)
-    return RescoringEstimateOut(
-        num_steps=len(asked.selection.steps),
-        num_completions=asked.selection.num_completions,
-        seconds=found.seconds,
-        num_calls=found.num_calls,
-        judges=found.judges,
-        problems=found.problems,
-    )
 
 
 def _version(team: Team, version_id: int | None) -> RecipeVersion | None:

@@ -68,16 +68,6 @@ def begin_run_file(
     return _file(file)
 
 
-@router.get(
-    "/{import_id}/large-files/{file_id}",
-    response=RunFileOut,
-    summary="Look at a large file of a run",
-)
-def run_file_sent(request: HttpRequest, import_id: Id, file_id: Id) -> RunFileOut:
-    """How much of it is here."""
-    return _file(_find(access_of(request).team, import_id, file_id))
-
-
 @router.put(
     "/{import_id}/large-files/{file_id}/parts",
     response=RunFileOut,

@@ -20,7 +20,7 @@ from dashboard.exchange.forms import WEIGHT, MakeForm
 from dashboard.exchange.imports import jobs
 from dashboard.exchange.imports.files import begin_import, discard, store_file
 from dashboard.exchange.models import RunImport
-from dashboard.jobs.queue import cancel, reap_of
+from dashboard.jobs.queue import reap_of
 from dashboard.reports.document import finite
 
 router = Router(tags=["Run imports"], auth=READ)
@@ -218,17 +218,6 @@ def _queue(found: RunImport, kind: str, **fields: Any) -> None:
         is_made = found.run_id is not None
         said = "A run was made of it already." if is_made else "It is at work."
         raise Problem(409, said)
-
-
-@router.post(
-    "/{import_id}/stop", response=Done, auth=WRITE, summary="Stop an import of a run"
-)
-def stop_run_import(request: HttpRequest, import_id: Id) -> Done:
-    """Nothing of what it was at is stored; its files stay."""
-    found = find_import(access_of(request).team, import_id)
-    if cancel(found.job):
-        return Done(done=True)
-    return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")
 
 
 @router.delete(

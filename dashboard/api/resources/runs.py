@@ -1,17 +1,17 @@
-"""Runs: found, looked at, described, and asked to stop or go on."""
+"""Runs: found, looked at, changed, and asked to stop or go on."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from django.db.models import QuerySet
+from django.db import transaction
 from django.http import HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Query, Router
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, Access, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by, page_from
-from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
+from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.run_schemas import RunDetail, RunOut, with_shown
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.runs import trash
@@ -26,7 +26,12 @@ from dashboard.runs.table.query import ListQuery
 from dashboard.runs.table.tree import QueryError
 
 router = Router(tags=["Runs"], auth=READ)
-MAX_RUNS_AT_ONCE = 1_000
+# By a run's field: what makes it true, and what false.
+SWITCHES = {
+    "is_trashed": ("trash", "restore"),
+    "is_locked": ("lock", "unlock"),
+    "is_archived": ("archive", "unarchive"),
+}
 
 
 @router.get("", response=Page[RunOut], summary="List runs")
@@ -64,82 +69,16 @@ def runs(
             f"No column is called {sort.removeprefix('-')[:60]!r}. Sort by num, name, "
             "state, or a key that the run list can show, such as -last.reward/mean.",
         )
-    found = find_runs(query, access, place="query.q")
+    try:
+        found = query.find(access.team, access.user)
+    except QueryError as error:
+        at = f" (characters {error.start + 1} to {error.end})"
+        raise refuse_field("query.q", f"{error}{at}") from error
     total, shown = found.count(), with_shown(found)
     place: dict[str, Any] = {"cursor": cursor, "limit": limit, "total": total}
     if query.sort in ("", "-num"):
         return page_by(shown, RunOut.of, **place)
     return page_from(sort_runs(shown, query.sort), RunOut.of, **place)
-
-
-class ActionIn(Input):
-    action: Literal[
-        "tag", "untag", "star", "unstar", "lock", "unlock", "archive", "unarchive",
-        "trash", "restore", "stop",
-    ] = Field(examples=["tag"])  # fmt: skip
-    run_ids: list[Annotated[int, Field(ge=1, le=2**63 - 1)]] = Field(
-        default=[], max_length=MAX_RUNS_AT_ONCE, examples=[[7, 8]]
-    )
-    q: str | None = Field(
-        default=None,
-        max_length=2_000,
-        description="All that this query finds, in place of numbers; empty: all that "
-        "the run list shows.",
-    )
-    tag: str = Field(
-        default="", max_length=200, description="Of tag and untag.", examples=["best"]
-    )
-
-
-class Refused(Schema):
-    run_id: int
-    reason: str = Field(examples=["has the tag already"])
-
-
-class ActionOut(Schema):
-    done: list[int] = Field(description="Runs that it was done to.", examples=[[7]])
-    refused: list[Refused]
-
-
-@router.post("/actions", response=ActionOut, auth=WRITE, summary="Act on runs")
-def act_on_runs(request: HttpRequest, payload: ActionIn) -> ActionOut:
-    """As the run list does with ticked runs: what can be done is done, all at once."""
-    access = access_of(request)
-    own = _chosen(access, payload)
-    with or_refuse("body.tag"):
-        outcome = act(
-            payload.action,
-            own,
-            team=access.team,
-            user=access.user,
-            argument=payload.tag,
-        )
-    return ActionOut(
-        done=[run.pk for run in outcome.done],
-        refused=[Refused(run_id=run.pk, reason=r) for run, r in outcome.refused],
-    )
-
-
-def _chosen(access: Access, payload: ActionIn) -> QuerySet[Run]:
-    if (payload.q is None) == (not payload.run_ids):
-        said = "Name runs by their numbers, or by a query in `q`; one of the two."
-        raise refuse_field("body.run_ids", said)
-    if payload.q is not None:
-        query = ListQuery.read({"q": payload.q, "sort": ""})
-        return find_runs(query, access, place="body.q")
-    own = Run.objects.filter(team=access.team, pk__in=payload.run_ids)
-    known = set(own.values_list("pk", flat=True))
-    if missing := sorted(set(payload.run_ids) - known):
-        raise Problem(404, f"{access.team} has no run {missing[0]}.")
-    return own
-
-
-def find_runs(query: ListQuery, access: Access, *, place: str) -> QuerySet[Run]:
-    try:
-        return query.find(access.team, access.user)
-    except QueryError as error:
-        at = f" (characters {error.start + 1} to {error.end})"
-        raise refuse_field(place, f"{error}{at}") from error
 
 
 @router.get("/{run_id}", response=RunDetail, summary="Look at a run")
@@ -148,18 +87,52 @@ def run(request: HttpRequest, run_id: Id) -> RunDetail:
     return RunDetail.of(get_any_run(access_of(request).team, run_id))
 
 
-class DescribeIn(Input):
+class RunChange(Input):
+    """What is left out stays."""
+
     name: str | None = Field(default=None, max_length=400, examples=["warm-otter"])
     notes: str | None = Field(default=None, max_length=100_000)
     tags: list[Annotated[str, Field(max_length=200)]] | None = Field(
         default=None, max_length=100, examples=[["baseline", "paper"]]
     )
+    is_archived: bool | None = None
+    is_locked: bool | None = Field(
+        default=None, description="True: nothing of it is changed or deleted."
+    )
+    is_trashed: bool | None = Field(
+        default=None, description="True: it goes to the trash, once it has ended."
+    )
 
 
-@router.patch("/{run_id}", response=RunDetail, auth=WRITE, summary="Describe a run")
-def describe(request: HttpRequest, run_id: Id, payload: DescribeIn) -> RunDetail:
-    """Its name, notes and tags; what is left out stays."""
+@router.patch("/{run_id}", response=RunDetail, auth=WRITE, summary="Change a run")
+def change_run(request: HttpRequest, run_id: Id, payload: RunChange) -> RunDetail:
+    """All that is sent, or nothing: 409 says why not."""
     access = access_of(request)
+    with transaction.atomic():
+        # What holds a run is taken off first, and put on last.
+        for name, (_, undo) in SWITCHES.items():
+            if getattr(payload, name) is False:
+                _switch(access, run_id, name, undo)
+        if not {"name", "notes", "tags"}.isdisjoint(payload.model_fields_set):
+            _describe(access, run_id, payload)
+        for name, (do, _) in reversed(SWITCHES.items()):
+            if getattr(payload, name):
+                _switch(access, run_id, name, do)
+    return RunDetail.of(get_any_run(access.team, run_id))
+
+
+def _switch(access: Access, run_id: int, name: str, action: str) -> None:
+    run = get_any_run(access.team, run_id)
+    if getattr(RunOut.of(run), name) == (action == SWITCHES[name][0]):
+        return
+    own = Run.objects.filter(pk=run.pk)
+    outcome = act(action, own, team=access.team, user=access.user)
+    for _, reason in outcome.refused:
+        said = f"Nothing was changed: {run} {reason}."
+        raise Problem(409, said, errors=[(f"body.{name}", said)])
+
+
+def _describe(access: Access, run_id: int, payload: RunChange) -> None:
     found = get_run(access.team, run_id)
     tags = found.tags if payload.tags is None else payload.tags
     try:
@@ -172,7 +145,6 @@ def describe(request: HttpRequest, run_id: Id, payload: DescribeIn) -> RunDetail
         )
     except ValueError as error:
         raise Problem(422, str(error), errors=[("body", str(error))]) from error
-    return RunDetail.of(get_run(access.team, run_id))
 
 
 @router.delete("/{run_id}", response=Done, auth=WRITE, summary="Delete a run")

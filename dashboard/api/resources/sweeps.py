@@ -97,30 +97,6 @@ class SweepIn(LaunchIn):
     )
 
 
-class PlannedOut(Schema):
-    name: str = Field(examples=["calm-otter-1"])
-    values: dict[str, str] = Field(examples=[{"optim.learning_rate": "1e-6"}])
-
-
-class PlanOut(Schema):
-    runs: list[PlannedOut]
-
-
-@router.post("/plan", response=PlanOut, auth=WRITE, summary="Plan a sweep")
-def plan_sweep(request: HttpRequest, payload: SweepIn) -> PlanOut:
-    """The runs that it would launch, each checked in full; launches none."""
-    form = read_launch(access_of(request).team, payload)
-    checked_launch(form)
-    planned = _plan(form, payload)
-    paths = [row.path for row in planned.used]
-    return PlanOut(
-        runs=[
-            PlannedOut(name=one.name, values=dict(zip(paths, one.values, strict=True)))
-            for one in planned.runs
-        ]
-    )
-
-
 @router.post("", response={201: SweepDetail}, auth=WRITE, summary="Launch a sweep")
 def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepDetail]:
     """All of its runs are queued, or none."""

@@ -55,12 +55,6 @@ def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     return page_by(found, _token, cursor=cursor, limit=limit, total=found.count())
 
 
-@router.get("/{token_id}", response=TokenOut, summary="Look at a token")
-def token(request: HttpRequest, token_id: Id) -> TokenOut:
-    """Its scopes, and when it was last used."""
-    return _token(_find(request, token_id))
-
-
 @router.delete("/{token_id}", response=Done, summary="Revoke a token")
 def delete_token(request: HttpRequest, token_id: Id) -> Done:
     """It works no more from the next request on. Whose token it is may do so without
@@ -74,12 +68,6 @@ def _find(request: HttpRequest, token_id: int) -> ApiToken:
     if found is None:
         raise Http404(f"{team} has no token {token_id}.")
     return found
-
-
-@own.get("/token", response=TokenOut, summary="Look at the token that asks")
-def own_token(request: HttpRequest) -> TokenOut:
-    """When it was made, last used, and expires."""
-    return _token(access_of(request).token)
 
 
 @own.delete("/token", response=Done, summary="Revoke the token that asks")

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.api.auth import ADMIN, READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.schemas import Done, Id
+from dashboard.api.schemas import Done, Id, Input
 from dashboard.training.draining import drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.worker_cards import WorkerCard, describe_workers
@@ -69,32 +69,23 @@ def _itself(worker: Worker) -> Worker:
     return worker
 
 
-@router.get("/{worker_id}", response=WorkerOut, summary="Look at a worker")
-def worker(request: HttpRequest, worker_id: Id) -> WorkerOut:
-    (card,) = describe_workers([_find(worker_id)], team=access_of(request).team)
-    return _worker(card)
+class WorkerChange(Input):
+    is_drained: bool = Field(
+        description="True: it finishes what it runs and takes nothing new.",
+        examples=[True],
+    )
 
 
-@router.post("/{worker_id}/drain", response=Done, auth=ADMIN, summary="Drain a worker")
-def drain_worker(request: HttpRequest, worker_id: Id) -> Done:
-    """It finishes what it runs and takes nothing new."""
-    access = access_of(request)
-    worker = _find(worker_id)
-    if drain(worker, team=access.team, user=access.user):
-        return Done(done=True)
-    return Done(done=False, detail=f"{worker} is drained already.")
-
-
-@router.post(
-    "/{worker_id}/undrain", response=Done, auth=ADMIN, summary="Undrain a worker"
+@router.patch(
+    "/{worker_id}", response=Done, auth=ADMIN, summary="Drain or undrain a worker"
 )
-def undrain_worker(request: HttpRequest, worker_id: Id) -> Done:
-    """It takes runs again."""
+def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> Done:
     access = access_of(request)
     worker = _find(worker_id)
-    if undrain(worker, team=access.team, user=access.user):
+    change = drain if payload.is_drained else undrain
+    if change(worker, team=access.team, user=access.user):
         return Done(done=True)
-    return Done(done=False, detail=f"{worker} is not drained.")
+    return Done(done=False, detail="It is so already.")
 
 
 def _find(worker_id: int) -> Worker:

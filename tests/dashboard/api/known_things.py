@@ -14,10 +14,9 @@ from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
 from dashboard.exchange.models import RunImport
-from dashboard.runs.models import Run, RunGroup, TeamPreset
-from dashboard.runs.table.saved_views import save_view
+from dashboard.runs.models import Run, RunGroup
 from dashboard.training.outside.opening import Opening, open_run
-from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
+from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import make_token, token_of
 from tests.dashboard.probes.factories import make_probe, make_version
 from tests.dashboard.reports.stories import make_report
@@ -63,12 +62,10 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         "job_id": job.pk,
         "upload_id": upload.pk,
         "rows_format": "jsonl",
-        "task": "chain_sum",
         "recipe_id": run.recipe_version.recipe_id,
         "alert_id": make_alert(run, make_rule(team)).pk,
         "rescoring_id": start(run).pk,
         "worker_id": make_worker().pk,
-        "log_format": "csv",
         "sweep_id": RunGroup.objects.create(team=team, name="Rates").pk,
         "model_id": model.pk,
         "probe_id": make_probe(team, make_version(team)).pk,
@@ -78,13 +75,7 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
             filename="1.jsonl", stored_name="1", num_bytes=1
         ).pk,
         "key": "dr-grpo",
-        "chart": "map",
-        "signal": "length",
-        "export": "annotations",
         "suffix": "toml",
-        "place": 0,
-        "number": 1,
-        "file_kind": "html",
         "file_format": "jsonl",
         **known_of_team(team, user, run),
     }
@@ -101,14 +92,9 @@ def known_of_team(team: Team, user: User, run: Run) -> dict[str, int | str]:
         address="known@example.org",
         events=["alert.fired"],
     )
-    view = save_view(team=team, user=user, name="known", query="", is_shared=False)
-    preset = TeamPreset.objects.create(team=team, name="known", config={})
     return {
         "rule_id": make_rule(team, name="Known").pk,
         "channel_id": channel.pk,
-        "delivery_id": str(make_delivery(channel).pk),
-        "code": view.code,
-        "preset_id": preset.pk,
         "member_id": Membership.objects.create(team=team, user=other).pk,
         "invitation_id": invite(by=by, role="member")[0].pk,
         "recipe_version_id": run.recipe_version_id or 0,

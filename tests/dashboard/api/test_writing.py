@@ -14,7 +14,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
-from tests.dashboard.samples.factories import RULES, make_group, make_recipe, make_run
+from tests.dashboard.samples.factories import RULES, make_recipe, make_run
 
 pytestmark = pytest.mark.django_db
 LINES = b'{"question": "1+1=", "answer": "2"}\n{"question": "2+2=", "answer": "4"}\n'
@@ -206,56 +206,42 @@ def test_a_run_is_described(program: Program, team: Team) -> None:
     assert (run.name, run.tags, run.notes) == ("new", ["a", "b"], "old")
 
 
-def test_many_runs_are_tagged_and_those_that_are_not_say_why(
+def test_a_run_is_archived_locked_and_put_into_the_trash(
     program: Program, team: Team
 ) -> None:
-    first, second = make_run(team, "a"), make_run(team, "b", tags=["best"])
+    address = f"/runs/{make_run(team).pk}"
 
-    body = {"action": "tag", "run_ids": [first.pk, second.pk], "tag": "best"}
-    found = program.post("/runs/actions", body).json()
+    both = program.patch(address, {"is_archived": True, "is_locked": True}).json()
+    again = program.patch(address, {"is_locked": True})
+    held = [
+        program.patch(address, body)
+        for body in ({"is_trashed": True}, {"name": "new"}, {"is_archived": False})
+    ]
+    freed = program.patch(
+        address, {"is_locked": False, "is_archived": False, "name": "b"}
+    ).json()
+    gone = program.patch(address, {"is_trashed": True}).json()
+    back = program.patch(address, {"is_trashed": False, "tags": ["kept"]}).json()
 
-    assert found["done"] == [first.pk]
-    assert [one["run_id"] for one in found["refused"]] == [second.pk]
-
-
-def test_completions_are_judged_tagged_and_commented(
-    program: Program, team: Team
-) -> None:
-    run = make_run(team)
-    make_group(run, step=1, prompt_index=0)
-    address = f"/runs/{run.pk}/groups/1/0/marks"
-
-    for action, value in (("judge", "bad"), ("tag", "hack"), ("comment", "Guesses.")):
-        body = {"position": 2, "action": action, "value": value}
-        said = program.post(address, body).json()
-
-    assert said["num_bad"] == 1
-    assert said["tags"] == ["hack"]
-    assert [each["text"] for each in said["comments"]] == ["Guesses."]
-    group = program.get(f"/runs/{run.pk}/groups/1/0").json()
-    assert group["completions"][2]["marks"] == said
-    assert program.post(address, {"action": "judge", "value": "so"}).status_code == 422
-
-
-def test_all_runs_that_a_query_finds_are_acted_on(program: Program, team: Team) -> None:
-    first, second = make_run(team, "a", tags=["x"]), make_run(team, "b")
-
-    found = program.post("/runs/actions", {"action": "trash", "q": "tag = x"}).json()
-    both = program.post(
-        "/runs/actions", {"action": "trash", "q": "", "run_ids": [second.pk]}
-    )
-    wrong = program.post("/runs/actions", {"action": "trash", "q": "tag ="})
-
-    assert found["done"] == [first.pk]
-    assert both.json()["errors"][0]["field"] == "body.run_ids"
-    assert wrong.json()["errors"][0]["field"] == "body.q"
+    flags = ("is_archived", "is_locked", "is_trashed")
+    told = [tuple(each[flag] for flag in flags) for each in (both, freed, gone, back)]
+    assert told == [
+        (True, True, False),
+        (False, False, False),
+        (False, False, True),
+        (False, False, False),
+    ]
+    assert again.status_code == 200
+    assert [each.status_code for each in held] == [409, 422, 409]
+    assert held[0].json()["errors"][0]["field"] == "body.is_trashed"
+    assert (back["name"], back["tags"]) == ("b", ["kept"])
 
 
 def test_a_run_in_the_trash_is_deleted_for_good(program: Program, team: Team) -> None:
     run = make_run(team)
 
     kept = program.delete(f"/runs/{run.pk}")
-    program.post("/runs/actions", {"action": "trash", "run_ids": [run.pk]})
+    program.patch(f"/runs/{run.pk}", {"is_trashed": True})
     gone = program.delete(f"/runs/{run.pk}")
 
     assert (kept.status_code, gone.json()["done"]) == (409, True)

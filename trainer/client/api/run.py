@@ -10,8 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.client.api import run as watching
-from trainer.client.api.figure import figure
 from trainer.client.api.files import Progress, download, file_name
 from trainer.client.api.records import (
     LONGEST_WAIT,
@@ -30,8 +28,6 @@ from trainer.client.api.records import (
 from trainer.client.http import Refused, Unreachable
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
     from trainer.client.api.client import Client
 
 logger = logging.getLogger("cohort")
@@ -193,11 +189,6 @@ class Run:
         points = [read(Point, one) for one in page["points"]]
         return page["names"], points, page["next_cursor"]
 
-    def metric_names(self) -> list[str]:
-        """Of steps and of held-out evaluations."""
-        names: list[str] = self._metrics(limit=1)["names"]
-        return names
-
     def _metrics(self, *names: str, **query: str | int | None) -> Any:
         path = f"/runs/{self.id}/metrics"
         return self.client.asker.get(path, names=",".join(names), **query)
@@ -226,22 +217,22 @@ class Run:
         return read(GroupDetail, tree, completions=completions)
 
     def watch(
-        self, *, from_step: int = 0, every_seconds: float = watching.LOOK_SECONDS
+        self, *, from_step: int = 0, every_seconds: float = LOOK_SECONDS
     ) -> Iterator[Point]:
         """Each step as it is done, until the run ends; those that are done, at once.
 
         Held-out scores that come after their step come as another point of it. What a
         resumed run does again is not told again.
         """
-        looks = watching.follow(
+        looks = follow(
             self.client, self.id, from_step=from_step, every_seconds=every_seconds
         )
         for look in looks:
             yield from look.points
 
-    def wait(self, *, every_seconds: float = watching.LOOK_SECONDS) -> RunDetail:
+    def wait(self, *, every_seconds: float = LOOK_SECONDS) -> RunDetail:
         """Until it has ended."""
-        return watching.wait(self.client, self.id, every_seconds=every_seconds)
+        return wait(self.client, self.id, every_seconds=every_seconds)
 
     def export(
         self,
@@ -270,15 +261,6 @@ class Run:
             on_progress=on_progress,
         )
         return target
-
-    def figure(
-        self,
-        *names: str | Iterable[str],
-        smoothing: float = 0.6,
-        theme: str = "light",
-    ) -> Figure:
-        """Its curves as Plotly draws them: Cohort's charts, or these metrics alone."""
-        return figure(self, _names_of(names), smoothing=smoothing, theme=theme)
 
     def stop(self) -> None:
         """It ends after the step it is at, with a checkpoint. Refused says why not."""

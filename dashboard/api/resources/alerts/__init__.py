@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dashboard.api.resources.alerts import channels, deliveries, fired, rules
+from dashboard.api.resources.alerts import channels, fired, rules
 
 ROUTERS = [
     ("/alerts", fired.router),
-    ("/runs", fired.of_runs),
-    ("/deliveries", deliveries.router),
     ("/alert-rules", rules.router),
     ("/alert-channels", channels.router),
 ]

@@ -9,14 +9,11 @@ from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
-from dashboard.accounts.models import Team
-from dashboard.alerts.channel_forms import ChannelForm, EventsForm
+from dashboard.alerts.channel_forms import ChannelForm
 from dashboard.alerts.channels import (
     add_channel,
-    change_secret,
     choose_events,
     delete_channel,
-    send_test,
     shown_address,
     switch_channel,
 )
@@ -25,9 +22,8 @@ from dashboard.alerts.queries import get_channel
 from dashboard.alerts.webhook import signing_secret
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
-from dashboard.api.problems import Problem, or_conflict
+from dashboard.api.problems import or_conflict
 from dashboard.api.replays import show_once
-from dashboard.api.resources.alerts.deliveries import DeliveryOut
 from dashboard.api.schemas import Done, Id, Input
 
 router = Router(tags=["Alerts"], auth=READ)
@@ -84,11 +80,6 @@ def alert_channels(request: HttpRequest) -> ChannelsOut:
     return ChannelsOut(items=[ChannelOut.of(channel) for channel in found])
 
 
-@router.get("/{channel_id}", response=ChannelOut, summary="Look at an alert channel")
-def alert_channel(request: HttpRequest, channel_id: Id) -> ChannelOut:
-    return ChannelOut.of(get_channel(access_of(request).team, channel_id))
-
-
 class EventsIn(Input):
     events: list[Event] = Field(
         min_length=1,
@@ -113,7 +104,7 @@ class ChannelIn(EventsIn):
 def add_alert_channel(
     request: HttpRequest, payload: ChannelIn
 ) -> Status[RevealedChannel]:
-    """An e-mail address, or a webhook with its secret. Send a test afterwards."""
+    """An e-mail address, or a webhook with its secret."""
     access = access_of(request)
     form = ChannelForm(payload.model_dump(mode="json"))
     refuse_errors(form, place="body")
@@ -122,77 +113,36 @@ def add_alert_channel(
     return Status(201, _reveal(request, channel))
 
 
-@router.post(
-    "/{channel_id}/events",
+class ChannelChange(Input):
+    """What is left out stays."""
+
+    events: list[Event] | None = Field(
+        default=None, min_length=1, examples=[["run.failed"]]
+    )
+    is_enabled: bool | None = Field(
+        default=None, description="True: it is tried anew, also where it was given up."
+    )
+
+
+@router.patch(
+    "/{channel_id}",
     response=ChannelOut,
     auth=WRITE,
-    summary="Choose what a channel is told of",
+    summary="Change an alert channel",
 )
-def choose_channel_events(
-    request: HttpRequest, channel_id: Id, payload: EventsIn
+def change_alert_channel(
+    request: HttpRequest, channel_id: Id, payload: ChannelChange
 ) -> ChannelOut:
+    """The events that it receives, and whether it is on."""
     access = access_of(request)
     channel = get_channel(access.team, channel_id)
-    form = EventsForm(payload.model_dump(mode="json"))
-    refuse_errors(form, place="body")
-    choose_events(channel=channel, user=access.user, events=form.cleaned_data["events"])
-    return _again(access.team, channel)
-
-
-class ChannelSwitch(Input):
-    is_enabled: bool = Field(examples=[False])
-
-
-@router.post(
-    "/{channel_id}/switch",
-    response=ChannelOut,
-    auth=WRITE,
-    summary="Switch a channel on or off",
-)
-def switch_alert_channel(
-    request: HttpRequest, channel_id: Id, payload: ChannelSwitch
-) -> ChannelOut:
-    """On: it is tried anew, also where it was given up."""
-    access = access_of(request)
-    channel = get_channel(access.team, channel_id)
-    switch_channel(channel=channel, user=access.user, is_enabled=payload.is_enabled)
-    return _again(access.team, channel)
-
-
-def _again(team: Team, channel: Channel) -> ChannelOut:
-    return ChannelOut.of(get_channel(team, channel.pk))
-
-
-@router.post(
-    "/{channel_id}/secret",
-    response=RevealedChannel,
-    auth=WRITE,
-    summary="Change a webhook's secret",
-)
-def change_channel_secret(request: HttpRequest, channel_id: Id) -> RevealedChannel:
-    """The old one signs nothing from now on."""
-    access = access_of(request)
-    channel = get_channel(access.team, channel_id)
-    if channel.kind != Channel.Kind.WEBHOOK:
-        raise Problem(409, "Only a webhook has a secret; this is an e-mail address.")
-    change_secret(channel=channel, user=access.user)
-    return _reveal(request, channel)
-
-
-@router.post(
-    "/{channel_id}/test",
-    response={201: DeliveryOut},
-    auth=WRITE,
-    summary="Send a test",
-)
-def test_alert_channel(request: HttpRequest, channel_id: Id) -> Status[DeliveryOut]:
-    """Once; look at the delivery for what came of it."""
-    access = access_of(request)
-    channel = get_channel(access.team, channel_id)
-    with or_conflict():
-        delivery = send_test(channel=channel, user=access.user)
-    delivery.refresh_from_db()  # with the times that the database gave it
-    return Status(201, DeliveryOut.of(delivery))
+    if payload.events is not None:
+        events = [event.value for event in payload.events]
+        choose_events(channel=channel, user=access.user, events=events)
+    if payload.is_enabled is not None:
+        is_enabled = payload.is_enabled
+        switch_channel(channel=channel, user=access.user, is_enabled=is_enabled)
+    return ChannelOut.of(get_channel(access.team, channel_id))
 
 
 @router.delete(

@@ -10,16 +10,14 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.alerts.models import Alert, AlertState
-from dashboard.alerts.queries import get_alert, get_rule, list_alerts, muted_until
-from dashboard.alerts.services import acknowledge, mute_run
+from dashboard.alerts.queries import get_alert, get_rule, list_alerts
+from dashboard.alerts.services import acknowledge
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.resources.alerts.muting import Muted, MuteIn
 from dashboard.api.schemas import LARGEST_ID, Done, Id, Person
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Alerts"], auth=READ)
-of_runs = Router(tags=["Alerts"], auth=READ)
 
 
 class AlertOut(Schema):
@@ -100,7 +98,7 @@ class AlertDetail(AlertOut):
 
 @router.get("/{alert_id}", response=AlertDetail, summary="Look at an alert")
 def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
-    """What it was sent to is among the deliveries: `?alert_id=`."""
+    """With the readings around it and the groups that show it."""
     found = get_alert(access_of(request).team, alert_id)
     return AlertDetail(
         **_alert(found).model_dump(),
@@ -123,17 +121,3 @@ def acknowledge_alert(request: HttpRequest, alert_id: Id) -> Done:
         return Done(done=True)
     found.refresh_from_db(fields=["state"])
     return Done(done=False, detail=f"Nothing to acknowledge: it is {found.state}.")
-
-
-@of_runs.post(
-    "/{run_id}/mute-alerts",
-    response=Muted,
-    auth=WRITE,
-    summary="Mute a run's alerts",
-)
-def mute_run_alerts(request: HttpRequest, run_id: Id, payload: MuteIn) -> Muted:
-    """Nothing of it is sent, nor does a rule pause it; alerts still fire."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    mute_run(run=run, user=access.user, until=payload.until)
-    return Muted(muted_until=muted_until(run))

@@ -19,13 +19,11 @@ from dashboard.alerts.services import (
     change_rule,
     create_rule,
     delete_rule,
-    mute_rule,
     switch_rule,
 )
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import Problem, or_conflict, refuse_field
-from dashboard.api.resources.alerts.muting import Muted, MuteIn
 from dashboard.api.schemas import LARGEST_ID, Done, Id, Input
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -78,11 +76,6 @@ def alert_rules(request: HttpRequest) -> RulesOut:
     return RulesOut(items=rules, metrics=list_metrics(team))
 
 
-@router.get("/{rule_id}", response=RuleOut, summary="Look at an alert rule")
-def alert_rule(request: HttpRequest, rule_id: Id) -> RuleOut:
-    return RuleOut.of(get_rule(access_of(request).team, rule_id))
-
-
 class RuleIn(Input):
     metric: str = Field(max_length=400, examples=["kl/mean"])
     kind: Literal["above", "below", "changes", "missing"] = Field(examples=["above"])
@@ -126,6 +119,9 @@ class RuleChange(Input):
     name: str | None = Field(default=None, max_length=400)
     is_sent: bool | None = None
     pauses_run: bool | None = None
+    is_enabled: bool | None = Field(
+        default=None, description="False: its open alerts are withdrawn."
+    )
 
 
 @router.patch("/{rule_id}", response=RuleOut, auth=WRITE, summary="Change a rule")
@@ -136,10 +132,13 @@ def change_alert_rule(
     Where it asks for something else, its open alerts are withdrawn."""
     access = access_of(request)
     rule = get_rule(access.team, rule_id)
-    changes = payload.model_dump(exclude_unset=True)
-    form = _form_of(access.team, rule, changes)
-    refuse_errors(form, place="body", names=OF_FORM)
-    change_rule(rule=form.instance, user=access.user)
+    changes = payload.model_dump(exclude_unset=True, exclude={"is_enabled"})
+    if changes:
+        form = _form_of(access.team, rule, changes)
+        refuse_errors(form, place="body", names=OF_FORM)
+        change_rule(rule=form.instance, user=access.user)
+    if payload.is_enabled is not None:
+        switch_rule(rule=rule, user=access.user, is_enabled=payload.is_enabled)
     return RuleOut.of(get_rule(access.team, rule_id))
 
 
@@ -166,31 +165,6 @@ def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleF
     form = RuleForm(data | {"run": run.pk if run else ""}, instance=rule, team=team)
     form.fields["run"].queryset = Run.objects.filter(team=team)  # type: ignore[attr-defined]  # a ModelChoiceField
     return form
-
-
-class SwitchIn(Input):
-    is_enabled: bool = Field(examples=[False])
-
-
-@router.post(
-    "/{rule_id}/switch", response=Done, auth=WRITE, summary="Switch a rule on or off"
-)
-def switch_alert_rule(request: HttpRequest, rule_id: Id, payload: SwitchIn) -> Done:
-    """Off: its open alerts are withdrawn."""
-    access = access_of(request)
-    rule = get_rule(access.team, rule_id)
-    if switch_rule(rule=rule, user=access.user, is_enabled=payload.is_enabled):
-        return Done(done=True)
-    return Done(done=False, detail="It is so already.")
-
-
-@router.post("/{rule_id}/mute", response=Muted, auth=WRITE, summary="Mute a rule")
-def mute_alert_rule(request: HttpRequest, rule_id: Id, payload: MuteIn) -> Muted:
-    """Its alerts fire, and are not sent."""
-    access = access_of(request)
-    rule = get_rule(access.team, rule_id)
-    mute_rule(rule=rule, user=access.user, until=payload.until)
-    return Muted(muted_until=payload.until)
 
 
 @router.delete("/{rule_id}", response=Done, auth=WRITE, summary="Delete a rule")

@@ -33,20 +33,18 @@ class RowFilters(Input):
     )
 
 
-def read_view(
-    version: DatasetVersion, filters: RowFilters, place: str
-) -> RowFilterForm:
-    """The page's own form; what is wrong names its field within `place`."""
+def read_view(version: DatasetVersion, filters: RowFilters) -> RowFilterForm:
+    """The page's own form; what is wrong names its field."""
     if filters.column and filters.column not in version.mapping.get("columns", []):
         columns = ", ".join(version.mapping.get("columns", [])) or "none"
         raise refuse_field(
-            f"{place}.column",
+            "query.column",
             f"{version} has no extra column {filters.column[:60]!r}. It has: "
             f"{columns[:300]}.",
         )
     query = QueryDict(mutable=True)
-    given = filters.model_dump(include=set(RowFilters.model_fields))
+    given = filters.model_dump()
     query.update({n: str(v) for n, v in given.items() if v not in (None, "")})
     view = RowFilterForm.read(version, query)
-    refuse_errors(view, place=place)
+    refuse_errors(view)
     return view

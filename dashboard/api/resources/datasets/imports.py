@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from django.db import transaction
 from django.http import HttpRequest
 from ninja import File, Form, Router, Status, UploadedFile
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import refuse_field
 from dashboard.api.resources.datasets.mapping import (
     MappingIn,
     begin_import,
@@ -19,24 +15,15 @@ from dashboard.api.resources.datasets.mapping import (
 )
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
 from dashboard.api.schemas import Done, Id
-from dashboard.datasets.again import start_job_again
 from dashboard.datasets.imports.jobs import request_stop
 from dashboard.datasets.imports.uploads import peek, remove_files, store_upload
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import get_import_job
 from dashboard.jobs.models import JobState
-from dashboard.jobs.queue import notify_workers, reap_of
+from dashboard.jobs.queue import reap_of
 
 router = Router(tags=["Datasets"], auth=READ)
 PLACE = "file.file"
-
-
-@router.get("/imports", response=Page[ImportOut], summary="List imports")
-def dataset_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """Of files, and of rows that are made a dataset; the newest first, for a week."""
-    jobs = access_of(request).team.import_jobs.select_related("version__dataset", "job")
-    found = jobs.defer("positions")
-    return page_by(found, ImportOut.of, cursor=cursor, limit=limit, total=found.count())
 
 
 class ImportIn(MappingIn):
@@ -107,24 +94,3 @@ def stop_import(request: HttpRequest, job_id: Id) -> Done:
     if request_stop(job, access.user):
         return Done(done=True)
     return Done(done=False, detail=f"It had ended already: it is {job.state}.")
-
-
-@router.post(
-    "/imports/{job_id}/retry",
-    response={202: ImportOut},
-    auth=WRITE,
-    summary="Try an import again",
-)
-def retry_import(request: HttpRequest, job_id: Id) -> Status[ImportOut]:
-    """One that came to nothing, as another import with another number."""
-    access = access_of(request)
-    job = get_import_job(access.team, job_id)
-    if job.is_open:
-        raise Problem(409, f"The import is {job.state}. Wait for its end, or stop it.")
-    again = start_job_again(job, access.user)
-    if again.pk == job.pk:
-        raise Problem(
-            409, "There is nothing to try again: it is done, or its file is gone."
-        )
-    transaction.on_commit(lambda: notify_workers("default"))
-    return Status(202, ImportOut.of(get_import_job(access.team, again.pk)))

@@ -1,4 +1,4 @@
-"""Datasets and their versions, read."""
+"""Datasets and their versions: read, put away, deleted."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
-from ninja import Path, Query, Router, Schema
+from ninja import Path, Query, Router
 from pydantic import Field
 
-from dashboard.api.auth import READ, access_of
+from dashboard.accounts.models import Team
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.filters import refuse_errors
 from dashboard.api.paging import (
     Cursor,
     Limit,
@@ -18,21 +20,23 @@ from dashboard.api.paging import (
     read_cursor,
     write_cursor,
 )
-from dashboard.api.problems import Problem
+from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.datasets.filters import RowFilters, read_view
 from dashboard.api.resources.datasets.schemas import (
     DatasetOut,
     DatasetVersionOut,
+    Name,
     RowOut,
     find_version,
 )
-from dashboard.api.schemas import Id
-from dashboard.datasets.models import DatasetVersion
+from dashboard.api.schemas import Done, Id, Input
+from dashboard.datasets import trash
+from dashboard.datasets.forms.name import RestoreForm
+from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.queries import (
     get_any_dataset,
     get_dataset,
     list_trashed,
-    list_uses,
     list_versions,
 )
 from dashboard.datasets.rows.exports import RowsMissing, check_rows
@@ -85,39 +89,6 @@ def dataset_versions(
     return page_by(found, DatasetVersionOut.of, cursor=cursor, limit=limit, total=total)
 
 
-class UseOut(Schema):
-    version_id: int = Field(examples=[12])
-    run_id: int = Field(examples=[7])
-    run: str = Field(examples=["warm-otter"])
-    state: str = Field(examples=["finished"])
-    is_evaluation: bool = Field(description="Evaluated on it, not trained on it.")
-
-
-class UsesOut(Schema):
-    items: list[UseOut]
-
-
-@router.get(
-    "/datasets/{dataset_id}/uses", response=UsesOut, summary="List a dataset's runs"
-)
-def dataset_uses(request: HttpRequest, dataset_id: Id) -> UsesOut:
-    """The newest 60 that use one of its versions; the run list has them all."""
-    own = get_any_dataset(access_of(request).team, dataset_id)
-    return UsesOut(
-        items=[
-            UseOut(
-                version_id=version_id,
-                run_id=use.run_id,
-                run=use.name,
-                state=use.state,
-                is_evaluation=use.is_evaluation,
-            )
-            for version_id, uses in list_uses(own).items()
-            for use in uses
-        ]
-    )
-
-
 @router.get(
     "/dataset-versions/{version_id}",
     response=DatasetVersionOut,
@@ -153,7 +124,7 @@ def dataset_rows(
 ) -> RowsOut:
     """In their order, or in another; 409 while a large version is sorted."""
     version = find_version(access_of(request).team, version_id)
-    view = read_view(version, filters, "query")
+    view = read_view(version, filters)
     start = read_cursor(cursor) if cursor else 0
     looked = look_from(version, view, min(start, version.num_rows), wanted=limit)
     if looked is None:
@@ -194,3 +165,60 @@ def dataset_file(
     except RowsMissing as error:
         raise Problem(409, str(error)) from error
     return send_rows(version, rows_format)
+
+
+class DatasetChange(Input):
+    is_trashed: bool = Field(examples=[True])
+    name: Name | None = Field(
+        default=None, description="Of a restored one, where its name is taken by now."
+    )
+
+
+@router.patch(
+    "/datasets/{dataset_id}",
+    response=DatasetOut,
+    auth=WRITE,
+    summary="Move a dataset to the trash, or restore it",
+)
+def trash_dataset(
+    request: HttpRequest, dataset_id: Id, payload: DatasetChange
+) -> DatasetOut:
+    """After 30 days in the trash, or as the team keeps it, it is gone, unless a run
+    used it. Runs keep what they were trained on."""
+    access = access_of(request)
+    found = get_any_dataset(access.team, dataset_id)
+    if payload.is_trashed:
+        trash.trash_dataset(found, access.user)
+    elif found.trashed_at is not None:
+        found.team = access.team  # which is at hand
+        form = RestoreForm({"name": payload.name or found.name})
+        refuse_errors(form, place="body")
+        name = form.cleaned_data["name"]
+        with or_refuse("body.name"):
+            trash.restore_dataset(found, name=name, user=access.user)
+    return DatasetOut.of(get_any_dataset(access.team, dataset_id))
+
+
+@router.delete(
+    "/datasets/{dataset_id}",
+    response=Done,
+    auth=WRITE,
+    summary="Delete a dataset for good",
+)
+def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
+    """One of the trash that no run or probe used."""
+    access = access_of(request)
+    found = _trashed(access.team, dataset_id)
+    with or_conflict():
+        trash.delete_dataset(found, access.user)
+    return Done(done=True)
+
+
+def _trashed(team: Team, dataset_id: int) -> Dataset:
+    found = get_any_dataset(team, dataset_id)
+    if found.trashed_at is None:
+        raise Problem(
+            409, f"{found} is not in the trash. Move it there first, or leave it."
+        )
+    found.team = team  # which is at hand
+    return found

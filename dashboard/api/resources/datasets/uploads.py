@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema, Status
@@ -10,7 +10,6 @@ from pydantic import Field
 
 from dashboard.api.attachments import PART, Offset, part_problems, size_of
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.datasets.imports import answer_import
 from dashboard.api.resources.datasets.mapping import MappingIn, begin_import
@@ -73,13 +72,6 @@ class UploadOut(Schema):
                 for one in choices_of(upload)
             ],
         )
-
-
-@router.get("", response=Page[UploadOut], summary="List files that wait")
-def dataset_uploads(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """To be sent, fetched or imported; the newest first. After a week one is gone."""
-    found = access_of(request).team.uploads.all()
-    return page_by(found, UploadOut.of, cursor=cursor, limit=limit, total=found.count())
 
 
 class UploadIn(Input):
