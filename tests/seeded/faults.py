@@ -480,4 +480,25 @@ FAULTS = [
         '        return f"answered {status}"',
         "tests/dashboard/alerts/test_delivery.py tests/abuse/test_webhooks_stay_outside.py",
     ),
+    Fault(
+        "J1",
+        "dashboard/jobs/queue.py",
+        "pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING",
+        "pk=self.job_id, state=JobState.RUNNING",
+        "tests/dashboard/jobs/test_faults.py tests/dashboard/rescoring/test_working.py",
+    ),
+    Fault(
+        "J2",
+        "dashboard/jobs/runner.py",
+        "mine = self.held().filter(cancel_requested=False)",
+        "mine = self.held()",
+        "tests/dashboard/datasets/imports/test_import_jobs.py",
+    ),
+    Fault(
+        "J3",
+        "dashboard/jobs/queue.py",
+        "num_losses__gte=kind.max_losses - 1",
+        "num_losses__gte=kind.max_losses",
+        "tests/dashboard/jobs/test_queue.py",
+    ),
 ]
