@@ -19,6 +19,7 @@ from dashboard.runs.launch.eval_sets import MAX_SETS, read_drafts
 from dashboard.runs.launch.forms import Launch, LaunchForm
 from dashboard.runs.launch.names import propose_name
 from dashboard.runs.launch.starts import (
+    Start,
     find_start,
     offer_presets,
     offer_starters,
@@ -37,6 +38,17 @@ Value = str | bool | int | float | None
 class PresetOut(Schema):
     key: str = Field(examples=["dr-grpo"])
     title: str = Field(examples=["Dr. GRPO"])
+    summary: str
+    source: str = Field(description="Where it was published.")
+    can_be_scaled: bool = Field(description="It can be made smaller for one machine.")
+    settings: dict[str, str] = Field(
+        description="That differ from Cohort's defaults, as a launch takes them.",
+        examples=[{"optim.learning_rate": "1e-6"}],
+    )
+    recipe: dict[str, Any] | None = Field(
+        description="The reward that it brings; a launch takes it once it is a recipe "
+        "of the team."
+    )
 
 
 class ModelOut(Schema):
@@ -55,9 +67,25 @@ def presets(request: HttpRequest) -> StartsOut:
     team = access_of(request).team
     starters = choices_of(team).starters
     offered = [*offer_presets(), *offer_team_presets(team), *offer_starters(starters)]
+    found = [
+        find_start(one.key, team=team, starters=starters, scaled=False)
+        for one in offered
+    ]
     return StartsOut(
-        presets=[PresetOut(key=one.key, title=one.title) for one in offered],
+        presets=[_preset(one) for one in found],
         models=[ModelOut(path=str(one.path), title=one.title) for one in starters],
+    )
+
+
+def _preset(start: Start) -> PresetOut:
+    return PresetOut(
+        key=start.key,
+        title=start.title,
+        summary=start.summary,
+        source=start.source,
+        can_be_scaled=start.can_be_scaled,
+        settings={one.path: start.texts[one.path] for one, _, _ in start.differences},
+        recipe=start.recipe,
     )
 
 

@@ -75,11 +75,6 @@ def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     return page_by(found, _recipe, cursor=cursor, limit=limit, total=found.count())
 
 
-@router.get("/{recipe_id}", response=RecipeOut, summary="Look at a recipe")
-def recipe(request: HttpRequest, recipe_id: Id) -> RecipeOut:
-    return _recipe(get_recipe(access_of(request).team, recipe_id))
-
-
 @router.get(
     "/{recipe_id}/versions",
     response=Page[RecipeVersionOut],

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 from django.db.models import Count, QuerySet, Sum
 from django.http import Http404, HttpRequest
-from ninja import File, Router, Status, UploadedFile
+from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
+from dashboard.api.attachments import PART, Offset, part_problems, size_of
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, Page, page_by
@@ -18,7 +19,12 @@ from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import Done, Id, Input, JobOut, Person, Real, job_fields
 from dashboard.exchange.forms import WEIGHT, MakeForm
 from dashboard.exchange.imports import jobs
-from dashboard.exchange.imports.files import begin_import, discard, store_file
+from dashboard.exchange.imports.files import (
+    append_part,
+    begin_file,
+    begin_import,
+    discard,
+)
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.queue import reap_of
 from dashboard.reports.document import finite
@@ -39,7 +45,17 @@ class RunImportOut(JobOut):
     created_at: datetime
 
 
+class RunFileOut(Schema):
+    filename: str = Field(examples=["completions_00001.parquet"])
+    num_bytes: int = Field(examples=[120_000_000])
+    num_received: int = Field(
+        description="Of them; the next part begins there.", examples=[8_388_608]
+    )
+    is_whole: bool
+
+
 class RunImportDetail(RunImportOut):
+    unfinished: list[RunFileOut] = Field(description="Files that miss parts.")
     findings: dict[str, Any] = Field(
         description="What was understood of the files, once they are read: tools, "
         "steps, metrics, samples, scores, refused rows.",
@@ -77,7 +93,11 @@ def find_import(team: Team, import_id: int) -> RunImport:
 def _detail(team: Team, import_id: int) -> RunImportDetail:
     found = find_import(team, import_id)
     findings = {} if found.is_open else finite(found.findings)
-    return RunImportDetail(**_fields(found, tells_why=True), findings=findings)
+    return RunImportDetail(
+        **_fields(found, tells_why=True),
+        unfinished=[file for file in found.files.all() if not file.is_whole],
+        findings=findings,
+    )
 
 
 @router.get("", response=Page[RunImportOut], summary="List imports of runs")
@@ -115,20 +135,38 @@ def begin_run_import(request: HttpRequest) -> Status[RunImportDetail]:
     return Status(201, _detail(access.team, begun.pk))
 
 
-@router.post(
+class RunFileIn(Schema):
+    filename: str = Field(min_length=1, max_length=300, examples=["completions.zip"])
+    num_bytes: int = Field(
+        ge=1, le=2**60, description="Of the whole file.", examples=[120_000_000]
+    )
+    fingerprint: str = Field(
+        "",
+        max_length=64,
+        description="By which you know the file again, such as its SHA-256.",
+    )
+
+
+@router.put(
     "/{import_id}/files",
-    response={201: RunImportDetail},
+    response=RunFileOut,
     auth=WRITE,
     summary="Send a file of a run",
+    openapi_extra=PART,
 )
 def send_run_file(
-    request: HttpRequest, import_id: Id, file: File[UploadedFile]
-) -> Status[RunImportDetail]:
-    """Up to 32 MiB at once, also a zip of several; larger ones are sent in parts."""
-    team = access_of(request).team
-    with or_refuse("file.file"):
-        store_file(find_import(team, import_id), file)
-    return Status(201, _detail(team, import_id))
+    request: HttpRequest, import_id: Id, sent: Query[RunFileIn], offset: Offset
+) -> RunFileOut:
+    """As the body, whole or a part at a time; also a zip of several.
+
+    409: the file ends elsewhere; `unfinished` of the import says where to go on.
+    """
+    found = find_import(access_of(request).team, import_id)
+    with or_refuse("query.num_bytes"):
+        file = begin_file(found, **sent.model_dump())
+    with part_problems(lambda: file.num_received, offset):
+        append_part(file, offset=offset, part=request, size=size_of(request))
+    return RunFileOut.model_validate(file)
 
 
 @router.post(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from django.db.models import Count, Q, QuerySet
-from django.http import Http404, HttpRequest
+from django.db.models import Prefetch, QuerySet
+from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
@@ -21,8 +21,7 @@ from dashboard.api.resources.launches import (
     read_launch,
     refuse_warnings,
 )
-from dashboard.api.resources.run_schemas import RunOut, with_shown
-from dashboard.api.schemas import Id, Input, Person
+from dashboard.api.schemas import Input, Person
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch.forms import LaunchForm
 from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, Sweep
@@ -37,7 +36,9 @@ class SweepOut(Schema):
     name: str = Field(examples=["rates"])
     launched_by: Person | None
     launched_at: datetime
-    num_runs: int = Field(description="That are not in the trash.", examples=[6])
+    run_ids: list[int] = Field(
+        description="That are not in the trash.", examples=[[7, 8]]
+    )
 
 
 def _sweep(group: RunGroup) -> SweepOut:
@@ -46,36 +47,21 @@ def _sweep(group: RunGroup) -> SweepOut:
         name=group.name,
         launched_by=Person.of(group.launched_by),
         launched_at=group.launched_at,
-        num_runs=group.num_runs,  # type: ignore[attr-defined]  # annotated
+        run_ids=[run.pk for run in group.runs.all()],
     )
 
 
 def _groups(team: Team) -> QuerySet[RunGroup]:
-    counted = Count("runs", filter=Q(runs__trashed_at=None))
-    return team.rungroup_set.select_related("launched_by").annotate(num_runs=counted)
+    found = team.rungroup_set.select_related("launched_by")
+    return found.prefetch_related(Prefetch("runs", Run.objects.kept().order_by("pk")))
 
 
 @router.get("", response=Page[SweepOut], summary="List sweeps")
 def sweeps(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """Runs that were launched together, the newest first."""
+    """The newest first; `/compare/sweep` tells what their outcome goes with."""
     found = _groups(access_of(request).team)
     total = found.count()
     return page_by(found, _sweep, cursor=cursor, limit=limit, total=total)
-
-
-class SweepDetail(SweepOut):
-    runs: list[RunOut]
-
-
-def _detail(team: Team, sweep_id: int) -> SweepDetail:
-    group = _groups(team).filter(pk=sweep_id).first()
-    if group is None:
-        raise Http404(f"{team} has no sweep {sweep_id}.")
-    runs = with_shown(Run.objects.kept().filter(team=team, group=group))
-    return SweepDetail(
-        **_sweep(group).model_dump(),
-        runs=[RunOut.of(run) for run in runs.order_by("pk")],
-    )
 
 
 class ValuesIn(Input):
@@ -97,8 +83,8 @@ class SweepIn(LaunchIn):
     )
 
 
-@router.post("", response={201: SweepDetail}, auth=WRITE, summary="Launch a sweep")
-def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepDetail]:
+@router.post("", response={201: SweepOut}, auth=WRITE, summary="Launch a sweep")
+def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
     """All of its runs are queued, or none."""
     access = access_of(request)
     form = read_launch(access.team, payload)
@@ -113,13 +99,7 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepDetail]:
             cloned_from=form.start.run,
             fork_of=form.start.fork,
         )
-    return Status(201, _detail(access.team, group.pk))
-
-
-@router.get("/{sweep_id}", response=SweepDetail, summary="Look at a sweep")
-def sweep(request: HttpRequest, sweep_id: Id) -> SweepDetail:
-    """With its runs; `/compare/sweep` tells what their outcome goes with."""
-    return _detail(access_of(request).team, sweep_id)
+    return Status(201, _sweep(_groups(access.team).get(pk=group.pk)))
 
 
 def _plan(form: LaunchForm, payload: SweepIn) -> Sweep:

@@ -71,10 +71,6 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         "probe_id": make_probe(team, make_version(team)).pk,
         "report_id": make_report(team, user, "::table runs=1").pk,
         "import_id": run_import.pk,
-        "file_id": run_import.files.create(
-            filename="1.jsonl", stored_name="1", num_bytes=1
-        ).pk,
-        "key": "dr-grpo",
         "suffix": "toml",
         "file_format": "jsonl",
         **known_of_team(team, user, run),

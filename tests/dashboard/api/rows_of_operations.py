@@ -21,7 +21,6 @@ SCOPES: dict[str, str | None] = {
     "alert_rules": "read",
     "alert_channels": "read",
     "presets": "read",
-    "preset": "read",
     "datasets": "read",
     "dataset": "read",
     "dataset_versions": "read",
@@ -31,7 +30,6 @@ SCOPES: dict[str, str | None] = {
     "dataset_file": "read",
     "dataset_upload": "read",
     "recipes": "read",
-    "recipe": "read",
     "recipe_versions": "read",
     "rescorings": "read",
     "rescoring": "read",
@@ -43,7 +41,6 @@ SCOPES: dict[str, str | None] = {
     "members": "read",
     "storage": "read",
     "sweeps": "read",
-    "sweep": "read",
     "checkpoint_model": "read",
     "models": "read",
     "probes": "read",
@@ -85,7 +82,6 @@ SCOPES: dict[str, str | None] = {
     "stop_import": "write",
     "begin_dataset_upload": "write",
     "send_dataset_part": "write",
-    "finish_dataset_upload": "write",
     "import_dataset_upload": "write",
     "discard_dataset_upload": "write",
     "fetch_dataset": "write",
@@ -112,8 +108,6 @@ SCOPES: dict[str, str | None] = {
     "read_run_import": "write",
     "make_run_import": "write",
     "discard_run_import": "write",
-    "begin_run_file": "write",
-    "send_run_part": "write",
     "extend": "write",
     "change_settings": "write",
     "drain_worker": "admin",
@@ -148,14 +142,13 @@ BODIES: dict[str, object] = {
     "try_checkpoint": {"prompt": "1+1="},
     "save_report": {"number": 1},
     "make_run_import": {"name": "x"},
-    "begin_run_file": {"filename": "x", "num_bytes": 1},
     "extend": {"num_steps": 9},
     "change_settings": {"settings": {"checkpoint.every_steps": 5}},
 }
 QUERIES = {
     "outside_events": "?epoch=1&first=1",
     "send_dataset_part": "?offset=0",
-    "send_run_part": "?offset=0",
+    "send_run_file": "?filename=x&num_bytes=1&offset=0",
 }
 # What is not kept of the things that are there.
 ABSENT = {
@@ -166,8 +159,6 @@ REMOVING = {
     *("delete_report", "delete_rescoring", "discard_run_import", "unpublish_model"),
     "delete_run",
 }
-# Sent as a form.
-FILES = {"send_run_file"}
 # Lists of what is no team's, or of who asks.
 OF_ALL = {
     *(

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from django.core.files.uploadedfile import SimpleUploadedFile
 from ninja.operation import Operation
 
 from dashboard.accounts.models import Membership, Role, Team, User
@@ -16,12 +15,11 @@ from dashboard.api.models import ApiToken
 from dashboard.api.urls import urlpatterns
 from dashboard.api.v1 import api
 from dashboard.runs.models import Run, TeamPreset
-from tests.dashboard.api.asking import BASE, Program, make_token, token_of
+from tests.dashboard.api.asking import Program, make_token, token_of
 from tests.dashboard.api.known_things import known_things
 from tests.dashboard.api.rows_of_operations import (
     ABSENT,
     BODIES,
-    FILES,
     NOT_OPERATIONS,
     OF_ALL,
     OF_RUNS,
@@ -202,11 +200,6 @@ def _turn(name: str, method: str) -> int:
 
 
 def _ask(program: Program, name: str, method: str, address: str) -> int:
-    if name in FILES:
-        file = SimpleUploadedFile("log.jsonl", b"{}")
-        headers = program.headers
-        answer = program.client.post(BASE + address, {"file": file}, headers=headers)
-        return int(answer.status_code)
     return program.ask(method, address, BODIES.get(name)).status_code
 
 
@@ -237,6 +230,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     }
     launches: list[dict[str, object]] = [
         {"start": f"run-{run.pk}"},
+        {"start": f"team:{preset.pk}"},
         {"dataset_version_id": run.dataset_version_id},
         {"recipe_version_id": run.recipe_version_id},
         {"evaluation_sets": [{"dataset_version_id": run.dataset_version_id}]},
@@ -255,8 +249,6 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
         f"/compare/sweep?runs={run.pk}",
         f"/compare/sweep?sweep_id={team.rungroup_set.get().pk}",
         f"/alerts?run_id={run.pk}",
-        f"/presets/run-{run.pk}",
-        f"/presets/team:{preset.pk}",
     ):
         assert program.get(address).status_code == 404, address
     alert = Alert.objects.get()

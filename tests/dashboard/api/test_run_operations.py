@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
@@ -164,16 +163,24 @@ def test_a_recipe_is_checked_against_rows(program: Program, team: Team) -> None:
     assert wrong.json()["errors"][0]["field"].startswith("body.spec.rules.0")
 
 
+def put(program: Program, address: str, part: bytes) -> Any:
+    return program.client.put(
+        BASE + address,
+        part,
+        content_type="application/octet-stream",
+        headers=program.headers,
+    )
+
+
 def test_files_of_another_tool_become_a_run(program: Program, team: Team) -> None:
     begun = program.post("/run-imports").json()
     address = f"/run-imports/{begun['id']}"
     early = program.post(f"{address}/read")
     for step in (1, 2):
-        file = SimpleUploadedFile(f"completions_{step:05d}.parquet", trl_parquet(step))
-        sent = program.client.post(
-            f"{BASE}{address}/files", {"file": file}, headers=program.headers
-        )
-        assert sent.status_code == 201, sent.text
+        data = trl_parquet(step)
+        query = f"filename=completions_{step:05d}.parquet&num_bytes={len(data)}"
+        sent = put(program, f"{address}/files?{query}&offset=0", data)
+        assert sent.status_code == 200, sent.text
 
     read = program.post(f"{address}/read").json()
     wrong = program.post(f"{address}/make", {"name": "x", "weights": {"odd": 1}})
@@ -195,22 +202,13 @@ def test_a_large_file_is_sent_in_parts_and_gone_on_with(
 ) -> None:
     address = f"/run-imports/{program.post('/run-imports').json()['id']}"
     data = trl_parquet(1)
-    asked = {"filename": "1.parquet", "num_bytes": len(data), "fingerprint": "f"}
-    begun = program.post(f"{address}/large-files", asked).json()
-    parts = f"{BASE}{address}/large-files/{begun['id']}/parts"
+    query = f"filename=1.parquet&num_bytes={len(data)}&fingerprint=f"
+    parts = f"{address}/files?{query}&offset="
 
-    def put(offset: int, part: bytes) -> Any:
-        return program.client.put(
-            f"{parts}?offset={offset}",
-            part,
-            content_type="application/octet-stream",
-            headers=program.headers,
-        )
-
-    first = put(0, data[:100])
-    twice = put(0, data[:100])
-    again = program.post(f"{address}/large-files", asked).json()
-    last = put(again["num_received"], data[100:])
+    first = put(program, f"{parts}0", data[:100])
+    twice = put(program, f"{parts}0", data[:100])
+    (again,) = program.get(address).json()["unfinished"]
+    last = put(program, f"{parts}{again['num_received']}", data[100:])
 
     assert first.json()["num_received"] == again["num_received"] == 100
     assert twice.status_code == 409

@@ -129,7 +129,6 @@ def send_in_parts(
             upload = _send(asker, place, part, upload["num_received"])
     if on_progress:
         on_progress(size, size)
-    asker.post(f"{place}/finish")
     number: int = upload["id"]
     return number
 

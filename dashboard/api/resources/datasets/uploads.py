@@ -93,7 +93,7 @@ class UploadIn(Input):
 def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
     """Or go on: the same file of the same person is found, with what is here of it.
 
-    Then PUT its parts, finish it, and import it.
+    Then PUT its parts, and import it.
     """
     access = access_of(request)
     dataset = find_dataset(access.team, payload.dataset_id)
@@ -143,20 +143,6 @@ def send_dataset_part(
 
 
 @router.post(
-    "/{upload_id}/finish", response=UploadOut, auth=WRITE, summary="Finish a file"
-)
-def finish_dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
-    """All its parts are here: its format is found out. Then import it."""
-    upload = get_upload(access_of(request).team, upload_id)
-    if upload.is_linked and not upload.is_whole:
-        raise Problem(409, "A worker fetches this file. Wait for its import to end.")
-    if not upload.is_whole:
-        with or_conflict():
-            finish_transfer(upload)
-    return UploadOut.of(upload)
-
-
-@router.post(
     "/{upload_id}/import",
     response={201: ImportOut, 202: ImportOut},
     auth=WRITE,
@@ -172,18 +158,20 @@ def import_dataset_upload(
         return answer_import(job)
     if upload is None:
         raise Http404(f"{access.team} has no file {upload_id} that waits.")
-    seen = peek_or_refuse(upload)
+    seen = _peek_or_refuse(upload)
     job = begin_import(
         upload, seen, payload, access.user, place="body", place_of_file="body"
     )
     return answer_import(job)
 
 
-def peek_or_refuse(upload: Upload) -> Peek:
+def _peek_or_refuse(upload: Upload) -> Peek:
     if not upload.is_whole:
-        raise Problem(
-            409, f"{upload.filename} is not whole. Send the rest, and finish it."
-        )
+        if upload.is_linked:
+            said = "A worker fetches this file. Wait for its import to end."
+            raise Problem(409, said)
+        with or_conflict():
+            finish_transfer(upload)
     seen = try_peek(upload)
     if seen is None:
         raise Problem(
