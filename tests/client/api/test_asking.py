@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import make_token
+from tests.dashboard.checkpoints.saved import Saving
+from tests.dashboard.runs.stories import queue_run
 from tests.dashboard.samples.factories import make_recipe
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.outside.sending import send
@@ -121,4 +124,29 @@ def test_a_run_is_found_watched_and_read(
     assert [(row["step"], row["loss"]) for row in table] == [("2", "-0.2")]
     with pytest.raises(ValueError, match=r"mine\.csv"):
         run.export(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_model_of_a_checkpoint_is_downloaded(
+    client: Client, team: Team, tmp_path: Path
+) -> None:
+    saving = Saving(queue_run(team))
+    saving.start()
+    saved = saving.save(score=0.5)
+    run = client.runs.get(saved.run_id)
+    sent: list[int] = []
+
+    path = run.download_checkpoint(
+        saved.name, tmp_path, on_progress=lambda done, _: sent.append(done)
+    )
+
+    assert path == tmp_path / f"run-{run.id}-{saved.name}.tar"
+    assert sent[-1] == path.stat().st_size
+    with tarfile.open(path) as archive:
+        (name,) = archive.getnames()
+    assert name.endswith("-step-1/model.safetensors")
+    with pytest.raises(ValueError, match=path.name):
+        run.download_checkpoint(saved.name, path)
+    with pytest.raises(Refused, match="HTTP 404"):
+        run.download_checkpoint("../step-9", tmp_path / "other.tar")
     assert list(tmp_path.iterdir()) == [path]

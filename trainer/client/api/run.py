@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from trainer.client.api.files import Progress, download, file_name
 from trainer.client.api.records import (
@@ -256,6 +257,33 @@ class Run:
             self.client.asker,
             source,
             steps,
+            target,
+            overwrite=overwrite,
+            on_progress=on_progress,
+        )
+        return target
+
+    def download_checkpoint(
+        self,
+        name: str,
+        path: str | Path = "",
+        *,
+        overwrite: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Path:
+        """The model of one, as a tar with a folder that transformers loads.
+
+        `name` is such as step-000050-epoch-1. `path` is a file or a folder that is
+        there; without it, the file is placed here.
+        """
+        target = Path(path)
+        if target.is_dir():
+            target /= f"run-{self.id}-{name}.tar"
+        source = f"/runs/{self.id}/checkpoints/{quote(name, safe='')}/model.tar"
+        download(
+            self.client.asker,
+            source,
+            {},
             target,
             overwrite=overwrite,
             on_progress=on_progress,
