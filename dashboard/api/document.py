@@ -13,7 +13,7 @@ SHARED = ("401", "403", "429")
 # Look, and yet may find that things do not stand so.
 REFUSING = (
     *("dataset_rows", "dataset_file"),
-    *("completions", "completion_facets", "checkpoint_model", "report_file"),
+    *("completions", "checkpoint_model", "report_file"),
 )
 TOKEN = {"type": "http", "scheme": "bearer"}
 KEY = {

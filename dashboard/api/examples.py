@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
-BY_FORMAT = {
-    "date-time": "2026-03-01T12:00:00Z",
-    "binary": "(bytes)",
-}
+BY_FORMAT = {"date-time": "2026-03-01T12:00:00Z", "binary": "(bytes)"}
 BY_TYPE: dict[str, Any] = {
     "string": "",
     "integer": 1,

@@ -46,10 +46,9 @@ def page_by(
     cursor: str,
     limit: int,
     key: str = "-pk",
-    total: int | None = None,
 ) -> Page[Any]:
     """Rows in the order of `key`, a number that is no row's but its own."""
-    name = key.removeprefix("-")
+    name, total = key.removeprefix("-"), rows.count()
     if cursor:
         after = "lt" if key.startswith("-") else "gt"
         rows = rows.filter(**{f"{name}__{after}": read_cursor(cursor)})
@@ -58,15 +57,10 @@ def page_by(
 
 
 def page_from(
-    rows: Sequence[Any] | QuerySet[Any],
-    read: Callable[[Any], Any],
-    *,
-    cursor: str,
-    limit: int,
-    total: int,
+    rows: QuerySet[Any], read: Callable[[Any], Any], *, cursor: str, limit: int
 ) -> Page[Any]:
     """Rows in an order of their own: the cursor says how many came before."""
-    start = read_cursor(cursor) if cursor else 0
+    start, total = read_cursor(cursor) if cursor else 0, rows.count()
     shown = list(rows[start : start + limit])
     end = start + len(shown)
     more = write_cursor(end) if shown and end < total else None

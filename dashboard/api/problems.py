@@ -84,12 +84,13 @@ def refuse_field(field: str, message: str) -> Problem:
 
 
 @contextmanager
-def or_conflict() -> Iterator[None]:
+def or_conflict(field: str = "") -> Iterator[None]:
     """A service's ValueError is 409: the request is right, but not as things stand."""
     try:
         yield
     except ValueError as error:
-        raise Problem(409, str(error)) from error
+        errors = [(field, str(error))] if field else []
+        raise Problem(409, str(error), errors=errors) from error
 
 
 @contextmanager

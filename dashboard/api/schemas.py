@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -66,6 +66,15 @@ def _named(place: tuple[str, ...]) -> str:
 
 def _excerpt(text: str) -> str:
     return ascii(text if len(text) <= 40 else f"{text[:39]}…")
+
+
+S = TypeVar("S", bound=Schema)
+
+
+def fill(schema: type[S], source: object, **fields: Any) -> S:
+    """Of `fields`; the schema's others are the source's own of the same names."""
+    names = schema.model_fields.keys() - fields
+    return schema(**{name: getattr(source, name) for name in names}, **fields)
 
 
 class Person(Schema):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import ADMIN, READ, access_of
-from dashboard.api.schemas import Input
+from dashboard.api.schemas import Input, fill
 from dashboard.upkeep.kept import Kept, keep, kept_by
 from dashboard.upkeep.models import KEPT_DAYS, MOST_COMPLETION_DAYS
 from dashboard.upkeep.quotas import standing_of
@@ -44,16 +44,8 @@ def storage(request: HttpRequest) -> StorageOut:
 
 def _storage(team: Team) -> StorageOut:
     standing, kept = standing_of(team), kept_by(team)
-    return StorageOut(
-        num_bytes=standing.num_bytes,
-        max_bytes=standing.max_bytes,
-        is_full=standing.is_full,
-        parts=standing.parts,
-        measured_at=standing.measured_at,
-        num_runs=standing.num_runs,
-        max_runs=standing.max_runs,
-        trash_days=kept.days,
-        completion_days=kept.completion_days,
+    return fill(
+        StorageOut, standing, trash_days=kept.days, completion_days=kept.completion_days
     )
 
 

@@ -55,11 +55,7 @@ def audit_log(
     """The newest first."""
     found = _form(access_of(request).team, filters).narrow()
     return page_by(
-        found,
-        lambda entry: EntryOut(**row_of(entry)),
-        cursor=cursor,
-        limit=limit,
-        total=found.count(),
+        found, lambda entry: EntryOut(**row_of(entry)), cursor=cursor, limit=limit
     )
 
 

@@ -9,7 +9,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import READ, access_of
-from dashboard.api.schemas import LARGEST_STEP, Id, Real
+from dashboard.api.schemas import LARGEST_STEP, Id, Real, fill
 from dashboard.insights.audit.changes import Change, Window
 from dashboard.insights.audit.findings import Audit, Finding, Status, audit
 from dashboard.insights.audit.words import Phrase
@@ -63,14 +63,11 @@ class AuditChangeOut(Schema):
 
 
 def _change(change: Change, chance: float | None) -> AuditChangeOut:
-    return AuditChangeOut(
-        step=change.step,
+    return fill(
+        AuditChangeOut,
+        change,
         before=_window(change.before),
         after=_window(change.after),
-        difference=change.difference,
-        low=change.low,
-        high=change.high,
-        effect=change.effect,
         chance=chance,
     )
 
@@ -93,13 +90,11 @@ class AuditFindingOut(Schema):
 
 def _finding(finding: Finding) -> AuditFindingOut:
     signal, change = finding.signal, finding.change
-    return AuditFindingOut(
+    return fill(
+        AuditFindingOut,
+        signal,
         signal=signal.key,
-        title=signal.title,
-        about=signal.about,
-        unit=signal.unit,
         status=finding.status,
-        missing=signal.missing,
         num_points=finding.num_points,
         change=_change(change, finding.chance) if change else None,
     )
@@ -133,12 +128,9 @@ class AuditOut(Schema):
 def run_audit(request: HttpRequest, run_id: Id, at: At, width: Width) -> AuditOut:
     """Signals that go with a gamed reward; none of them proves it."""
     found: Audit = audit(get_run(access_of(request).team, run_id), at=at, width=width)
-    return AuditOut(
-        last_step=found.last_step,
-        num_suspect=found.num_suspect,
+    return fill(
+        AuditOut,
+        found,
         findings=[_finding(each) for each in found.findings],
         phrases=[_phrase(each) for each in found.phrases],
-        num_steps=found.num_steps,
-        num_chosen=found.num_chosen,
-        num_completions=found.num_completions,
     )

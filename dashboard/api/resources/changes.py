@@ -11,8 +11,8 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, refuse_field
-from dashboard.api.schemas import Id, Input, Person
+from dashboard.api.problems import or_conflict, refuse_field
+from dashboard.api.schemas import Id, Input, Person, fill
 from dashboard.runs.change_form import MAX_STEPS, interval_fields, next_step
 from dashboard.runs.changing import change_run, extend_run, setting_of
 from dashboard.runs.models import SettingChange
@@ -31,14 +31,7 @@ class RunChangeOut(Schema):
 
 
 def _change(row: SettingChange) -> RunChangeOut:
-    return RunChangeOut(
-        number=row.number,
-        before=row.before,
-        after=row.after,
-        by=Person.of(row.actor),
-        asked_at=row.asked_at,
-        heard_step=row.heard_step,
-    )
+    return fill(RunChangeOut, row, by=Person.of(row.actor))
 
 
 class RunChangesOut(Schema):
@@ -81,12 +74,8 @@ def extend(request: HttpRequest, run_id: Id, payload: RunExtendIn) -> RunChanges
     """One that has ended well is queued again, from its last checkpoint."""
     access = access_of(request)
     run = get_run(access.team, run_id)
-    try:
+    with or_conflict("body.num_steps"):
         extend_run(run=run, user=access.user, num_steps=payload.num_steps)
-    except ValueError as error:
-        raise Problem(
-            409, str(error), errors=[("body.num_steps", str(error))]
-        ) from error
     return _read(access.team, run_id)
 
 
@@ -111,10 +100,6 @@ def change_settings(
             f"body.settings.{unknown[0][:80]}",
             f"This cannot change after a launch. {', '.join(sorted(known))} can.",
         )
-    try:
+    with or_conflict("body.settings"):
         change_run(run=run, user=access.user, settings=payload.settings)
-    except ValueError as error:
-        raise Problem(
-            409, str(error), errors=[("body.settings", str(error))]
-        ) from error
     return _read(access.team, run_id)

@@ -17,14 +17,8 @@ from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.models import PublishedModelOut, model_out
 from dashboard.api.resources.probes import ProbeOut, probe_out
-from dashboard.api.schemas import Done, Id, IdIn, Input, StepIn
-from dashboard.probes.tries import (
-    MAX_CHARS,
-    MAX_SAMPLES,
-    MAX_TOKENS,
-    UNSCORED,
-    TryForm,
-)
+from dashboard.api.schemas import Done, Id, IdIn, Input, StepIn, fill
+from dashboard.probes.tries import MAX_CHARS, MAX_SAMPLES, MAX_TOKENS, UNSCORED, TryForm
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
 from dashboard.runs.models import Checkpoint
@@ -67,13 +61,9 @@ def checkpoints(request: HttpRequest, run_id: Id) -> CheckpointsOut:
 
 def _checkpoint(row: Listed) -> CheckpointOut:
     own = row.checkpoint
-    return CheckpointOut(
-        name=own.name,
-        step=own.step,
-        epoch=own.epoch,
-        sha256=own.sha256,
-        num_bytes=own.num_bytes,
-        saved_at=own.saved_at,
+    return fill(
+        CheckpointOut,
+        own,
         is_there=row.is_there,
         is_best=row.is_best,
         is_pinned=own.pinned_at is not None,

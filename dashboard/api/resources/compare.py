@@ -58,8 +58,7 @@ def compare(
     selection = read_selection(access_of(request).team, query, most=MAX_RUNS)
     if selection.is_cut or not selection.runs:
         raise refuse_field(
-            "query.runs",
-            f"Name 1 to {MAX_RUNS} runs; got {selection.num_chosen}.",
+            "query.runs", f"Name 1 to {MAX_RUNS} runs; got {selection.num_chosen}."
         )
     chosen = selection.runs
     columns = compare_standings(chosen, [[place] for place in range(len(chosen))])

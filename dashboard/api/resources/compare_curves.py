@@ -11,13 +11,12 @@ from pydantic import Field
 from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.problems import refuse_field
-from dashboard.api.schemas import LARGEST_ID, Real, StepBound
+from dashboard.api.schemas import LARGEST_ID, Real, StepBound, fill
 from dashboard.insights.bands import Band
 from dashboard.insights.comparison import Comparison, compare_runs
 from dashboard.insights.contrasts import Contrast
 from dashboard.insights.forms import CompareForm
 from dashboard.insights.selection import read_selection
-from dashboard.insights.series import Series
 from dashboard.insights.sets import Arrangement, RunSet, arrange
 
 router = Router(tags=["Compare"], auth=READ)
@@ -150,7 +149,7 @@ def _curves(arrangement: Arrangement, found: Comparison, metric: str) -> CurvesO
         ],
         num_sets=arrangement.num_sets,
         lines=[
-            _series(run.pk, series)
+            fill(SeriesOut, series, run_id=run.pk)
             for run, series in zip(arrangement.runs, found.curves.lines, strict=False)
         ],
         without_axis=[run.pk for run in found.uncounted],
@@ -161,11 +160,10 @@ def _set(
     one: RunSet, contrast: Contrast, band: Band | None, difference: Band | None
 ) -> ComparedSetOut:
     low, high = contrast.interval or (None, None)
-    return ComparedSetOut(
-        label=one.label,
+    return fill(
+        ComparedSetOut,
+        one,
         run_ids=[run.pk for run in one.runs],
-        num_found=one.num_found,
-        varied=one.varied,
         last=contrast.last.value,
         best=contrast.best.value,
         window_mean=contrast.window.value,
@@ -178,36 +176,13 @@ def _set(
 
 
 def _verdict(contrast: Contrast) -> ContrastOut | None:
-    found = contrast.verdict
-    if found is None:
+    if (found := contrast.verdict) is None:
         return None
     low, high = found.interval or (None, None)
-    return ContrastOut(
-        kind=found.kind,
-        text=found.text,
-        difference=found.difference,
-        low=low,
-        high=high,
-        is_paired=found.is_paired,
-    )
+    return fill(ContrastOut, found, low=low, high=high)
 
 
 def _band(band: Band) -> BandOut:
-    estimate = band.estimate
-    return BandOut(
-        x=band.at.tolist(),
-        values=estimate.value.tolist(),
-        low=estimate.low.tolist(),
-        high=estimate.high.tolist(),
-        num=estimate.num.tolist(),
-    )
-
-
-def _series(run_id: int, series: Series) -> SeriesOut:
-    return SeriesOut(
-        run_id=run_id,
-        steps=series.steps,
-        x=[*series.x],
-        values=[*series.values],
-        smoothed=[*series.smoothed],
-    )
+    names = ("low", "high", "num")
+    told = {name: getattr(band.estimate, name).tolist() for name in names}
+    return BandOut(x=band.at.tolist(), values=band.estimate.value.tolist(), **told)

@@ -12,8 +12,8 @@ from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, read_cursor, write_cursor
 from dashboard.api.problems import Problem
-from dashboard.api.resources.groups import CompletionOut, completion_fields
-from dashboard.api.schemas import Id, StepBound
+from dashboard.api.resources.groups import CompletionOut, completion_out
+from dashboard.api.schemas import Id, StepBound, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.completion import Completion
@@ -84,12 +84,11 @@ def completions(
     access = access_of(request)
     run = get_run(access.team, run_id)
     found = _find(run, _form(run, _query(filters, cursor)), access.user)
-    return FoundCompletionsOut(
-        items=[found_completion(each) for each in found.completions],
+    return fill(
+        FoundCompletionsOut,
+        found,
+        items=[_completion(each) for each in found.completions],
         next_cursor=_next(found),
-        num_found=found.num_found,
-        is_counted=found.is_counted,
-        total=found.total,
     )
 
 
@@ -127,10 +126,6 @@ def _next(found: Found) -> str | None:
     return write_cursor(found.look.next_start * 2**START_BITS + before)
 
 
-def found_completion(each: Completion) -> FoundCompletion:
-    group = each.group
-    return FoundCompletion(
-        **completion_fields(each, group.rule_names),
-        step=group.step,
-        prompt_index=group.prompt_index,
-    )
+def _completion(each: Completion) -> FoundCompletion:
+    at = {"step": each.group.step, "prompt_index": each.group.prompt_index}
+    return completion_out(FoundCompletion, each, each.group.rule_names, **at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from django.db.models import Q
@@ -13,7 +12,7 @@ from pydantic import Field
 from dashboard.api.auth import READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, cut, page_from, read_cursor
 from dashboard.api.problems import refuse_field
-from dashboard.api.schemas import Id, Real, Step, StepBound
+from dashboard.api.schemas import Id, Real, S, Step, StepBound, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations.queries import Marks, read_marks
@@ -24,7 +23,7 @@ from dashboard.samples.models import Group, RuleNote
 from dashboard.samples.prompt_lines import read_snippets
 from dashboard.samples.recipes import rule_weights, step_recipe
 from dashboard.samples.reward_log import notes_of
-from dashboard.samples.visits import get_group, read_visits
+from dashboard.samples.visits import get_group
 from trainer.events import Signal
 
 router = Router(tags=["Completions"], auth=READ)
@@ -109,8 +108,6 @@ class NoteOfRule(Schema):
 
 class MarkedCompletion(CompletionOut):
     parts: list[RulePartOut]
-    other: Real = Field(description="Of the reward, in no rule's part; null: nothing.")
-    num_alike: int = Field(description="Of the group, with this very text.")
     notes: list[NoteOfRule] = Field(description="What rules printed or failed with.")
     marks: MarksOut
 
@@ -118,42 +115,23 @@ class MarkedCompletion(CompletionOut):
 class GroupDetail(GroupOut):
     completions: list[MarkedCompletion]
     marks: MarksOut
-    visits: list[int] = Field(
-        description="Steps around this one that sampled the prompt, itself included.",
-        examples=[[30, 40, 50]],
-    )
-    are_visits_cut: bool
-
-
-def group_fields(group: Group, snippets: Mapping[int, str]) -> dict[str, Any]:
-    names = ("step", "prompt_index", "prompt", "answer", "reward_mean")
-    more = ("reward_std", "signal", "is_trained")
-    fields = {name: getattr(group, name) for name in (*names, *more)}
-    return {**fields, "snippet": snippets[group.prompt_index]}
-
-
-def _same(group: Group) -> Group:
-    return group
 
 
 def _as_page(run: Run, page: Page[Any]) -> Page[Any]:
     """Groups as they are sent: what the prompts of a page ask is read at once."""
     snippets = read_snippets(run, page.items)
-    rows = [GroupOut(**group_fields(group, snippets)) for group in page.items]
+    rows = [
+        fill(GroupOut, group, snippet=snippets[group.prompt_index])
+        for group in page.items
+    ]
     return Page(items=rows, next_cursor=page.next_cursor, total=page.total)
 
 
-def completion_fields(completion: Completion, rules: list[str]) -> dict[str, Any]:
-    return {
-        "position": completion.position,
-        "text": completion.text,
-        "num_tokens": completion.num_tokens,
-        "end_reason": completion.end_reason,
-        "reward": completion.reward,
-        "rule_scores": dict(zip(rules, completion.rule_scores, strict=False)),
-        "advantage": completion.advantage,
-        "mean_logprob": completion.mean_logprob,
-    }
+def completion_out(
+    shape: type[S], completion: Completion, rules: list[str], **fields: Any
+) -> S:
+    scores = dict(zip(rules, completion.rule_scores, strict=False))
+    return fill(shape, completion, rule_scores=scores, **fields)
 
 
 @router.get("/{run_id}/groups", response=Page[GroupOut], summary="List groups")
@@ -180,25 +158,21 @@ def groups(
         if step is None:
             raise refuse_field("query.step", "Name the step whose groups are sorted.")
         ordered = found.order_by(*ORDERS[sort])
-        total = found.count()
-        return _as_page(
-            run, page_from(ordered, _same, cursor=cursor, limit=limit, total=total)
-        )
+        page = page_from(ordered, lambda row: row, cursor=cursor, limit=limit)
+        return _as_page(run, page)
     if cursor:
         at, prompt = divmod(read_cursor(cursor), 2**STEP_BITS)
         # The first condition says the same, and is one that an index answers.
         behind = Q(step__gt=at) | Q(step=at, prompt_index__gt=prompt)
         found = found.filter(behind, step__gte=at)
     rows = list(found.order_by("step", "prompt_index")[: limit + 1])
-    return _as_page(
-        run,
-        cut(
-            rows,
-            limit,
-            _same,
-            lambda group: group.step * 2**STEP_BITS + group.prompt_index,
-        ),
-    )
+    page = cut(rows, limit, lambda row: row, _place)
+    return _as_page(run, page)
+
+
+def _place(group: Group) -> int:
+    place: int = group.step * 2**STEP_BITS + group.prompt_index
+    return place
 
 
 @router.get(
@@ -215,15 +189,13 @@ def group(
     found = get_group(run, step, prompt_index)
     marks = read_marks([found.pk], access.user)
     notes = notes_of(found)
-    visits = read_visits(found)
     standings = rank_completions(
-        found,
-        found.completions,
-        rule_weights(run, step),
-        step_recipe(run, step),
+        found, found.completions, rule_weights(run, step), step_recipe(run, step)
     )
-    return GroupDetail(
-        **group_fields(found, read_snippets(run, [found])),
+    return fill(
+        GroupDetail,
+        found,
+        snippet=read_snippets(run, [found])[prompt_index],
         completions=[
             _completion(
                 each,
@@ -234,31 +206,17 @@ def group(
             for each in standings
         ],
         marks=marks_out(marks.get((found.pk, None), Marks())),
-        visits=[visit.step for visit in visits.groups],
-        are_visits_cut=visits.is_cut,
     )
 
 
 def _completion(
     standing: Standing, group: Group, *, notes: list[RuleNote], marks: Marks
 ) -> MarkedCompletion:
-    return MarkedCompletion(
-        **completion_fields(standing.completion, group.rule_names),
-        parts=[
-            RulePartOut(
-                rule=part.name,
-                score=part.score,
-                counted=part.counted,
-                weight=part.weight,
-                part=part.part,
-            )
-            for part in standing.parts
-        ],
-        other=standing.other,
-        num_alike=standing.num_alike,
-        notes=[
-            NoteOfRule(rule=note.rule, is_error=note.is_error, text=note.text)
-            for note in notes
-        ],
+    return completion_out(
+        MarkedCompletion,
+        standing.completion,
+        group.rule_names,
+        parts=[fill(RulePartOut, part, rule=part.name) for part in standing.parts],
+        notes=[fill(NoteOfRule, note) for note in notes],
         marks=marks_out(marks),
     )

@@ -22,9 +22,9 @@ from dashboard.accounts.models import Invitation
 from dashboard.api.auth import ADMIN, access_of
 from dashboard.api.filters import refuse_errors
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem
+from dashboard.api.problems import or_conflict
 from dashboard.api.replays import show_once
-from dashboard.api.schemas import Done, Id, Input, Person
+from dashboard.api.schemas import Done, Id, Input, Person, fill
 
 router = Router(tags=["Team"], auth=ADMIN)
 
@@ -39,23 +39,14 @@ class InvitationOut(Schema):
 
     @classmethod
     def of(cls, row: Invitation) -> InvitationOut:
-        return cls(
-            id=row.pk,
-            role=row.role,
-            email=row.email,
-            created_by=Person.of(row.created_by),
-            created_at=row.created_at,
-            expires_at=row.expires_at,
-        )
+        return fill(cls, row, created_by=Person.of(row.created_by))
 
 
 @router.get("", response=Page[InvitationOut], summary="List open invitations")
 def invitations(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first; not those that were used or revoked, or have expired."""
     found = open_invitations(access_of(request).team)
-    return page_by(
-        found, InvitationOut.of, cursor=cursor, limit=limit, total=found.count()
-    )
+    return page_by(found, InvitationOut.of, cursor=cursor, limit=limit)
 
 
 class InvitationIn(Input):
@@ -85,10 +76,8 @@ def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvi
     can_send = settings.MAIL_IS_SET_UP
     form = InviteForm(payload.model_dump(), by=access.membership, can_send=can_send)
     refuse_errors(form, place="body")
-    try:
+    with or_conflict():
         made, token = invite(by=access.membership, **form.cleaned_data)
-    except ValueError as refusal:
-        raise Problem(409, str(refusal)) from refusal
     address = request.build_absolute_uri(reverse("invitation", args=[token]))
     is_sent, problem = bool(made.email and can_send), ""
     if is_sent:
@@ -99,8 +88,7 @@ def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvi
     show_once(request, "address")
     fields = InvitationOut.of(made).model_dump()
     return Status(
-        201,
-        NewInvitation(**fields, address=address, is_sent=is_sent, problem=problem),
+        201, NewInvitation(**fields, address=address, is_sent=is_sent, problem=problem)
     )
 
 

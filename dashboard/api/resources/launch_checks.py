@@ -10,6 +10,7 @@ from pydantic import Field
 
 from dashboard.api.auth import WRITE, access_of
 from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
+from dashboard.api.schemas import fill
 from dashboard.runs.launch.memory import Memory
 from dashboard.runs.launch.summary import summarize
 from dashboard.runs.launch.toml_form import write_form
@@ -78,10 +79,7 @@ def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
     summary = summarize(form)
     return LaunchCheckOut(
         name=asked.name,
-        amounts=[
-            LaunchAmountOut(title=one.title, value=one.value, how=one.how)
-            for one in summary.amounts
-        ],
+        amounts=[fill(LaunchAmountOut, one) for one in summary.amounts],
         memory=_memory(summary.memory),
         warnings=list(summary.warnings),
         hints=summary.hints,

@@ -9,10 +9,10 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.api.auth import READ, WRITE, Access, access_of
+from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.run_schemas import RunDetail
-from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Input
+from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Input, fill
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch.choices import choices_of
 from dashboard.runs.launch.eval_sets import MAX_SETS, read_drafts
@@ -78,14 +78,10 @@ def presets(request: HttpRequest) -> StartsOut:
 
 
 def _preset(start: Start) -> PresetOut:
-    return PresetOut(
-        key=start.key,
-        title=start.title,
-        summary=start.summary,
-        source=start.source,
-        can_be_scaled=start.can_be_scaled,
+    return fill(
+        PresetOut,
+        start,
         settings={one.path: start.texts[one.path] for one, _, _ in start.differences},
-        recipe=start.recipe,
     )
 
 
@@ -144,7 +140,11 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
     form = read_launch(access.team, payload)
     asked = checked_launch(form)
     refuse_warnings(asked, payload)
-    return Status(201, _launch(access, form, asked))
+    team, user = access.team, access.user
+    start, fork = form.start.run, form.start.fork
+    with or_conflict():
+        run = launch_run(asked, team=team, user=user, cloned_from=start, fork_of=fork)
+    return Status(201, RunDetail.of(get_run(team, run.pk)))
 
 
 def refuse_warnings(asked: Launch, payload: LaunchIn) -> None:
@@ -255,15 +255,3 @@ def _field(control: str) -> str:
         named = {"dataset": "dataset_version_id"}.get(part, part)
         return f"body.evaluation_sets.{int(number) - 1}.{named}"
     return f"body.settings.{control}"
-
-
-def _launch(access: Access, form: LaunchForm, asked: Launch) -> Any:
-    with or_conflict():
-        run = launch_run(
-            asked,
-            team=access.team,
-            user=access.user,
-            cloned_from=form.start.run,
-            fork_of=form.start.fork,
-        )
-    return RunDetail.of(get_run(access.team, run.pk))

@@ -33,12 +33,7 @@ class Me(Schema):
     requests_per_minute: int = Field(examples=[600])
 
 
-@router.get(
-    "/me",
-    response=Me,
-    auth=ANY,
-    summary="Who asks",
-)
+@router.get("/me", response=Me, auth=ANY, summary="Who asks")
 def me(request: HttpRequest) -> Me:
     """The person, the team and the scopes of the token."""
     access = access_of(request)

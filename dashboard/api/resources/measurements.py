@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from dashboard.api.attachments import FILE
 from dashboard.api.auth import READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by, read_cursor, write_cursor
 from dashboard.api.problems import refuse_field
-from dashboard.api.schemas import LARGEST_STEP, Id, StepBound
+from dashboard.api.schemas import LARGEST_STEP, Id, StepBound, fill
 from dashboard.exchange.exports.files import FileName, send_file
 from dashboard.exchange.exports.metrics import metric_names, read_points
 from dashboard.exchange.exports.span import Span
@@ -111,15 +112,8 @@ def evaluations(
     """On held-out sets, as they were made; without those that a resume went behind."""
     run = get_run(access_of(request).team, run_id)
     found = Evaluation.objects.filter(run=run, superseded_by=None)
-    return page_by(
-        found, _evaluation, cursor=cursor, limit=limit, key="pk", total=found.count()
-    )
-
-
-def _evaluation(row: Evaluation) -> EvaluationOut:
-    return EvaluationOut(
-        step=row.step, name=row.name, time=row.time, metrics=row.metrics
-    )
+    read = partial(fill, EvaluationOut)
+    return page_by(found, read, cursor=cursor, limit=limit, key="pk")
 
 
 @router.get("/{run_id}/files/{file}", response=FILE, summary="Take a run as a file")

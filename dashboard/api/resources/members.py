@@ -50,14 +50,7 @@ class MemberOut(Schema):
 def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Who came first is first."""
     found = access_of(request).team.memberships.select_related("user")
-    return page_by(
-        found,
-        MemberOut.of,
-        cursor=cursor,
-        limit=limit,
-        key="pk",
-        total=found.count(),
-    )
+    return page_by(found, MemberOut.of, cursor=cursor, limit=limit, key="pk")
 
 
 class MemberChange(Input):

@@ -13,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import or_conflict
-from dashboard.api.schemas import Done, Id, Person
+from dashboard.api.schemas import Done, Id, Person, fill
 from dashboard.runs.launch.published import folder_of, needs_of
 from dashboard.runs.models import PublishedModel
 from dashboard.training.publishing import unpublish
@@ -43,17 +43,11 @@ class PublishedModelOut(Schema):
 def model_out(
     model: PublishedModel, needed_by: list[int] | None = None
 ) -> PublishedModelOut:
-    return PublishedModelOut(
-        id=model.pk,
-        name=model.name,
+    return fill(
+        PublishedModelOut,
+        model,
         path=folder_of(model),
-        run_id=model.run_id,
-        run_name=model.run_name,
-        step=model.step,
-        sha256=model.sha256,
-        num_bytes=model.num_bytes,
         published_by=Person.of(model.published_by),
-        published_at=model.published_at,
         needed_by=needed_by or [],
     )
 
@@ -68,7 +62,7 @@ def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     def read(model: PublishedModel) -> PublishedModelOut:
         return model_out(model, [run.pk for run in needs.get(folder_of(model), [])])
 
-    return page_by(found, read, cursor=cursor, limit=limit, total=found.count())
+    return page_by(found, read, cursor=cursor, limit=limit)
 
 
 @router.delete("/{model_id}", response=Done, auth=WRITE, summary="Unpublish a model")

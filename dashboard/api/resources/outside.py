@@ -101,11 +101,7 @@ class LifeOut(Schema):
     epoch: int = Field(examples=[2])
 
 
-@router.post(
-    "",
-    response={200: OpenedOut, 201: OpenedOut},
-    summary="Open a run",
-)
+@router.post("", response={200: OpenedOut, 201: OpenedOut}, summary="Open a run")
 def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
     """201 where it is new; 200 with the same run where the key is known.
 

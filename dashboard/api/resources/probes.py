@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from django.http import HttpRequest
@@ -13,9 +14,19 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
-from dashboard.api.schemas import Done, Id, JobOut, Person, Real, StepIn, job_fields
+from dashboard.api.schemas import (
+    Done,
+    Id,
+    JobOut,
+    Person,
+    Real,
+    S,
+    StepIn,
+    fill,
+    job_fields,
+)
 from dashboard.probes.asking import probe_launched
-from dashboard.probes.models import Probe, ProbeGroup
+from dashboard.probes.models import Probe
 from dashboard.probes.queries import RELATED, get_probe, what_it_waits_for
 from dashboard.probes.services import MAX_PROMPTS, MAX_SAMPLES, request_stop
 from dashboard.reports.document import finite
@@ -55,28 +66,22 @@ class ProbeOut(JobOut):
 
 
 def probe_out(row: Probe) -> ProbeOut:
-    names = ("dataset_version_id", "recipe_version_id", "positions", "num_samples")
-    more = ("is_sample", "created_at", "finished_at")
-    tried = ("prompt", "is_scored")
-    return ProbeOut(
-        **job_fields(row),
-        id=row.pk,
+    return _probe(ProbeOut, row)
+
+
+def _probe(shape: type[S], row: Probe, **fields: Any) -> S:
+    verdict = verdict_of(row.config, row.metrics)
+    at = row.checkpoint
+    return fill(
+        shape,
+        row,
         model=row.model_label,
-        run_id=row.checkpoint.run_id if row.checkpoint else None,
-        checkpoint=row.checkpoint.name if row.checkpoint else None,
+        run_id=at.run_id if at else None,
+        checkpoint=at.name if at else None,
         metrics=finite(row.metrics),
-        verdict=_verdict(row),
+        verdict=fill(ProbeVerdictOut, verdict) if verdict else None,
         created_by=Person.of(row.created_by),
-        **{name: getattr(row, name) for name in (*names, *more, *tried)},
-    )
-
-
-def _verdict(row: Probe) -> ProbeVerdictOut | None:
-    found = verdict_of(row.config, row.metrics)
-    if found is None:
-        return None
-    return ProbeVerdictOut(
-        answer=found.answer, because=list(found.because), remedies=list(found.remedies)
+        **job_fields(row) | fields,
     )
 
 
@@ -84,7 +89,7 @@ def _verdict(row: Probe) -> ProbeVerdictOut | None:
 def probes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first."""
     found = access_of(request).team.probes.select_related(*RELATED)
-    return page_by(found, probe_out, cursor=cursor, limit=limit, total=found.count())
+    return page_by(found, probe_out, cursor=cursor, limit=limit)
 
 
 class ProbeDetail(ProbeOut):
@@ -94,10 +99,7 @@ class ProbeDetail(ProbeOut):
 @router.get("/{probe_id}", response=ProbeDetail, summary="Look at a probe")
 def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
     found = get_probe(access_of(request).team, probe_id)
-    return ProbeDetail(
-        **probe_out(found).model_dump() | {"waiting": what_it_waits_for(found)},
-        config=found.config,
-    )
+    return _probe(ProbeDetail, found, waiting=what_it_waits_for(found))
 
 
 class ProbeCompletion(Schema):
@@ -117,12 +119,6 @@ class ProbeGroupOut(Schema):
     completions: list[ProbeCompletion]
 
 
-def _group(row: ProbeGroup) -> ProbeGroupOut:
-    return ProbeGroupOut(
-        position=row.position, is_base=row.is_base, completions=row.completions
-    )
-
-
 @router.get(
     "/{probe_id}/groups", response=Page[ProbeGroupOut], summary="Read a probe's groups"
 )
@@ -131,8 +127,8 @@ def probe_groups(
 ) -> Page[Any]:
     """Its completions with their scores, in the order in which they were sampled."""
     found = get_probe(access_of(request).team, probe_id).groups.all()
-    total = found.count()
-    return page_by(found, _group, cursor=cursor, limit=limit, key="pk", total=total)
+    read = partial(fill, ProbeGroupOut)
+    return page_by(found, read, cursor=cursor, limit=limit, key="pk")
 
 
 class ProbeIn(LaunchIn):

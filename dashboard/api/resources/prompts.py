@@ -11,12 +11,11 @@ from pydantic import Field
 from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, read_cursor, write_cursor
-from dashboard.api.schemas import Id, StepBound
+from dashboard.api.schemas import Id, StepBound, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.pass_shares import Kind
 from dashboard.samples.prompt_forms import (
-    CLASS_WORDS,
     PROMPT_CHOICES,
     PROMPT_SORTS,
     PromptFilterForm,
@@ -55,15 +54,9 @@ class LearntPromptOut(Schema):
     )
 
 
-def prompt_fields(line: PromptLine) -> dict[str, Any]:
-    names = ("kind", "num_seen", "num_scored", "num_right", "change", "last_step")
-    return {
-        "prompt_index": line.position,
-        "text": line.text if line.row else None,
-        "solved_at": line.solved_at,
-        "forgotten_at": line.forgotten_at,
-        **{name: getattr(line, name) for name in names},
-    }
+def _prompt(line: PromptLine) -> LearntPromptOut:
+    text = line.text if line.row else None
+    return fill(LearntPromptOut, line, prompt_index=line.position, text=text)
 
 
 class LearntPromptsOut(Schema):
@@ -102,14 +95,9 @@ def run_prompts(
 ) -> LearntPromptsOut:
     """With what each learnt, as the run's tab Prompts classifies them."""
     run = get_run(access_of(request).team, run_id)
-    form = _form(filters.model_dump(), place="query")
+    form = PromptFilterForm.read(query_of(filters.model_dump()))
+    refuse_errors(form)
     return _page(run, find_prompts(run, form), cursor, limit)
-
-
-def _form(values: dict[str, Any], *, place: str) -> PromptFilterForm:
-    form = PromptFilterForm.read(query_of(values))
-    refuse_errors(form, place=place)
-    return form
 
 
 def _page(run: Run, found: Found, cursor: str, limit: int) -> LearntPromptsOut:
@@ -119,23 +107,14 @@ def _page(run: Run, found: Found, cursor: str, limit: int) -> LearntPromptsOut:
     shown = chosen[start : start + limit]
     lines = [] if found.visits is None else make_lines(run, shown, found.visits)
     end = start + len(lines)
+    kinds = found.counts.kinds.items() if found.counts else ()
     return LearntPromptsOut(
-        items=[LearntPromptOut(**prompt_fields(line)) for line in lines],
+        items=[_prompt(line) for line in lines],
         next_cursor=write_cursor(end) if lines and end < len(chosen) else None,
         total=len(chosen),
         num_seen=found.counts.seen if found.counts else 0,
-        kinds=_counts(found),
+        kinds={str(kind): num for kind, num in kinds},
         first_step=found.span.first if found.span else None,
         last_step=found.span.last if found.span else None,
         problem=found.problem,
     )
-
-
-def _counts(found: Found) -> dict[str, int]:
-    kinds = found.counts.kinds.items() if found.counts else ()
-    return {str(kind): num for kind, num in kinds}
-
-
-def _words(form: PromptFilterForm) -> str:
-    which: str = form.value("which")
-    return CLASS_WORDS.get(which, which)

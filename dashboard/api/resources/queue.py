@@ -16,12 +16,7 @@ from dashboard.runs.queries import get_run
 from dashboard.runs.queue.line import read_line
 from dashboard.runs.queue.sentences import say_place
 from dashboard.runs.queue.team_line import team_line
-from dashboard.runs.queue_changes import (
-    hold_run,
-    move_run,
-    release_run,
-    set_priority,
-)
+from dashboard.runs.queue_changes import hold_run, move_run, release_run, set_priority
 
 router = Router(tags=["Queue"], auth=READ)
 

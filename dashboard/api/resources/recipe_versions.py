@@ -16,7 +16,7 @@ from dashboard.api.resources.recipes import (
     read_spec,
     version_out,
 )
-from dashboard.api.schemas import Id, IdIn, Input
+from dashboard.api.schemas import Id, IdIn, Input, fill
 from dashboard.rewards.findings import Finding
 from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion
@@ -97,12 +97,7 @@ def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut
     return RecipeCheckOut(
         **_said(recipe).model_dump(),
         findings=[
-            RecipeFindingOut(
-                kind=found.kind,
-                sentence=found.sentence,
-                remedy=found.remedy,
-                rows=list(found.positions),
-            )
+            fill(RecipeFindingOut, found, rows=list(found.positions))
             for found in findings
         ],
     )
@@ -127,10 +122,9 @@ def rule_kinds(request: HttpRequest) -> RuleKinds:
     rules = sorted(RULES.values(), key=lambda rule: rule.title)
     return RuleKinds(
         items=[
-            RuleKind(
-                kind=rule.kind,
-                title=rule.title,
-                summary=rule.summary,
+            fill(
+                RuleKind,
+                rule,
                 asks_a_model=rule.batching is not None,
                 runs_code=rule.needs_sandbox,
                 params=rule.params_model.model_json_schema(),

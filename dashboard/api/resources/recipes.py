@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, or_refuse, refuse_field
-from dashboard.api.schemas import Id, Input, Person
+from dashboard.api.schemas import Id, Input, Person, fill
 from dashboard.rewards.code_text import find_fault
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.queries import get_recipe
@@ -47,32 +47,18 @@ class RecipeVersionOut(Schema):
 
 
 def _recipe(row: RewardRecipe) -> RecipeOut:
-    return RecipeOut(
-        id=row.pk,
-        name=row.name,
-        description=row.description,
-        created_by=Person.of(row.created_by),
-        created_at=row.created_at,
-    )
+    return fill(RecipeOut, row, created_by=Person.of(row.created_by))
 
 
 def version_out(row: RecipeVersion) -> RecipeVersionOut:
-    return RecipeVersionOut(
-        id=row.pk,
-        recipe_id=row.recipe_id,
-        recipe=row.recipe.name,
-        number=row.number,
-        content_sha256=row.content_sha256,
-        spec=row.spec,
-        created_at=row.created_at,
-    )
+    return fill(RecipeVersionOut, row, recipe=row.recipe.name)
 
 
 @router.get("", response=Page[RecipeOut], summary="List recipes")
 def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first."""
     found = access_of(request).team.recipes.select_related("created_by")
-    return page_by(found, _recipe, cursor=cursor, limit=limit, total=found.count())
+    return page_by(found, _recipe, cursor=cursor, limit=limit)
 
 
 @router.get(
@@ -86,7 +72,7 @@ def recipe_versions(
     """The newest first. A version never changes."""
     own = get_recipe(access_of(request).team, recipe_id)
     found = own.versions.select_related("recipe")
-    return page_by(found, version_out, cursor=cursor, limit=limit, total=found.count())
+    return page_by(found, version_out, cursor=cursor, limit=limit)
 
 
 class VersionIn(Input):

@@ -13,17 +13,13 @@ from pydantic import Field
 from dashboard.api.attachments import FILE
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_from
-from dashboard.api.problems import Problem, or_refuse, refuse_field
-from dashboard.api.schemas import Done, Id, Input, Person, StepIn
+from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
+from dashboard.api.schemas import Done, Id, Input, Person, S, StepIn, fill
 from dashboard.reports import services
 from dashboard.reports.hosts import own_hosts
 from dashboard.reports.models import MAX_TITLE, Report
 from dashboard.reports.queries import find_reports, get_report
-from dashboard.reports.services import (
-    MAX_CHARS,
-    SavedMeanwhile,
-    check,
-)
+from dashboard.reports.services import MAX_CHARS, SavedMeanwhile, check
 from dashboard.reports.views.export import html_of
 
 router = Router(tags=["Reports"], auth=READ)
@@ -41,17 +37,10 @@ class ReportOut(Schema):
     saved_at: datetime
 
 
-def _fields(report: Report) -> dict[str, Any]:
-    return {
-        "id": report.pk,
-        "title": report.title,
-        "number": report.number,
-        "is_public": report.is_public,
-        "created_by": Person.of(report.created_by),
-        "created_at": report.created_at,
-        "saved_by": Person.of(report.saved_by),
-        "saved_at": report.saved_at,
-    }
+def _report(shape: type[S], report: Report) -> S:
+    people = {"created_by": report.created_by, "saved_by": report.saved_by}
+    by = {name: Person.of(user) for name, user in people.items()}
+    return fill(shape, report, **by)
 
 
 class ReportDetail(ReportOut):
@@ -61,36 +50,27 @@ class ReportDetail(ReportOut):
     )
 
 
-def _detail(report: Report) -> ReportDetail:
-    return ReportDetail(**_fields(report), text=report.text)
-
-
 @router.get("", response=Page[ReportOut], summary="List reports")
 def reports(
     request: HttpRequest,
     cursor: Cursor,
     limit: Limit,
     q: Annotated[
-        str,
-        Query("", max_length=200, description="Words that title or text hold."),
+        str, Query("", max_length=200, description="Words that title or text hold.")
     ],
 ) -> Page[Any]:
     """Those that were saved last come first."""
     found = find_reports(access_of(request).team, q)
     found = found.select_related("created_by", "saved_by")
     return page_from(
-        found,
-        lambda row: ReportOut(**_fields(row)),
-        cursor=cursor,
-        limit=limit,
-        total=found.count(),
+        found, lambda row: _report(ReportOut, row), cursor=cursor, limit=limit
     )
 
 
 @router.get("/{report_id}", response=ReportDetail, summary="Read a report")
 def report(request: HttpRequest, report_id: Id) -> ReportDetail:
     """Its text; `/reports/{report_id}/export.html` shows its blocks."""
-    return _detail(get_report(access_of(request).team, report_id))
+    return _report(ReportDetail, get_report(access_of(request).team, report_id))
 
 
 class ReportIn(Input):
@@ -103,7 +83,7 @@ def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetai
     """Addresses of this server's pages become blocks, as in the editor."""
     access = access_of(request)
     _check(payload.title, payload.text)
-    try:
+    with or_conflict():  # as many as a team may have
         made = services.create_report(
             team=access.team,
             user=access.user,
@@ -111,9 +91,7 @@ def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetai
             text=payload.text,
             hosts=own_hosts(request),
         )
-    except ValueError as error:
-        raise Problem(409, str(error)) from error  # as many as a team may have
-    return Status(201, _detail(made))
+    return Status(201, _report(ReportDetail, made))
 
 
 class ReportSaveIn(Input):
@@ -151,7 +129,7 @@ def save_report(
         raise _meanwhile(get_report(access.team, report_id)) from error
     except ValueError as error:  # longer once addresses are blocks
         raise refuse_field("body.text", str(error)) from error
-    return _detail(get_report(access.team, report_id))
+    return _report(ReportDetail, get_report(access.team, report_id))
 
 
 def _meanwhile(newest: Report) -> Problem:

@@ -13,14 +13,11 @@ from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import or_conflict
 from dashboard.api.resources.rescorings import RescoringOut, rescoring_out
-from dashboard.api.schemas import Done, Id
+from dashboard.api.schemas import Done, Id, fill
 from dashboard.datasets.rows.exports import joined
 from dashboard.rescoring import services
 from dashboard.rescoring.exports import TYPES, WRITERS
-from dashboard.rescoring.queries import (
-    get_rescoring,
-    list_failures,
-)
+from dashboard.rescoring.queries import get_rescoring, list_failures
 
 router = Router(tags=["Rescoring"], auth=READ)
 
@@ -47,13 +44,7 @@ def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
         **rescoring_out(found, tells_why=True).model_dump(),
         spec=found.spec,
         failures=[
-            RescoringFailureOut(
-                step=each.step,
-                prompt_index=each.prompt,
-                position=each.position,
-                rule=each.rule,
-                error=each.error,
-            )
+            fill(RescoringFailureOut, each, prompt_index=each.prompt)
             for each in list_failures(found)
         ],
     )

@@ -21,16 +21,13 @@ from dashboard.api.schemas import (
     Input,
     JobOut,
     StepIn,
+    fill,
     job_fields,
 )
 from dashboard.rescoring.models import Rescoring
-from dashboard.rescoring.queries import (
-    list_rescorings,
-)
+from dashboard.rescoring.queries import list_rescorings
 from dashboard.rescoring.selection import Selection, select_steps
-from dashboard.rescoring.services import (
-    start_rescoring,
-)
+from dashboard.rescoring.services import start_rescoring
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -55,19 +52,14 @@ class RescoringOut(JobOut):
 
 
 def rescoring_out(row: Rescoring, *, tells_why: bool = False) -> RescoringOut:
-    names = ("run_id", "recipe_version_id", "first_step", "last_step", "every")
-    more = ("num_completions", "result", "created_at", "finished_at")
-    fields = {name: getattr(row, name) for name in (*names, *more)}
-    return RescoringOut(id=row.pk, **job_fields(row, tells_why=tells_why), **fields)
+    return fill(RescoringOut, row, **job_fields(row, tells_why=tells_why))
 
 
 @router.get("", response=Page[RescoringOut], summary="List rescorings")
 def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first."""
     found = list_rescorings(access_of(request).team, None)
-    return page_by(
-        found, rescoring_out, cursor=cursor, limit=limit, total=found.count()
-    )
+    return page_by(found, rescoring_out, cursor=cursor, limit=limit)
 
 
 class RescoringIn(Input):

@@ -16,7 +16,17 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
-from dashboard.api.schemas import Done, Id, Input, JobOut, Person, Real, job_fields
+from dashboard.api.schemas import (
+    Done,
+    Id,
+    Input,
+    JobOut,
+    Person,
+    Real,
+    S,
+    fill,
+    job_fields,
+)
 from dashboard.exchange.forms import WEIGHT, MakeForm
 from dashboard.exchange.imports import jobs
 from dashboard.exchange.imports.files import (
@@ -63,17 +73,10 @@ class RunImportDetail(RunImportOut):
     )
 
 
-def _fields(row: Any, *, tells_why: bool = False) -> dict[str, Any]:
-    return {
-        **job_fields(row, state="open", tells_why=tells_why),
-        "id": row.pk,
-        "phase": row.phase,
-        "run_id": row.run_id,
-        "num_files": row.num_files,
-        "num_bytes": row.num_bytes or 0,
-        "created_by": Person.of(row.created_by),
-        "created_at": row.created_at,
-    }
+def _import(shape: type[S], row: Any, *, tells_why: bool = False, **fields: Any) -> S:
+    fields |= job_fields(row, state="open", tells_why=tells_why)
+    fields |= {"num_bytes": row.num_bytes or 0}
+    return fill(shape, row, created_by=Person.of(row.created_by), **fields)
 
 
 def _counted(team: Team) -> QuerySet[RunImport]:
@@ -93,9 +96,13 @@ def find_import(team: Team, import_id: int) -> RunImport:
 def _detail(team: Team, import_id: int) -> RunImportDetail:
     found = find_import(team, import_id)
     findings = {} if found.is_open else finite(found.findings)
-    return RunImportDetail(
-        **_fields(found, tells_why=True),
-        unfinished=[file for file in found.files.all() if not file.is_whole],
+    return _import(
+        RunImportDetail,
+        found,
+        tells_why=True,
+        unfinished=[
+            fill(RunFileOut, file) for file in found.files.all() if not file.is_whole
+        ],
         findings=findings,
     )
 
@@ -105,11 +112,7 @@ def run_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]
     """Also those that a run was made of, the newest first; they are kept for a week."""
     found = _counted(access_of(request).team)
     return page_by(
-        found,
-        lambda row: RunImportOut(**_fields(row)),
-        cursor=cursor,
-        limit=limit,
-        total=found.count(),
+        found, lambda row: _import(RunImportOut, row), cursor=cursor, limit=limit
     )
 
 
@@ -166,7 +169,7 @@ def send_run_file(
         file = begin_file(found, **sent.model_dump())
     with part_problems(lambda: file.num_received, offset):
         append_part(file, offset=offset, part=request, size=size_of(request))
-    return RunFileOut.model_validate(file)
+    return fill(RunFileOut, file)
 
 
 @router.post(

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from ninja import Schema
 from pydantic import Field
 
-from dashboard.api.schemas import Person
+from dashboard.api.schemas import Person, fill
 from dashboard.runs.models import Run
 
 RELATED = ("owner", "dataset_version__dataset", "recipe_version__recipe")
@@ -62,32 +62,19 @@ class RunOut(Schema):
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        return cls(**_fields(run))
-
-
-def _fields(run: Run) -> dict[str, Any]:
-    return {
-        "id": run.pk,
-        "name": run.name,
-        "state": run.state,
-        "owner": Person.of(run.owner),
-        "model": run.model_label,
-        "dataset_version": dataset_ref(run.dataset_version),
-        "recipe_version": recipe_ref(run.recipe_version),
-        "group_id": run.group_id,
-        "tags": run.tags,
-        "last_step": run.last_step,
-        "num_steps": run.num_steps,
-        "last_reward": run.reward("last"),
-        "best_reward": run.reward("best"),
-        "is_imported": run.is_imported,
-        "is_locked": run.locked_at is not None,
-        "is_archived": run.archived_at is not None,
-        "is_trashed": run.trashed_at is not None,
-        "created_at": run.created_at,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
-    }
+        return fill(
+            cls,
+            run,
+            owner=Person.of(run.owner),
+            model=run.model_label,
+            dataset_version=dataset_ref(run.dataset_version),
+            recipe_version=recipe_ref(run.recipe_version),
+            last_reward=run.reward("last"),
+            best_reward=run.reward("best"),
+            is_locked=run.locked_at is not None,
+            is_archived=run.archived_at is not None,
+            is_trashed=run.trashed_at is not None,
+        )
 
 
 class RunDetail(RunOut):
@@ -106,22 +93,6 @@ class RunDetail(RunOut):
         description="The settings it was launched with, as the engine takes them.",
         examples=[{"optim": {"learning_rate": 1e-6}}],
     )
-
-    @classmethod
-    def of(cls, run: Run) -> Self:
-        return cls(
-            **_fields(run),
-            notes=run.notes,
-            metric_names=run.metric_names,
-            fail_reason=run.fail_reason,
-            pause_reason=run.pause_reason,
-            stop_reason=run.stop_reason,
-            cloned_from_id=run.cloned_from_id,
-            forked_from_id=run.forked_from_id,
-            fork_step=run.fork_step,
-            epoch=run.epoch,
-            config=run.config,
-        )
 
 
 def with_shown(runs: QuerySet[Run]) -> QuerySet[Run]:

@@ -74,11 +74,11 @@ def runs(
     except QueryError as error:
         at = f" (characters {error.start + 1} to {error.end})"
         raise refuse_field("query.q", f"{error}{at}") from error
-    total, shown = found.count(), with_shown(found)
-    place: dict[str, Any] = {"cursor": cursor, "limit": limit, "total": total}
+    shown = with_shown(found)
     if query.sort in ("", "-num"):
-        return page_by(shown, RunOut.of, **place)
-    return page_from(sort_runs(shown, query.sort), RunOut.of, **place)
+        return page_by(shown, RunOut.of, cursor=cursor, limit=limit)
+    ordered = sort_runs(shown, query.sort)
+    return page_from(ordered, RunOut.of, cursor=cursor, limit=limit)
 
 
 @router.get("/{run_id}", response=RunDetail, summary="Look at a run")

@@ -21,7 +21,7 @@ from dashboard.api.resources.launches import (
     read_launch,
     refuse_warnings,
 )
-from dashboard.api.schemas import Input, Person
+from dashboard.api.schemas import Input, Person, fill
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch.forms import LaunchForm
 from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, Sweep
@@ -42,26 +42,25 @@ class SweepOut(Schema):
 
 
 def _sweep(group: RunGroup) -> SweepOut:
-    return SweepOut(
-        id=group.pk,
-        name=group.name,
+    return fill(
+        SweepOut,
+        group,
         launched_by=Person.of(group.launched_by),
-        launched_at=group.launched_at,
         run_ids=[run.pk for run in group.runs.all()],
     )
 
 
 def _groups(team: Team) -> QuerySet[RunGroup]:
     found = team.rungroup_set.select_related("launched_by")
-    return found.prefetch_related(Prefetch("runs", Run.objects.kept().order_by("pk")))
+    runs = Run.objects.kept().only("group_id").order_by("pk")
+    return found.prefetch_related(Prefetch("runs", runs))
 
 
 @router.get("", response=Page[SweepOut], summary="List sweeps")
 def sweeps(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first; `/compare/sweep` tells what their outcome goes with."""
     found = _groups(access_of(request).team)
-    total = found.count()
-    return page_by(found, _sweep, cursor=cursor, limit=limit, total=total)
+    return page_by(found, _sweep, cursor=cursor, limit=limit)
 
 
 class ValuesIn(Input):

@@ -11,7 +11,7 @@ from pydantic import Field
 from dashboard.api.auth import READ, access_of
 from dashboard.api.problems import refuse_field
 from dashboard.api.resources.compare_curves import ChosenRuns, runs_query
-from dashboard.api.schemas import Real
+from dashboard.api.schemas import Real, fill
 from dashboard.insights.selection import read_selection
 from dashboard.insights.sweeps.outcomes import read_outcomes
 from dashboard.insights.sweeps.page import Sweep, Weight, read_sweep
@@ -101,10 +101,7 @@ def _swept(found: Sweep) -> SweptOut:
     weights = [*weighed.weights, *([weighed.rest] if weighed.rest else [])]
     keys = [setting.key for setting in found.settings]
     return SweptOut(
-        settings=[
-            SweptSetting(key=one.key, aliases=one.aliases, values=one.values)
-            for one in found.all_settings
-        ],
+        settings=[fill(SweptSetting, one) for one in found.all_settings],
         runs=[
             SweptRun(
                 run_id=line.run.pk,

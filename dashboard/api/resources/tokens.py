@@ -12,7 +12,7 @@ from pydantic import Field
 from dashboard.api.auth import ADMIN, ANY, access_of
 from dashboard.api.models import ApiToken
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.schemas import Done, Id, Person
+from dashboard.api.schemas import Done, Id, Person, fill
 from dashboard.api.tokens import list_tokens, revoke_token
 
 router = Router(tags=["Token"], auth=ADMIN)
@@ -35,24 +35,14 @@ class TokenOut(Schema):
 
 
 def _token(token: ApiToken) -> TokenOut:
-    return TokenOut(
-        id=token.pk,
-        name=token.name,
-        hint=token.hint,
-        person=Person.of(token.user),
-        scopes=token.scopes,
-        state=token.state,
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        last_used_at=token.last_used_at,
-    )
+    return fill(TokenOut, token, person=Person.of(token.user))
 
 
 @router.get("", response=Page[TokenOut], summary="List tokens")
 def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Everybody's in the team, the newest first. Their texts are nowhere kept."""
     found = list_tokens(access_of(request).team)
-    return page_by(found, _token, cursor=cursor, limit=limit, total=found.count())
+    return page_by(found, _token, cursor=cursor, limit=limit)
 
 
 @router.delete("/{token_id}", response=Done, summary="Revoke a token")

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.api.auth import ADMIN, READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.schemas import Done, Id, Input
+from dashboard.api.schemas import Done, Id, Input, fill
 from dashboard.training.draining import drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.worker_cards import WorkerCard, describe_workers
@@ -37,36 +37,25 @@ class WorkerOut(Schema):
 
 def _worker(card: WorkerCard) -> WorkerOut:
     worker = card.worker
-    return WorkerOut(
+    return fill(
+        WorkerOut,
+        worker,
         status=card.status,
         run_ids=[run.pk for run in card.runs],
         num_foreign_runs=card.num_foreign_runs,
-        id=worker.pk,
-        name=worker.name,
-        host=worker.host,
-        num_slots=worker.num_slots,
-        hardware=worker.hardware,
-        notice=worker.notice,
         is_drained=worker.drained_at is not None,
-        started_at=worker.started_at,
-        last_seen=worker.last_seen,
-        stopped_at=worker.stopped_at,
     )
 
 
 @router.get("", response=Page[WorkerOut], summary="List workers")
 def workers(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Of the whole server, the newest first, with what they run of the team's."""
-    found, total = Worker.objects.all(), Worker.objects.count()
-    page: Page[Any] = page_by(found, _itself, cursor=cursor, limit=limit, total=total)
+    found = Worker.objects.all()
+    page: Page[Any] = page_by(found, lambda one: one, cursor=cursor, limit=limit)
     cards = describe_workers(page.items, team=access_of(request).team)
     by_worker = {card.worker.pk: _worker(card) for card in cards}
     page.items = [by_worker[worker.pk] for worker in page.items]
     return page
-
-
-def _itself(worker: Worker) -> Worker:
-    return worker
 
 
 class WorkerChange(Input):

@@ -24,7 +24,7 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import or_conflict
 from dashboard.api.replays import show_once
-from dashboard.api.schemas import Done, Id, Input
+from dashboard.api.schemas import Done, Id, Input, fill
 
 router = Router(tags=["Alerts"], auth=READ)
 
@@ -43,15 +43,7 @@ class ChannelOut(Schema):
 
     @classmethod
     def of(cls, channel: Channel) -> ChannelOut:
-        return cls(
-            id=channel.pk,
-            kind=channel.kind,
-            address=shown_address(channel),
-            events=channel.events,
-            is_enabled=channel.is_enabled,
-            gave_up=channel.gave_up,
-            created_at=channel.created_at,
-        )
+        return fill(cls, channel, address=shown_address(channel))
 
 
 class ChannelsOut(Schema):
@@ -125,10 +117,7 @@ class ChannelChange(Input):
 
 
 @router.patch(
-    "/{channel_id}",
-    response=ChannelOut,
-    auth=WRITE,
-    summary="Change an alert channel",
+    "/{channel_id}", response=ChannelOut, auth=WRITE, summary="Change an alert channel"
 )
 def change_alert_channel(
     request: HttpRequest, channel_id: Id, payload: ChannelChange

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from django.http import HttpRequest
@@ -14,7 +15,7 @@ from dashboard.alerts.queries import get_alert, get_rule, list_alerts
 from dashboard.alerts.services import acknowledge
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.schemas import LARGEST_ID, Done, Id, Person
+from dashboard.api.schemas import LARGEST_ID, Done, Id, Person, S, fill
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Alerts"], auth=READ)
@@ -37,23 +38,9 @@ class AlertOut(Schema):
     ended_at: datetime | None
 
 
-def _alert(alert: Alert) -> AlertOut:
-    return AlertOut(
-        id=alert.pk,
-        run_id=alert.run_id,
-        rule_id=alert.rule_id,
-        name=str(alert.read_as.get("name", "")),
-        text=str(alert.read_as.get("text", "")),
-        metric=alert.metric,
-        step=alert.step,
-        value=alert.value,
-        bound=alert.bound,
-        state=AlertState(alert.state),
-        is_muted=alert.is_muted,
-        fired_at=alert.fired_at,
-        acknowledged_at=alert.acknowledged_at,
-        ended_at=alert.ended_at,
-    )
+def _alert(shape: type[S], alert: Alert, **fields: Any) -> S:
+    read = {name: str(alert.read_as.get(name, "")) for name in ("name", "text")}
+    return fill(shape, alert, **read, **fields)
 
 
 @router.get("", response=Page[AlertOut], summary="List alerts")
@@ -80,7 +67,7 @@ def alerts(
         found = found.filter(rule=get_rule(team, rule_id))
     if is_open:
         found = found.burning()
-    return page_by(found, _alert, cursor=cursor, limit=limit, total=found.count())
+    return page_by(found, partial(_alert, AlertOut), cursor=cursor, limit=limit)
 
 
 class AlertDetail(AlertOut):
@@ -100,13 +87,11 @@ class AlertDetail(AlertOut):
 def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
     """With the readings around it and the groups that show it."""
     found = get_alert(access_of(request).team, alert_id)
-    return AlertDetail(
-        **_alert(found).model_dump(),
+    return _alert(
+        AlertDetail,
+        found,
         why=str(found.read_as.get("why", "")),
         acknowledged_by=Person.of(found.acknowledged_by),
-        has_paused=found.has_paused,
-        readings=found.readings,
-        groups=found.groups,
     )
 
 

@@ -15,16 +15,11 @@ from dashboard.alerts.forms import DeedForm, RuleForm
 from dashboard.alerts.models import Rule
 from dashboard.alerts.queries import get_rule, list_metrics
 from dashboard.alerts.rules import describe, list_rules
-from dashboard.alerts.services import (
-    change_rule,
-    create_rule,
-    delete_rule,
-    switch_rule,
-)
+from dashboard.alerts.services import change_rule, create_rule, delete_rule, switch_rule
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import Problem, or_conflict, refuse_field
-from dashboard.api.schemas import LARGEST_ID, Done, Id, Input
+from dashboard.api.schemas import LARGEST_ID, Done, Id, Input, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 
@@ -55,10 +50,7 @@ class RuleOut(Schema):
 
     @classmethod
     def of(cls, rule: Rule) -> RuleOut:
-        names = ("built_in", "name", "metric", "kind", "threshold", "back", "for_steps")
-        more = ("run_id", "name_pattern", "is_enabled", "is_sent", "pauses_run")
-        fields = {name: getattr(rule, name) for name in (*names, *more, "muted_until")}
-        return cls(id=rule.pk, reads=describe(rule), **fields)
+        return fill(cls, rule, reads=describe(rule))
 
 
 class RulesOut(Schema):

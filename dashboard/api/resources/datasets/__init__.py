@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.api.resources.datasets import (
-    fetches,
-    imports,
-    reading,
-    uploads,
-)
+from dashboard.api.resources.datasets import fetches, imports, reading, uploads
 
 ROUTERS = [
     ("", reading.router),

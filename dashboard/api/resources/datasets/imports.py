@@ -7,7 +7,7 @@ from ninja import File, Form, Router, Status, UploadedFile
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import refuse_field
+from dashboard.api.problems import or_refuse
 from dashboard.api.resources.datasets.mapping import (
     MappingIn,
     begin_import,
@@ -50,12 +50,9 @@ def start_import(
     """
     access = access_of(request)
     own = find_dataset(access.team, payload.dataset_id)
-    try:
-        upload = store_upload(
-            team=access.team, user=access.user, file=file, dataset=own
-        )
-    except ValueError as error:
-        raise refuse_field(PLACE, str(error)) from error
+    team, user = access.team, access.user
+    with or_refuse(PLACE):
+        upload = store_upload(team=team, user=user, file=file, dataset=own)
     try:
         seen = peek(upload)
         if not seen.records:

@@ -9,17 +9,9 @@ from django.http.response import HttpResponseBase
 from ninja import Path, Query, Router
 from pydantic import Field
 
-from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
-from dashboard.api.paging import (
-    Cursor,
-    Limit,
-    Page,
-    page_by,
-    read_cursor,
-    write_cursor,
-)
+from dashboard.api.paging import Cursor, Limit, Page, page_by, read_cursor, write_cursor
 from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.datasets.filters import RowFilters, read_view
 from dashboard.api.resources.datasets.schemas import (
@@ -32,7 +24,7 @@ from dashboard.api.resources.datasets.schemas import (
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.datasets import trash
 from dashboard.datasets.forms.name import RestoreForm
-from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import (
     get_any_dataset,
     get_dataset,
@@ -59,11 +51,7 @@ def datasets(
     team = access_of(request).team
     found = list_trashed(team) if is_trashed else team.datasets.filter(trashed_at=None)
     return page_by(
-        found.select_related("created_by"),
-        DatasetOut.of,
-        cursor=cursor,
-        limit=limit,
-        total=found.count(),
+        found.select_related("created_by"), DatasetOut.of, cursor=cursor, limit=limit
     )
 
 
@@ -85,8 +73,7 @@ def dataset_versions(
     team = access_of(request).team
     own = get_dataset(team, dataset_id)
     found = list_versions(team).filter(dataset=own)
-    total = found.count()
-    return page_by(found, DatasetVersionOut.of, cursor=cursor, limit=limit, total=total)
+    return page_by(found, DatasetVersionOut.of, cursor=cursor, limit=limit)
 
 
 @router.get(
@@ -208,17 +195,11 @@ def trash_dataset(
 def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
     """One of the trash that no run or probe used."""
     access = access_of(request)
-    found = _trashed(access.team, dataset_id)
+    found = get_any_dataset(access.team, dataset_id)
+    if found.trashed_at is None:
+        said = f"{found} is not in the trash. Move it there first, or leave it."
+        raise Problem(409, said)
+    found.team = access.team  # which is at hand
     with or_conflict():
         trash.delete_dataset(found, access.user)
     return Done(done=True)
-
-
-def _trashed(team: Team, dataset_id: int) -> Dataset:
-    found = get_any_dataset(team, dataset_id)
-    if found.trashed_at is None:
-        raise Problem(
-            409, f"{found} is not in the trash. Move it there first, or leave it."
-        )
-    found.team = team  # which is at hand
-    return found

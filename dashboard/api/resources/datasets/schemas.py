@@ -10,13 +10,8 @@ from ninja import Schema
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.api.schemas import LARGEST_ID, JobOut, Person, job_fields
-from dashboard.datasets.models import (
-    Dataset,
-    DatasetRow,
-    DatasetVersion,
-    ImportJob,
-)
+from dashboard.api.schemas import LARGEST_ID, JobOut, Person, fill, job_fields
+from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, ImportJob
 from dashboard.datasets.queries import get_dataset, list_versions
 
 Number = Annotated[int, Field(ge=1, le=LARGEST_ID)]
@@ -33,14 +28,7 @@ class DatasetOut(Schema):
 
     @classmethod
     def of(cls, row: Dataset) -> DatasetOut:
-        return cls(
-            id=row.pk,
-            name=row.name,
-            description=row.description,
-            created_by=Person.of(row.created_by),
-            created_at=row.created_at,
-            trashed_at=row.trashed_at,
-        )
+        return fill(cls, row, created_by=Person.of(row.created_by))
 
 
 class DatasetVersionOut(Schema):
@@ -63,19 +51,7 @@ class DatasetVersionOut(Schema):
 
     @classmethod
     def of(cls, version: DatasetVersion) -> DatasetVersionOut:
-        return cls(
-            id=version.pk,
-            dataset_id=version.dataset_id,
-            dataset=version.dataset.name,
-            number=version.number,
-            num_rows=version.num_rows,
-            num_left_out=version.num_left_out,
-            content_sha256=version.content_sha256,
-            mapping=version.mapping,
-            origin=version.origin,
-            source=version.source,
-            created_at=version.created_at,
-        )
+        return fill(cls, version, dataset=version.dataset.name)
 
 
 class RowOut(Schema):
@@ -87,9 +63,7 @@ class RowOut(Schema):
     @classmethod
     def of(cls, row: DatasetRow) -> RowOut:
         prompt = cast("str | list[dict[str, Any]]", row.prompt_value)
-        return cls(
-            position=row.position, prompt=prompt, answer=row.answer, columns=row.columns
-        )
+        return fill(cls, row, prompt=prompt)
 
 
 class ImportOut(JobOut):

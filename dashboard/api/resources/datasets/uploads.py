@@ -14,7 +14,7 @@ from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.datasets.imports import answer_import
 from dashboard.api.resources.datasets.mapping import MappingIn, begin_import
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
-from dashboard.api.schemas import Done, Id, Input
+from dashboard.api.schemas import Done, Id, Input, fill
 from dashboard.datasets.fetching.fetches import choices_of
 from dashboard.datasets.imports.transfers import append_part, begin_transfer
 from dashboard.datasets.imports.uploads import (
@@ -57,21 +57,8 @@ class UploadOut(Schema):
 
     @classmethod
     def of(cls, upload: Upload) -> UploadOut:
-        return cls(
-            id=upload.pk,
-            filename=upload.filename,
-            dataset_id=upload.dataset_id,
-            num_bytes=upload.num_bytes,
-            num_received=upload.num_received,
-            is_whole=upload.is_whole,
-            format=upload.format,
-            packing=upload.packing,
-            remark=upload.remark,
-            choices=[
-                ChoiceOut(name=one.name, is_split=one.is_split, num_bytes=one.num_bytes)
-                for one in choices_of(upload)
-            ],
-        )
+        choices = [fill(ChoiceOut, one) for one in choices_of(upload)]
+        return fill(cls, upload, choices=choices)
 
 
 class UploadIn(Input):
@@ -123,11 +110,7 @@ def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
     summary="Send a part of a file",
     openapi_extra=PART,
 )
-def send_dataset_part(
-    request: HttpRequest,
-    upload_id: Id,
-    offset: Offset,
-) -> UploadOut:
+def send_dataset_part(request: HttpRequest, upload_id: Id, offset: Offset) -> UploadOut:
     """As the body. 409: the file ends elsewhere; look at it and go on from there."""
     access = access_of(request)
     with part_problems(lambda: get_upload(access.team, upload_id).num_received, offset):
