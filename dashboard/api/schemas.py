@@ -95,9 +95,6 @@ class Done(Schema):
     )
 
 
-PROBLEMS = (400, 401, 403, 404, 409, 422, 429)
-
-
 class JobOut(Schema):
     """How far a job is, whatever it does."""
 

@@ -67,10 +67,6 @@ class Arrangement:
         return any(not one.is_single for one in self.sets)
 
     @property
-    def has_varied(self) -> bool:
-        return any(one.varied for one in self.sets)
-
-    @property
     def num_runs(self) -> int:
         return sum(len(one.runs) for one in self.sets)
 

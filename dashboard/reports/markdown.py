@@ -25,10 +25,6 @@ def render_prose(text: str, *, without_hosts: Collection[str] = ()) -> SafeStrin
     return SafeString(html)  # nosec B703 # the renderer escapes; see samples.rendering
 
 
-def parse_prose(text: str) -> list[Token]:
-    return _markdown().parse(text)
-
-
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
     made = make_markdown()
