@@ -1,4 +1,4 @@
-"""Datasets that were put away: restored, deleted for good, or forgotten in time.
+"""Datasets in the trash: restored, deleted for good, or forgotten in time.
 
 A run keeps what it was trained and evaluated on, so a dataset that a run used is never
 deleted.

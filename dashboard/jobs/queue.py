@@ -88,20 +88,14 @@ def enqueue(
 
     `notify`: whether workers are woken once it is committed.
     """
-    while True:
-        try:
-            with transaction.atomic():
-                job = Job.objects.create(
-                    kind=kind,
-                    target_id=target_id,
-                    team_id=team_id,
-                    created_by=user,
-                    **fields,
-                )
-            break
-        except IntegrityError:  # None: it has just ended
-            if there := newest_job(kind, target_id, is_open=True):
-                return there
+    fields |= {"kind": kind, "target_id": target_id, "team_id": team_id}
+    try:
+        with transaction.atomic():
+            job = Job.objects.create(created_by=user, **fields)
+    except IntegrityError:
+        if there := newest_job(kind, target_id, is_open=True):
+            return there
+        job = Job.objects.create(created_by=user, **fields)  # it has just ended
     if notify:
         transaction.on_commit(lambda: notify_workers(kind_of(kind).queue))
     return job
@@ -133,9 +127,9 @@ def is_worth_asking(job: Job | None) -> bool:
     return failed.filter(finished_at__lt=Now() - ASK_AGAIN_AFTER).exists()
 
 
-def notify_workers(queue: str, count: int = 1) -> None:
+def notify_workers(queue: str) -> None:
     """Best effort: the reaper does it again every 5 s while a job waits."""
-    wake("jobs.work", queue=queue, expires=DAY_SECONDS, count=count, args=[queue])
+    wake("jobs.work", queue=queue, expires=DAY_SECONDS, args=[queue])
 
 
 def claim_job(job_id: int, worker: str) -> Claim | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import OperationalError, connection
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from dashboard.jobs.kinds import kind_of, lane_of, lanes_of, names_of
@@ -102,7 +102,7 @@ class Context:
         if self.is_shutting_down():
             raise JobReleased
 
-    def held(self) -> Any:
+    def held(self) -> QuerySet[Job]:
         """The job's row for a guarded UPDATE; it is none once the job is lost."""
         return self.claim.held()
 

@@ -27,7 +27,10 @@ TURN_SECONDS = 60.0
 
 
 def rescore(context: Context) -> None:
-    """Score what is not scored yet; of a cancelled one what is there is summed up."""
+    """Score the steps that are not scored yet, and sum up those that are.
+
+    A cancelled rescoring is summed up as far as it came.
+    """
     rows = Rescoring.objects.select_related("run__dataset_version__dataset")
     rescoring = rows.filter(pk=context.job.target_id).first()
     if rescoring is None:

@@ -1,4 +1,4 @@
-"""Runs that were put away: deleted for good with their files, at once or in time.
+"""Runs in the trash: deleted for good with their files, at once or in time.
 
 What a run has few rows of goes at once. Of a run that has many of some, these go behind
 it, some at a time: nobody sees the run from its deletion on.

@@ -57,7 +57,7 @@ class VersionSize(models.Model):
 
 
 class Retention(models.Model):
-    """How long a team keeps what it put away."""
+    """How long a team's trash keeps what is in it."""
 
     team = models.OneToOneField(Team, models.CASCADE, related_name="retention")
     trash_days = models.PositiveSmallIntegerField(default=KEPT_DAYS)

@@ -1,4 +1,4 @@
-"""Rows of the operators' page: what is there, how it is, and what to do about it."""
+"""Rows of the operators' page: each part, its state and the remedy."""
 
 from __future__ import annotations
 

@@ -325,5 +325,5 @@ def test_one_that_is_cancelled_while_its_worker_is_lost_stores_nothing(
     do(lost, on_progress=hear)
 
     assert Job.objects.get(kind=name).state == JobState.CANCELLED
-    # The order of a version's rows is what it is, whoever has found it.
+    # An order is one statement, which no cancellation reaches; rows never change.
     assert num_results() == (name == "dataset.order")

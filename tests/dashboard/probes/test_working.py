@@ -125,7 +125,7 @@ def test_a_worker_that_shuts_down_leaves_it_to_another(
     assert not probe.groups.exists()
 
 
-def test_whoever_lost_the_probe_writes_nothing(
+def test_a_worker_that_lost_the_probe_writes_nothing(
     queued: Probe, script: Callable[[str], None]
 ) -> None:
     script("finish")

@@ -1,4 +1,4 @@
-"""Datasets and their versions: read, put away, deleted."""
+"""Datasets and their versions: read, moved to the trash, deleted."""
 
 from __future__ import annotations
 
