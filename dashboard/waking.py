@@ -18,9 +18,7 @@ logger = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
 
 
-def wake(
-    task: str, *, queue: str, expires: int, count: int = 1, args: Sequence[str] = ()
-) -> None:
+def wake(task: str, *, queue: str, expires: int, args: Sequence[str] = ()) -> None:
     """Best effort: whoever looks for work in the database rings again.
 
     `expires`: seconds after which nobody is woken by it.
@@ -31,7 +29,6 @@ def wake(
         with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
             # Kombu would try for 6 s, while a request waits.
             app.conf.broker_transport_options = {"max_retries": 0}
-            for _ in range(count):
-                app.send_task(task, args, queue=queue, expires=expires, retry=False)
+            app.send_task(task, args, queue=queue, expires=expires, retry=False)
     except OperationalError as error:
         logger.warning("Could not wake the %s workers by %s: %s", queue, task, error)
