@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboard.accounts.models import User
 from dashboard.datasets.fetching.fetches import fetch_again
+from dashboard.datasets.generated import start_generation_again
 from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.models import ImportJob
@@ -19,6 +20,8 @@ def start_job_again(job: ImportJob, user: User) -> ImportJob:
         return fetch_again(upload, user) if upload else job
     if job.state == JobState.DONE:
         return job
+    if job.is_generated:
+        return start_generation_again(job, user)
     if job.parent:
         return start_again(job, user)[0]
     if upload is None:

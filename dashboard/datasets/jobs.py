@@ -11,6 +11,7 @@ from dashboard.datasets import splits
 from dashboard.datasets.fetching.fetches import fetch_upload, host_of
 from dashboard.datasets.findings import differences, leaks, statistics, token_lengths
 from dashboard.datasets.findings.finding import Report
+from dashboard.datasets.generated import make_generated
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import (
     forget_what_is_old,
@@ -73,11 +74,14 @@ def fetch(context: Context) -> None:
 
 
 def import_rows(context: Context) -> None:
-    """Make a version of a file's rows, or of some of a version's: all or none."""
+    """Make a version of a file's rows, of some of a version's, or of a task's."""
     row = _row_of(context)
 
     def on_read(done: int, total: int) -> None:
         context.progress(done, total)
+
+    def on_generated(done: int, total: int) -> None:
+        context.progress(done, total, message="The task writes the rows.")
 
     def on_stored(done: int, total: int) -> None:
         context.progress(done, total, unit="rows", message="Storing the rows.")
@@ -91,10 +95,16 @@ def import_rows(context: Context) -> None:
         context.seal()
 
     reads = "Reading every row." if row.upload_id else "Looking for the rows."
+    if row.is_generated:
+        reads = "Starting the task."
     unit = "bytes" if row.upload_id else "rows"
     context.note(0, row.num_to_read, unit=unit, message=reads)
     try:
-        if row.upload_id is None:
+        if row.is_generated:
+            version = make_generated(
+                row, on_read=on_generated, on_stored=on_stored, on_made=seal
+            )
+        elif row.upload_id is None:
             version = make_selection(
                 row, on_read=on_read, on_stored=on_stored, on_made=seal
             )
@@ -167,6 +177,7 @@ register(
 )
 for name in ("dataset.import", "dataset.select"):
     register(Kind(name=name, run=import_rows, noun="import", lane="dataset.import"))
+register(Kind(name="dataset.generate", run=import_rows, noun="generation"))
 for model, make in (
     (RowOrder, orders.make_order),
     (VersionStatistics, statistics.make_statistics),

@@ -25,7 +25,7 @@ LIFTED = {"countdown": ("numbers", "target")}
 MAX_SECONDS = 60
 
 
-class GeneratorsMissing(Exception):
+class GeneratorsMissing(ValueError):
     """The package is not here, as in the web image, or does not start."""
 
 

@@ -100,12 +100,13 @@ class Upload(models.Model):
 class ImportJob(JobTarget):
     """Rows of a file, or some of a version's, that become a version: all or none.
 
-    Or, before that, the file itself on its way here.
+    Or, before that, the file itself on its way here; or rows that a task writes.
     """
 
     class Kind(models.TextChoices):
         FETCH = "fetch"
         IMPORT = "import"
+        GENERATE = "generate"
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="import_jobs")
     # An upload goes once it is imported; its number stays for whoever asks again.
@@ -154,6 +155,8 @@ class ImportJob(JobTarget):
     def __str__(self) -> str:
         if self.is_fetch:
             return f"Download of {self.filename}"
+        if self.is_generated:
+            return f"Generation of {self.num_to_read:,} rows of {self.filename}"
         return (
             f"Import of {self.filename}"
             if self.upload_id
@@ -165,9 +168,15 @@ class ImportJob(JobTarget):
         return self.kind == self.Kind.FETCH
 
     @property
+    def is_generated(self) -> bool:
+        return self.kind == self.Kind.GENERATE
+
+    @property
     def job_kind(self) -> str:
         if self.is_fetch:
             return "dataset.fetch"
+        if self.is_generated:
+            return "dataset.generate"
         return "dataset.import" if self.upload_id else "dataset.select"
 
     @property

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership_for
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms.generate import GenerateForm
-from dashboard.datasets.generated import make_generated
+from dashboard.datasets.generated import start_generation
 from dashboard.datasets.generators.reasoning_gym import (
     GeneratorsMissing,
     Option,
@@ -18,8 +17,9 @@ from dashboard.datasets.generators.reasoning_gym import (
     example_rows,
     list_tasks,
 )
-from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.models import ImportJob
 from dashboard.datasets.row import Row
+from dashboard.datasets.views.imports import follow
 
 EXAMPLES = 3
 
@@ -50,15 +50,15 @@ def _task(request: HttpRequest) -> Task | None:
 def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
     is_post = request.method == "POST"
     data = request.POST if is_post else None
-    form = GenerateForm(team, data, initial={"name": task.name.replace("_", " ")})
+    initial = {"name": task.name.replace("_", " ")} | request.GET.dict()
+    form = GenerateForm(team, data, initial=initial)
     if is_post and form.is_valid():
         try:
-            version = _store(request, team, task, form.cleaned_data)
+            job = _start(request, team, task, form.cleaned_data)
         except ValueError as error:
             form.add_error(None, str(error))
         else:
-            messages.success(request, f"Generated {version.num_rows:,} rows.")
-            return redirect("dataset", team.slug, version.dataset_id)
+            return follow(request, job)
     context = {
         "team": team,
         "task": task,
@@ -70,11 +70,11 @@ def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
     return render(request, "datasets/generate_task.html", context, status=status)
 
 
-def _store(
+def _start(
     request: HttpRequest, team: Team, task: Task, chosen: dict[str, Any]
-) -> DatasetVersion:
+) -> ImportJob:
     assert isinstance(request.user, User)
-    return make_generated(
+    return start_generation(
         team=team,
         user=request.user,
         task=task,
@@ -86,7 +86,8 @@ def _store(
 
 
 def _typed(request: HttpRequest, option: Option) -> str:
-    return request.POST.get(f"option-{option.name}", option.text)
+    typed = request.POST if request.method == "POST" else request.GET
+    return typed.get(f"option-{option.name}", option.text)
 
 
 def _examples(task: Task) -> tuple[Row, ...]:

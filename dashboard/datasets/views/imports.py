@@ -10,6 +10,7 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.again import start_job_again
 from dashboard.datasets.fetching.fetches import choices_of, host_of
+from dashboard.datasets.generated import query_of
 from dashboard.datasets.imports.jobs import request_stop
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import find_upload, get_import_job
@@ -36,6 +37,7 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
         "from_host": _host_of(job),
         "upload": find_upload(job),
         "outcome": _outcome_text(job) if job.version else "Its version is gone.",
+        "task_query": query_of(job.source, job.name) if job.is_generated else "",
         "waiting": waiting_reason(job.job) if job.job else "",
     }
     return render(request, "datasets/import.html", context)
@@ -107,6 +109,8 @@ def _outcome_text(job: ImportJob) -> str:
             f"These {version.num_rows:,} rows are those of version {version.number} "
             "already, so no new version was made."
         )
+    if job.is_generated:
+        return f"Generated {version.num_rows:,} rows."
     if not job.upload_id:
         return f"Saved {version.num_rows:,} rows as version {version.number}."
     verb = "was" if version.num_left_out == 1 else "were"

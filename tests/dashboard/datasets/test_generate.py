@@ -17,7 +17,8 @@ from dashboard.datasets.generators.reasoning_gym import (
     list_tasks,
 )
 from dashboard.datasets.generators.sentences import SENTENCES
-from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
+from tests.dashboard.jobs.working import do_all
 
 # A library of theirs leaves the file of its boards to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(
@@ -160,9 +161,14 @@ def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):
     assert page.count('class="example-answer"') == 3
     assert "max_terms ≥ min_terms" in page
     answer = alice_client.post(url, {**FORM, "option-max_terms": "3"})
+    own = ImportJob.objects.get()
+    assert answer["Location"] == f"/alpha/datasets/imports/{own.pk}"
+    (job,) = do_all("dataset.generate")
+    assert (job.state, job.error) == ("done", "")
+    answer = alice_client.get(answer["Location"], headers={"HX-Request": "true"})
 
     version = DatasetVersion.objects.get()
-    assert answer["Location"] == f"/alpha/datasets/{version.dataset_id}/"
+    assert answer["HX-Redirect"] == f"/alpha/datasets/{version.dataset_id}/"
     assert version.num_rows == 5
     assert version.source == {
         "kind": "generator",
@@ -171,7 +177,25 @@ def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):
         "seed": 3,
         "options": {"max_terms": 3},
     }
-    assert alice_client.get(answer["Location"]).status_code == 200
+    assert alice_client.get(answer["HX-Redirect"]).status_code == 200
+
+
+def test_a_refused_task_can_be_filled_in_again(alice_client: Client):
+    url = "/alpha/datasets/generate?task=chain_sum"
+    page = alice_client.post(url, {**FORM, "option-max_terms": "1"})["Location"]
+
+    (job,) = do_all("dataset.generate")
+
+    assert (job.state, Dataset.objects.count()) == ("failed", 0)
+    answer = alice_client.get(page)
+    assert "options" in answer.content.decode()
+    again = alice_client.get(f"/alpha/datasets/generate?{answer.context['task_query']}")
+    filled = again.context["form"]
+    assert [filled[name].value() for name in FORM] == list(FORM.values())
+    options = {option.name: value for option, value in again.context["options"]}
+    assert options["max_terms"] == "1"
+    alice_client.post(page, {"again": "1"})
+    assert [job.state for job in do_all("dataset.generate")] == ["failed"]
 
 
 def test_a_bad_field_is_answered_and_nothing_stored(alice_client: Client):
@@ -181,7 +205,6 @@ def test_a_bad_field_is_answered_and_nothing_stored(alice_client: Client):
         ({"seed": "x"}, "seed", "number"),
         ({"name": ""}, "name", "required"),
         ({"option-max_terms": "many"}, "__all__", "max_terms"),
-        ({"option-max_terms": "1"}, "__all__", "options"),
     ):
         answer = alice_client.post(
             "/alpha/datasets/generate?task=chain_sum", {**FORM, **change}

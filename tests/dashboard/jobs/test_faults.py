@@ -19,10 +19,12 @@ from django.db.models import Model
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets import splits
+from dashboard.datasets import generated, splits
 from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import Link
 from dashboard.datasets.findings import finding, token_lengths
+from dashboard.datasets.generated import start_generation
+from dashboard.datasets.generators.reasoning_gym import Task
 from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
@@ -60,6 +62,12 @@ from tests.dashboard.rescoring.factories import make_scored_run, start
 
 ROWS = FILES["sums.jsonl"]
 Result = Callable[[], int]
+
+
+def written(task: str, *, size: int, **_: Any) -> Iterator[Row]:
+    """As the task's own process writes them."""
+    for number in range(size):
+        yield Row(prompt=f"{task} {number}?", answer=str(number))
 
 
 class Made:
@@ -107,6 +115,19 @@ class Made:
             positions=[0, 2],
         )
         return DatasetVersion.objects.exclude(pk=parent.pk).count
+
+    def generated(self) -> Result:
+        task = Task(name="sums", summary="Sums", options=())
+        start_generation(
+            team=self.team,
+            user=self.user,
+            task=task,
+            name="New",
+            size=3,
+            seed=0,
+            typed={},
+        )
+        return DatasetVersion.objects.count
 
     def found(self, found: Any, /, **fields: Any) -> Result:
         row: Model = found.objects.create(**fields)
@@ -162,6 +183,7 @@ KINDS: dict[str, Callable[[Made], Result]] = {
     "dataset.fetch": Made.fetched,
     "dataset.import": Made.imported,
     "dataset.select": Made.selected,
+    "dataset.generate": Made.generated,
     "dataset.order": lambda made: made.found(
         RowOrder, version=made.version(), key="answer"
     ),
@@ -195,7 +217,8 @@ def made(
     """However small, everything is left to a worker, which reports each row."""
     monkeypatch.setattr(finding, "REPORT_ROWS", 1)
     monkeypatch.setattr(splits, "REPORT_ROWS", 1)
-    monkeypatch.setattr(exchange_jobs, "AT_ONCE_BYTES", -1)
+    monkeypatch.setattr(exchange_jobs, "is_quick", lambda _: False)
+    monkeypatch.setattr(generated, "generate_rows", written)
     monkeypatch.setattr(
         token_lengths, "count_tokens", lambda _, rows: {3: len(list(rows))}
     )
