@@ -17,6 +17,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.imports.mapping import Mapping, map_record
 from dashboard.datasets.imports.transfers import check_share, check_size
 from dashboard.datasets.limits import (
+    PEEK_BYTES,
     PEEK_ROWS,
     PREVIEW_CHARS,
     PREVIEW_ROWS,
@@ -24,7 +25,7 @@ from dashboard.datasets.limits import (
 )
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.parsing.detection import detect
-from dashboard.datasets.parsing.formats import read_records
+from dashboard.datasets.parsing.formats import is_small, read_records
 from dashboard.datasets.parsing.records import Parsed, Record
 from dashboard.datasets.parsing.refusals import (
     ImportRefused,
@@ -150,7 +151,10 @@ def peek(upload: Upload) -> Peek:
     shown: list[Record] = []
     num_chars = 0
     refusals = Refusals()
-    for item in islice(read_records(_source(upload)), PEEK_ROWS):
+    source = _source(upload, most=PEEK_BYTES)
+    for item in islice(read_records(source), PEEK_ROWS):
+        if source.is_cut:
+            break
         if isinstance(item, Refusal):
             refusals.add(item)
             continue
@@ -220,6 +224,12 @@ def import_upload(
     return version
 
 
+def is_quick(upload: Upload) -> bool:
+    """Whether a page may wait for its import."""
+    path = upload.path
+    return path.exists() and is_small(path, upload.format, upload.packing)
+
+
 def _rows(
     upload: Upload,
     mapping: Mapping,
@@ -255,7 +265,7 @@ def _reported(upload: Upload, on_read: Report | None) -> Iterator[Parsed]:
         yield item
 
 
-def _source(upload: Upload) -> Source:
+def _source(upload: Upload, *, most: int | None = None) -> Source:
     if not upload.path.exists():
         raise FileNotFoundError(upload.path)
-    return Source(upload.path, upload.format, upload.packing)
+    return Source(upload.path, upload.format, upload.packing, most=most)

@@ -40,6 +40,10 @@ class Source:
     path: Path
     format: str
     packing: str = ""  # "gzip", "zstd" or, where it is not packed, nothing
+    # A look reads no more than so many bytes, unpacked; `is_cut` says that it ended
+    # there, with a refusal.
+    most: int | None = field(default=None, compare=False)
+    is_cut: bool = field(default=False, compare=False)
     num_bytes_read: int = field(default=0, compare=False)  # of the file as it lies
 
     @contextmanager
@@ -56,6 +60,12 @@ class Source:
         by_ratio = self.path.stat().st_size * MAX_UNPACKED_RATIO
         return min(MAX_UNPACKED_BYTES, max(UNPACKED_FLOOR_BYTES, by_ratio))
 
+    def check(self, num_bytes: int) -> None:
+        """Unreadable where so many bytes, unpacked, are beyond what may be read."""
+        self.is_cut = self.most is not None and num_bytes > self.most
+        if self.is_cut:
+            raise Unreadable(refuse_size(num_bytes))
+
 
 class _Counted(io.RawIOBase):
     """Tells the source how far it has been read."""
@@ -70,6 +80,7 @@ class _Counted(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         num_bytes = self._file.readinto(buffer) or 0
         self._source.num_bytes_read += num_bytes
+        self._source.check(self._source.num_bytes_read)
         return num_bytes
 
 
@@ -95,6 +106,7 @@ class _Unpacked(io.RawIOBase):
         except (OSError, EOFError, zlib.error) as error:
             raise Unreadable(self._damaged(error)) from error
         self._num_bytes += len(data)
+        self._source.check(self._num_bytes)
         if self._num_bytes > self._limit:
             raise Unreadable(refuse_size(self._num_bytes))
         view[: len(data)] = data

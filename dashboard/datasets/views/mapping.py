@@ -16,10 +16,10 @@ from dashboard.datasets.imports.jobs import begin_work, start_job
 from dashboard.datasets.imports.uploads import (
     Peek,
     forget_upload,
+    is_quick,
     map_records,
     try_peek,
 )
-from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.datasets.models import ImportJob, Upload
 from dashboard.datasets.parsing.refusals import Refusals
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
@@ -99,7 +99,7 @@ def _import(
         leave_out=_leave_out(request),
     )
     if is_new:
-        begin_work(job, at_once=upload.num_bytes <= AT_ONCE_BYTES)
+        begin_work(job, at_once=is_quick(upload))
     if job.is_refused:
         return _render(request, upload, seen, form, _refusals(job), status=422)
     if job.state == JobState.FAILED:

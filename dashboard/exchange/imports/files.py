@@ -20,12 +20,16 @@ from django.utils import timezone
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.imports.transfers import write_part
 from dashboard.datasets.limits import (
+    AT_ONCE_BYTES,
     MAX_TEAM_BYTES,
     MAX_UNPACKED_RATIO,
     MAX_UPLOAD_BYTES,
     UNPACKED_FLOOR_BYTES,
 )
+from dashboard.datasets.parsing.detection import detect
+from dashboard.datasets.parsing.formats import is_small
 from dashboard.datasets.room import check_room
+from dashboard.exchange.formats.tfevents import is_event_file
 from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.jobs.models import OPEN
 from dashboard.team_limits import check_storage
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsRead
 
 MAX_FILES = 10_000  # of an import: one a step
+MOST_QUICK = 20  # files that a page reads
 MAX_OPEN = 20  # imports of a team that were not made
 KEPT = timedelta(days=7)
 PIECE_BYTES = 2**20
@@ -137,6 +142,27 @@ def unpack(run_import: RunImport) -> None:
     for file in list(run_import.files.order_by("pk")):
         if zipfile.is_zipfile(file.path) and not _is_parquet(file):
             _unpack(run_import, file)
+
+
+def is_quick(run_import: RunImport) -> bool:
+    """Whether a page may wait for what is done with the files: see `is_small`."""
+    files = list(run_import.files.all()[: MOST_QUICK + 1])
+    if len(files) > MOST_QUICK or sum(f.num_bytes for f in files) > AT_ONCE_BYTES:
+        return False
+    return all(_is_small(file) for file in files)
+
+
+def _is_small(file: ImportFile) -> bool:
+    if zipfile.is_zipfile(file.path):
+        return False
+    with file.path.open("rb") as opened:
+        if is_event_file(opened):
+            return True
+    try:
+        found = detect(file.filename, file.path)
+    except ValueError:
+        return True  # which is all there is to say of it
+    return is_small(file.path, found.format, found.packing)
 
 
 def _is_parquet(file: ImportFile) -> bool:

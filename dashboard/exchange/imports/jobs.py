@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 
-from dashboard.datasets.limits import AT_ONCE_BYTES
+from dashboard.exchange.imports.files import is_quick
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.queue import enqueue, notify_workers
 from dashboard.jobs.runner import run_now
@@ -35,9 +35,9 @@ def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
             notify=False,
         )
         row.save(update_fields=["job", *fields])
-    if num_bytes > AT_ONCE_BYTES:
-        transaction.on_commit(lambda: notify_workers("default"))
-    else:
+    if is_quick(row):
         run_now(job)
+    else:
+        transaction.on_commit(lambda: notify_workers("default"))
     run_import.refresh_from_db()
     return True

@@ -33,7 +33,7 @@ from tests.dashboard.exchange.tools import (
     trl_rows,
     verl_jsonl,
 )
-from tests.dashboard.jobs.working import do, take
+from tests.dashboard.jobs.working import do, do_all, take
 from tests.dashboard.samples.stored import completions_of
 
 pytestmark = pytest.mark.django_db
@@ -190,7 +190,9 @@ def test_a_zip_of_many_files_is_unpacked(alice_client: Client) -> None:
         archive.writestr("__MACOSX/rollouts/._1.jsonl", b"x")
     files = {"dump.zip": packed.getvalue(), "6.jsonl.gz": gzip.compress(verl_jsonl(6))}
 
-    run = make(alice_client, send(alice_client, files))
+    sent = send(alice_client, files)
+    do_all("run_import.read")
+    run = make(alice_client, sent)
 
     assert sorted(run.groups.values_list("step", flat=True).distinct()) == [
         *range(1, 7)
@@ -331,7 +333,7 @@ def test_a_stop_in_the_middle_undoes_it(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_import = send(alice_client, {f"{s}.jsonl": verl_jsonl(s) for s in (1, 2)})
-    monkeypatch.setattr(jobs, "AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(jobs, "is_quick", lambda _: False)
     given = {"make": "1", "name": "x", "weight:score": "1"}
     address = reverse("run_import", args=["alpha", run_import.pk])
     alice_client.post(address, given)
@@ -356,7 +358,7 @@ def test_a_lost_worker_is_found_and_another_goes_on(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_import = send(alice_client, {"1.jsonl": verl_jsonl(1)})
-    monkeypatch.setattr(jobs, "AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(jobs, "is_quick", lambda _: False)
     address = reverse("run_import", args=["alpha", run_import.pk])
     alice_client.post(address, {"make": "1", "name": "x", "weight:score": "1"})
     lost = take("run_import.make")
@@ -548,7 +550,9 @@ def test_a_zip_bomb_is_refused(alice_client: Client) -> None:
 
     run_import = send(alice_client, {"a.zip": packed.getvalue()})
 
-    assert "unpacks to 70,000,000 bytes" in run_import.error
+    (job,) = do_all("run_import.read")
+    assert "unpacks to 70,000,000 bytes" in job.error
+    assert RunImport.objects.get() == run_import
 
 
 def test_verls_validation_dumps_are_runs_too(alice_client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import threading
@@ -17,6 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
+from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.datasets.models import (
     Dataset,
     DatasetRow,
@@ -369,3 +371,30 @@ def test_a_click_that_comes_as_the_first_ones_import_ends_is_led_to_it(
     page = alice_client.get(answer.url).content.decode()
     assert "Imported 2 rows" in page
     assert "no longer here" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        # Many short rows; blank lines; one long text.
+        ("rows.jsonl.gz", gzip.compress(b'{"question":"1","solution":"2"}\n' * 6_000)),
+        ("rows.csv.gz", gzip.compress(b"question,solution\n" + b"1,2\n" * 6_000)),
+        ("rows.csv", b"question,solution\n" + b"1,2\n" * 6_000),
+        ("rows.jsonl.gz", gzip.compress(FILES["sums.jsonl"] + b"\n" * 2_000_000)),
+        (
+            "rows.jsonl.gz",
+            gzip.compress(jsonl([{"question": "1" * 2_000_000, "solution": "2"}])),
+        ),
+    ],
+    ids=["packed rows", "packed cells", "cells", "blank lines", "long text"],
+)
+def test_what_a_file_unpacks_to_decides_whether_a_page_waits_for_its_rows(
+    alice_client: Client, name: str, content: bytes
+):
+    assert len(content) < AT_ONCE_BYTES
+    url = upload(alice_client, content, name)
+    answer = alice_client.post(url, {**MAPPING, "columns": []})
+
+    job = ImportJob.objects.get()
+    assert answer["Location"] == f"/alpha/datasets/imports/{job.pk}"
+    assert (job.state, DatasetVersion.objects.count()) == ("queued", 0)
