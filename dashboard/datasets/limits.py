@@ -21,7 +21,7 @@ UNPACKED_FLOOR_BYTES = 64 * 2**20
 MAX_UNPACKED_RATIO = 100
 
 PREVIEW_ROWS = 20
-PEEK_ROWS = 1_000  # column names are collected from this many
+PEEK_ROWS = 1_000  # column names are collected from this many; more take a worker
 PEEK_BYTES = 4 * MAX_LINE_CHARS + 2**20  # unpacked: more than the longest line
 PREVIEW_CHARS = 2**20  # of the rows shown before an import, written as JSON
 SHOWN_REFUSALS = 100
@@ -32,4 +32,3 @@ COPY_BYTES = 8 * 2**20  # what is stored at a time
 RESERVED_BYTES = 2**30
 # What is read, mapped and stored in a second or so is not worth a worker.
 AT_ONCE_BYTES = 2**20  # unpacked
-AT_ONCE_ROWS = 5_000

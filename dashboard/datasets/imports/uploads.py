@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -17,6 +18,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.imports.mapping import Mapping, map_record
 from dashboard.datasets.imports.transfers import check_share, check_size
 from dashboard.datasets.limits import (
+    AT_ONCE_BYTES,
     PEEK_BYTES,
     PEEK_ROWS,
     PREVIEW_CHARS,
@@ -25,7 +27,7 @@ from dashboard.datasets.limits import (
 )
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.parsing.detection import detect
-from dashboard.datasets.parsing.formats import is_small, read_records
+from dashboard.datasets.parsing.formats import read_records
 from dashboard.datasets.parsing.records import Parsed, Record
 from dashboard.datasets.parsing.refusals import (
     ImportRefused,
@@ -38,6 +40,7 @@ from dashboard.datasets.room import check_room
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import Report, create_dataset_version
 from dashboard.jobs.models import OPEN, JobState
+from dashboard.slots import slot
 
 KEPT = timedelta(days=7)  # an upload that nobody imported
 
@@ -144,26 +147,39 @@ class Peek:
     names: list[str]
     records: list[Record]
     refusals: Refusals
+    is_small: bool  # that is all of it, so a page may wait for its import
 
 
 def peek(upload: Upload) -> Peek:
     names: dict[str, None] = {}
     shown: list[Record] = []
-    num_chars = 0
+    num_chars = num_items = 0
     refusals = Refusals()
     source = _source(upload, most=PEEK_BYTES)
-    for item in islice(read_records(source), PEEK_ROWS):
-        if source.is_cut:
-            break
-        if isinstance(item, Refusal):
-            refusals.add(item)
-            continue
-        refusals.num_good += 1
-        names.update(dict.fromkeys(item.values))
-        if len(shown) < PREVIEW_ROWS and num_chars < PREVIEW_CHARS:
-            shown.append(item)
-            num_chars += num_chars_of(item.values)
-    return Peek(names=list(names), records=shown, refusals=refusals)
+    # For the child that reads it, if that takes one.
+    room = slot() if upload.format == Upload.Format.PARQUET else nullcontext()
+    with room, closing(read_records(source)) as records:
+        for item in islice(records, PEEK_ROWS):
+            if source.is_cut:
+                break
+            num_items += 1
+            if isinstance(item, Refusal):
+                refusals.add(item)
+                continue
+            refusals.num_good += 1
+            names.update(dict.fromkeys(item.values))
+            if len(shown) < PREVIEW_ROWS and num_chars < PREVIEW_CHARS:
+                shown.append(item)
+            if num_chars <= max(PREVIEW_CHARS, AT_ONCE_BYTES):
+                num_chars += num_chars_of(item.values)
+    return Peek(
+        names=list(names),
+        records=shown,
+        refusals=refusals,
+        is_small=num_items < PEEK_ROWS
+        and not source.is_cut
+        and max(num_chars, source.num_unpacked) <= AT_ONCE_BYTES,
+    )
 
 
 def try_peek(upload: Upload) -> Peek | None:
@@ -222,12 +238,6 @@ def import_upload(
     )
     forget_upload(upload)
     return version
-
-
-def is_quick(upload: Upload) -> bool:
-    """Whether a page may wait for its import."""
-    path = upload.path
-    return path.exists() and is_small(path, upload.format, upload.packing)
 
 
 def _rows(

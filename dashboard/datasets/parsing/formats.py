@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
-from dashboard.datasets.limits import AT_ONCE_BYTES, AT_ONCE_ROWS
 from dashboard.datasets.parsing.csv_file import read_csv, read_tsv
 from dashboard.datasets.parsing.json_file import read_json_file
 from dashboard.datasets.parsing.jsonl import read_jsonl
 from dashboard.datasets.parsing.parquet import read_parquet
-from dashboard.datasets.parsing.records import Parsed, Record, bounded
-from dashboard.datasets.parsing.refusals import num_chars_of
+from dashboard.datasets.parsing.records import Parsed, bounded
 from dashboard.datasets.parsing.source import Source, Unreadable
 
 READERS = {
@@ -24,27 +22,13 @@ READERS = {
 }
 
 
-def is_small(path: Path, file_format: str, packing: str = "") -> bool:
-    """Whether a page may wait for its rows. It is read, but not far beyond the bound:
-    what a file takes when it is packed says nothing of what it holds."""
-    source = Source(path, file_format, packing, most=AT_ONCE_BYTES)
-    if path.stat().st_size > AT_ONCE_BYTES:
-        return False
-    num_chars = 0
-    for num_rows, item in enumerate(read_records(source), 1):
-        if isinstance(item, Record):
-            num_chars += num_chars_of(item.values)
-        if source.is_cut or num_rows > AT_ONCE_ROWS or num_chars > AT_ONCE_BYTES:
-            return False
-    return True
-
-
-def read_records(source: Source) -> Iterator[Parsed]:
+def read_records(source: Source) -> Generator[Parsed, None, None]:
     """Every row as a record or a refusal; at least one of either."""
-    return bounded(_read(source))
+    with closing(_read(source)) as parsed:
+        yield from bounded(parsed)
 
 
-def _read(source: Source) -> Iterator[Parsed]:
+def _read(source: Source) -> Generator[Parsed, None, None]:
     try:
         yield from READERS[source.format](source)
     except Unreadable as error:

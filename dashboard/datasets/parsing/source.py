@@ -44,6 +44,7 @@ class Source:
     # there, with a refusal.
     most: int | None = field(default=None, compare=False)
     is_cut: bool = field(default=False, compare=False)
+    num_unpacked: int = field(default=0, compare=False)
     num_bytes_read: int = field(default=0, compare=False)  # of the file as it lies
 
     @contextmanager
@@ -62,6 +63,7 @@ class Source:
 
     def check(self, num_bytes: int) -> None:
         """Unreadable where so many bytes, unpacked, are beyond what may be read."""
+        self.num_unpacked = num_bytes
         self.is_cut = self.most is not None and num_bytes > self.most
         if self.is_cut:
             raise Unreadable(refuse_size(num_bytes))

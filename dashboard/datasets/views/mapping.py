@@ -16,7 +16,6 @@ from dashboard.datasets.imports.jobs import begin_work, start_job
 from dashboard.datasets.imports.uploads import (
     Peek,
     forget_upload,
-    is_quick,
     map_records,
     try_peek,
 )
@@ -99,7 +98,7 @@ def _import(
         leave_out=_leave_out(request),
     )
     if is_new:
-        begin_work(job, at_once=is_quick(upload))
+        begin_work(job, at_once=seen.is_small)
     if job.is_refused:
         return _render(request, upload, seen, form, _refusals(job), status=422)
     if job.state == JobState.FAILED:

@@ -14,7 +14,7 @@ from dashboard.api.schemas import Input
 from dashboard.datasets.forms.mapping import MappingForm
 from dashboard.datasets.forms.name import TAKEN
 from dashboard.datasets.imports.jobs import begin_work, start_job
-from dashboard.datasets.imports.uploads import Peek, is_quick
+from dashboard.datasets.imports.uploads import Peek
 from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.parsing.refusals import Refusals
 from dashboard.jobs.models import JobState
@@ -102,7 +102,7 @@ def begin_import(
     )
     if not is_new:
         return job
-    begin_work(job, at_once=is_quick(upload))
+    begin_work(job, at_once=seen.is_small)
     if job.is_refused:
         raise refuse_rows(Refusals.from_json(job.refusals), place_of_file)
     if job.state == JobState.FAILED:

@@ -434,7 +434,7 @@ def test_teams_take_turns(alice_client: Client, site: Site):
 def test_a_download_leaves_the_workers_imports_alone(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.views.mapping.is_quick", lambda _: False)
+    monkeypatch.setattr("dashboard.datasets.imports.uploads.AT_ONCE_BYTES", -1)
     site.pages["/rows.jsonl"] = file(ROWS)
     done = fetch(alice_client, site.url("/rows.jsonl"))
     give(alice_client, site.url("/a.jsonl"))

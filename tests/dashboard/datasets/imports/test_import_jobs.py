@@ -36,7 +36,7 @@ BAD = {"question": "", "solution": "1"}
 @pytest.fixture(autouse=True)
 def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small, a file is imported by a worker: here, by `take_up`."""
-    monkeypatch.setattr("dashboard.datasets.views.mapping.is_quick", lambda _: False)
+    monkeypatch.setattr("dashboard.datasets.imports.uploads.AT_ONCE_BYTES", -1)
 
 
 IMPORTS = ("dataset.import",)

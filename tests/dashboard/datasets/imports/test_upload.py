@@ -129,14 +129,14 @@ def test_nothing_is_imported_while_one_row_is_refused(alice_client: Client):
 
 
 def test_a_hundred_refusals_are_shown_and_all_are_counted(alice_client: Client):
-    records = [*RECORDS, *[{"question": "a", "solution": None}] * 1_234]
+    records = [*RECORDS, *[{"question": "a", "solution": None}] * 934]
     url = upload(alice_client, jsonl(records))
 
     answer = alice_client.post(url, MAPPING)
 
     page = answer.content.decode()
-    assert "1,234 refused rows" in page
-    assert "100 of 1,234 shown" in page
+    assert "934 refused rows" in page
+    assert "100 of 934 shown" in page
     assert len(answer.context["refusals"].shown) == 100
 
 
