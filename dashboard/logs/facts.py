@@ -76,10 +76,18 @@ def _facts_of(request: HttpRequest) -> dict[str, Any]:
         run = str(match.kwargs.get("run_id", ""))
         found |= {
             "route": match.view_name,
-            "team": match.kwargs.get("team"),
+            "team": team_of(request),
             "run": int(run) if _is_id(run) else None,
         }
-    return _known({**found, "user": _user_of(request)})
+    return _known({**found, "user": user_of(request)})
+
+
+def team_of(request: HttpRequest) -> str | None:
+    """Its slug: of a program's token, or in the address, where anybody may write it."""
+    if access := getattr(request, "api_access", None):
+        return str(access.team.slug)
+    match = request.resolver_match
+    return match.kwargs.get("team") if match else None
 
 
 def _is_id(text: str) -> bool:
@@ -87,7 +95,7 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-def _user_of(request: HttpRequest) -> int | None:
+def user_of(request: HttpRequest) -> int | None:
     """Only when somebody asked already: a line of the log costs no query."""
     access = getattr(request, "api_access", None)  # of a program, with its token
     user = access.user if access else getattr(request, "_cached_user", None)

@@ -11,7 +11,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from dashboard.both_worlds import BothWorlds
-from dashboard.logs.facts import begin_request, end_request
+from dashboard.budgets import SPENT_BY
+from dashboard.logs.facts import begin_request, end_request, team_of, user_of
 from dashboard.meters.web import count_request
 from dashboard.reporting.spans import name_span, span
 
@@ -59,6 +60,8 @@ def note(
     route = match.view_name if match else _unrouted(request)
     count_request(route, request.method, response.status_code, seconds)
     name_span(one, route, status=response.status_code)
+    if (scope := getattr(request, "scope", None)) is not None:
+        scope[SPENT_BY] = _spent_by(request, is_answered=response.status_code < 400)
     is_slow = seconds >= SLOW_SECONDS
     if request.method in QUIET and not is_slow and response.status_code < 500:
         return
@@ -70,6 +73,16 @@ def note(
         response.status_code,
         seconds,
     )
+
+
+def _spent_by(request: HttpRequest, *, is_answered: bool) -> tuple[str, str]:
+    """The person, whose programs have a budget of their own, and the team, once it is
+    known that it is hers."""
+    user, team = user_of(request), team_of(request)
+    if user is None:
+        return "", ""
+    kind = "program" if hasattr(request, "api_access") else "person"
+    return f"{kind}:{user}", f"team:{team}" if team and is_answered else ""
 
 
 def _unrouted(request: HttpRequest) -> str:

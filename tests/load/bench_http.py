@@ -14,10 +14,11 @@ import random
 import re
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from queue import SimpleQueue
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -35,6 +36,8 @@ RATES = [
 ]
 SECONDS = float(os.environ.get("COHORT_LOAD_SECONDS", "40"))
 NUM_THREADS = 64
+NUM_ABUSING = 50
+ABUSED_TURNS = 2
 TIMEOUT_SECONDS = 30
 # uvicorn closes a connection that is idle for 5 s; a browser then opens another.
 KEPT_SECONDS = 3
@@ -63,18 +66,20 @@ def ask_steadily(
     address: str,
     asked: Sequence[Asked],
     *,
-    headers: Mapping[str, str],
+    cookies: Sequence[str],
     rate: float,
     seconds: float,
 ) -> Answers:
+    """Each request is of one of the people, by chance."""
     draw = random.Random(0)
     kinds = draw.choices(
         asked, weights=[one.weight for one in asked], k=int(rate * seconds)
     )
-    due: SimpleQueue[tuple[float, str, str] | None] = SimpleQueue()
+    due: SimpleQueue[tuple[float, str, str, str] | None] = SimpleQueue()
     begin = time.monotonic() + 0.5
     for number, kind in enumerate(kinds):
-        due.put((begin + number / rate, kind.name, draw.choice(kind.paths)))
+        path, cookie = draw.choice(kind.paths), draw.choice(cookies)
+        due.put((begin + number / rate, kind.name, path, cookie))
     answers, lock = Answers(), threading.Lock()
 
     def work() -> None:
@@ -83,11 +88,12 @@ def ask_steadily(
         )
         used_at = time.monotonic()
         while (task := due.get()) is not None:
-            at, name, path = task
+            at, name, path, cookie = task
             time.sleep(max(0.0, at - time.monotonic()))
             if time.monotonic() - used_at > KEPT_SECONDS:
                 connection.close()
             used_at = time.monotonic()
+            headers = {"Cookie": cookie, "Accept-Encoding": "gzip"}
             fault = _ask(connection, path, headers)
             spent = time.monotonic() - at
             with lock:
@@ -130,12 +136,12 @@ def test_many_people_at_their_pages() -> None:
         show.go()
         show.wait_for_the_end()
         asked = addresses_of(stack, show.scene)
-        headers = {"Cookie": show.scene.cookie, "Accept-Encoding": "gzip"}
+        cookies = show.scene.cookies[1:]
         for rate in RATES:
             meter = Meter(stack.pids())
             with counted_connections(stack) as most:
                 answers = ask_steadily(
-                    stack.address, asked, headers=headers, rate=rate, seconds=SECONDS
+                    stack.address, asked, cookies=cookies, rate=rate, seconds=SECONDS
                 )
             assert answers.faults == [], answers.faults[:5]
             rows.append(row_of(rate, answers, meter.shares()["web"], most[0]))
@@ -147,6 +153,75 @@ def test_many_people_at_their_pages() -> None:
     for rate, answers in kinds:
         say("")
         say(table((f"at {rate:g} a second", "asked", "p50", "p95"), by_kind(answers)))
+
+
+def test_one_who_asks_for_all_that_there_is_slows_down_nobody_else() -> None:
+    """50 connections on the dearest pages, beside 20 people at theirs.
+
+    Turn by turn with the same people alone.
+    """
+    rows = []
+    with running_stack() as stack:
+        show = stack.show(stack.prepare(PACE), PACE)
+        show.go()
+        show.wait_for_the_end()
+        asked = addresses_of(stack, show.scene)
+        abuser, *cookies = show.scene.cookies
+        for turn in range(2 * ABUSED_TURNS):
+            is_abused = turn % 2 == 1
+            with abused(stack, show.scene, abuser if is_abused else "") as statuses:
+                answers = ask_steadily(
+                    stack.address, asked, cookies=cookies, rate=10, seconds=SECONDS
+                )
+            assert answers.faults == [], answers.faults[:5]
+            ordered = answers.all_seconds()
+            shown = [quantile(ordered, part) for part in (0.5, 0.95, 0.99)]
+            told = ", ".join(f"{code}: {n:,}" for code, n in sorted(statuses.items()))
+            times = [f"{1_000 * value:,.0f} ms" for value in (*shown, ordered[-1])]
+            rows.append(["beside one" if is_abused else "alone", *times, told or "–"])
+    say("\n" + heading("pytest", packages=("django", "uvicorn")))
+    say(f"{len(cookies)} people, 10 requests a second, {SECONDS:g} s each.\n")
+    say(table(("", "p50", "p95", "p99", "slowest", "answers to the one"), rows))
+
+
+@contextmanager
+def abused(stack: Stack, scene: Scene, cookie: str) -> Iterator[Counter[str]]:
+    """By somebody with NUM_ABUSING connections; by nobody without a cookie."""
+    statuses: Counter[str] = Counter()
+    is_over, lock = threading.Event(), threading.Lock()
+    number = scene.page.strip("/").split("/")[-1]
+    dear = [
+        f"{scene.page}export/completions.jsonl",
+        f"{scene.page}export/metrics.parquet",
+        f"/{scene.team}/compare?runs={number}",
+        f"{scene.page}completions/?q=the",
+        f"{scene.page}completions/",
+        f"{scene.page}groups/",
+        scene.page,
+    ]
+
+    def work(first: int) -> None:
+        connection = http.client.HTTPConnection(
+            urlsplit(stack.address).netloc, timeout=TIMEOUT_SECONDS
+        )
+        for at in count(first):
+            if is_over.is_set():
+                break
+            path = dear[at % len(dear)]
+            fault = _ask(connection, path, {"Cookie": cookie}) or "status 200"
+            with lock:
+                statuses[fault.removeprefix("status ").split(":")[0]] += 1
+        connection.close()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(NUM_ABUSING)]
+    for thread in threads if cookie else []:
+        thread.start()
+    try:
+        yield statuses
+    finally:
+        is_over.set()
+        for thread in threads if cookie else []:
+            thread.join()
 
 
 def addresses_of(stack: Stack, scene: Scene) -> list[Asked]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dashboard.runs.directory import RunDirectory
     from dashboard.runs.models import Run
 
-NUM_VIEWERS = 9  # people besides, as one may not open all the pages of a crowd
+NUM_VIEWERS = 20  # people besides, as one may not open all the pages of a crowd
 TRAINER = Path(__file__).parent / "steady_trainer.py"
 
 

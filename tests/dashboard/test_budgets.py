@@ -1,0 +1,312 @@
+"""What one person may use of a web process, so that the others have the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+
+from dashboard import budgets
+from dashboard.accounts.throttle import redis_client
+from dashboard.budgets import SPENT_BY, Account, Budget, Budgets
+
+SMALL = Budget(at_once=2, per_second=1.0, burst=10.0)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PERSON", "TEAM", "ADDRESS"):
+        monkeypatch.setattr(budgets, name, SMALL)
+    monkeypatch.setattr(budgets, "REFUSED_SECONDS", 0.0)
+    for key in redis_client().scan_iter("cohort:budget:*"):
+        redis_client().delete(key)
+
+
+_made: list[Budgets] = []
+
+
+def budgets_of(app: Any) -> Budgets:
+    _made.append(Budgets(app))
+    return _made[-1]
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    while _made:
+        await _made.pop().close()
+
+
+class App:
+    """Requests run until they are let go; `spent_by` is what each turns out to be."""
+
+    def __init__(self, spent_by: tuple[str, str] = ("person:1", "team:a")) -> None:
+        self.spent_by = spent_by
+        self.running = self.most = self.num_done = 0
+        self.open = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await self.open.wait()
+        self.running -= 1
+        self.num_done += 1
+        scope[SPENT_BY] = self.spent_by
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+
+async def ask(
+    app: Any, who: str = "t", *, path: str = "/a/runs/", client: str = "1.2.3.4"
+) -> tuple[int, bytes, dict[bytes, bytes]]:
+    sender = _sender(app, who, path, client)
+    await sender.send_input({"type": "http.request", "body": b""})
+    return await answer_of(sender)
+
+
+def _sender(
+    app: Any, token: str, path: str, client: str = "1.2.3.4"
+) -> ApplicationCommunicator:
+    headers = [(b"authorization", token.encode())] if token else []
+    scope = {
+        "type": "http",
+        "path": path,
+        "headers": headers,
+        "client": (client, 1),
+    }
+    return ApplicationCommunicator(app, scope)
+
+
+async def answer_of(
+    sender: ApplicationCommunicator,
+) -> tuple[int, bytes, dict[bytes, bytes]]:
+    start = await sender.receive_output(timeout=20)
+    body = await sender.receive_output(timeout=20)
+    return start["status"], body["body"], dict(start["headers"])
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("it took over 20 s")
+
+
+@asynccontextmanager
+async def asking(app: Any, count: int, **options: Any) -> AsyncIterator[list[Any]]:
+    tasks = [asyncio.create_task(ask(app, **options)) for _ in range(count)]
+    await asyncio.sleep(0.05)
+    yield tasks
+    await asyncio.gather(*tasks)
+
+
+async def known(app: Any, inner: App, who: str = "t", **options: Any) -> None:
+    """Let it be learned who sends with this token."""
+    inner.open.set()
+    assert (await ask(app, who, **options))[0] == 200
+    inner.open.clear()
+    inner.most = 0
+
+
+async def test_a_few_requests_of_a_person_run_and_the_others_wait() -> None:
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+
+    async with asking(app, 7) as tasks:
+        assert (inner.running, inner.num_done) == (2, 1)
+        inner.open.set()
+
+    assert [task.result()[0] for task in tasks] == [200] * 7
+    assert inner.most == 2
+
+
+async def test_those_of_another_person_do_not_wait() -> None:
+    inner, other = App(), App(("person:2", "team:b"))
+
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        token = dict(scope["headers"])[b"authorization"]
+        await (inner if token == b"t" else other)(scope, receive, send)
+
+    app = budgets_of(both)
+    await known(app, inner)
+    await known(app, other, "u", path="/b/runs/")
+
+    async with asking(app, 9):
+        other.open.set()
+        assert (await ask(app, "u", path="/b/runs/"))[0] == 200
+        inner.open.set()
+
+
+async def test_two_people_of_a_team_share_its_budget() -> None:
+    inner = App()
+
+    async def either(scope: Any, receive: Any, send: Any) -> None:
+        await inner(scope, receive, send)
+        person = dict(scope["headers"])[b"authorization"].decode()
+        scope[SPENT_BY] = (f"person:{person}", "team:a")
+
+    app = budgets_of(either)
+    await known(app, inner, "t")
+    await known(app, inner, "u")
+
+    async with asking(app, 2, who="t"), asking(app, 2, who="u"):
+        assert inner.running == 2
+        inner.open.set()
+
+
+async def test_a_token_that_nobody_knows_counts_for_its_address() -> None:
+    inner = App(("", ""))
+    app = budgets_of(inner)
+
+    async with asking(app, 3, who="x"), asking(app, 3, who="y"):
+        assert inner.running == 2
+        async with asking(app, 1, who="x", client="5.6.7.8"):
+            assert inner.running == 3
+            inner.open.set()
+
+
+async def test_more_than_may_wait_are_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "MAX_WAITING", 3)
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner, path="/api/v1/runs")
+
+    async with asking(app, 5, path="/api/v1/runs"):
+        status, body, headers = await ask(app, path="/api/v1/runs")
+        inner.open.set()
+
+    assert status == 429
+    assert json.loads(body)["type"] == "urn:cohort:problem:rate_limited"
+    assert int(headers[b"retry-after"]) >= 1
+
+
+async def test_one_that_waits_too_long_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "WAIT_SECONDS", 0.05)
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+
+    async with asking(app, 2):
+        assert (await ask(app))[0] == 429
+        inner.open.set()
+
+    assert (await ask(app))[0] == 200, "its place in the line is gone"
+
+
+async def test_work_is_paid_for_and_the_next_process_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """11 s of work, where 10 are there, and one more comes each second."""
+    now = 1_000.0
+    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    inner = App()
+    first = budgets_of(inner)
+    await known(first, inner)
+    async with asking(first, 1):
+        now += 11.5
+        inner.open.set()
+    status, _, headers = await ask(first)
+
+    assert (status, int(headers[b"retry-after"])) == (429, 2)
+    await until(lambda: not first._spending)
+    second = budgets_of(inner)
+    assert (await ask(second))[0] == 200, "of whom nothing is known yet"
+    await until(lambda: not second._spending)
+    assert (await ask(second))[0] == 429
+    now += 3
+    assert (await ask(first))[0] == 200
+
+
+async def test_without_redis_each_process_counts_for_itself(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.REDIS_URL = "unix:///nowhere.sock"
+    now = 1_000.0
+    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    async with asking(app, 1):
+        now += 11.5
+        inner.open.set()
+    await until(lambda: not app._spending)
+
+    assert (await ask(app))[0] == 429
+    now += 3
+    assert (await ask(app))[0] == 200
+
+
+async def test_a_body_that_comes_slowly_takes_no_place() -> None:
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    slow = [_sender(app, "t", "/a/runs/") for _ in range(3)]
+    for each in slow:
+        await each.send_input({"type": "http.request", "body": b"x", "more_body": True})
+    inner.open.set()
+
+    assert (await ask(app))[0] == 200
+
+    for each in slow:
+        await each.send_input({"type": "http.request", "body": b"x"})
+        assert (await answer_of(each))[0] == 200
+
+
+async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
+    read = asyncio.Event()
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        scope[SPENT_BY] = ("person:1", "")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for more in (True, True, False):
+            await send({"type": "http.response.body", "body": b"x", "more_body": more})
+
+    app = budgets_of(stream)
+    assert (await ask(app))[0] == 200
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        if message.get("more_body"):
+            await read.wait()
+
+    scope = _sender(app, "t", "/a/runs/").scope
+    slow = [asyncio.create_task(app({**scope}, receive, send)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+
+    assert (await ask(app))[0] == 200
+    read.set()
+    await asyncio.gather(*slow)
+
+
+async def test_one_who_leaves_the_line_keeps_nobody_waiting() -> None:
+    account = Account(SMALL)
+    await account.enter()
+    await account.enter()
+    gone = asyncio.create_task(account.enter())
+    next_ = asyncio.create_task(account.enter())
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+
+    account.leave()
+    await asyncio.wait_for(next_, 5)
+    account.leave()
+    account.leave()
+
+    assert (account.num_running, len(account.waiting)) == (0, 0)
