@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -21,16 +22,19 @@ from dashboard.environment import ROOT
 
 MAX_BYTES = 4 * 2**30  # of addresses, of which a gigabyte is mapped for nothing
 MAX_SECONDS = 60  # of computing, from one answer to the next
+LOOK_SECONDS = 10.0  # in all, where a page waits for the answers
 
 
 class BrokeOff(Exception):
     """The child ended before it had answered all; says how it ended."""
 
 
-def ask(module: str, *question: Any) -> Iterator[Any]:
+def ask(
+    module: str, *question: Any, seconds: float | None = None
+) -> Generator[Any, None, None]:
     """What `serve` answers in that module, each as it comes; BrokeOff where it ends.
 
-    The child is gone when the iterator is closed.
+    The child is gone when the iterator is closed, or `seconds` after its start.
     """
     with subprocess.Popen(
         [sys.executable, "-m", module],
@@ -41,7 +45,10 @@ def ask(module: str, *question: Any) -> Iterator[Any]:
     ) as child:
         assert child.stdin
         assert child.stdout
+        alarm = threading.Timer(seconds or 0.0, child.kill)
         try:
+            if seconds is not None:
+                alarm.start()
             with suppress(BrokenPipeError):
                 child.stdin.write(pickle.dumps(question))
                 child.stdin.close()
@@ -52,8 +59,11 @@ def ask(module: str, *question: Any) -> Iterator[Any]:
                     break
                 yield answer
             if code := child.wait():
+                if alarm.finished.is_set():
+                    raise BrokeOff(f"it took over {seconds} s")
                 raise BrokeOff(_how(code))
         finally:
+            alarm.cancel()
             child.kill()
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from importlib import import_module
 
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 from dashboard.body_limit import BodyLimit
+from dashboard.budgets import Budgets
 from dashboard.database import limit_sessions
 from dashboard.reporting.begin import begin_reporting
+
+# Where it is installed, pyarrow imports it with its first array, and Plotly looks
+# whether it is there: of two threads one would find half of it.
+with suppress(ImportError):
+    import_module("pandas")
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 limit_sessions(settings.DATABASES, statement_seconds=15, pooled=True)
@@ -29,7 +37,7 @@ from dashboard.runs.stream.routing import websocket_urlpatterns  # noqa: E402
 application = RequestIds(
     ProtocolTypeRouter(
         {
-            "http": BodyLimit(_pages),
+            "http": Budgets(BodyLimit(_pages)),
             "websocket": CountedSockets(
                 SameOrigin(
                     AllowedHostsOriginValidator(

@@ -128,6 +128,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "dashboard.refused_method.RefusedMethodMiddleware",
+    "dashboard.overload.OverloadMiddleware",
 ]
 TEMPLATES: list[dict[str, Any]] = [
     {

@@ -4,12 +4,14 @@ from django.urls import include, path
 
 from dashboard import health
 from dashboard.help import views as help_pages
+from dashboard.overload import handle_server_error
 from dashboard.reports.views.public import public_report
 from dashboard.runs.views.queue import queue
 from dashboard.upkeep.admin import site
 from dashboard.upkeep.urls import personal
 from dashboard.upkeep.views import server
 
+handler500 = handle_server_error
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", server.readyz, name="readyz"),

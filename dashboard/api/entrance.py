@@ -24,19 +24,28 @@ from dashboard.api.tokens import note_use
 View = Callable[..., HttpResponseBase]
 
 
-def entrance(view: View) -> View:
-    """No cookie lets anybody in here, so there is nothing that CSRF could use."""
+def entrance(view: View, *, only_computes: bool = False) -> View:
+    """No cookie lets anybody in here, so there is nothing that CSRF could use.
+
+    `only_computes`: it changes nothing, so a POST too needs no transaction, which would
+    keep a database connection while a child is waited for.
+    """
 
     @csrf_exempt
     @login_not_required
     @wraps(view)
     def enter(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        access = read_access(request)
-        request.api_access = access  # type: ignore[attr-defined]  # see auth.Bearer
-        count = _count(request, access)
+        count = None
         try:
+            access = read_access(request)
+            request.api_access = access  # type: ignore[attr-defined]  # see auth.Bearer
+            count = _count(request, access)
             response = _enter(
-                request, access, count, lambda: view(request, *args, **kwargs)
+                request,
+                access,
+                count,
+                lambda: view(request, *args, **kwargs),
+                only_computes=only_computes,
             )
         except Exception as error:  # noqa: BLE001  # answered, and logged if it is ours
             response = answer(read_problem(request, error))
@@ -50,6 +59,8 @@ def _enter(
     access: Access | None,
     count: Count | None,
     do: Callable[[], HttpResponseBase],
+    *,
+    only_computes: bool,
 ) -> HttpResponseBase:
     if count and count.is_over:
         raise Problem(
@@ -62,6 +73,8 @@ def _enter(
     if access is None:
         return _explained(request, do())
     note_use(access.token)
+    if only_computes:
+        return _explained(request, do())
     is_safe = request.method in ("GET", "HEAD", "OPTIONS")
     response = with_replay(request, access.token, lambda: _do(do, is_safe=is_safe))
     return _explained(request, response)

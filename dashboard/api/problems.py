@@ -21,6 +21,8 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from psycopg.errors import LockNotAvailable
 from pydantic import Field
 
+from dashboard.overload import RETRY_SECONDS, overload_of
+
 logger = logging.getLogger(__name__)
 TYPE = "application/problem+json"
 MAX_SHOWN = 60  # characters of a value
@@ -35,6 +37,7 @@ CODES = {
     422: ("invalid", "The request has invalid fields"),
     429: ("rate_limited", "Too many requests"),
     500: ("server_error", "Internal error"),
+    503: ("busy", "No room at the moment"),
 }
 
 
@@ -149,6 +152,8 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
             return Problem(400, str(error))
         case OperationalError() if isinstance(error.__cause__, LockNotAvailable):
             return BUSY
+    if sentence := overload_of(error):
+        return Problem(503, sentence, headers={"Retry-After": str(RETRY_SECONDS)})
     logger.error("%s %s failed", request.method, request.path, exc_info=error)
     return Problem(
         500,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import atexit
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from dashboard.slots import Busy, slot
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import START_SECONDS
 from trainer.rewards.rule import Sample
@@ -82,10 +84,6 @@ def _tried(
     if not parts:
         return []
     deadline = time.monotonic() + seconds
-    try:
-        process = _idle.get(timeout=max(0.0, seconds))
-    except queue.Empty:
-        return [Trial(None, problem=BUSY)] * num_samples
     question = {
         "recipe": recipe.model_dump(mode="json"),
         "owner": owner,
@@ -93,7 +91,21 @@ def _tried(
         "groups": [[_fields(sample) for sample in part] for part in parts],
     }
     try:
-        return process.ask(question, list(map(len, parts)), deadline=deadline)
+        with slot(wait_seconds=seconds), _process(deadline) as process:
+            return process.ask(question, list(map(len, parts)), deadline=deadline)
+    except Busy:
+        return [Trial(None, problem=BUSY)] * num_samples
+
+
+@contextmanager
+def _process(deadline: float) -> Iterator[_Process]:
+    seconds = max(0.0, deadline - time.monotonic())
+    try:
+        process = _idle.get(timeout=seconds)
+    except queue.Empty:
+        raise Busy(seconds) from None
+    try:
+        yield process
     finally:
         _idle.put(process)
 

@@ -23,6 +23,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from dashboard.accounts.templatetags.numbers import num_bytes as in_bytes
+from dashboard.overload import seconds_without_connection
 from dashboard.quiet_log import quieten
 
 T = TypeVar("T")
@@ -116,6 +117,7 @@ def forget_report() -> None:
 async def _look() -> Report:
     found = await asyncio.gather(
         _bounded(check_database, database_failed),
+        check_connections(),
         _bounded(check_static, static_failed),
         _bounded(check_redis, redis_failed),
         _bounded(check_folder, folder_failed),
@@ -161,7 +163,34 @@ async def check_database() -> list[Part]:
         runbook="postgres-gone",
     )
     migrations = await _check_migrations([(row[0], row[1]) for row in applied])
-    return [database, migrations, judge_tasks(looked[0][0] if looked else None)]
+    tasks = judge_tasks(looked[0][0] if looked else None)
+    return [database, migrations, tasks]
+
+
+async def check_connections() -> list[Part]:
+    """Those that the requests of this process share; none where each has its own."""
+    pool = getattr(connection, "pool", None)
+    if pool is None:
+        return []
+    stats = pool.get_stats()
+    waiting, most = stats.get("requests_waiting", 0), stats["pool_max"]
+    used = stats["pool_size"] - stats["pool_available"]
+    value = f"{used:,} of {most:,} in use, {waiting:,} requests wait for one"
+    state: State = "degraded" if waiting else "ok"
+    if (seconds := seconds_without_connection()) is not None:
+        value += f"; {seconds:,.0f} s ago one waited in vain"
+        state = "failed"
+    remedy = "Look in the log for requests that take over 1 s: each has a line."
+    return [
+        Part(
+            name="database connections",
+            state=state,
+            value=value,
+            is_required=True,
+            remedy="" if state == "ok" else remedy,
+            runbook="pages-are-slow",
+        )
+    ]
 
 
 async def _rows(

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from dashboard.apart import bare_environment
 from dashboard.datasets.generators.sentences import SENTENCES
 from dashboard.datasets.row import Row
+from dashboard.slots import slot
 from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 
 # The Countdown rule reads these columns.
@@ -78,7 +79,8 @@ class Task:
 
 @cache
 def list_tasks() -> tuple[Task, ...]:
-    *described, last = [*_ask({})] or [{}]
+    with slot():
+        *described, last = [*_ask({})] or [{}]
     if "done" not in last:
         raise GeneratorsMissing(
             "The reasoning-gym package, which the tasks come from, could not be "
@@ -97,12 +99,13 @@ def list_tasks() -> tuple[Task, ...]:
 @cache
 def example_rows(task: str, count: int) -> tuple[Row, ...]:
     """With the default options and seed 0."""
-    return tuple(generate_rows(task, size=count, seed=0))
+    with slot():
+        return tuple(generate_rows(task, size=count, seed=0))
 
 
 def generate_rows(
     task: str, *, size: int, seed: int, options: dict[str, Any] | None = None
-) -> Iterator[Row]:
+) -> Generator[Row, None, None]:
     """`size` rows; ValueError when the task refuses the options or takes too long."""
     rows = {"task": task, "size": size, "seed": seed, "options": options or {}}
     num_rows = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -12,7 +13,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dashboard.apart import BrokeOff, ask
+from dashboard.apart import LOOK_SECONDS, BrokeOff, ask
 from dashboard.datasets.limits import MAX_ROW_BYTES, MAX_ROWS
 from dashboard.datasets.parsing.parquet_sizes import (
     RowGroup,
@@ -35,11 +36,14 @@ COPIED_BYTES = 2**20
 
 def read_parquet(source: Source) -> Iterator[Parsed]:
     """In a process of its own, which a damaged file may end."""
+    seconds = None if source.most is None else LOOK_SECONDS
+    answers = ask(PROCESS, source.path, source.packing, seconds=seconds)
     try:
-        for num_bytes_read, batch in ask(PROCESS, source.path, source.packing):
-            source.num_bytes_read = num_bytes_read
-            for item in batch:
-                yield Record(*item) if isinstance(item, tuple) else item
+        with closing(answers):
+            for num_bytes_read, batch in answers:
+                source.num_bytes_read = num_bytes_read
+                for item in batch:
+                    yield Record(*item) if isinstance(item, tuple) else item
     except BrokeOff as error:
         yield _unreadable(f"Reading it broke off: {error}.")
 

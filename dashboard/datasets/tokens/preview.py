@@ -13,6 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.tokens.warm_tokenizers import Answer, Busy, tokenizers
+from dashboard.slots import release_connection
 from trainer.config import DataConfig
 
 # Of DataConfig: what a prompt is made of besides its row.
@@ -91,6 +92,7 @@ def preview_row(
     }
     try:
         future = tokenizers.ask(team_id=team.pk, model=model, question=question)
+        release_connection()
         answer = future.result(timeout=WAITED_SECONDS)
     except NotYet:
         return Preview(is_under_way=True, **at)

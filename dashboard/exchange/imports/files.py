@@ -8,6 +8,7 @@ import shutil
 import uuid
 import zipfile
 import zlib
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING
@@ -24,14 +25,19 @@ from dashboard.datasets.limits import (
     MAX_TEAM_BYTES,
     MAX_UNPACKED_RATIO,
     MAX_UPLOAD_BYTES,
+    PEEK_ROWS,
     UNPACKED_FLOOR_BYTES,
 )
 from dashboard.datasets.parsing.detection import detect
-from dashboard.datasets.parsing.formats import is_small
+from dashboard.datasets.parsing.formats import read_records
+from dashboard.datasets.parsing.records import Record
+from dashboard.datasets.parsing.refusals import num_chars_of
+from dashboard.datasets.parsing.source import Source
 from dashboard.datasets.room import check_room
 from dashboard.exchange.formats.tfevents import is_event_file
 from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.jobs.models import OPEN
+from dashboard.slots import slot
 from dashboard.team_limits import check_storage
 
 if TYPE_CHECKING:
@@ -145,7 +151,11 @@ def unpack(run_import: RunImport) -> None:
 
 
 def is_quick(run_import: RunImport) -> bool:
-    """Whether a page may wait for what is done with the files: see `is_small`."""
+    """Whether a page may wait for what is done with the files.
+
+    What a file takes when it is packed says nothing of what it holds, so it is read,
+    but not far beyond the bound.
+    """
     files = list(run_import.files.all()[: MOST_QUICK + 1])
     if len(files) > MOST_QUICK or sum(f.num_bytes for f in files) > AT_ONCE_BYTES:
         return False
@@ -162,7 +172,16 @@ def _is_small(file: ImportFile) -> bool:
         found = detect(file.filename, file.path)
     except ValueError:
         return True  # which is all there is to say of it
-    return is_small(file.path, found.format, found.packing)
+    source = Source(file.path, found.format, found.packing, most=AT_ONCE_BYTES)
+    num_chars = 0
+    room = slot() if found.format == "parquet" else nullcontext()
+    with room, closing(read_records(source)) as records:
+        for num_rows, item in enumerate(records, 1):
+            if isinstance(item, Record):
+                num_chars += num_chars_of(item.values)
+            if source.is_cut or num_rows > PEEK_ROWS or num_chars > AT_ONCE_BYTES:
+                return False
+    return True
 
 
 def _is_parquet(file: ImportFile) -> bool:
