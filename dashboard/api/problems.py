@@ -37,7 +37,7 @@ CODES = {
     422: ("invalid", "The request has invalid fields"),
     429: ("rate_limited", "Too many requests"),
     500: ("server_error", "Internal error"),
-    503: ("busy", "No room at the moment"),
+    503: ("busy", "The server is busy"),
 }
 
 
