@@ -12,10 +12,14 @@ from django.db import transaction
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.accounts.roles import roles_given_by
 from dashboard.accounts.services import record
+from dashboard.edits import Edit
 
 
 @transaction.atomic
-def change_role(*, by: Membership, of: Membership, role: str) -> None:
+def change_role(
+    *, by: Membership, of: Membership, role: str, was: str | None = None
+) -> None:
+    """`was`: the role that `by` saw; EditConflict where it is neither by now."""
     actor, member = _locked(by, of)
     if role not in Role.values:
         raise ValueError(
@@ -23,7 +27,7 @@ def change_role(*, by: Membership, of: Membership, role: str) -> None:
         )
     if {role, member.role} - set(roles_given_by(actor.role)):
         raise ValueError(_beyond(actor, member))
-    if member.role == role:
+    if not Edit.of("role", role, was).merge({"role": member.role}):
         return
     if member.is_owner:
         _leave_an_owner(member, "be another role")

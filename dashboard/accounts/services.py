@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ from dashboard.accounts.origin import current_origin
 from dashboard.logs.facts import current_request_id
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
+MAX_TOLD = 2_000  # characters that an entry keeps of a text
 # First parts of addresses that are pages of their own.
 RESERVED_SLUGS = frozenset(
     {"account", "admin", "api", "healthz", "help", "invitation", "metrics", "public"}
@@ -66,6 +67,18 @@ def record_each(
         )
         for obj in objects
     )
+
+
+def told_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What an entry tells of fields that were changed: their old and new values."""
+    olds = {name: _cut(before[name]) for name in after}
+    return {"before": olds, "after": {n: _cut(value) for n, value in after.items()}}
+
+
+def _cut(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= MAX_TOLD:
+        return value
+    return f"{value[:MAX_TOLD]}… ({MAX_TOLD:,} of {len(value):,} characters)"
 
 
 @transaction.atomic

@@ -13,6 +13,7 @@ from django.utils import timezone
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.accounts.services import record
 from dashboard.alerts.models import TEST, Channel, Delivery, DeliveryState
+from dashboard.edits import Edit
 
 MAX_CHANNELS = 20
 MAX_ASKED = 30  # tests and repeats of a team, an hour
@@ -38,10 +39,21 @@ def add_channel(
 
 
 @transaction.atomic
-def choose_events(*, channel: Channel, user: User, events: list[str]) -> None:
-    Channel.objects.filter(pk=channel.pk).update(events=events)
+def choose_events(
+    *, channel: Channel, user: User, events: list[str], was: list[str] | None = None
+) -> None:
+    """`was`: the ones that the user saw; what another chose meanwhile stays."""
+    held = Channel.objects.select_for_update(no_key=True).get(pk=channel.pk)
+    edit = Edit.of("events", events, was)
+    chosen = edit.merge({"events": held.events}).get("events", held.events)
+    if not chosen:
+        raise ValueError(
+            "Others took out the events that you left in. Choose at least one, or "
+            "switch the channel off."
+        )
+    Channel.objects.filter(pk=channel.pk).update(events=chosen)
     verb = "alert_channel.events_chosen"
-    record(channel.team, user, verb, channel, events=events, before=channel.events)
+    record(channel.team, user, verb, channel, events=chosen, before=held.events)
 
 
 @transaction.atomic

@@ -28,8 +28,11 @@ RECENT_RUNS = 20
 Row = TypeVar("Row", bound=Model)
 
 
-def get_rule(team: Team, rule_id: int) -> Rule:
+def get_rule(team: Team, rule_id: int, *, is_held: bool = False) -> Rule:
+    """`is_held`: locked until the transaction ends, though alerts may refer to it."""
     rules = Rule.objects.select_related("team", "run")
+    if is_held:
+        rules = rules.select_for_update(of=("self",), no_key=True)
     return _found(rules.filter(team=team, pk=rule_id).first())
 
 
@@ -38,8 +41,11 @@ def get_alert(team: Team, alert_id: int) -> Alert:
     return _found(alerts.filter(run__team=team, pk=alert_id).first())
 
 
-def get_channel(team: Team, channel_id: int) -> Channel:
+def get_channel(team: Team, channel_id: int, *, is_held: bool = False) -> Channel:
+    """`is_held`: locked until the transaction ends."""
     channels = Channel.objects.select_related("team")
+    if is_held:
+        channels = channels.select_for_update(of=("self",), no_key=True)
     return _found(channels.filter(team=team, pk=channel_id).first())
 
 

@@ -11,7 +11,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
-from dashboard.accounts.services import record
+from dashboard.accounts.services import record, told_change
 from dashboard.alerts.models import OPEN, Alert, AlertState, MutedRun, Rule
 from dashboard.alerts.rules import describe
 from dashboard.live.publish import ring_on_commit
@@ -19,7 +19,8 @@ from dashboard.runs.models import Run
 
 MAX_RULES = 200
 # What a change of makes it another rule, whose open alerts are another's.
-ASKS = ("metric", "kind", "threshold", "back", "for_steps", "run", "name_pattern")
+ASKS = {"metric", "kind", "threshold", "back", "for_steps", "run", "name_pattern"}
+CHANGED = (*sorted(ASKS), "name", "is_sent", "pauses_run")
 
 
 @transaction.atomic
@@ -38,15 +39,28 @@ def create_rule(*, rule: Rule, user: User) -> Rule:
 
 
 @transaction.atomic
-def change_rule(*, rule: Rule, user: User) -> None:
-    """Of a rule that asks for something else the open alerts are withdrawn."""
+def change_rule(*, rule: Rule, user: User) -> bool:
+    """Of a rule that asks for something else the open alerts are withdrawn.
+
+    False when nothing is changed. Its row is locked since it was read, or what another
+    wrote meanwhile is lost.
+    """
     assert rule.run is None or rule.run.team_id == rule.team_id, "another team's run"
     before = Rule.objects.get(pk=rule.pk)
-    if any(getattr(before, name) != getattr(rule, name) for name in ASKS):
+    changed = [n for n in CHANGED if getattr(before, n) != getattr(rule, n)]
+    if not changed:
+        return False
+    if not ASKS.isdisjoint(changed):
         _withdraw(rule)
     rule.revision = before.revision + 1
-    rule.save()
-    _record(rule, user, "alert_rule.changed")
+    rule.save(update_fields=[*changed, "revision"])
+    old, new = ({n: _told(one, n) for n in changed} for one in (before, rule))
+    _record(rule, user, "alert_rule.changed", **told_change(old, new))
+    return True
+
+
+def _told(rule: Rule, name: str) -> Any:
+    return rule.run_id if name == "run" else getattr(rule, name)
 
 
 @transaction.atomic
@@ -72,9 +86,9 @@ def delete_rule(*, rule: Rule, user: User) -> None:
     rule.delete()
 
 
-def _record(rule: Rule, user: User, verb: str) -> None:
+def _record(rule: Rule, user: User, verb: str, **more: Any) -> None:
     detail = {"name": rule.name, "reads": describe(rule), "pauses": rule.pauses_run}
-    record(rule.team, user, verb, rule, **detail)
+    record(rule.team, user, verb, rule, **detail, **more)
 
 
 def _withdraw(rule: Rule) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from psycopg.errors import LockNotAvailable
 from pydantic import Field
 
+from dashboard.edits import Clash, EditConflict
 from dashboard.overload import RETRY_SECONDS, overload_of
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,12 @@ class FieldError(Schema):
     )
 
 
+class ConflictSchema(Schema):
+    field: str = Field(examples=["notes"])
+    now: Any = Field(description="What it holds.", examples=["Diverges at 40."])
+    sent: Any = Field(examples=["Diverges at step 40."])
+
+
 class ProblemSchema(Schema):
     type: str = Field(examples=["urn:cohort:problem:invalid"])
     title: str = Field(examples=["The request has invalid fields"])
@@ -61,6 +68,10 @@ class ProblemSchema(Schema):
     )
     errors: list[FieldError] = Field(
         default=[], description="Of 422: each field that is wrong."
+    )
+    conflicts: list[ConflictSchema] = Field(
+        default=[],
+        description="Of 409: each field that `was` something else when you read it.",
     )
 
 
@@ -74,8 +85,10 @@ class Problem(Exception):
         *,
         errors: Iterable[tuple[str, str]] = (),
         headers: Mapping[str, str] | None = None,
+        conflicts: Sequence[Clash] = (),
     ) -> None:
         super().__init__(detail)
+        self.conflicts = conflicts
         self.status, self.detail = status, detail
         self.errors = list(errors)
         self.headers = dict(headers or {})
@@ -115,6 +128,11 @@ def answer(problem: Problem) -> HttpResponse:
     }
     if problem.errors:
         tree["errors"] = [{"field": f, "message": m} for f, m in problem.errors]
+    if problem.conflicts:
+        tree["conflicts"] = [
+            {"field": one.field, "now": one.now, "sent": one.typed}
+            for one in problem.conflicts
+        ]
     response = HttpResponse(json.dumps(tree), status=problem.status, content_type=TYPE)
     for name, value in problem.headers.items():
         response.headers[name] = value
@@ -138,6 +156,8 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
             return error
         case ValidationError():
             return _of_fields(error)
+        case EditConflict():
+            return _of_conflict(error)
         case AuthenticationError():
             return NO_TOKEN
         case HttpError():
@@ -183,6 +203,19 @@ TOO_BIG = Problem(
     f"The body has more than {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes. Send less "
     "at once; files go in parts.",
 )
+
+
+def _of_conflict(error: EditConflict) -> Problem:
+    named = ", ".join(clash.field for clash in error.clashes)
+    return Problem(
+        409,
+        f"Nothing was changed: somebody changed {named} since you read it. Compare "
+        "both values in `conflicts`, then send yours again with `was` as it is now.",
+        errors=[
+            (f"body.{clash.field}", "It is not what it was.") for clash in error.clashes
+        ],
+        conflicts=error.clashes,
+    )
 
 
 def _of_http(error: HttpError) -> str:

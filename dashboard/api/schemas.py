@@ -8,6 +8,7 @@ from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dashboard.datasets.parsing.values import broken_text
+from dashboard.edits import Edit
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
 from dashboard.reports.document import finite
@@ -37,6 +38,39 @@ class Input(Schema):
     def refuse_odd_characters(cls, tree: Any) -> Any:
         _check(tree if isinstance(tree, dict) else {})
         return tree
+
+
+class Change(Input):
+    """What is left out stays."""
+
+    was: dict[str, Any] = Field(
+        default={},
+        description="What fields held when you read them. Where somebody changed the "
+        "same one since, nothing is changed: 409 tells both values. Without it, yours "
+        "goes over theirs.",
+        examples=[{}],
+    )
+
+    @model_validator(mode="after")
+    def refuse_unknown_names(self) -> Self:
+        known = type(self).model_fields.keys() - {"was"}
+        if unknown := [name for name in self.was if name not in known]:
+            raise ValueError(
+                f"was.{unknown[0][:60]}: no such field; it takes "
+                f"{', '.join(sorted(known))}"
+            )
+        return self
+
+    def over(self, now: Schema) -> dict[str, Any]:
+        """The fields that were sent, each with what it is to hold.
+
+        `now`: of a row that is locked. EditConflict where somebody changed the same.
+        """
+        sent = self.model_dump(mode="json", exclude_unset=True, exclude={"was"})
+        held = now.model_dump(mode="json")
+        compared = {name: value for name, value in sent.items() if name in held}
+        changes = Edit(given=compared, was=self.was).merge(held)
+        return sent | {name: held[name] for name in compared} | changes
 
 
 def _check(value: Any, place: tuple[str, ...] = ()) -> None:

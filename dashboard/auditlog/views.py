@@ -61,8 +61,22 @@ def _lines(team: Team, page: Page[AuditEntry]) -> list[Line]:
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:
-    told = entry.detail.items()
+    told = _flat(entry.detail).items()
     return [(key, _said(value)) for key, value in told if value not in ("", [])]
+
+
+def _flat(detail: dict[str, Any]) -> dict[str, Any]:
+    """What fields held before and hold after a change, field by field."""
+    before, after = detail.get("before"), detail.get("after")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return detail
+    rest = {k: v for k, v in detail.items() if k not in ("before", "after")}
+    each = {
+        f"{name} {when}": detail[when].get(name)
+        for name in after
+        for when in ("before", "after")
+    }
+    return {**each, **rest}
 
 
 def _said(value: Any) -> str:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from difflib import unified_diff
-
 from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404
@@ -56,9 +54,3 @@ def list_reports(team: Team, text: str, page: int) -> Page[Report]:
 def list_versions(report: Report) -> list[ReportVersion]:
     versions = report.versions.defer("text").select_related("saved_by")
     return list(versions.order_by("-number"))
-
-
-def compare_texts(before: str, after: str) -> list[tuple[str, str]]:
-    """Lines that were added, taken away or are around those: ("+", line) …"""
-    lines = unified_diff(before.split("\n"), after.split("\n"), n=2, lineterm="")
-    return [(line[:1], line[1:]) for line in list(lines)[2:]]

@@ -9,6 +9,7 @@ from django.db import transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
+from dashboard.edits import Clash, EditConflict
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from trainer.rewards.spec import Recipe
 
@@ -21,11 +22,13 @@ def save_recipe_version(
     user: User | None,
     existing: RewardRecipe | None = None,
     description: str = "",
+    seen: int | None = None,
 ) -> RecipeVersion:
     """Keep the recipe as the next version of `existing`, or of a new one.
 
     A recipe equal to the newest version gives that version back. ValueError when
-    `existing` is not given and the team has a recipe of this name.
+    `existing` is not given and the team has a recipe of this name. EditConflict when
+    the newest version is not the one that the user has `seen`.
     """
     spec = recipe.model_dump(mode="json")
     sha256 = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
@@ -34,6 +37,8 @@ def save_recipe_version(
         newest = owner.versions.order_by("-number").first()
         if newest and newest.content_sha256 == sha256:
             return newest
+        if newest and seen not in (None, newest.number):
+            raise EditConflict([Clash("recipe", newest.spec, spec)])
         version = owner.versions.create(
             number=newest.number + 1 if newest else 1,
             content_sha256=sha256,

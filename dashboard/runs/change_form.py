@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from django.http import QueryDict
 
+from dashboard.edits import Edit
 from dashboard.runs.changing import ENDED_WELL, STEPS
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.fields import ConfigField, all_fields
@@ -46,17 +47,16 @@ def read_steps(text: str) -> int:
     return _read_whole(text, "The last step")
 
 
-def read_intervals(posted: Mapping[str, str]) -> dict[str, int]:
-    """Only what was changed on the page: it may be older than others' changes.
-
-    ValueError: one is no whole number.
-    """
-    asked = {}
-    for field in interval_fields():
-        given = posted.get(field.path, "").strip()
-        if given and given != posted.get(f"was.{field.path}"):
-            asked[field.path] = _read_whole(given, field.title)
-    return asked
+def read_intervals(posted: QueryDict) -> Edit:
+    """ValueError: one is no whole number."""
+    fields = {field.path: field for field in interval_fields()}
+    sent = Edit.read(posted, fields)
+    typed = {path: text for path, text in sent.given.items() if text.strip()}
+    titles = {path: field.title for path, field in fields.items()}
+    return Edit(
+        given={p: _read_whole(text, titles[p]) for p, text in typed.items()},
+        was={p: _read_whole(sent.was[p], titles[p]) for p in typed if p in sent.was},
+    )
 
 
 def _read_whole(text: str, what: str) -> int:

@@ -9,7 +9,8 @@ from django.db.models import F, Max
 from pydantic import ValidationError
 
 from dashboard.accounts.models import User
-from dashboard.accounts.services import record
+from dashboard.accounts.services import record, told_change
+from dashboard.edits import Edit
 from dashboard.live.publish import ring_on_commit
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.doorbell import ring_workers
@@ -48,17 +49,19 @@ def first_config(run: Run) -> RunConfig:
 
 
 @transaction.atomic
-def change_run(*, run: Run, user: User, settings: Mapping[str, int]) -> SettingChange:
+def change_run(*, run: Run, user: User, edit: Edit) -> SettingChange:
     """Change intervals and retention of a run that has steps to go.
 
-    ValueError: it has ended, or the values do not fit.
+    ValueError: it has ended, or the values do not fit. EditConflict: somebody changed
+    the same meanwhile.
     """
-    assert STEPS not in settings, "extend_run"
-    assert set(settings) <= set(MAY_CHANGE)
+    assert STEPS not in edit.given, "extend_run"
+    assert set(edit.given) <= set(MAY_CHANGE)
     held = _hold(run)
     if held.state not in HEARING:
         raise ValueError(f"Nothing was changed: the run is {held.state}.")
-    return _change(held, user, settings, verb="run.settings_changed")
+    now = {path: setting_of(held.config, path) for path in edit.given}
+    return _change(held, user, edit.merge(now), verb="run.settings_changed")
 
 
 @transaction.atomic
@@ -163,6 +166,7 @@ def _change(
         num_steps=config.optim.num_steps,
         seq=F("seq") + 1,
     )
-    record(run.team, user, verb, run, number=change.number, **after)
+    told = told_change(before, after)
+    record(run.team, user, verb, run, number=change.number, **told)
     ring_on_commit(run.id, run.seq + 1)
     return change

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import transaction
 
 from dashboard.accounts.models import User
-from dashboard.accounts.services import record
+from dashboard.accounts.services import record, told_change
+from dashboard.edits import Edit
 from dashboard.runs.keeping import refuse_held
 from dashboard.runs.models import Run
 from dashboard.runs.tags import read_tags
@@ -15,20 +18,26 @@ MAX_NOTES = 20_000
 
 
 @transaction.atomic
-def describe_run(
-    *, run: Run, user: User, name: str, notes: str, tags: str
-) -> list[str]:
-    """What was changed, by name. ValueError: the run is locked, or a value no good."""
+def describe_run(*, run: Run, user: User, edit: Edit) -> list[str]:
+    """What was changed, by name. ValueError: the run is locked, or a value no good.
+
+    EditConflict: somebody changed the same meanwhile.
+    """
     runs = Run.objects.select_for_update(of=("self",))
     held = runs.select_related("team", "locked_by").get(pk=run.pk)
     refuse_held(held)
-    given = {"name": _name(name), "notes": _notes(notes), "tags": read_tags(tags)}
-    changed = [field for field, value in given.items() if getattr(held, field) != value]
-    if changed:
-        Run.objects.filter(pk=held.pk).update(**{f: given[f] for f in changed})
-        was = {"was": held.name} if "name" in changed else {}
-        record(held.team, user, "run.described", held, changed=changed, **was)
-    return changed
+    now = {name: getattr(held, name) for name in ("name", "notes", "tags")}
+    changes = edit.clean(name=_name, notes=_notes, tags=_tags).merge(now)
+    if "tags" in changes:
+        changes["tags"] = _tags(changes["tags"])  # several people's may be too many
+    if changes:
+        Run.objects.filter(pk=held.pk).update(**changes)
+        record(held.team, user, "run.described", held, **told_change(now, changes))
+    return list(changes)
+
+
+def _tags(given: Any) -> list[str]:
+    return read_tags(given if isinstance(given, str) else ", ".join(given))
 
 
 def _name(text: str) -> str:

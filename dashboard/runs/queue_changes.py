@@ -9,6 +9,7 @@ from django.db.models import F, Q
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
+from dashboard.edits import Edit
 from dashboard.live.publish import ring_on_commit
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import ENDED, Priority, Run, RunState
@@ -18,14 +19,25 @@ Move = Literal["front", "up", "down"]
 MOVES: tuple[Move, ...] = get_args(Move)
 
 
-def set_priority(*, run: Run, user: User, priority: Priority) -> bool:
-    """False when it has ended, or has this priority already."""
+@transaction.atomic
+def set_priority(
+    *, run: Run, user: User, priority: Priority, was: str | None = None
+) -> bool:
+    """False when it has ended, or has this priority already.
+
+    `was`: the one that the user saw; EditConflict where it is neither by now.
+    """
+    held = Run.objects.select_for_update().only("priority").get(pk=run.pk)
+    before = Priority(held.priority).label
+    edit = Edit.of("priority", priority.label, was)
+    if not edit.merge({"priority": before}):
+        return False
     return _change(
         run,
         user,
-        guard=~Q(state__in=ENDED) & ~Q(priority=priority),
+        guard=~Q(state__in=ENDED),
         verb="run.priority_changed",
-        detail={"before": Priority(run.priority).label, "priority": priority.label},
+        detail={"before": before, "priority": priority.label},
         priority=priority,
     )
 

@@ -20,6 +20,7 @@ from django.urls import path
 
 from dashboard.accounts.models import AuditEntry, Membership, Team, User
 from dashboard.accounts.services import record
+from dashboard.edits import raw
 from dashboard.runs.models import Run
 from dashboard.training.models import Worker
 from dashboard.upkeep.models import Quota, Retention, Use
@@ -94,6 +95,40 @@ class Looked(admin.ModelAdmin[models.Model]):
         return False
 
 
+class SetForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
+    """Writes what was changed, and not over what somebody else changed meanwhile."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.now = {
+            name: raw(self.get_initial_for_field(field, name))
+            for name, field in self.fields.items()
+        }
+        for field in self.fields.values():
+            # What was changed is told by what the form showed, in place of the row.
+            field.show_hidden_initial = self.instance.pk is not None
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if self.instance.pk is not None:
+            self._refuse_lost({n for n in self.changed_data if n in data})
+        return data
+
+    def _refuse_lost(self, changed: set[str]) -> None:
+        shown = dict(self.data.items())
+        for name in changed:
+            field, now = self[name], self.now[name]
+            was = shown.get(field.html_initial_name, now)
+            if now not in (was, shown.get(field.html_name)):
+                self.add_error(
+                    name,
+                    f"Somebody saved {now or 'an empty value'} after you opened the "
+                    "form. Save again to replace it with yours.",
+                )
+                shown[field.html_initial_name] = now
+        self.data = shown
+
+
 class Set(Looked):
     """Rows to set, each time with an audit entry of its team."""
 
@@ -103,14 +138,27 @@ class Set(Looked):
     def has_change_permission(self, *_args: Any, **_kwargs: Any) -> bool:
         return True
 
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> models.Model | None:
+        """Locked, where it is to be changed."""
+        if request.method == "POST":
+            self.model._default_manager.select_for_update().filter(pk=object_id).first()
+        return super().get_object(request, object_id, from_field)
+
     def save_model(
         self, request: HttpRequest, obj: Any, form: ModelForm[Any], change: bool
     ) -> None:
-        super().save_model(request, obj, form, change)
         assert isinstance(request.user, User)
-        values = {name: form.cleaned_data[name] for name in self.audited}
-        record(obj.team, request.user, self.verb, obj.team, **values)
+        before = type(obj).objects.filter(pk=obj.pk).values().first() or {}
+        obj.save(update_fields=form.changed_data if change else None)
+        obj.refresh_from_db()
+        values = {name: getattr(obj, name) for name in self.audited}
+        held = {name: before.get(name) for name in self.audited}
+        told = {**values, "before": held}
+        record(obj.team, request.user, self.verb, obj.team, **told)
 
+    form = SetForm
     audited: ClassVar[tuple[str, ...]]
     verb: ClassVar[str]
 

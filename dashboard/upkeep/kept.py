@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+
+from django.db import transaction
 
 from dashboard.accounts.models import Team, User
+from dashboard.edits import Edit
 from dashboard.upkeep.old_completions import completion_days_of, set_completion_days
 from dashboard.upkeep.retention import days_of, set_days
 
@@ -31,13 +34,20 @@ def kept_by(team: Team) -> Kept:
     return Kept(days=days_of(team), completion_days=completion_days_of(team))
 
 
-def keep(team: Team, user: User, chosen: Kept) -> None:
-    """What is so already is not written down. ValueError where it is not allowed."""
+@transaction.atomic
+def keep(team: Team, user: User, edit: Edit) -> Kept:
+    """What is so already is not written down. ValueError where it is not allowed.
+
+    EditConflict: somebody changed the same meanwhile.
+    """
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     before = kept_by(team)
+    chosen = replace(before, **edit.merge(asdict(before)))
     if chosen.days != before.days:
         set_days(team, user, chosen.days)
     if chosen.completion_days != before.completion_days:
         set_completion_days(team, user, chosen.completion_days)
+    return chosen
 
 
 def _in_days(days: int) -> str:

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import ADMIN, READ, access_of
-from dashboard.api.schemas import Input, fill
-from dashboard.upkeep.kept import Kept, keep, kept_by
+from dashboard.api.schemas import Change, fill
+from dashboard.edits import Edit
+from dashboard.upkeep.kept import keep, kept_by
 from dashboard.upkeep.models import KEPT_DAYS, MOST_COMPLETION_DAYS
 from dashboard.upkeep.quotas import standing_of
 
@@ -49,9 +50,7 @@ def _storage(team: Team) -> StorageOut:
     )
 
 
-class RetentionIn(Input):
-    """What is left out stays."""
-
+class RetentionIn(Change):
     trash_days: Annotated[int, Field(ge=1, le=KEPT_DAYS)] | None = Field(
         default=None, description="In the trash.", examples=[14]
     )
@@ -67,11 +66,9 @@ class RetentionIn(Input):
 def set_retention(request: HttpRequest, payload: RetentionIn) -> StorageOut:
     """Within the hour, what is older is deleted for good."""
     access = access_of(request)
-    now = kept_by(access.team)
-    is_named = "completion_days" in payload.model_fields_set
-    chosen = Kept(
-        days=payload.trash_days or now.days,
-        completion_days=payload.completion_days if is_named else now.completion_days,
-    )
-    keep(access.team, access.user, chosen)
+    sent = payload.model_dump(exclude_unset=True, exclude={"was"})
+    if sent.get("trash_days", 0) is None:  # as if it were left out
+        del sent["trash_days"]
+    edit = Edit(given=sent, was=payload.was).rename({"trash_days": "days"})
+    keep(access.team, access.user, edit)
     return _storage(access.team)

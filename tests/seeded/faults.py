@@ -501,4 +501,18 @@ FAULTS = [
         "num_losses__gte=kind.max_losses",
         "tests/dashboard/jobs/test_queue.py",
     ),
+    Fault(
+        "V1",
+        "dashboard/edits.py",
+        "elif was != now[name]:",
+        "elif False:",
+        "tests/dashboard/test_no_edit_is_lost.py",
+    ),
+    Fault(
+        "V2",
+        "dashboard/edits.py",
+        "if value in (was, now[name]):",
+        "if value == now[name]:",
+        "tests/dashboard/test_no_edit_is_lost.py",
+    ),
 ]

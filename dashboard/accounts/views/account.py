@@ -24,6 +24,7 @@ from dashboard.accounts.open_sessions import (
 )
 from dashboard.accounts.providers import list_connections
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
+from dashboard.edits import EditConflict, began_with, merge_form, show_conflict
 
 AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 
@@ -32,13 +33,22 @@ AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 @require_http_methods(["GET", "HEAD", "POST"])
 def account(request: HttpRequest) -> HttpResponse:
     assert isinstance(request.user, User)
-    profile = _profile_form(request, request.user)
+    try:
+        profile = _profile_form(request, request.user)
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what="Your account",
+            back=request.path,
+            labels={"display_name": "Your name"},
+        )
     try:
         password = _password_form(request, request.user)
     except TooManyTries as wait:
         return _refuse_guess(request, request.user, profile, wait)
     if profile.is_bound and profile.is_valid():
-        profile.save()
+        profile.instance.save(update_fields=profile.fields)
         messages.success(request, "Saved.")
         return redirect("account")
     if password.is_bound and password.is_valid():
@@ -72,6 +82,7 @@ def _context(
     emails = EmailAddress.objects.filter(user=user)
     return {
         "profile": profile,
+        "began": began_with(ProfileForm(instance=user), request.POST),
         "password": password,
         "emails": emails.order_by("-primary", "email"),
         "factors": describe_factors(user),
@@ -98,9 +109,11 @@ def sessions_end(request: HttpRequest) -> HttpResponse:
 
 
 def _profile_form(request: HttpRequest, user: User) -> ProfileForm:
-    data = request.POST if request.POST.get("form") == "profile" else None
-    # A copy: a refused name must not show up in the page's header.
-    return ProfileForm(data, instance=User.objects.get(pk=user.pk))
+    """On a copy: a refused name must not show up in the page's header."""
+    blank = ProfileForm(instance=User.objects.get(pk=user.pk))
+    if request.POST.get("form") != "profile":
+        return blank
+    return ProfileForm(merge_form(blank, request.POST), instance=blank.instance)
 
 
 def _password_form(request: HttpRequest, user: User) -> AnyPasswordForm:

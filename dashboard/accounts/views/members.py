@@ -7,6 +7,7 @@ from collections.abc import Callable
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_managing_membership, get_owning_membership
@@ -18,19 +19,33 @@ from dashboard.accounts.members import (
 )
 from dashboard.accounts.models import Membership
 from dashboard.accounts.views.team import render_settings
+from dashboard.edits import Edit, EditConflict, show_conflict
 
 
 @require_POST
 def member_role(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
     by = get_managing_membership(request, team)
     of = _member(by, member_id)
-    role = request.POST.get("role", "")
-    return _answer(
-        request,
-        by,
-        lambda: change_role(by=by, of=of, role=role),
-        f"{of.user} is {role} now.",
-    )
+    edit = Edit.read(request.POST, ["role"])
+    if "role" not in edit.given and "role" in request.POST:
+        return redirect("team_settings", team)  # the saved one is kept
+    role, was = edit.given.get("role", ""), edit.was.get("role")
+    try:
+        return _answer(
+            request,
+            by,
+            lambda: change_role(by=by, of=of, role=role, was=was),
+            f"{of.user} is {role} now.",
+        )
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=str(of.user),
+            back=reverse("team_settings", args=[team]),
+            choices={"role": {}},
+            team=by.team,
+        )
 
 
 @require_POST

@@ -27,6 +27,7 @@ from dashboard.alerts.delivery import MAX_ATTEMPTS
 from dashboard.alerts.models import Channel, DeliveryState, Event
 from dashboard.alerts.queries import get_channel, get_delivery, list_deliveries
 from dashboard.alerts.webhook import signing_secret
+from dashboard.edits import Edit
 
 PER_PAGE = 50
 
@@ -133,11 +134,17 @@ def alert_channel_events(
 ) -> HttpResponse:
     channel, user = _asked_of(request, team, channel_id)
     form = EventsForm(request.POST)
-    if form.is_valid():
-        choose_events(channel=channel, user=user, events=form.cleaned_data["events"])
-        messages.success(request, "It is told of what you chose.")
-    else:
+    was = Edit.read(request.POST, (), lists=["events"]).was.get("events")
+    if not form.is_valid():
         messages.error(request, str(form.errors["events"][0]))
+        return redirect("alert_delivery", team)
+    events = form.cleaned_data["events"]
+    try:
+        choose_events(channel=channel, user=user, events=events, was=was)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "It is told of what you chose.")
     return redirect("alert_delivery", team)
 
 

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
 from django.contrib import messages
+from django.db import transaction
+from django.forms import ChoiceField
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
@@ -18,6 +23,7 @@ from dashboard.alerts.services import (
     mute_rule,
     switch_rule,
 )
+from dashboard.edits import EditConflict, began_with, merge_form, show_conflict
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -57,18 +63,21 @@ def alert_rules(request: HttpRequest, team: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def alert_rule(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
-    rule = get_rule(team_, rule_id)
     data = request.POST if request.method == "POST" else None
-    form = (
-        DeedForm(data, instance=rule)
-        if rule.built_in
-        else RuleForm(data, instance=rule, team=team_)
-    )
-    if data is not None and form.is_valid():
-        assert isinstance(request.user, User)
-        change_rule(rule=form.instance, user=request.user)
-        messages.success(request, f"“{form.instance.name}” was changed.")
-        return redirect("alert_rules", team_.slug)
+    with transaction.atomic():
+        rule = get_rule(team_, rule_id, is_held=data is not None)
+        form = _form(rule)
+        began = began_with(form, data)
+        try:
+            form = _form(rule, merge_form(form, data)) if data is not None else form
+        except EditConflict as conflict:
+            return _show_both(request, form, conflict)
+        if data is not None and form.is_valid():
+            assert isinstance(request.user, User)
+            is_changed = change_rule(rule=form.instance, user=request.user)
+            done = "was changed" if is_changed else "stays as it is"
+            messages.success(request, f"“{form.instance.name}” {done}.")
+            return redirect("alert_rules", team_.slug)
     as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` is as it was filled in
     context = {
         "team": team_,
@@ -76,10 +85,38 @@ def alert_rule(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
         "rule": as_it_is,
         "reads": describe(as_it_is),
         "form": form,
+        "began": began,
         "metrics": list_metrics(team_),
         "mute_form": MuteForm(),
     }
     return render(request, "alerts/rule.html", context, status=400 if data else 200)
+
+
+def _form(rule: Rule, data: Mapping[str, str] | None = None) -> DeedForm:
+    if rule.built_in:
+        return DeedForm(data, instance=rule)
+    return RuleForm(data, instance=rule, team=rule.team)
+
+
+def _show_both(
+    request: HttpRequest, form: DeedForm, conflict: EditConflict
+) -> HttpResponse:
+    fields = form.fields.items()
+    chosen = {n: f for n, f in fields if isinstance(f, ChoiceField)}
+    return show_conflict(
+        request,
+        conflict,
+        what=form.instance.name,
+        back=request.path,
+        labels={name: str(field.label) for name, field in fields},
+        choices={n: _labels(f) for n, f in chosen.items()},
+        team=form.instance.team,
+    )
+
+
+def _labels(field: ChoiceField) -> dict[str, str]:
+    pairs = cast(Iterable[tuple[Any, Any]], field.choices)
+    return {str(value): str(label) for value, label in pairs}
 
 
 @require_POST

@@ -13,6 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.schemas import Id, Input, Person, fill
+from dashboard.edits import Edit
 from dashboard.runs.change_form import MAX_STEPS, interval_fields, next_step
 from dashboard.runs.changing import change_run, extend_run, setting_of
 from dashboard.runs.models import SettingChange
@@ -83,6 +84,12 @@ class RunSettingsIn(Input):
     settings: dict[str, Annotated[int, Field(ge=0, le=10**8)]] = Field(
         min_length=1, examples=[{"checkpoint.every_steps": 20}]
     )
+    was: dict[str, int] = Field(
+        default={},
+        description="What they were when you read them: 409 with both values where "
+        "somebody changed the same one since.",
+        examples=[{}],
+    )
 
 
 @router.post(
@@ -101,5 +108,6 @@ def change_settings(
             f"This cannot change after a launch. {', '.join(sorted(known))} can.",
         )
     with or_conflict("body.settings"):
-        change_run(run=run, user=access.user, settings=payload.settings)
+        edit = Edit(given=payload.settings, was=payload.was)
+        change_run(run=run, user=access.user, edit=edit)
     return _read(access.team, run_id)

@@ -17,11 +17,11 @@ from dashboard.accounts.members import (
     reactivate,
     remove_member,
 )
-from dashboard.accounts.models import Membership
+from dashboard.accounts.models import Membership, Team
 from dashboard.api.auth import ADMIN, READ, Access, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import or_conflict
-from dashboard.api.schemas import Done, Id, Input, Person
+from dashboard.api.schemas import Change, Done, Id, Person
 
 router = Router(tags=["Team"], auth=READ)
 
@@ -53,9 +53,7 @@ def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     return page_by(found, MemberOut.of, cursor=cursor, limit=limit, key="pk")
 
 
-class MemberChange(Input):
-    """What is left out stays."""
-
+class MemberChange(Change):
     role: Literal["viewer", "member", "admin", "owner"] | None = Field(
         default=None,
         description="Owners are made and unmade by owners; one stays.",
@@ -74,8 +72,11 @@ def change_member(
 ) -> MemberOut:
     """A member's role, and whether the person can sign in."""
     access = access_of(request)
-    of, role, is_active = _find(access, member_id), payload.role, payload.is_active
+    of = _find(access, member_id)
     with or_conflict(), transaction.atomic():
+        Team.objects.select_for_update().get(pk=access.team.pk)  # first, as below
+        sent = payload.over(MemberOut.of(_find(access, member_id)))
+        role, is_active = sent.get("role"), sent.get("is_active")
         if role is not None:
             change_role(by=access.membership, of=of, role=role)
         if is_active is not None:

@@ -10,8 +10,8 @@ from ninja import Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.schemas import Done, Id, Input
-from dashboard.runs.models import Priority, RunState
+from dashboard.api.schemas import Change, Done, Id
+from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queries import get_run
 from dashboard.runs.queue.line import read_line
 from dashboard.runs.queue.sentences import say_place
@@ -73,9 +73,7 @@ def queue(request: HttpRequest) -> QueueOut:
     )
 
 
-class QueueChange(Input):
-    """What is left out stays."""
-
+class QueueChange(Change):
     priority: Literal["low", "normal", "high"] | None = Field(
         default=None, description="Among the team's own runs.", examples=["high"]
     )
@@ -87,6 +85,13 @@ class QueueChange(Input):
     )
 
 
+class Place(Schema):
+    """What a run's changes are compared with."""
+
+    priority: str
+    is_on_hold: bool
+
+
 @router.patch(
     "/{run_id}", response=Done, auth=WRITE, summary="Change a run's place in the queue"
 )
@@ -96,12 +101,16 @@ def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) ->
     run = get_run(access.team, run_id)
     user, changed = access.user, []
     with transaction.atomic():
-        if payload.priority is not None:
-            priority = Priority[payload.priority.upper()]
+        held = Run.objects.select_for_update().get(pk=run.pk)
+        label = Priority(held.priority).label
+        place = Place(priority=label, is_on_hold=held.on_hold)
+        sent = payload.over(place)
+        if (named := sent.get("priority")) is not None:
+            priority = Priority[named.upper()]
             changed.append(set_priority(run=run, user=user, priority=priority))
             run.refresh_from_db(fields=["priority"])
-        if payload.is_on_hold is not None:
-            change = hold_run if payload.is_on_hold else release_run
+        if (is_on_hold := sent.get("is_on_hold")) is not None:
+            change = hold_run if is_on_hold else release_run
             changed.append(change(run=run, user=user))
         if payload.move is not None:
             changed.append(move_run(run=run, user=user, where=payload.move))

@@ -15,6 +15,7 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_from
 from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import Done, Id, Input, Person, S, StepIn, fill
+from dashboard.edits import Clash
 from dashboard.reports import services
 from dashboard.reports.hosts import own_hosts
 from dashboard.reports.models import MAX_TITLE, Report
@@ -126,18 +127,25 @@ def save_report(
             hosts=own_hosts(request),
         )
     except SavedMeanwhile as error:
-        raise _meanwhile(get_report(access.team, report_id)) from error
+        newest = get_report(access.team, report_id)
+        raise _meanwhile(newest, payload) from error
     except ValueError as error:  # longer once addresses are blocks
         raise refuse_field("body.text", str(error)) from error
     return _report(ReportDetail, get_report(access.team, report_id))
 
 
-def _meanwhile(newest: Report) -> Problem:
+def _meanwhile(newest: Report, payload: ReportSaveIn) -> Problem:
+    sent = payload.model_dump(exclude_none=True, exclude={"number"})
     return Problem(
         409,
         f"{newest.saved_by or 'Somebody'} saved version {newest.number} of this report "
         "meanwhile: nothing was changed. Read it, and send its number.",
         errors=[("body.number", f"The newest version is {newest.number}.")],
+        conflicts=[
+            Clash(name, now, value)
+            for name, value in sent.items()
+            if (now := getattr(newest, name)) != value
+        ],
     )
 
 

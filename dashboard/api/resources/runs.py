@@ -13,7 +13,8 @@ from dashboard.api.auth import READ, WRITE, Access, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by, page_from
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.run_schemas import RunDetail, RunOut, with_shown
-from dashboard.api.schemas import Done, Id, Input
+from dashboard.api.schemas import Change, Done, Id
+from dashboard.edits import Edit
 from dashboard.runs import trash
 from dashboard.runs.actions import act
 from dashboard.runs.changing import ENDED_WELL
@@ -87,9 +88,7 @@ def run(request: HttpRequest, run_id: Id) -> RunDetail:
     return RunDetail.of(get_any_run(access_of(request).team, run_id))
 
 
-class RunChange(Input):
-    """What is left out stays."""
-
+class RunChange(Change):
     name: str | None = Field(default=None, max_length=400, examples=["warm-otter"])
     notes: str | None = Field(default=None, max_length=100_000)
     tags: list[Annotated[str, Field(max_length=200)]] | None = Field(
@@ -109,14 +108,22 @@ def change_run(request: HttpRequest, run_id: Id, payload: RunChange) -> RunDetai
     """All that is sent, or nothing: 409 says why not."""
     access = access_of(request)
     with transaction.atomic():
+        found = get_any_run(access.team, run_id)
+        Run.objects.select_for_update().get(pk=found.pk)
+        sent = payload.over(RunDetail.of(get_any_run(access.team, run_id)))
         # What holds a run is taken off first, and put on last.
         for name, (_, undo) in SWITCHES.items():
-            if getattr(payload, name) is False:
+            if sent.get(name) is False:
                 _switch(access, run_id, name, undo)
-        if not {"name", "notes", "tags"}.isdisjoint(payload.model_fields_set):
-            _describe(access, run_id, payload)
+        described = {
+            name: sent[name]
+            for name in ("name", "notes", "tags")
+            if sent.get(name) is not None
+        }
+        if described:
+            _describe(access, run_id, described)
         for name, (do, _) in reversed(SWITCHES.items()):
-            if getattr(payload, name):
+            if sent.get(name):
                 _switch(access, run_id, name, do)
     return RunDetail.of(get_any_run(access.team, run_id))
 
@@ -132,17 +139,10 @@ def _switch(access: Access, run_id: int, name: str, action: str) -> None:
         raise Problem(409, said, errors=[(f"body.{name}", said)])
 
 
-def _describe(access: Access, run_id: int, payload: RunChange) -> None:
+def _describe(access: Access, run_id: int, given: dict[str, Any]) -> None:
     found = get_run(access.team, run_id)
-    tags = found.tags if payload.tags is None else payload.tags
     try:
-        describe_run(
-            run=found,
-            user=access.user,
-            name=found.name if payload.name is None else payload.name,
-            notes=found.notes if payload.notes is None else payload.notes,
-            tags=", ".join(tags),
-        )
+        describe_run(run=found, user=access.user, edit=Edit(given=given))
     except ValueError as error:
         raise Problem(422, str(error), errors=[("body", str(error))]) from error
 

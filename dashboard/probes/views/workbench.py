@@ -18,6 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
+from dashboard.edits import EditConflict
 from dashboard.probes.bench import MAX_SECONDS, Bench, load_bench, score_bench
 from dashboard.probes.configs import config_of_model
 from dashboard.probes.forms import (
@@ -38,7 +39,13 @@ from dashboard.rewards.recipe_draft import RecipeDraft
 from dashboard.rewards.row_check import check_rows
 from dashboard.rewards.services import save_recipe_version
 from dashboard.rewards.views.detail import choose_version
-from dashboard.rewards.views.editor import apply_action, derived_context
+from dashboard.rewards.views.editor import (
+    apply_action,
+    derived_context,
+    read_seen,
+    seen_by,
+    show_meanwhile,
+)
 from dashboard.runs.launch.model_choices import check_model, offered_models
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
@@ -125,6 +132,7 @@ class Page:
         self.draft = self._draft()
         self.sample = SampleForm(offered_models(team), given)
         self.problem = ""
+        self.more: dict[str, Any] = {}
 
     def _recipe(self) -> RewardRecipe | None:
         """The saved one that is edited."""
@@ -186,7 +194,9 @@ class Page:
             "recipe": self.recipe,
             "form": None if self.recipe else self._name_form(),
             "kinds": sorted(RULES.values(), key=lambda rule: rule.title),
+            "seen": seen_by(self.recipe, self.request.POST),
             **derived_context(self.draft),
+            **self.more,
         }
 
     def _name_form(self) -> NewRecipeForm:
@@ -252,14 +262,20 @@ class Page:
         if form is not None and not form.is_valid():
             return self.render(status=422)
         typed = form.cleaned_data if form else {"name": str(self.recipe)}
-        version = save_recipe_version(
-            team=self.team,
-            name=typed["name"],
-            recipe=recipe,
-            user=self._user,
-            existing=self.recipe,
-            description=typed.get("description", ""),
-        )
+        try:
+            version = save_recipe_version(
+                team=self.team,
+                name=typed["name"],
+                recipe=recipe,
+                user=self._user,
+                existing=self.recipe,
+                description=typed.get("description", ""),
+                seen=read_seen(self.request.POST),
+            )
+        except EditConflict:
+            assert self.recipe is not None
+            self.more = show_meanwhile(self.recipe, recipe)
+            return self.render(status=409)
         messages.success(self.request, f"Saved as {version}.")
         self.recipe = version.recipe
         return redirect(self.address)

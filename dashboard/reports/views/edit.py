@@ -13,13 +13,14 @@ from django.views.decorators.http import (
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.edits import MAX_DIFFERENCES, compare_texts
 from dashboard.reports.blocks.addresses import translate_addresses
 from dashboard.reports.document import show_text
 from dashboard.reports.forms import InsertForm
 from dashboard.reports.hosts import own_hosts
 from dashboard.reports.inserting import offer
 from dashboard.reports.models import Report
-from dashboard.reports.queries import compare_texts, get_report
+from dashboard.reports.queries import get_report
 from dashboard.reports.services import (
     MAX_BLOCKS,
     MAX_CHARS,
@@ -28,8 +29,6 @@ from dashboard.reports.services import (
     create_report,
     save_report,
 )
-
-MAX_DIFFERENCES = 400  # lines that are shown
 
 
 @never_cache

@@ -7,9 +7,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_writable_team
 from dashboard.accounts.models import User
+from dashboard.edits import compare_texts
 from dashboard.reports.models import Report, ReportVersion
 from dashboard.reports.queries import (
-    compare_texts,
     get_report,
     get_version,
     list_versions,
@@ -41,12 +41,16 @@ def report_restore(request: HttpRequest, team: str, report_id: int) -> HttpRespo
     found = get_report(get_writable_team(request, team), report_id)
     assert isinstance(request.user, User)
     version = _find_version(found, request.POST.get("version", ""))
+    seen = request.POST.get("number", "")
+    is_number = seen.isascii() and seen.isdigit() and len(seen) < 10
+    number = int(seen) if is_number else found.number
     try:
-        restore_version(
-            report=found, user=request.user, number=found.number, version=version
-        )
+        restore_version(report=found, user=request.user, number=number, version=version)
     except SavedMeanwhile:
-        said = "Somebody saved this report just now: nothing was restored. Try again."
+        said = (
+            f"{found.saved_by or 'Somebody'} saved version {found.number} after you "
+            "opened this page, so nothing was restored. Look at it, then try again."
+        )
         messages.error(request, said)
         return redirect("report_history", team, report_id)
     messages.success(

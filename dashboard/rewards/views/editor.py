@@ -6,21 +6,24 @@ what to do with what was typed. With scripts, htmx swaps the part that changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.edits import MAX_DIFFERENCES, EditConflict, compare_texts
 from dashboard.rewards.forms import NewRecipeForm
 from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.queries import get_recipe, versions_with_use
 from dashboard.rewards.recipe_draft import RecipeDraft
-from dashboard.rewards.recipe_text import read_recipe
+from dashboard.rewards.recipe_text import read_recipe, write_json
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import save_recipe_version
 from dashboard.rewards.views.detail import choose_version
@@ -106,7 +109,7 @@ def _edit(
         return _render(request, team, existing, draft, form)
     if draft.recipe is None or (form is not None and not form.is_valid()):
         return _render(request, team, existing, draft, form, status=422)
-    return _save(request, team, existing, draft.recipe, form)
+    return _save(request, team, existing, draft, form)
 
 
 def apply_action(
@@ -138,22 +141,56 @@ def _save(
     request: HttpRequest,
     team: Team,
     existing: RewardRecipe | None,
-    recipe: Recipe,
+    draft: RecipeDraft,
     form: NewRecipeForm | None,
 ) -> HttpResponse:
     assert isinstance(request.user, User)
+    recipe = draft.recipe
+    assert recipe is not None
     typed = form.cleaned_data if form else {"name": existing.name if existing else ""}
     newest = existing.versions.order_by("number").last() if existing else None
-    version = save_recipe_version(
-        team=team,
-        name=typed["name"],
-        recipe=recipe,
-        user=request.user,
-        existing=existing,
-        description=typed.get("description", ""),
-    )
+    try:
+        version = save_recipe_version(
+            team=team,
+            name=typed["name"],
+            recipe=recipe,
+            user=request.user,
+            existing=existing,
+            description=typed.get("description", ""),
+            seen=read_seen(request.POST),
+        )
+    except EditConflict:
+        assert existing is not None
+        more = show_meanwhile(existing, recipe)
+        return _render(request, team, existing, draft, form, status=409, **more)
     messages.success(request, _outcome(version, newest))
     return redirect("reward", team.slug, version.recipe_id)
+
+
+def read_seen(given: Mapping[str, str]) -> int | None:
+    """The newest version's number when the form was opened."""
+    text = given.get("seen", "")
+    return int(text) if text.isdecimal() and len(text) < 9 else None
+
+
+def seen_by(existing: RewardRecipe | None, given: Mapping[str, str]) -> int | None:
+    """What a form says of it, when it is first shown and when it is shown again."""
+    if existing is None or "seen" in given:
+        return read_seen(given)
+    return existing.versions.aggregate(last=Max("number"))["last"]  # type: ignore[no-any-return]  # untyped
+
+
+def show_meanwhile(existing: RewardRecipe, mine: Recipe) -> dict[str, Any]:
+    """Of a conflict: saved again, the reader's goes over what they have then seen."""
+    newest = existing.versions.select_related("created_by").latest("number")
+    theirs = write_json(Recipe.model_validate(newest.spec))
+    changes = compare_texts(theirs, write_json(mine))
+    return {
+        "meanwhile": newest,
+        "seen": newest.number,
+        "changes": changes[:MAX_DIFFERENCES],
+        "num_changes": len(changes),
+    }
 
 
 def _outcome(version: RecipeVersion, newest: RecipeVersion | None) -> str:
@@ -172,14 +209,17 @@ def _render(
     draft: RecipeDraft,
     form: NewRecipeForm | None,
     status: int = 200,
+    **more: Any,
 ) -> HttpResponse:
     context = {
+        "seen": seen_by(existing, request.POST),
         "team": team,
         "recipe": existing,
         "form": form,
         "is_refused": status == 422,
         "kinds": sorted(RULES.values(), key=lambda rule: rule.title),
         **derived_context(draft),
+        **more,
     }
     if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
         context |= _refusal_context(request, team, draft)

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
+from dashboard.edits import Edit
 from dashboard.jobs.models import OPEN
 from dashboard.live.publish import ring_on_commit
 from dashboard.runs.checkpoints.listing import NOTHING, list_checkpoints
@@ -84,8 +85,13 @@ def delete(*, checkpoint: Checkpoint, user: User) -> None:
 
 
 @transaction.atomic
-def choose_best_by(*, run: Run, metric: str, user: User) -> None:
-    """Keep the best by another metric, by the usual one (""), or none ("none")."""
+def choose_best_by(
+    *, run: Run, metric: str, user: User, was: str | None = None
+) -> None:
+    """Keep the best by another metric, by the usual one (""), or none ("none").
+
+    `was`: the one that the user saw; EditConflict where it is neither by now.
+    """
     held = _lock(run.pk)
     refuse_held(held)
     known = {"", NOTHING, *list_checkpoints(held).choices}
@@ -94,11 +100,12 @@ def choose_best_by(*, run: Run, metric: str, user: User) -> None:
             f"No checkpoint of this run has a value of {metric[:60]!r}. Choose one of "
             f"{', '.join(sorted(known - {''}))}."
         )
-    if held.best_by == metric:
+    before = held.best_by
+    if not Edit.of("metric", metric, was).merge({"metric": before}):
         return
     Run.objects.filter(pk=held.pk).update(best_by=metric)
     held.best_by = metric
-    record(held.team, user, "run.best_by_changed", held, metric=metric)
+    record(held.team, user, "run.best_by_changed", held, before=before, metric=metric)
     _keep_best(held)
     _stir(held)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
+from dashboard.edits import Clash, Edit, EditConflict
 from dashboard.runs.launch.forms import Launch
 from dashboard.runs.models import TeamPreset
 
@@ -26,10 +30,12 @@ def save_preset(
     keeps_model: bool,
     keeps_recipe: bool,
     overwrites: bool = False,
+    seen: str = "",
 ) -> TeamPreset:
     """Keep the settings of a form under a name; ValueError where it is taken.
 
     A preset changes only when it is overwritten, which is recorded with what it held.
+    EditConflict where the form began with it, and it has another `mark` by now.
     """
     name = _checked(name)
     kept = {
@@ -46,12 +52,45 @@ def save_preset(
                 f"Your team has a preset “{name}”. Give another name, or tick "
                 "“Replace the one of this name”."
             )
+        if preset:
+            _refuse_stale(preset, kept, seen)
         before = preset.config if preset else None
         preset = _write(preset or TeamPreset(team=team, name=name), kept)
         verb = "preset.overwritten" if before else "preset.saved"
         detail = {"before": before} if before else {}
         record(team, user, verb, preset, name=name, **detail)
     return preset
+
+
+def _refuse_stale(preset: TeamPreset, kept: dict[str, Any], seen: str) -> None:
+    """`seen`: the mark of the preset that the form began with."""
+    pk, _, _ = seen.partition(":")
+    now = _kept_in(preset)
+    mine = {name: kept[name] for name in now}
+    if pk == str(preset.pk) and seen != mark(preset) and now != mine:
+        raise EditConflict([Clash("preset_name", now, mine)])
+
+
+def _kept_in(preset: TeamPreset) -> dict[str, Any]:
+    return {
+        "config": preset.config,
+        "model": preset.model,
+        "recipe_version": preset.recipe_version,
+    }
+
+
+def mark(preset: TeamPreset) -> str:
+    """Another one for each content."""
+    kept = [preset.config, preset.model, preset.recipe_version_id]
+    text = json.dumps(kept, sort_keys=True)
+    return f"{preset.pk}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def write_kept(kept: Mapping[str, Any]) -> str:
+    """As text, to be compared."""
+    recipe = kept["recipe_version"]
+    tree = {**kept["config"], "model": kept["model"], "reward": str(recipe or "")}
+    return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False)
 
 
 def _write(preset: TeamPreset, values: dict[str, Any]) -> TeamPreset:
@@ -78,14 +117,19 @@ def strip_config(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def rename_preset(*, preset: TeamPreset, user: User, name: str) -> None:
-    """ValueError where the team has a preset of this name."""
-    before, name = preset.name, _checked(name)
-    if name == before:
-        return
-    with transaction.atomic():
-        _write(preset, {"name": name})
-        record(preset.team, user, "preset.renamed", preset, name=name, before=before)
+@transaction.atomic
+def rename_preset(*, preset: TeamPreset, user: User, edit: Edit) -> None:
+    """ValueError where the team has a preset of this name.
+
+    EditConflict: somebody else renamed it meanwhile.
+    """
+    held = TeamPreset.objects.select_for_update().get(pk=preset.pk)
+    before = held.name
+    changes = edit.clean(name=_checked).merge({"name": before})
+    if changes:
+        _write(held, changes)
+        record(preset.team, user, "preset.renamed", preset, **changes, before=before)
+    preset.name = held.name
 
 
 @transaction.atomic

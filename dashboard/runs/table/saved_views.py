@@ -10,7 +10,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, QueryDict
 
 from dashboard.accounts.models import Team, User
-from dashboard.accounts.services import record
+from dashboard.accounts.services import record, told_change
+from dashboard.edits import Edit
 from dashboard.runs.models import DefaultView, SavedView
 
 # Of an address: where somebody is, not what is looked at.
@@ -77,27 +78,24 @@ def save_view(
         return view
 
 
-def change_view(
-    view: SavedView,
-    *,
-    user: User,
-    name: str | None = None,
-    query: str | None = None,
-    is_shared: bool | None = None,
-) -> None:
-    """What is given; ValueError where the name is taken."""
-    was_shared = view.is_shared
-    if name is not None:
-        view.name = check_name(name)
-    if query is not None:
-        view.query = clean_query(query)
-    if is_shared is not None:
-        view.is_shared = is_shared
+@transaction.atomic
+def change_view(view: SavedView, *, user: User, edit: Edit) -> None:
+    """Its name, query or is_shared; ValueError where the name is taken.
+
+    EditConflict: somebody changed the same meanwhile.
+    """
+    held = SavedView.objects.select_for_update().get(pk=view.pk)
+    now = {name: getattr(held, name) for name in ("name", "query", "is_shared")}
+    changes = edit.clean(name=check_name, query=clean_query).merge(now)
+    for name, value in {**now, **changes}.items():
+        setattr(view, name, value)
+    if not changes:
+        return
     with _own_name(view.name):
-        view.save(update_fields=["name", "query", "is_shared"])
-        if view.is_shared or was_shared:
-            now = {"name": view.name, "query": view.query, "is_shared": view.is_shared}
-            record(view.team, user, "view.changed", view, **now)
+        view.save(update_fields=list(changes))
+        if view.is_shared or held.is_shared:
+            told = {"name": view.name, **told_change(now, changes)}
+            record(view.team, user, "view.changed", view, **told)
     if not view.is_shared:  # others no longer see it, so it is no longer their first
         DefaultView.objects.filter(view=view).exclude(user=view.owner).delete()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from django.contrib import messages
 from django.db.models import QuerySet
@@ -14,6 +15,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.edits import Edit, EditConflict, show_conflict, show_refusal
 from dashboard.runs.actions import ACTIONS, Outcome, act
 from dashboard.runs.describing import describe_run
 from dashboard.runs.models import Run
@@ -189,13 +191,17 @@ def run_describe(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     run = get_run(team_, run_id)
     assert isinstance(request.user, User)
-    given = {name: request.POST.get(name, "") for name in ("name", "notes", "tags")}
+    names = ("name", "notes", "tags")
+    edit = Edit.read(request.POST, names)
+    back = reverse("run", args=[team, run.pk])
+    page: dict[str, Any] = {"what": run.name, "back": back, "team": team_}
     try:
-        changed = describe_run(run=run, user=request.user, **given)
+        changed = describe_run(run=run, user=request.user, edit=edit)
+    except EditConflict as conflict:
+        return show_conflict(request, conflict, **page)
     except ValueError as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(request, _say_changed(changed))
+        return show_refusal(request, str(error), names=names, **page)
+    messages.success(request, _say_changed(changed))
     return redirect("run", team, run.pk)
 
 

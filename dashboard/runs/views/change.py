@@ -9,6 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import User
+from dashboard.edits import EditConflict, show_conflict
 from dashboard.runs.change_form import (
     interval_fields,
     next_step,
@@ -37,7 +38,17 @@ def run_change(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     run = get_run(team_, run_id)
     if request.method == "POST":
-        _answer(request, run)
+        try:
+            _answer(request, run)
+        except EditConflict as conflict:
+            return show_conflict(
+                request,
+                conflict,
+                what=run.name,
+                back=request.path,
+                labels={field.path: field.title for field in interval_fields()},
+                team=team_,
+            )
         return redirect("run_change", team_.slug, run.id)
     if run.is_imported:
         messages.error(request, why_not_here(run))
@@ -80,8 +91,8 @@ def _answer(request: HttpRequest, run: Run) -> None:
             extend_run(run=run, user=request.user, num_steps=number)
             messages.success(request, f"The run goes on to step {number:,}.")
             return
-        asked = read_intervals(request.POST.dict())
-        change_run(run=run, user=request.user, settings=asked)
+        edit = read_intervals(request.POST)
+        change_run(run=run, user=request.user, edit=edit)
         messages.success(
             request, "Changed. A running trainer applies it after its current step."
         )

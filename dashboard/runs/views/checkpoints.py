@@ -7,9 +7,11 @@ from typing import Protocol
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.models import User
+from dashboard.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.models import Checkpoint
 from dashboard.runs.views.control import asked_of
@@ -60,9 +62,22 @@ def _change(
 @require_POST
 def run_best_by(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     run, user = asked_of(request, team, run_id)
-    metric = request.POST.get("metric", "")
+    edit = Edit.read(request.POST, ["metric"])
+    was = edit.was.get("metric")
     try:
-        retention.choose_best_by(run=run, metric=metric, user=user)
+        if "metric" in edit.given:
+            metric = edit.given["metric"]
+            retention.choose_best_by(run=run, metric=metric, user=user, was=was)
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=run.name,
+            back=reverse("run_tab", args=[team, run.pk, "checkpoints"]),
+            labels={"metric": "Keep the best by"},
+            choices={"metric": {"": "the held-out score, else the reward"}},
+            team=run.team,
+        )
     except ValueError as error:
         messages.error(request, str(error))
     return redirect("run_tab", team, run.pk, "checkpoints")

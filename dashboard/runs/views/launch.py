@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -32,6 +32,7 @@ from dashboard.runs.launch.starts import (
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import Sweep
 from dashboard.runs.launch.sweep_section import describe_sweep
+from dashboard.runs.launch.team_presets import mark
 from dashboard.runs.launch.toml_form import TomlDraft
 from dashboard.runs.launching import launch_group, launch_run
 from trainer.rewards.spec import Recipe
@@ -159,6 +160,8 @@ def show_form(
     refused: str = "",
     toml: TomlDraft | None = None,
     preset_problem: str = "",
+    preset_changes: Sequence[tuple[str, str]] = (),
+    seen_preset: str = "",
     status: int = 200,
 ) -> HttpResponse:
     """`refused`: why what the form asks for was not begun, though it is in order."""
@@ -177,6 +180,8 @@ def show_form(
         "refused": refused,
         "toml": toml,
         "preset_problem": preset_problem,
+        "preset_changes": preset_changes,
+        "seen_preset": seen_preset or request.POST.get("seen_preset") or _mark(form),
         **describe_sweep(request.POST, form),
         "presets": offer_presets(),
         "team_presets": offer_team_presets(team),
@@ -196,6 +201,10 @@ def show_form(
         "shows_prompt": any(path in request.GET for path in PROMPT_PATHS),
     }
     return render(request, "runs/launch.html", context, status=status)
+
+
+def _mark(form: LaunchForm) -> str:
+    return mark(form.start.team_preset) if form.start.team_preset else ""
 
 
 def _addresses(team: Team) -> dict[str, str]:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_team
+from dashboard.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queue.line import read_line
 from dashboard.runs.queue.team_line import team_line
@@ -72,16 +73,35 @@ def run_release(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 def run_priority(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     run, user = asked_of(request, team, run_id)
     named = {str(priority.label): priority for priority in Priority}
-    given = request.POST.get("priority", "")
+    edit = Edit.read(request.POST, ["priority"])
+    if "priority" not in edit.given and "priority" in request.POST:
+        return _back(request, run)  # the saved one is kept
+    given, was = edit.given.get("priority", ""), edit.was.get("priority")
     if given not in named:
         told = f"A priority is {', '.join(named)}; got {given[:40]!r}."
         messages.error(request, told)
-    elif set_priority(run=run, user=user, priority=named[given]):
+        return _back(request, run)
+    try:
+        is_set = set_priority(run=run, user=user, priority=named[given], was=was)
+    except EditConflict as conflict:
+        return _show_both(request, run, conflict)
+    if is_set:
         messages.success(request, f"{run.name} has {given} priority.")
     return _back(request, run)
 
 
-def _back(request: HttpRequest, run: Run) -> HttpResponse:
+def _show_both(request: HttpRequest, run: Run, conflict: EditConflict) -> HttpResponse:
+    return show_conflict(
+        request,
+        conflict,
+        what=run.name,
+        back=_back(request, run).url,
+        choices={"priority": {}},
+        team=run.team,
+    )
+
+
+def _back(request: HttpRequest, run: Run) -> HttpResponseRedirect:
     """To the page that it was asked on: the queue, or the run's own."""
     if request.POST.get("from") == "queue":
         return redirect("queue", run.team.slug)

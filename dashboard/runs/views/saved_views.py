@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote_plus
+
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -11,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Membership, User
+from dashboard.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.models import SavedView
 from dashboard.runs.table.saved_views import (
     change_view,
@@ -19,6 +22,8 @@ from dashboard.runs.table.saved_views import (
     save_view,
     set_default,
 )
+
+FIELDS = {"address": "query", "shared": "is_shared"}  # by their controls' names
 
 
 @require_safe
@@ -71,6 +76,17 @@ def runs_view_change(request: HttpRequest, team: str, code: str) -> HttpResponse
         return redirect(f"{reverse('runs', args=[team])}?{view.query or 'view='}")
     try:
         _change(request, membership, view, action)
+    except EditConflict as conflict:
+        view.refresh_from_db()
+        return show_conflict(
+            request,
+            conflict,
+            what=view.name,
+            back=_address(team, view),
+            labels={"address": "Filters and columns"},
+            choices=_readable(request, conflict),
+            team=membership.team,
+        )
     except ValueError as error:
         messages.error(request, f"Nothing was changed. {error}")
     else:
@@ -78,18 +94,31 @@ def runs_view_change(request: HttpRequest, team: str, code: str) -> HttpResponse
     return redirect(_address(team, view))
 
 
+def _readable(
+    request: HttpRequest, conflict: EditConflict
+) -> dict[str, dict[str, str]]:
+    """Addresses without their %3D."""
+    return {
+        clash.field: {
+            query: unquote_plus(query)
+            for query in (clash.now, request.POST.get(clash.field, ""))
+        }
+        for clash in conflict.clashes
+        if clash.field == "address"
+    }
+
+
 def _change(
     request: HttpRequest, membership: Membership, view: SavedView, action: str
 ) -> None:
     if action == "update":
-        change_view(view, user=membership.user, query=request.POST.get("address", ""))
+        sent = Edit.read(request.POST, ["address"])
     elif action == "rename":
-        is_shared = "shared" in request.POST
-        _check_may_share(membership, is_shared=is_shared)
-        name = request.POST.get("name", "")
-        change_view(view, user=membership.user, name=name, is_shared=is_shared)
+        sent = Edit.read(request.POST, ["name"], flags=["shared"])
+        _check_may_share(membership, is_shared=sent.given["shared"])
     else:
         raise ValueError(f"A view takes rename, update or delete; got {action[:40]!r}.")
+    change_view(view, user=membership.user, edit=sent.rename(FIELDS))
 
 
 def _check_may_share(membership: Membership, *, is_shared: bool) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_managed_team, get_membership
 from dashboard.accounts.models import Team, User
+from dashboard.edits import (
+    Edit,
+    EditConflict,
+    began_with,
+    show_conflict,
+)
 from dashboard.upkeep.forms import RetentionForm
 from dashboard.upkeep.kept import Kept, keep, kept_by
-from dashboard.upkeep.old_completions import completion_days_of, preview_completions
+from dashboard.upkeep.old_completions import preview_completions
 from dashboard.upkeep.quotas import standing_of
 from dashboard.upkeep.retention import preview
 
@@ -40,18 +48,33 @@ def _set(request: HttpRequest, team: Team, user: User) -> HttpResponse:
     form = RetentionForm(request.POST)
     if not form.is_valid():
         return _show(request, team, form, can_manage=True, status=422)
-    chosen = _chosen(form, team)
-    keep(team, user, chosen)
+    try:
+        chosen = keep(team, user, _edit(form, request.POST))
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=f"Storage of {team}",
+            back=request.path,
+            labels={name: str(field.label) for name, field in form.fields.items()},
+            team=team,
+        )
     messages.success(request, chosen.words)
     return redirect("team_storage", team.slug)
 
 
-def _chosen(form: RetentionForm, team: Team) -> Kept:
+def _edit(form: RetentionForm, given: QueryDict) -> Edit:
     """Of a form that is valid; what it does not name stays as it is."""
-    if "completion_days" in form.data:
-        return Kept(**form.cleaned_data)
-    now = completion_days_of(team)
-    return Kept(days=form.cleaned_data["days"], completion_days=now)
+    sent = Edit.read(given, form.fields)
+    return sent.clean(**{n: field.to_python for n, field in form.fields.items()})
+
+
+def _chosen(edit: Edit, now: Kept) -> Kept:
+    """What it would keep; where it is in conflict, what was typed."""
+    try:
+        return replace(now, **edit.merge(asdict(now)))
+    except EditConflict:
+        return replace(now, **edit.given)
 
 
 def _show(
@@ -63,15 +86,18 @@ def _show(
     status: int = 200,
 ) -> HttpResponse:
     now = kept_by(team)
-    chosen = _chosen(form, team) if form and form.is_valid() else now
-    initial = {"days": now.days, "completion_days": now.completion_days}
+    given = request.POST or request.GET
+    is_valid = form is not None and form.is_valid()
+    chosen = _chosen(_edit(form, given), now) if form and is_valid else now
+    blank = RetentionForm(initial=asdict(now))
     standing = standing_of(team)
     context = {
         "team": team,
         "can_manage": can_manage,
         "standing": standing,
         "parts": [(*words, standing.parts.get(key, 0)) for key, words in PARTS.items()],
-        "form": form or RetentionForm(initial=initial),
+        "form": form or blank,
+        "began": began_with(blank, given),
         "now": now,
         "chosen": chosen,
         "preview": preview(team, chosen.days),

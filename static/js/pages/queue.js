@@ -16,6 +16,11 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   }
 });
 
+// A conflict is a page of its own: the form is sent once more, without htmx.
+document.addEventListener("htmx:responseError", ({ detail }) => {
+  if (detail.xhr.status === 409) detail.elt.closest("form")?.submit();
+});
+
 // A button that is disabled after the move would leave the keyboard nowhere.
 let pressed = "";
 document.addEventListener("htmx:beforeSwap", () => {

@@ -86,6 +86,7 @@ def test_who_waits_in_vain_is_told_to_ask_again(alice: User) -> None:
 def wait_until_somebody_waits_for_a_lock() -> None:
     with connection.cursor() as cursor:
         for _ in range(3_000):
+            cursor.execute("SELECT pg_stat_clear_snapshot()")  # kept by a transaction
             cursor.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
                 " AND datname = current_database()"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from django.db.models.functions import Now
+from django.http import QueryDict
 from django.test import Client
+from django.utils.http import urlencode
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.runs.change_form import (
@@ -109,7 +111,11 @@ def test_only_what_was_changed_on_the_page_is_changed(
     assert found.after == {"checkpoint.keep_last": 7}
     entry = AuditEntry.objects.get(verb="run.settings_changed")
     assert (entry.actor, entry.object_id) == (alice, run.id)
-    assert entry.detail == {"number": 1, "checkpoint.keep_last": 7}
+    assert entry.detail == {
+        "number": 1,
+        "before": {"checkpoint.keep_last": keep},
+        "after": {"checkpoint.keep_last": 7},
+    }
     run.refresh_from_db()
     assert run.config["checkpoint"]["every_steps"] == every
     page = alice_client.get(f"/alpha/runs/{run.id}/config/").text
@@ -264,5 +270,7 @@ def test_what_is_no_whole_number_is_refused_as_it_was_typed() -> None:
 def test_only_what_was_changed_on_the_page_is_read() -> None:
     posted = {KEEP: " 7 ", f"was.{KEEP}": "2", EVERY: "99", f"was.{EVERY}": "99"}
 
-    assert read_intervals(posted) == {KEEP: 7}
-    assert read_intervals({"optim.num_steps": "7", "loss.kl_coef": "1"}) == {}
+    edit = read_intervals(QueryDict(urlencode(posted)))
+
+    assert edit.merge({KEEP: 2, EVERY: 50}) == {KEEP: 7}
+    assert read_intervals(QueryDict("optim.num_steps=7&loss.kl_coef=1")).given == {}

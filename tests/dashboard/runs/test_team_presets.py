@@ -79,6 +79,29 @@ def test_one_is_replaced_only_when_asked_and_the_log_keeps_what_it_held(
     assert entry.detail["before"]["seed"] == 0
 
 
+def test_one_that_somebody_saved_meanwhile_is_replaced_once_both_were_seen(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    _save(alice_client, team, filled)
+    pk = TeamPreset.objects.get().pk
+    page = alice_client.get(f"/{team.slug}/runs/new?preset=team:{pk}").text
+    began = filled | {n: _fields(page)[n] for n in ("preset", "seen_preset")}
+    began |= {"overwrites": "on"}
+    _save(alice_client, team, began | {"seed": "7"})
+
+    shown = _save(alice_client, team, began | {"seed": "8"})
+
+    assert shown.status_code == 409
+    assert TeamPreset.objects.get().config["seed"] == 7
+    changed = dict(shown.context["preset_changes"])
+    assert ("7" in changed["-"], "8" in changed["+"]) == (True, True)
+    again = _fields(shown.text)
+    assert (again["seed"], again["preset_name"]) == ("8", "small")
+    saved = _save(alice_client, team, {**again, "overwrites": "on"})
+    assert saved.status_code == 302
+    assert TeamPreset.objects.get().config["seed"] == 8
+
+
 def test_settings_that_no_run_can_have_are_not_kept(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
+from dashboard.edits import Edit
 from dashboard.runs.changing import change_run, extend_run
 from dashboard.runs.checkpoints.retention import delete
 from dashboard.runs.control import request_stop
@@ -27,6 +28,7 @@ from trainer.config import RunConfig
 from trainer.events import SettingsChanged
 
 pytestmark = pytest.mark.django_db
+KEEP_5 = Edit(given={"checkpoint.keep_last": 5})
 
 
 def changes_of(run: Run, epoch: int) -> list[dict[str, Any]]:
@@ -165,7 +167,7 @@ def test_a_running_trainer_is_handed_what_is_asked_meanwhile(
 ) -> None:
     def act() -> None:
         extend_run(run=run, user=alice, num_steps=20)
-        change_run(run=run, user=alice, settings={"checkpoint.every_steps": 3})
+        change_run(run=run, user=alice, edit=Edit(given={"checkpoint.every_steps": 3}))
 
     def ask() -> bool:
         asked()
@@ -186,7 +188,9 @@ def test_a_running_trainer_is_handed_what_is_asked_meanwhile(
 
 
 def test_a_change_that_was_heard_is_repeated_at_its_step(run: Run, alice: User) -> None:
-    change = change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})
+    change = change_run(
+        run=run, user=alice, edit=Edit(given={"checkpoint.keep_last": 5})
+    )
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     log = LogBuilder().started().stepped(1)
@@ -205,7 +209,9 @@ def test_a_change_that_was_heard_is_repeated_at_its_step(run: Run, alice: User) 
 def test_a_change_heard_in_what_was_never_stored_is_repeated_too(
     run: Run, alice: User
 ) -> None:
-    change = change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})
+    change = change_run(
+        run=run, user=alice, edit=Edit(given={"checkpoint.keep_last": 5})
+    )
     assert claim_run(run.id, "worker-1")
     keep(run, 1)
     log = LogBuilder().started().stepped(1).stepped(2)
@@ -256,7 +262,9 @@ def test_the_first_settings_are_found_through_all_changes(launch: Launcher) -> N
     first = RunConfig.model_validate(run.config)
     for num_steps in (20, 30):
         extend_run(run=run, user=launch.user, num_steps=num_steps)
-    change_run(run=run, user=launch.user, settings={"evaluation.every_steps": 7})
+    change_run(
+        run=run, user=launch.user, edit=Edit(given={"evaluation.every_steps": 7})
+    )
     run.refresh_from_db()
 
     live(run, "be_killed")
@@ -273,11 +281,11 @@ def test_a_change_that_is_none_or_does_not_fit_or_comes_too_late_is_refused(
     change = partial(change_run, run=run, user=alice)
 
     with pytest.raises(ValueError, match="settings already"):
-        change(settings={"checkpoint.keep_last": 2})
+        change(edit=Edit(given={"checkpoint.keep_last": 2}))
     with pytest.raises(ValueError, match="keep_last"):
-        change(settings={"checkpoint.keep_last": 0})
+        change(edit=Edit(given={"checkpoint.keep_last": 0}))
     request_stop(run=run, user=alice)
     with pytest.raises(ValueError, match="stopped"):
-        change(settings={"checkpoint.keep_last": 5})
+        change(edit=Edit(given={"checkpoint.keep_last": 5}))
 
     assert not run.changes.exists()

@@ -96,7 +96,7 @@ def test_an_operator_looks_at_all_and_the_policy_holds(
 def test_an_operator_changes_quotas_alone_which_is_written_down(
     addresses: list[str], operator_client: Client, team: Team, alice: User
 ) -> None:
-    quota = Quota.objects.get()
+    quota, before = Quota.objects.get(), Quota.objects.get()
     form = {"team": team.pk, "max_bytes": "5000", "max_runs": "3"}
 
     operator_client.post(f"/admin/upkeep/quota/{quota.pk}/change/", form)
@@ -112,7 +112,8 @@ def test_an_operator_changes_quotas_alone_which_is_written_down(
     entry = AuditEntry.objects.get(verb="team.quota_changed")
     assert entry.actor is not None
     assert entry.actor.username == "olga"
-    assert entry.detail == {"max_bytes": 5_000, "max_runs": 3}
+    held = {"max_bytes": before.max_bytes, "max_runs": before.max_runs}
+    assert entry.detail == {"max_bytes": 5_000, "max_runs": 3, "before": held}
     assert [answer.status_code for answer in refused] == [403] * 4
 
 

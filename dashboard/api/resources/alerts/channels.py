@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from django.db import transaction
 from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
@@ -24,7 +25,7 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import or_conflict
 from dashboard.api.replays import show_once
-from dashboard.api.schemas import Done, Id, Input, fill
+from dashboard.api.schemas import Change, Done, Id, Input, fill
 
 router = Router(tags=["Alerts"], auth=READ)
 
@@ -105,9 +106,7 @@ def add_alert_channel(
     return Status(201, _reveal(request, channel))
 
 
-class ChannelChange(Input):
-    """What is left out stays."""
-
+class ChannelChange(Change):
     events: list[Event] | None = Field(
         default=None, min_length=1, examples=[["run.failed"]]
     )
@@ -124,13 +123,13 @@ def change_alert_channel(
 ) -> ChannelOut:
     """The events that it receives, and whether it is on."""
     access = access_of(request)
-    channel = get_channel(access.team, channel_id)
-    if payload.events is not None:
-        events = [event.value for event in payload.events]
-        choose_events(channel=channel, user=access.user, events=events)
-    if payload.is_enabled is not None:
-        is_enabled = payload.is_enabled
-        switch_channel(channel=channel, user=access.user, is_enabled=is_enabled)
+    with transaction.atomic(), or_conflict():
+        channel = get_channel(access.team, channel_id, is_held=True)
+        sent = payload.over(ChannelOut.of(channel))
+        if sent.get("events") is not None:
+            choose_events(channel=channel, user=access.user, events=sent["events"])
+        if (is_enabled := sent.get("is_enabled")) is not None:
+            switch_channel(channel=channel, user=access.user, is_enabled=is_enabled)
     return ChannelOut.of(get_channel(access.team, channel_id))
 
 

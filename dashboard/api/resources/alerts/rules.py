@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+from django.db import transaction
 from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
@@ -19,7 +20,7 @@ from dashboard.alerts.services import change_rule, create_rule, delete_rule, swi
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import Problem, or_conflict, refuse_field
-from dashboard.api.schemas import LARGEST_ID, Done, Id, Input, fill
+from dashboard.api.schemas import LARGEST_ID, Change, Done, Id, Input, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 
@@ -98,9 +99,7 @@ def create_alert_rule(request: HttpRequest, payload: RuleIn) -> Status[RuleOut]:
     return Status(201, RuleOut.of(rule))
 
 
-class RuleChange(Input):
-    """What is left out stays."""
-
+class RuleChange(Change):
     metric: str | None = Field(default=None, max_length=400)
     kind: Literal["above", "below", "changes", "missing"] | None = None
     threshold: Finite | None = Field(default=None, examples=[0.7])
@@ -123,14 +122,16 @@ def change_alert_rule(
     """Of a built-in rule its threshold, steps, sending and pausing; null: its default.
     Where it asks for something else, its open alerts are withdrawn."""
     access = access_of(request)
-    rule = get_rule(access.team, rule_id)
-    changes = payload.model_dump(exclude_unset=True, exclude={"is_enabled"})
-    if changes:
-        form = _form_of(access.team, rule, changes)
-        refuse_errors(form, place="body", names=OF_FORM)
-        change_rule(rule=form.instance, user=access.user)
-    if payload.is_enabled is not None:
-        switch_rule(rule=rule, user=access.user, is_enabled=payload.is_enabled)
+    with transaction.atomic():
+        rule = get_rule(access.team, rule_id, is_held=True)
+        changes = payload.over(RuleOut.of(rule))
+        is_enabled = changes.pop("is_enabled", None)
+        if changes:
+            form = _form_of(access.team, rule, changes)
+            refuse_errors(form, place="body", names=OF_FORM)
+            change_rule(rule=form.instance, user=access.user)
+        if is_enabled is not None:
+            switch_rule(rule=rule, user=access.user, is_enabled=is_enabled)
     return RuleOut.of(get_rule(access.team, rule_id))
 
 

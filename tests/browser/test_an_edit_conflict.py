@@ -1,0 +1,80 @@
+"""Two people save the same run: who comes second sees both texts, and chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.runs.models import Run
+from tests.browser.accessibility import Look, findings_in_each_view, looking_with
+from tests.dashboard.runs.stories import queue_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+THEIRS = "Diverges at step 40.\nThe KL rises before the reward falls."
+MINE = "Diverges at step 40.\nA learning rate of 1e-6 holds.\nTried twice."
+
+
+def write(page: Page, run: Run, notes: str) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/")
+    page.get_by_text("More actions").click()
+    page.get_by_role("button", name="Name, notes, tags").click()
+    page.get_by_role("textbox", name="Notes").fill(notes)
+
+
+def save(page: Page) -> None:
+    page.locator("#describe-run").get_by_role("button", name="Save").click()
+
+
+@looking_with(findings_in_each_view)
+def test_both_texts_are_shown_and_one_is_chosen(
+    page: Page,
+    team: Team,
+    bob: User,
+    open_browser: Callable[[User | None], BrowserContext],
+    look: Look,
+) -> None:
+    Membership.objects.filter(user=bob).update(role=Role.MEMBER)
+    run = queue_run(team, notes="Diverges at step 40.")
+    other = open_browser(bob).new_page()
+    write(page, run, MINE)
+    write(other, run, THEIRS)
+    save(other)
+    expect(other.get_by_role("status").get_by_text("notes")).to_be_visible()
+
+    save(page)
+
+    clash = page.locator("[data-clash=notes]")
+    expect(clash.get_by_label("Saved now")).to_have_text(THEIRS)
+    expect(clash.get_by_label("Yours", exact=True)).to_have_value(MINE)
+    assert look(page) == []
+    page.get_by_role("button", name="Save").click()
+    expect(clash).to_be_visible()  # nothing is chosen yet
+    page.get_by_label("Yours", exact=True).fill(f"{MINE}\n{THEIRS}")
+    page.get_by_label("Save yours").check()
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_url(f"**/alpha/runs/{run.pk}/")
+    run.refresh_from_db()
+    assert run.notes == f"{MINE}\n{THEIRS}"
+
+
+def test_a_priority_that_is_set_in_the_queue_meets_another(
+    page: Page, team: Team, bob: User
+) -> None:
+    run = queue_run(team)
+    page.goto("/alpha/queue/")
+    choice = page.get_by_label(f"Priority of {run.name}")
+    choice.focus()
+    Run.objects.filter(pk=run.pk).update(priority=1)
+
+    choice.select_option("low")
+
+    clash = page.locator("[data-clash=priority]")
+    expect(clash.get_by_label("Saved now")).to_have_text("high")
+    page.get_by_label("Save yours").check()
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_url("**/alpha/queue/")
+    run.refresh_from_db()
+    assert run.priority == -1

@@ -1,0 +1,245 @@
+"""Two programs change one thing: PATCH writes what is sent, and tells of a clash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dashboard.accounts.models import Role, Team, User
+from dashboard.alerts.models import Channel, Event
+from dashboard.runs.models import Run
+from tests.dashboard.alerts.factories import make_rule
+from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.api.test_every_operation_is_guarded import operations
+from tests.dashboard.reports.stories import make_report
+from tests.dashboard.runs.stories import queue_run
+
+pytestmark = pytest.mark.django_db
+ONE_SWITCH = "one yes or no: whoever is second finds it so"
+NOT_LOST = {
+    "drain_worker": ONE_SWITCH,
+    "pin_checkpoint": ONE_SWITCH,
+    "trash_dataset": ONE_SWITCH,
+    "send_dataset_part": "bytes at an offset: 409 where the file ends elsewhere",
+    "send_run_file": "as above",
+    "save_report": "takes the number of a version: test_report_operations.py",
+}
+
+
+@dataclass(kw_only=True)
+class Case:
+    """A field with what it held and two values for it, and another field's value."""
+
+    path: str
+    name: str
+    values: tuple[Any, Any, Any]
+    other: tuple[str, Any]
+    look: str = ""  # where they are read, and which of a list
+    merged: Any = None  # what both become, where both can
+
+
+CASES = {
+    "change_run": [
+        Case(
+            path="/runs/{run}",
+            name="notes",
+            values=("Began", "First\nline", "Second"),
+            other=("tags", ["paper"]),
+        ),
+        Case(
+            path="/runs/{run}",
+            name="tags",
+            values=(["old"], ["old", "mine"], ["yours"]),
+            other=("notes", "Kept"),
+            merged=["mine", "yours"],
+        ),
+    ],
+    "change_queued_run": [
+        Case(
+            path="/queue/{run}",
+            look="/queue",
+            name="priority",
+            values=("normal", "high", "low"),
+            other=("is_on_hold", True),
+        )
+    ],
+    "change_alert_rule": [
+        Case(
+            path="/alert-rules/{rule}",
+            look="/alert-rules",
+            name="threshold",
+            values=(1.0, 0.5, 0.75),
+            other=("name", "Ours"),
+        )
+    ],
+    "change_alert_channel": [
+        Case(
+            path="/alert-channels/{channel}",
+            look="/alert-channels",
+            name="events",
+            values=(Event.values[:2], Event.values[:1], Event.values[:3]),
+            other=("is_enabled", False),
+            merged=[Event.values[0], Event.values[2]],
+        )
+    ],
+    "change_member": [
+        Case(
+            path="/members/{carol}",
+            look="/members",
+            name="role",
+            values=("member", "viewer", "admin"),
+            other=("is_active", False),
+        )
+    ],
+    "set_retention": [
+        Case(
+            path="/storage",
+            name="trash_days",
+            values=(30, 10, 20),
+            other=("completion_days", 90),
+        )
+    ],
+}
+ROWS = [
+    pytest.param(case, id=f"{name}: {case.name}")
+    for name, cases in CASES.items()
+    for case in cases
+]
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "write", "admin"))
+
+
+@pytest.fixture
+def known(team: Team, alice: User) -> dict[str, int]:
+    carol = User.objects.create_user("carol")
+    channel = Channel.objects.create(
+        team=team, kind="email", address="a@b.org", events=Event.values[:2]
+    )
+    return {
+        "run": queue_run(team, notes="Began", tags=["old"]).pk,
+        "rule": make_rule(team).pk,
+        "channel": channel.pk,
+        "carol": team.memberships.create(user=carol, role=Role.MEMBER).pk,
+    }
+
+
+def read(program: Program, case: Case, known: dict[str, int]) -> dict[str, Any]:
+    tree: dict[str, Any] = program.get(case.look or case.path.format(**known)).json()
+    if "items" not in tree:
+        return tree
+    number = int(case.path.format(**known).rpartition("/")[2])
+    rows = tree["items"]
+    return next(row for row in rows if row.get("id", row.get("run_id")) == number)
+
+
+def test_every_operation_that_changes_something_is_here() -> None:
+    changing = {name for name, method, *_ in operations() if method in ("PATCH", "PUT")}
+
+    assert {*CASES, *NOT_LOST} == changing
+    assert not CASES.keys() & NOT_LOST.keys()
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_what_is_not_sent_stays(
+    case: Case, program: Program, known: dict[str, int]
+) -> None:
+    path = case.path.format(**known)
+    began, first, _ = case.values
+    assert read(program, case, known)[case.name] == began
+
+    answers = [
+        program.patch(path, {case.other[0]: case.other[1]}),
+        program.patch(path, {case.name: first}),
+    ]
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    now = read(program, case, known)
+    assert (now[case.name], now[case.other[0]]) == (first, case.other[1])
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_change_of_what_is_something_else_by_now_is_refused_with_both(
+    case: Case, program: Program, known: dict[str, int]
+) -> None:
+    path, name = case.path.format(**known), case.name
+    began, first, second = case.values
+    program.patch(path, {name: first})
+    stale = {name: second, case.other[0]: case.other[1], "was": {name: began}}
+
+    answer = program.patch(path, stale)
+
+    now = read(program, case, known)
+    if case.merged is not None:
+        assert answer.status_code == 200
+        assert sorted(now[name]) == sorted(case.merged)
+        return
+    assert answer.status_code == 409
+    tree = answer.json()
+    assert tree["type"] == "urn:cohort:problem:conflict"
+    assert tree["conflicts"] == [{"field": name, "now": first, "sent": second}]
+    assert tree["errors"][0]["field"] == f"body.{name}"
+    assert (now[name], now[case.other[0]] != case.other[1]) == (first, True)
+    assert program.patch(path, stale | {"was": {name: first}}).status_code == 200
+    assert read(program, case, known)[name] == second
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_it_is_no_conflict_where_another_field_was_changed(
+    case: Case, program: Program, known: dict[str, int]
+) -> None:
+    path = case.path.format(**known)
+    program.patch(path, {case.other[0]: case.other[1]})
+    mine = {case.name: case.values[1], "was": {case.name: case.values[0]}}
+
+    assert program.patch(path, mine).status_code == 200
+    assert program.patch(path, mine).status_code == 200  # it is so already
+    misspelt = program.patch(path, {"was": {"no_such_field": 1}})
+    assert misspelt.status_code == 422
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_what_is_sent_as_it_was_is_not_written_over_a_change(
+    case: Case, program: Program, known: dict[str, int]
+) -> None:
+    path = case.path.format(**known)
+    began, first, _ = case.values
+    program.patch(path, {case.name: first})
+    whole = {case.name: began, case.other[0]: case.other[1], "was": {case.name: began}}
+
+    assert program.patch(path, whole).status_code == 200
+
+    now = read(program, case, known)
+    assert (now[case.name], now[case.other[0]]) == (first, case.other[1])
+
+
+def test_a_stale_report_is_answered_with_both_texts(
+    program: Program, team: Team, alice: User
+) -> None:
+    report = make_report(team, alice, "One.")
+    path = f"/reports/{report.pk}"
+    program.patch(path, {"number": 1, "text": "Two."})
+
+    refused = program.patch(path, {"number": 1, "text": "Three."})
+
+    assert refused.status_code == 409
+    told = {"field": "text", "now": "Two.", "sent": "Three."}
+    assert refused.json()["conflicts"] == [told]
+
+
+def test_an_interval_that_somebody_changed_is_not_changed_unseen(
+    program: Program, known: dict[str, int]
+) -> None:
+    path, name = f"/runs/{known['run']}/changes", "checkpoint.every_steps"
+    was = {name: Run.objects.get().config["checkpoint"]["every_steps"]}
+    program.post(path, {"settings": {name: 11}})
+
+    refused = program.post(path, {"settings": {name: 12}, "was": was})
+
+    assert refused.status_code == 409
+    told = {"field": name, "now": 11, "sent": 12}
+    assert refused.json()["conflicts"] == [told]

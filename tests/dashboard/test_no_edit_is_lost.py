@@ -1,0 +1,620 @@
+"""Two people edit the same thing at once: neither's text is lost without a word.
+
+Each form is loaded twice, filled in as a browser would, and sent twice. A new route
+that takes a form is a row here, or its reason why it cannot lose an edit.
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+
+from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.alerts.models import Channel, Event
+from dashboard.reports.models import Report
+from dashboard.reports.services import save_report
+from dashboard.runs.actions import act
+from dashboard.runs.models import Evaluation, Run, SavedView, TeamPreset
+from dashboard.upkeep.models import Quota, Retention
+from tests.dashboard.alerts.factories import make_rule
+from tests.dashboard.auditlog.test_every_act_is_written_down import WRITES
+from tests.dashboard.reports.stories import make_report
+from tests.dashboard.runs.stories import queue_run
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+
+
+@dataclass(kw_only=True)
+class Case:
+    """A form, its field that both change, and one that the first alone changes."""
+
+    page: str  # where it stands, within the team
+    action: str = ""  # how the address that it is sent to ends
+    name: str
+    texts: tuple[str, str]
+    other: tuple[str, str] | None = None
+    pressed: dict[str, str] = field(default_factory=dict)
+    reads: str = ""  # the control that tells what is saved, where it is another
+    is_alone: bool = False  # one person's own, in two tabs
+
+
+CASES: dict[str, list[Case]] = {
+    "run_describe": [
+        Case(
+            page="runs/{run}/",
+            action="/describe",
+            name="notes",
+            texts=("Diverges at 40.\nSee W&B.", "A\nB <b>"),
+            other=("tags", "old, paper"),
+        ),
+        Case(
+            page="runs/{run}/",
+            action="/describe",
+            name="name",
+            texts=("first", "second"),
+            other=("notes", "Kept\nboth."),
+        ),
+    ],
+    "run_change": [
+        Case(
+            page="runs/{run}/change/",
+            name="checkpoint.every_steps",
+            texts=("11", "12"),
+            other=("checkpoint.keep_last", "9"),
+        )
+    ],
+    "run_priority": [
+        Case(
+            page="runs/{run}/",
+            action="/priority",
+            name="priority",
+            texts=("high", "low"),
+        )
+    ],
+    "run_best_by": [
+        Case(
+            page="runs/{run}/checkpoints/",
+            action="/best",
+            name="metric",
+            texts=("eval/sums/mean", "none"),
+        )
+    ],
+    "runs_view_change": [
+        Case(
+            page="runs/?view=code&q=state%3Drunning",
+            action="/change",
+            name="name",
+            texts=("first", "second"),
+            other=("shared", ""),
+            pressed={"action": "rename"},
+            is_alone=True,  # nobody else sees it then
+        ),
+        Case(
+            page="runs/?view=code&q=state%3Drunning",
+            action="/change",
+            name="address",
+            reads="was.address",
+            texts=("q=tag%3Aa", "q=tag%3Ab"),
+            pressed={"action": "update"},
+        ),
+    ],
+    "preset_change": [
+        Case(
+            page="runs/new?preset=team:{preset}",
+            action="/presets/{preset}",
+            name="preset_name",
+            texts=("first", "second"),
+            pressed={"action": "rename"},
+        )
+    ],
+    "alert_rule": [
+        Case(
+            page="alerts/rules/{rule}/",
+            name="threshold",
+            texts=("0.5", "0.75"),
+            other=("name", "Ours"),
+        ),
+        Case(
+            page="alerts/rules/{rule}/",
+            name="kind",
+            texts=("below", "changes"),
+            other=("pauses_run", "on"),
+        ),
+        Case(
+            page="alerts/rules/{rule}/",
+            name="run",
+            texts=("{run}", "{other}"),
+            other=("for_steps", "7"),
+        ),
+        Case(
+            page="alerts/rules/{built_in}/",
+            name="for_steps",
+            texts=("5", "6"),
+            other=("threshold", "0.25"),
+        ),
+    ],
+    "team_storage": [
+        Case(
+            page="settings/storage",
+            name="days",
+            texts=("10", "15"),
+            other=("completion_days", "90"),
+        )
+    ],
+    "member_role": [
+        Case(
+            page="settings",
+            action="/{carol}/role",
+            name="role",
+            texts=("viewer", "admin"),
+        )
+    ],
+    "account": [
+        Case(
+            page="/account/",
+            name="display_name",
+            texts=("Ann", "Ann B."),
+            is_alone=True,
+        )
+    ],
+    "reward_edit": [
+        Case(
+            page="rewards/{recipe}/edit",
+            name="clip_high",
+            texts=("3.25", "4.75"),
+            pressed={"action": "save"},
+        )
+    ],
+    "workbench": [
+        Case(
+            page="rewards/workbench?recipe={recipe}",
+            name="clip_high",
+            texts=("3.25", "4.75"),
+            pressed={"action": "save"},
+        )
+    ],
+    "report_edit": [
+        Case(
+            page="reports/{report}/edit",
+            name="text",
+            texts=("One.", "Two."),
+        )
+    ],
+}
+
+
+# By a test of its own.
+APART = {
+    "alert_channel_events": "test_events_that_two_people_choose_are_merged",
+    "preset_save": "runs/test_team_presets.py",
+    "report_restore": "test_a_version_is_not_restored_over_one_that_was_not_seen",
+    "report_pin": "reports/test_pinning.py",
+}
+NEW = "makes something new, and changes nothing that is there"
+SWITCH = "one of two states: whoever is second finds it so"
+ACT = "an act that takes no text; its audit entry tells who did it"
+OWN_LINE = "each person's tag, thumb or comment is a line of its own"
+NOT_LOST = {
+    **dict.fromkeys(
+        (
+            *("dataset_map", "dataset_save", "dataset_split", "dataset_generate"),
+            *("run_prompts", "reward_new", "probe_launch", "rescoring_new", "run_try"),
+            *("runs_view_save", "run_new", "run_new_recipe", "run_new_from_toml"),
+            *("checkpoint_publish", "run_imports", "run_import", "alert_rules"),
+            *("alert_delivery", "report_new", "team_new", "team_invite", "tokens"),
+        ),
+        NEW,
+    ),
+    **dict.fromkeys(
+        (
+            *("dataset_trash", "runs_act", "run_act", "run_hold", "run_release"),
+            *("checkpoint_pin", "checkpoint_unpin", "alert_rule_switch"),
+            *("alert_channel_switch", "worker_drain", "worker_undrain"),
+            *("report_share", "member_deactivate", "member_reactivate"),
+            *("run_alerts_mute", "alert_rule_mute"),
+        ),
+        SWITCH,
+    ),
+    **dict.fromkeys(
+        (
+            *("dataset_import", "probe_stop", "rescoring_stop", "rescoring_delete"),
+            *("run_move", "run_stop", "run_cancel", "run_pause", "checkpoint_delete"),
+            *("model_unpublish", "alert_acknowledge", "alert_rule_delete"),
+            *("alert_channel_test", "alert_channel_secret", "alert_delivery_again"),
+            *("alert_channel_delete", "report_delete", "person_data"),
+            *("invitation_revoke", "team_leave", "team_transfer", "member_remove"),
+            "token_revoke",
+        ),
+        ACT,
+    ),
+    "run_resume": "carries the attempt whose pause was seen",
+    "group_marks": OWN_LINE,
+}
+
+
+@dataclass
+class Form:
+    action: str
+    is_sent: bool  # by POST
+    fields: dict[str, Any]
+
+    def send(self, client: Client, **changed: str) -> HttpResponse:
+        sent = {**self.fields, **changed}
+        emptied = {name for name, text in changed.items() if text == ""}
+        flags = {n for n in emptied if self.fields.get(n) == "on"}
+        data = {name: value for name, value in sent.items() if name not in flags}
+        return client.post(self.action, data)  # type: ignore[return-value]
+
+
+class _Reader(HTMLParser):
+    """The forms of a page, as a browser would send them untouched."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+        self.forms: list[Form] = []
+        self.select = self.option = self.textarea = None
+        self.text = ""
+
+    def handle_starttag(self, tag: str, pairs: list[tuple[str, str | None]]) -> None:
+        has = {name: value or "" for name, value in pairs}
+        if tag == "form":
+            action = urljoin(self.address, has.get("action") or self.address)
+            self.forms.append(Form(action, has.get("method") == "post", {}))
+        if not self.forms:
+            return
+        fields, name = self.forms[-1].fields, has.get("name", "")
+        if tag == "input" and name:
+            if has.get("type") not in ("checkbox", "radio"):
+                fields[name] = has.get("value", "")
+            elif "checked" in has:
+                self._tick(name, has.get("value", "on"))
+        elif tag == "select":
+            self.select = name
+        elif tag == "option" and self.select:
+            self.text, self.option = "", has
+        elif tag == "textarea":
+            self.text, self.textarea = "", name
+
+    def _tick(self, name: str, value: str) -> None:
+        fields = self.forms[-1].fields
+        if name not in fields:
+            fields[name] = value
+        elif isinstance(fields[name], list):
+            fields[name].append(value)
+        else:
+            fields[name] = [fields[name], value]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea" and self.textarea:
+            self.forms[-1].fields[self.textarea] = self.text.removeprefix("\n")
+            self.textarea = None
+        elif tag == "option" and self.option is not None and self.select:
+            value = self.option.get("value", self.text.strip())
+            fields = self.forms[-1].fields
+            if "selected" in self.option or self.select not in fields:
+                fields[self.select] = value
+            self.option = None
+        elif tag == "select":
+            self.select = None
+
+
+def read_form(client: Client, page: str, action: str, name: str) -> Form:
+    answer = client.get(page, follow=True)
+    assert answer.status_code == 200, page
+    return form_in(answer.text, page, action, name)
+
+
+def form_in(text: str, page: str, action: str, name: str) -> Form:
+    reader = _Reader(page)
+    reader.feed(text)
+    fit = [one for one in reader.forms if one.is_sent and name in one.fields]
+    return next(one for one in fit if one.action.partition("?")[0].endswith(action))
+
+
+@pytest.fixture
+def bob_client(bob: User) -> Client:
+    Membership.objects.filter(user=bob).update(role=Role.ADMIN)
+    client = Client()
+    client.force_login(bob)
+    return client
+
+
+@pytest.fixture
+def known(team: Team, alice: User, bob: User) -> dict[str, Any]:
+    carol = User.objects.create_user("carol")
+    run = queue_run(team, notes="Began", tags=["old"])
+    run.checkpoints.create(
+        name="step-000001-epoch-1",
+        step=1,
+        epoch=1,
+        sha256="ab" * 32,
+        num_bytes=1,
+        saved_at=run.created_at,
+    )
+    Evaluation.objects.create(
+        run=run,
+        step=1,
+        name="sums",
+        epoch=1,
+        seq=1,
+        time=run.created_at,
+        metrics={"eval/sums/mean": 0.5},
+    )
+    SavedView.objects.create(
+        team=team, owner=alice, code="code", name="Ours", query="q=old", is_shared=True
+    )
+    preset = TeamPreset.objects.create(team=team, name="Ours", config=run.config)
+    built_in = make_rule(team, built_in="kl", name="KL", threshold=None, for_steps=None)
+    return {
+        "run": run.pk,
+        "other": make_run(
+            team,
+            "other",
+            dataset_version=run.dataset_version,
+            recipe_version=run.recipe_version,
+        ).pk,
+        "recipe": run.recipe_version.recipe_id,
+        "preset": preset.pk,
+        "rule": make_rule(team).pk,
+        "built_in": built_in.pk,
+        "carol": team.memberships.create(user=carol, role=Role.MEMBER).pk,
+        "report": make_report(team, alice, "Text").pk,
+    }
+
+
+@dataclass
+class Two:
+    """Two people who have opened the form, and a third look at what is saved."""
+
+    case: Case
+    first: Client
+    second: Client
+    known: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.forms = [self.open(one) for one in (self.first, self.second)]
+
+    def open(self, client: Client) -> Form:
+        page = self.case.page.format(**self.known)
+        action = self.case.action.format(**self.known)
+        page = page if page.startswith("/") else f"/alpha/{page}"
+        return read_form(client, page, action, self.case.name)
+
+    def send(self, which: int, **changed: str) -> HttpResponse:
+        client = (self.first, self.second)[which]
+        return self.forms[which].send(client, **changed, **self.case.pressed)
+
+    def saved(self, name: str) -> str:
+        reads = self.case.reads if name == self.case.name else ""
+        return str(self.open(self.first).fields.get(reads or name, ""))
+
+
+def two_of(
+    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> Two:
+    first, second = (text.format(**known) for text in case.texts)
+    case = replace(case, texts=(first, second))
+    return Two(case, alice_client, alice_client if case.is_alone else bob_client, known)
+
+
+def rows(which: Any) -> list[Any]:
+    return [
+        pytest.param(case, id=f"{name}: {case.name}")
+        for name, cases in CASES.items()
+        for case in cases
+        if which(case)
+    ]
+
+
+@pytest.mark.parametrize("case", rows(lambda case: case.other))
+def test_what_two_people_change_in_different_fields_is_kept(
+    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    two = two_of(case, alice_client, bob_client, known)
+    assert case.other is not None
+    other, text = case.other
+
+    answers = [
+        two.send(0, **{other: text}),
+        two.send(1, **{case.name: two.case.texts[1]}),
+    ]
+
+    assert [answer.status_code for answer in answers] == [302, 302]
+    assert two.saved(other) == text
+    assert two.saved(case.name) == two.case.texts[1]
+
+
+@pytest.mark.parametrize("case", rows(lambda case: True))
+@pytest.mark.parametrize("take", ["theirs", "mine"])
+def test_what_two_people_change_in_the_same_field_is_shown(
+    case: Case,
+    take: str,
+    alice_client: Client,
+    bob_client: Client,
+    known: dict[str, Any],
+) -> None:
+    two = two_of(case, alice_client, bob_client, known)
+    name, (first, second) = case.name, two.case.texts
+    assert two.send(0, **{name: first}).status_code == 302
+    written = AuditEntry.objects.count()
+
+    answer = two.send(1, **{name: second})
+
+    assert answer.status_code == 409
+    shown = answer.content.decode()
+    for text in (first, second):
+        assert html.escape(text) in shown
+    assert AuditEntry.objects.count() == written
+    again = form_in(shown, two.forms[1].action, "", name)
+    assert again.fields[name] == second
+    if {"number", "seen"}.isdisjoint(again.fields):
+        answer = again.send(two.second, **{f"take.{name}": take})
+        assert answer.status_code == 302
+        assert two.saved(name) == {"theirs": first, "mine": second}[take]
+    elif take == "mine":  # of a version, which goes over what its writer has then seen
+        assert again.send(two.second, **case.pressed).status_code == 302
+        assert two.saved(name) == second
+
+
+def test_every_route_that_takes_a_form_is_here() -> None:
+    """Those that store nothing of a team's have their reasons where EXEMPT is."""
+    assert {*CASES, *APART, *NOT_LOST} == {*WRITES}
+    assert len(CASES) + len(APART) + len(NOT_LOST) == len(WRITES)
+
+
+@pytest.mark.parametrize("case", rows(lambda case: True))
+def test_a_conflict_that_meets_another_is_shown_again(
+    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    two = two_of(case, alice_client, bob_client, known)
+    name, (first, second) = case.name, two.case.texts
+    began = two.forms[0].fields.get(name, "")
+    two.send(0, **{name: first})
+    shown = two.send(1, **{name: second}).content.decode()
+    later = two.open(two.first)
+
+    later.send(two.first, **{name: began}, **case.pressed)
+    again = form_in(shown, two.forms[1].action, "", name)
+    answer = again.send(two.second, **{f"take.{name}": "mine"}, **case.pressed)
+
+    assert answer.status_code == 409
+
+
+def test_events_that_two_people_choose_are_merged(
+    team: Team, alice_client: Client, bob_client: Client
+) -> None:
+    first, second, third, *_ = Event.values
+    channel = Channel.objects.create(
+        team=team, kind="email", address="a@b.org", events=[first, second]
+    )
+    case = Case(
+        page="alerts/delivery/", action="/events", name="events", texts=("", "")
+    )
+    two = two_of(case, alice_client, bob_client, {})
+
+    two.forms[0].fields["events"] = [first, second, third]
+    two.forms[1].fields["events"] = [second]
+    answers = [two.send(0), two.send(1)]
+
+    assert [answer.status_code for answer in answers] == [302, 302]
+    channel.refresh_from_db()
+    assert channel.events == [second, third]
+    refused = two.forms[1].send(two.second, events="", **{"was.events": third})
+    assert refused.status_code == 302
+    channel.refresh_from_db()
+    assert channel.events == [second, third]
+
+
+def test_tags_that_two_people_set_are_merged(
+    alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    case = Case(page="runs/{run}/", action="/describe", name="tags", texts=("", ""))
+    two = two_of(case, alice_client, bob_client, known)
+
+    two.send(0, tags="old, paper")
+    two.send(1, tags="baseline")
+
+    assert two.saved("tags") == "paper, baseline"
+
+
+def test_a_version_is_not_restored_over_one_that_was_not_seen(
+    team: Team, alice: User, alice_client: Client, known: dict[str, Any]
+) -> None:
+    report = Report.objects.get(pk=known["report"])
+    save_report(report=report, user=alice, number=1, title="T", text="Two")
+    history = f"/alpha/reports/{report.pk}/history?version=1"
+    form = read_form(alice_client, history, "/restore", "number")
+    save_report(report=report, user=alice, number=2, title="T", text="Three")
+
+    form.send(alice_client, version="1")
+
+    report.refresh_from_db()
+    assert (report.number, report.text) == (3, "Three")
+
+
+def test_the_preview_of_a_retention_remembers_what_it_began_with(
+    alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    page = "/alpha/settings/storage"
+    began = read_form(alice_client, page, "", "days").fields
+    read_form(bob_client, page, "", "days").send(bob_client, completion_days="90")
+    query = {n: v for n, v in began.items() if n != "csrfmiddlewaretoken"}
+
+    preview = alice_client.get(page, query | {"days": "14"})
+    form = form_in(preview.text, page, "", "days")
+
+    assert (form.fields["days"], form.fields["completion_days"]) == ("14", "90")
+    assert form.send(alice_client).status_code == 302
+    kept = Retention.objects.get()
+    assert (kept.trash_days, kept.completion_days) == (14, 90)
+
+
+def test_what_was_typed_for_a_run_that_somebody_locked_is_kept(
+    alice: User, alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    case = CASES["run_describe"][0]
+    two = two_of(case, alice_client, bob_client, known)
+    run = Run.objects.get(pk=known["run"])
+    act("lock", Run.objects.all(), team=run.team, user=alice)
+
+    refused = two.send(1, notes="A\nB", tags="old, mine")
+
+    assert refused.status_code == 422
+    act("unlock", Run.objects.all(), team=run.team, user=alice)
+    again = form_in(refused.content.decode(), two.forms[1].action, "", "notes")
+    assert again.send(two.second).status_code == 302
+    run.refresh_from_db()
+    assert (run.notes, run.tags) == ("A\nB", ["old", "mine"])
+
+
+def test_two_operators_set_one_quota(team: Team) -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("olga", is_staff=True))
+    quota = Quota.objects.create(team=team, max_bytes=1_000, max_runs=2)
+    page = f"/admin/upkeep/quota/{quota.pk}/change/"
+    first, second, third = (read_form(client, page, "", "max_bytes") for _ in range(3))
+
+    first.send(client, max_bytes="5000")
+    second.send(client, max_runs="7")
+    answer = third.send(client, max_bytes="6000")
+
+    quota.refresh_from_db()
+    assert (quota.max_bytes, quota.max_runs) == (5_000, 7)
+    assert "5000" in answer.content.decode()
+    again = form_in(answer.content.decode(), page, "", "max_bytes")
+    assert again.fields["max_bytes"] == "6000"
+    assert again.send(client).status_code == 302
+    quota.refresh_from_db()
+    assert (quota.max_bytes, quota.max_runs) == (6_000, 7)
+    entry = AuditEntry.objects.latest("pk")
+    assert entry.detail["before"] == {"max_bytes": 5_000, "max_runs": 7}
+
+
+def test_the_log_keeps_both_texts_of_an_edit_up_to_a_length(
+    alice_client: Client, bob_client: Client, known: dict[str, Any]
+) -> None:
+    two = two_of(CASES["run_describe"][0], alice_client, bob_client, known)
+    long = "x" * 2_500
+
+    two.send(0, notes=long)
+
+    entry = AuditEntry.objects.get(verb="run.described")
+    assert entry.detail["before"] == {"notes": "Began"}
+    told = entry.detail["after"]["notes"]
+    assert told.startswith("x" * 2_000 + "…")
+    assert "2,000 of 2,500" in told
+    page = alice_client.get("/alpha/audit-log/").text
+    assert "notes before" in page
+    assert "2,000 of 2,500" in page
