@@ -15,6 +15,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from dashboard.accounts.services import record, record_each
+from dashboard.jobs.kinds import all_kinds
 
 VERB = re.compile(r"[a-z]+(?:_[a-z]+)*\.[a-z_]+")
 WRITERS = (record, record_each)
@@ -22,6 +23,7 @@ WRITERS = (record, record_each)
 
 def verbs_of(view: Callable[..., Any]) -> set[str]:
     """Empty where no entry can be written."""
+    all_kinds()  # of the jobs that views ask for, which are loaded when one is wanted
     reached = _Reached()
     reached.follow(view)
     return reached.words if reached.writes else set()
