@@ -106,7 +106,7 @@ def _batch_ahead(
 
 def begin_phase(run: Run, state: RunState, stage: Stage) -> None:
     """Tell of a phase that begins, and measure where the run does."""
-    run.journal.alarms.begin_phase()
+    run.journal.rules.begin_phase()
     if stage.name:
         run.log.add(
             PhaseStarted,
@@ -188,6 +188,7 @@ def run_evaluation(run: Run, state: RunState, *, step: int) -> None:
             samples_per_prompt=config.evaluation.samples_per_prompt,
             metrics=metrics,
         )
+        run.journal.judge_evaluation(metrics)
         reward = _shown(metrics[f"eval/{name}/mean"])
         say(f"{name} after step {step}: reward {reward}")
     warn_of_sampling(run)

@@ -177,7 +177,7 @@ class RunState:
 def state_dict(run: Run, state: RunState) -> dict[str, Any]:
     """What a checkpoint holds beside weights, optimizer and reference."""
     return {
-        "alarms": run.journal.alarms.state_dict(),
+        "alerts": run.journal.rules.state_dict(),
         "memory": state.budget.state_dict(),
         "setbacks": state.setbacks.state_dict(),
         "phase": state.phase.state_dict(),
@@ -191,7 +191,8 @@ def state_dict(run: Run, state: RunState) -> dict[str, Any]:
 
 def load_state_dict(run: Run, state: RunState, saved: Mapping[str, Any]) -> None:
     """Go on as a checkpoint left the run; `enter_phase` restores the phase."""
-    run.journal.alarms.load_state_dict(saved["alarms"])
+    if "alerts" in saved:  # else of an older release, which kept other readings
+        run.journal.rules.load_state_dict(saved["alerts"])
     state.budget.load_state_dict(saved["memory"])
     state.setbacks.load_state_dict(saved["setbacks"])
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from dashboard.alerts.evaluator import WarningSeen
 from dashboard.alerts.models import (
     OPEN,
     Alert,
@@ -17,71 +18,67 @@ from dashboard.alerts.models import (
 )
 from dashboard.alerts.outbox import put_out
 from dashboard.alerts.rules import describe
-from dashboard.alerts.watch import Finding
 from dashboard.samples.cleaning import clean_json
 from dashboard.samples.models import Group
+from trainer.alert_evaluator import Triggered
 
 NUM_GROUPS = 3
-# Of the trainer's warnings by code; those of built-in rules have the rule's.
+# Of the trainer's warnings by code.
 TITLES = {
     "changes": "Changed settings cannot be read",
     "checkpoint_damaged": "A checkpoint is damaged",
-    "clipped": "Many tokens are clipped",
     "engine_fallback": "The model runs in a slower way",
-    "importance_masked": "Many tokens are masked",
     "judge": "A judge gives no scores",
-    "kl": "KL of a token is very high",
     "kl_not_measured": "KL is no longer measured",
-    "kl_tail": "KL of 1 % of the tokens is high",
-    "mismatch": "Sampling and training disagree",
     "out_of_memory": "Memory ran out",
     "rolled_back": "The run went back to a checkpoint",
-    "stale": "Completions are of an older policy",
-    "unscorable": "Completions without a score",
     "update_skipped": "An update was skipped",
 }
 
 
-def raise_alert(run_id: int, finding: Finding) -> Alert | None:
+def raise_alert(
+    run_id: int, found: Triggered[int], *, readings: dict[str, list[list[Any]]]
+) -> Alert | None:
     """None when the rule was switched off or deleted meanwhile.
 
     The caller holds the run's row, so nobody else raises one for this run.
     """
+    rule_id, code = found.key
     # Held, so that it cannot be deleted under the alert that names it.
     rules = Rule.objects.select_for_update(no_key=True)
-    rule = rules.filter(pk=finding.rule.pk, is_enabled=True).first()
+    rule = rules.filter(pk=rule_id, is_enabled=True).first()
     if rule is None:
         return None
     muted = MutedRun.objects.filter(run_id=run_id, until__gt=Now())
     alert = Alert.objects.create(
         run_id=run_id,
         rule=rule,
-        code=finding.code,
-        metric=finding.metric,
-        step=finding.step,
-        value=finding.value,
-        bound=finding.bound,
-        read_as=clean_json(_read_as(rule, finding)),
+        code=code,
+        metric=found.metric,
+        step=found.step,
+        value=found.value,
+        bound=found.bound,
+        read_as=clean_json(_read_as(rule, found)),
         is_muted=rule.is_muted or muted.exists(),
-        readings=finding.readings,
-        groups=_telling_groups(run_id, finding.step),
+        readings=readings,
+        groups=_telling_groups(run_id, found.step),
     )
     if rule.is_sent and not alert.is_muted:
         put_out(rule.team_id, Event.ALERT_FIRED, alert=alert)
     return alert
 
 
-def _read_as(rule: Rule, finding: Finding) -> dict[str, Any]:
+def _read_as(rule: Rule, found: Triggered[int]) -> dict[str, Any]:
     condition = rule.condition
+    is_said = isinstance(found, WarningSeen)
     return {
-        "name": _title(finding.code) if finding.said else rule.name,
+        "name": _title(found.key[1]) if is_said else rule.name,
         "text": describe(rule),
-        "why": finding.said or rule.why,
+        "why": found.message if isinstance(found, WarningSeen) else rule.why,
         "kind": condition.kind.value,
         "threshold": condition.threshold,
         "for_steps": condition.for_steps,
         "back": condition.back,
-        "covers": list(rule.default.covers) if rule.default else [],
     }
 
 
@@ -115,16 +112,16 @@ def keep_readings(alert: Alert) -> None:
     Alert.objects.filter(pk=alert.pk).update(readings=alert.readings)
 
 
-def paused_before(run_id: int, finding: Finding) -> bool:
-    """Whether this very finding has paused the run, before its steps were gone back.
+def paused_before(run_id: int, found: Triggered[int]) -> bool:
+    """Whether this very alert has paused the run, before its steps were gone back.
 
     Somebody resumed it since, knowing of it: it is not paused for that again.
     """
     return Alert.objects.filter(
         run_id=run_id,
-        rule=finding.rule,
-        code=finding.code,
-        step__gte=finding.step,
+        rule=found.key[0],
+        code=found.key[1],
+        step__gte=found.step,
         state=AlertState.SUPERSEDED,
         has_paused=True,
     ).exists()

@@ -8,10 +8,10 @@ from django import forms
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.alerts.conditions import MAX_STEPS, Kind
 from dashboard.alerts.models import OWN_KINDS, AlertState, Rule
 from dashboard.alerts.rules import describe
 from dashboard.runs.models import Run
+from trainer.alert_conditions import MAX_STEPS, Kind
 
 KIND_LABELS = {
     Kind.ABOVE: "is above",
@@ -60,17 +60,18 @@ class DeedForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own class
         default = self.instance.default
         if default is None:
             return
-        if default.kind in WITHOUT_THRESHOLD:
+        asked = default.condition
+        if asked.kind in WITHOUT_THRESHOLD:
             del self.fields["threshold"]
         else:
             self.fields["threshold"].label = f"Threshold, {default.unit}"
-            self.fields["threshold"].help_text = f"Empty: {default.threshold:g}."
-        if default.kind is Kind.WARNED:
+            self.fields["threshold"].help_text = f"Empty: {asked.threshold:g}."
+        if asked.kind is Kind.WARNED:
             del self.fields["for_steps"]
         else:
-            unit = "evaluations" if default.kind is Kind.OVERFITS else "steps"
+            unit = "evaluations" if asked.kind is Kind.OVERFITS else "steps"
             self.fields["for_steps"].label = f"For how many {unit}"
-            self.fields["for_steps"].help_text = f"Empty: {default.for_steps}."
+            self.fields["for_steps"].help_text = f"Empty: {asked.for_steps}."
 
     def clean_threshold(self) -> float | None:
         return finite(self.cleaned_data["threshold"])

@@ -1,4 +1,4 @@
-"""A watch as it would be had it seen the run from the start, read from the rows."""
+"""An evaluator as if it had seen the run from the start, read from the rows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from operator import itemgetter
 
 from django.db.models import QuerySet
 
-from dashboard.alerts.conditions import FIRST, Kind
+from dashboard.alerts.evaluator import AROUND, Key, RunEvaluator
 from dashboard.alerts.models import OPEN, Alert, AlertState
-from dashboard.alerts.overfitting import EVALUATIONS, REWARDS
-from dashboard.alerts.rules import rules_of
-from dashboard.alerts.watch import AROUND, Key, Watch, is_evaluated
+from dashboard.alerts.rules import left_out, rules_of
 from dashboard.runs.models import REWARD, Evaluation, Run, RunEvent, Step
+from trainer.alert_conditions import EVALUATIONS, FIRST, Kind, is_evaluated
+from trainer.alert_evaluator import REWARDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,10 @@ class Bounds:
         return next((b for begin, end, b in self.spans if begin < step <= end), None)
 
 
-def read_watch(run: Run, *, before: int, known: set[str]) -> Watch:
+def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
     """Of everything with a stream number below `before`; about eight queries."""
-    watch = Watch(rules_of(run), set())
-    alerts = _alerts_of(run, watch)
+    evaluator = RunEvaluator(rules_of(run), left_out(run))
+    alerts = _alerts_of(run, evaluator)
     opened = {key: alert for key, alert in alerts if alert.state in OPEN}
     held: dict[Key, Bounds] = {}
     for key, alert in alerts:
@@ -48,54 +48,67 @@ def read_watch(run: Run, *, before: int, known: set[str]) -> Watch:
         held.setdefault(key, Bounds()).spans.append(span)
     for key, alert in alerts:
         if key in opened and alert is opened[key]:
-            watch.opened(key, alert)
+            evaluator.raised(key, alert)
         else:
-            watch.collect(alert)
-    _replay(watch, run, before, held)
-    watch.known = set(known)
-    for key, track in watch.tracks.items():
-        track.held = opened[key].bound if key in opened else None
-    return watch
+            evaluator.collect(alert)
+    _replay(evaluator, run, before, held)
+    evaluator.known = set(known)
+    for key, track in evaluator.tracks.items():
+        track.hold(opened[key].bound if key in opened else None)
+    return evaluator
 
 
-def _replay(watch: Watch, run: Run, before: int, held: dict[Key, Bounds]) -> None:
-    begin = _phase_start(run, before)
-    moments = _moments(run, watch, begin, before)
-    _remember_first(watch, run, begin, moments)
+def _replay(
+    evaluator: RunEvaluator, run: Run, before: int, held: dict[Key, Bounds]
+) -> None:
+    """What is found was found when it happened, so it is read and not judged."""
+    last = [_moment(run, row) for row in _last_steps(run, evaluator, before)]
+    begin = _phase_start(run, before, step=last[0].step if last else 0)
+    moments = _moments(run, evaluator, begin, before, last)
+    _remember_first(evaluator, run, begin, moments)
     for moment in moments:
-        for key, track in watch.tracks.items():
-            track.held = held[key].at(moment.step) if key in held else None
+        for key, track in evaluator.tracks.items():
+            track.hold(held[key].at(moment.step) if key in held else None)
         if moment.rewards is not None:
-            watch.remember_rewards(moment.rewards)
-            findings = watch.evaluation(moment.step, moment.metrics)
+            evaluator.remember_rewards(moment.rewards)
+            evaluator.read_evaluation(moment.step, moment.metrics)
         else:
-            findings = watch.step(moment.step, moment.metrics)
-        for _ in findings:
-            pass  # it was found when it happened
-        for key, alert in watch.open.items():
-            if moment.step <= alert.step and key in watch.tracks:
-                watch.tracks[key].calm = 0
+            without = evaluator.left_out(moment.step)
+            evaluator.read_step(moment.step, moment.metrics, without=without)
+        for key, alert in evaluator.alerts.items():
+            if moment.step <= alert.step and key in evaluator.tracks:
+                evaluator.tracks[key].calm = 0
+    # Those beside the next evaluation may be of the phase before.
+    rewards = (moment.metrics.get(REWARD) for moment in reversed(last))
+    evaluator.remember_rewards(value for value in rewards if value is not None)
 
 
-def _alerts_of(run: Run, watch: Watch) -> list[tuple[Key, Alert]]:
+def _alerts_of(run: Run, evaluator: RunEvaluator) -> list[tuple[Key, Alert]]:
     """Those that bear on what the rules see: open ones, and ones that held a bound."""
     states = (*OPEN, AlertState.RESOLVED)
-    found = Alert.objects.filter(run=run, rule__in=watch.rules, state__in=states)
+    found = Alert.objects.filter(run=run, rule__in=evaluator.rules, state__in=states)
     return [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
 
 
-def _phase_start(run: Run, before: int) -> int:
-    """The first step of the phase at hand; 0 where the run has none."""
-    phases = RunEvent.objects.filter(run=run, type="phase_started", seq__lt=before)
+def _phase_start(run: Run, before: int, *, step: int) -> int:
+    """The first step of the phase at hand; 0 where the run has none.
+
+    A run that went back may have begun a later phase before.
+    """
+    phases = RunEvent.objects.filter(
+        run=run, type="phase_started", seq__lt=before, step__lte=step + 1
+    )
     body = phases.order_by("-seq").values_list("body", flat=True).first()
     return body["first_step"] if body else 0
 
 
-def _remember_first(watch: Watch, run: Run, begin: int, moments: list[Moment]) -> None:
+def _remember_first(
+    evaluator: RunEvaluator, run: Run, begin: int, moments: list[Moment]
+) -> None:
     """The first readings, as far as they come before what is read again."""
-    for key, metric in watch.metrics.items():
-        track = watch.tracks[key]
-        if track.condition.kind is not Kind.SHARE_OF_FIRST:
+    for key, metric in evaluator.metrics.items():
+        track = evaluator.tracks[key]
+        if track.condition.kind not in (Kind.SHARE_OF_FIRST, Kind.TIMES_FIRST):
             continue
         is_told_apart = is_evaluated(metric)
         seqs = (
@@ -122,24 +135,24 @@ def _first_evaluations(run: Run, metric: str, before: int) -> list[float]:
     return [value for value in told if value is not None]
 
 
-def _moments(run: Run, watch: Watch, begin: int, before: int) -> list[Moment]:
+def _moments(
+    run: Run, evaluator: RunEvaluator, begin: int, before: int, last: list[Moment]
+) -> list[Moment]:
     """The last steps and evaluations, in the order in which they were told."""
-    num_steps = watch.reach + AROUND + 1
-    rows = _steps(run, before).order_by("-step")[:num_steps]
     # What is usual begins anew with a phase.
-    steps = [_moment(run, row) for row in rows if row.step >= begin]
-    rare = _rarely_measured(watch, run, begin, steps)
-    evaluations = _evaluations(run, watch, before)
+    steps = [moment for moment in last if moment.step >= begin]
+    rare = _rarely_measured(evaluator, run, begin, steps)
+    evaluations = _evaluations(run, evaluator, before)
     return sorted([*rare, *steps, *evaluations], key=lambda moment: moment.seq)
 
 
 def _rarely_measured(
-    watch: Watch, run: Run, begin: int, steps: list[Moment]
+    evaluator: RunEvaluator, run: Run, begin: int, steps: list[Moment]
 ) -> list[Moment]:
     """Earlier steps with a metric that too few of the last ones have."""
     first = min((moment.seq for moment in steps), default=0)
     found = []
-    for metric, reach in watch.reaches().items():
+    for metric, reach in evaluator.reaches().items():
         num_known = sum(m.metrics.get(metric) is not None for m in steps)
         if metric not in run.metric_names or num_known >= reach:
             continue
@@ -153,6 +166,11 @@ def _rarely_measured(
     return found
 
 
+def _last_steps(run: Run, evaluator: RunEvaluator, before: int) -> QuerySet[Step]:
+    """The newest first."""
+    return _steps(run, before).order_by("-step")[: evaluator.reach + AROUND + 1]
+
+
 def _steps(run: Run, before: int) -> QuerySet[Step]:
     return Step.objects.filter(run=run, superseded_by__isnull=True, seq__lt=before)
 
@@ -162,9 +180,9 @@ def _moment(run: Run, row: Step) -> Moment:
     return Moment(seq=row.seq, step=row.step, metrics=metrics)
 
 
-def _evaluations(run: Run, watch: Watch, before: int) -> list[Moment]:
+def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]:
     num_sets = run.evaluation_sets.count() + 1
-    most = num_sets * (EVALUATIONS + watch.reach)
+    most = num_sets * (EVALUATIONS + evaluator.reach)
     current = Evaluation.objects.filter(
         run=run, superseded_by__isnull=True, seq__lt=before
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
@@ -11,10 +12,19 @@ from django.db.models import Q
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.alerts.built_in import BY_KEY, BuiltIn
-from dashboard.alerts.conditions import MAX_STEPS, Condition, Kind
 from dashboard.runs.models import ENDED, Run
+from trainer.alert_conditions import MAX_STEPS, Condition, Kind
+from trainer.alert_rules import RULES, AlertRule
 
+WARNINGS = AlertRule(
+    code="trainer",
+    name="Trainer warnings",
+    why="The trainer says what went wrong, such as memory that ran out or a damaged "
+    "checkpoint, and what to do.",
+    metric="",
+    condition=Condition(kind=Kind.WARNED),
+)
+BUILT_IN = {rule.code: rule for rule in (*RULES, WARNINGS)}
 OWN_KINDS = (Kind.ABOVE, Kind.BELOW, Kind.CHANGES, Kind.MISSING)
 
 
@@ -71,8 +81,8 @@ class Rule(models.Model):
         return self.name
 
     @property
-    def default(self) -> BuiltIn | None:
-        return BY_KEY.get(self.built_in)
+    def default(self) -> AlertRule | None:
+        return BUILT_IN.get(self.built_in)
 
     @property
     def why(self) -> str:
@@ -80,16 +90,23 @@ class Rule(models.Model):
 
     @property
     def condition(self) -> Condition:
-        default = self.default
-        threshold, for_steps = self.threshold, self.for_steps
-        if default is not None:
-            threshold = default.threshold if threshold is None else threshold
-            for_steps = for_steps or default.for_steps
-        return Condition(
-            kind=Kind(self.kind),
-            threshold=threshold or 0.0,
-            for_steps=for_steps or 1,
-            back=self.back,
+        asked = Condition(kind=Kind(self.kind), back=self.back)
+        start = self.default.condition if self.default else asked
+        return replace(
+            start,
+            threshold=start.threshold if self.threshold is None else self.threshold,
+            for_steps=self.for_steps or start.for_steps,
+        )
+
+    @property
+    def as_asked(self) -> AlertRule:
+        """With the team's own numbers."""
+        return AlertRule(
+            code=self.built_in,
+            name=self.name,
+            why=self.why,
+            metric=self.metric,
+            condition=self.condition,
         )
 
     @property

@@ -7,29 +7,30 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dashboard.alerts.evaluator import RunEvaluator
 from dashboard.alerts.firing import (
     keep_readings,
     paused_before,
     raise_alert,
     resolve,
 )
-from dashboard.alerts.history import read_watch
+from dashboard.alerts.history import read_evaluator
 from dashboard.alerts.models import Alert
 from dashboard.alerts.rules import rules_of, signature
-from dashboard.alerts.watch import Calm, Finding, Watch
 from dashboard.runs.models import Run
+from trainer.alert_evaluator import Recovered, Triggered
 from trainer.events import Evaluated, Event, PhaseStarted, StepFinished, Warned
 
 RULES_SECONDS = 5.0  # until a changed rule is heard of
-MAX_WATCHES = 8  # of one process; the default worker may hold several runs in turn
+MAX_CACHED = 8  # of one process; the default worker may hold several runs in turn
 HEEDED = (StepFinished, Evaluated, Warned, PhaseStarted)
 
 
 @dataclass
-class Held:
-    """A watch, and the place in the log up to which it has seen the run."""
+class CachedEvaluator:
+    """One that has seen the run up to a place in its log."""
 
-    watch: Watch
+    evaluator: RunEvaluator
     epoch: int
     line: int
     signature: tuple[object, ...]
@@ -44,7 +45,7 @@ class Outcome:
     pausing: list[Alert] = field(default_factory=list)
 
 
-_held: OrderedDict[int, Held] = OrderedDict()
+_cached: OrderedDict[int, CachedEvaluator] = OrderedDict()
 
 
 def observe(
@@ -52,68 +53,74 @@ def observe(
 ) -> Outcome:
     """Consecutive events of one log, already stored; `known` metrics were before.
 
-    One query every 5 s while nothing fires. A watch that has not seen exactly the lines
-    before these is thrown away: the transaction it saw them in was rolled back.
+    One query every 5 s while nothing fires. An evaluator that has not seen exactly the
+    lines before these is thrown away: the transaction it saw them in was rolled back.
     """
     outcome = Outcome()
-    held = _take(run_id, events, first_seq=first_seq, known=known)
-    if held is None:
+    cached = _take(run_id, events, first_seq=first_seq, known=known)
+    if cached is None:
         return outcome
     for event in events:
-        for found in held.watch.observe(event):
-            _act(run_id, held.watch, found, outcome)
-    _keep_collected(held.watch)
-    held.epoch, held.line = events[-1].epoch, events[-1].line
-    _held[run_id] = held
-    while len(_held) > MAX_WATCHES:
-        _held.popitem(last=False)
+        for found in cached.evaluator.observe(event):
+            _act(run_id, cached.evaluator, found, outcome)
+    _keep_collected(cached.evaluator)
+    cached.epoch, cached.line = events[-1].epoch, events[-1].line
+    _cached[run_id] = cached
+    while len(_cached) > MAX_CACHED:
+        _cached.popitem(last=False)
     return outcome
 
 
 def _take(
     run_id: int, events: Sequence[Event], *, first_seq: int, known: Sequence[str]
-) -> Held | None:
+) -> CachedEvaluator | None:
     """None when there is nothing to see. It is put back once it has seen the events:
     one that an error interrupts is not used again."""
-    held = _held.pop(run_id, None)
-    if held is not None and not _continues(held, events[0]):
-        held = None
+    cached = _cached.pop(run_id, None)
+    if cached is not None and not _continues(cached, events[0]):
+        cached = None
     if not any(isinstance(event, HEEDED) for event in events):
-        return held
-    if held is not None and _is_current(run_id, held):
-        return held
+        return cached
+    if cached is not None and _is_current(run_id, cached):
+        return cached
     run = Run.objects.get(pk=run_id)
-    watch = read_watch(run, before=first_seq, known=set(known))
-    return Held(
-        watch=watch,
+    evaluator = read_evaluator(run, before=first_seq, known=set(known))
+    return CachedEvaluator(
+        evaluator=evaluator,
         epoch=0,
         line=0,
-        signature=signature(watch.rules.values()),
+        signature=signature(evaluator.rows.values()),
         looked_at=time.monotonic(),
     )
 
 
-def _continues(held: Held, first: Event) -> bool:
-    return (held.epoch, held.line + 1) == (first.epoch, first.line)
+def _continues(cached: CachedEvaluator, first: Event) -> bool:
+    return (cached.epoch, cached.line + 1) == (first.epoch, first.line)
 
 
-def _is_current(run_id: int, held: Held) -> bool:
-    if time.monotonic() - held.looked_at < RULES_SECONDS:
+def _is_current(run_id: int, cached: CachedEvaluator) -> bool:
+    if time.monotonic() - cached.looked_at < RULES_SECONDS:
         return True
-    held.looked_at = time.monotonic()
+    cached.looked_at = time.monotonic()
     run = Run.objects.only("id", "name", "team_id").get(pk=run_id)
-    return signature(rules_of(run)) == held.signature
+    return signature(rules_of(run)) == cached.signature
 
 
-def _act(run_id: int, watch: Watch, found: Finding | Calm, outcome: Outcome) -> None:
-    if isinstance(found, Calm):
-        outcome.has_changed |= resolve(watch.open[found.key], step=found.step)
-        watch.closed(found.key)
+def _act(
+    run_id: int,
+    evaluator: RunEvaluator,
+    found: Triggered[int] | Recovered[int],
+    outcome: Outcome,
+) -> None:
+    if isinstance(found, Recovered):
+        over = evaluator.alerts.pop(found.key)
+        outcome.has_changed |= resolve(over, step=found.step)
         return
-    alert = raise_alert(run_id, found)
+    alert = raise_alert(run_id, found, readings=evaluator.readings_of(found))
     if alert is None:
+        evaluator.closed(found.key)
         return
-    watch.opened((found.rule.pk, found.code), alert)
+    evaluator.raised(found.key, alert)
     outcome.has_changed = True
     rule = alert.rule
     assert rule is not None, "it was raised for one"
@@ -121,9 +128,9 @@ def _act(run_id: int, watch: Watch, found: Finding | Calm, outcome: Outcome) -> 
         outcome.pausing.append(alert)
 
 
-def _keep_collected(watch: Watch) -> None:
-    for collecting in watch.collecting:
+def _keep_collected(evaluator: RunEvaluator) -> None:
+    for collecting in evaluator.collecting:
         if collecting.is_changed:
             keep_readings(collecting.alert)
             collecting.is_changed = False
-    watch.collecting = [one for one in watch.collecting if not one.is_done]
+    evaluator.collecting = [one for one in evaluator.collecting if not one.is_done]

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.alerts.models import (
+    WARNINGS,
     Alert,
     AlertQuerySet,
     AlertState,
@@ -66,6 +67,7 @@ def describe_for_page(run: Run) -> list[dict[str, Any]]:
     A chart that marks them needs `step`, `metric` and `name`.
     """
     alerts = Alert.objects.filter(run=run).exclude(state=AlertState.SUPERSEDED)
+    alerts = alerts.select_related("rule")
     team = run.team.slug
     return [
         {
@@ -78,11 +80,16 @@ def describe_for_page(run: Run) -> list[dict[str, Any]]:
             "state": alert.state,
             "is_muted": alert.is_muted,
             "url": reverse("alert", args=[team, alert.pk]),
-            # The trainer's warnings that it stands for.
-            "codes": [*alert.read_as.get("covers", ()), *filter(None, [alert.code])],
+            "code": _warning_code(alert),
         }
         for alert in alerts.order_by("-id")[:MAX_SHOWN]
     ]
+
+
+def _warning_code(alert: Alert) -> str:
+    """Of the trainer's warnings that say the same; an own rule has none."""
+    key = alert.rule.built_in if alert.rule else ""
+    return alert.code if key == WARNINGS.code else key
 
 
 def muted_until(run: Run) -> Any:

@@ -6,33 +6,33 @@ from collections.abc import Iterable
 
 from django.db.models import QuerySet
 
-from dashboard.alerts.built_in import BUILT_IN
-from dashboard.alerts.conditions import Condition, Kind
-from dashboard.alerts.models import Rule
+from dashboard.alerts.models import BUILT_IN, Rule
 from dashboard.runs.models import Run
+from trainer.alert_rules import meaningless_rules
+from trainer.config import RunConfig
 
 
 def list_rules(team_id: int) -> list[Rule]:
     """Built-in ones first, in their order; two queries once they have rows."""
     rules = list(_rules(team_id))
     known = {rule.built_in for rule in rules}
-    missing = [one for one in BUILT_IN if one.key not in known]
+    missing = [one for code, one in BUILT_IN.items() if code not in known]
     if missing:
         Rule.objects.bulk_create(
             [
                 Rule(
                     team_id=team_id,
-                    built_in=one.key,
+                    built_in=one.code,
                     name=one.name,
                     metric=one.metric,
-                    kind=one.kind,
+                    kind=one.condition.kind,
                 )
                 for one in missing
             ],
             ignore_conflicts=True,  # another process was looking, too
         )
         rules = list(_rules(team_id))
-    places = {one.key: place for place, one in enumerate(BUILT_IN)}
+    places = {code: place for place, code in enumerate(BUILT_IN)}
     return sorted(rules, key=lambda rule: (places.get(rule.built_in, 99), rule.pk))
 
 
@@ -51,40 +51,15 @@ def signature(rules: Iterable[Rule]) -> tuple[object, ...]:
     return tuple((rule.pk, rule.revision, rule.condition) for rule in rules)
 
 
+def left_out(run: Run) -> list[tuple[int, frozenset[str]]]:
+    """The first steps of the run's phases, with the built-in rules that say nothing
+    of each; of settings that nobody knows none."""
+    if run.is_imported:
+        return []
+    stages = RunConfig.model_validate(run.config).stages
+    return [(stage.first_step, meaningless_rules(stage.config)) for stage in stages]
+
+
 def describe(rule: Rule) -> str:
     """The condition as a sentence without its full stop."""
-    return describe_condition(rule.condition, rule.metric)
-
-
-def describe_condition(condition: Condition, metric: str) -> str:
-    x, n = f"{condition.threshold:g}", condition.for_steps
-    unit = "evaluations" if metric.startswith("eval/") else "steps"
-    for_steps = f" for {n} {unit}" if n > 1 else ""
-    match condition.kind:
-        case Kind.ABOVE:
-            return f"{metric} above {x}{for_steps}"
-        case Kind.BELOW:
-            return f"{metric} below {x}{for_steps}"
-        case Kind.CHANGES:
-            ago = f"{condition.back} {unit} before"
-            if condition.back == 1:
-                ago = f"the {unit[:-1]} before"
-            return f"{metric} changes by more than {x} % against {ago}{for_steps}"
-        case Kind.MISSING:
-            return f"{metric} has no value, or none that is a number{for_steps}"
-        case Kind.CONSTANT:
-            return f"{metric} stays the same{for_steps}"
-        case Kind.SHARE_OF_FIRST:
-            return f"{metric} below {x} × its first value{for_steps}"
-        case Kind.TIMES_USUAL:
-            return f"{metric} above {x} × its running median{for_steps}"
-        case Kind.SHARE_OF_USUAL:
-            return f"{metric} below {x} × its running median{for_steps}"
-        case Kind.OVERFITS:
-            return (
-                f"eval/<set>/mean more than {x} below its best while reward/mean is "
-                f"higher{f' for {n} evaluations' if n > 1 else ''}"
-            )
-        case Kind.WARNED:
-            return "The trainer says a warning that no other built-in rule covers"
-    raise AssertionError(condition.kind)
+    return rule.condition.describe(rule.metric)

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { coveredCodes, describeFiring } from "../../static/js/live/alerts.js";
+import { alertCodes, describeFiring } from "../../static/js/live/alerts.js";
 import { listWarnings } from "../../static/js/live/warnings.js";
 
 function alert(fields) {
@@ -10,7 +10,7 @@ function alert(fields) {
     step: 1200,
     state: "firing",
     is_muted: false,
-    codes: [],
+    code: "",
     ...fields,
   };
 }
@@ -40,13 +40,13 @@ test("without any that fires there is no line", () => {
   assert.deepEqual([isShown, newest], [false, ""]);
 });
 
-test("a warning that an alert stands for is not said twice", () => {
-  const covered = coveredCodes([alert({ codes: ["truncated"] }), alert()]);
+test("a warning that says the same as an alert is not listed", () => {
+  const known = alertCodes([alert({ code: "truncated" }), alert()]);
   const warned = (code) => ({ type: "warned", step: 1, body: { code, message: code } });
   const events = [warned("truncated"), warned("stale")];
 
   assert.deepEqual(
-    listWarnings(events, 5, covered).map(({ code }) => code),
+    listWarnings(events, 5, known).map(({ code }) => code),
     ["stale"],
   );
   assert.equal(listWarnings(events, 5).length, 2);

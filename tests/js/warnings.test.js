@@ -40,7 +40,7 @@ test("a warning says where, what and by how much", () => {
 
   const text = describeWarning(found);
 
-  assert.equal(text, "Step 8: It is kl. (31, more than 20; 2 times)");
+  assert.equal(text, "Step 8: It is kl. (value 31, bound 20; 2 times)");
 });
 
 test("a warning without a step or a value is its sentence alone", () => {

@@ -405,10 +405,10 @@ FAULTS = [
     ),
     Fault(
         "Q1",
-        "dashboard/alerts/conditions.py",
+        "trainer/alert_conditions.py",
         "return self.streak >= self.condition.for_steps",
         "return self.streak > self.condition.for_steps",
-        "tests/dashboard/alerts/test_conditions.py",
+        "tests/trainer/test_alert_conditions.py",
     ),
     Fault(
         "Q2",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,27 +193,51 @@ def test_the_variants_do_what_they_are_named_for(trained: Callable[..., Path]) -
     )
 
 
-def test_alarms_that_rang_do_not_ring_again_after_a_resume(
-    model_folder: Path, rows_path: Path, tmp_path: Path
+def test_a_warning_comes_once_and_at_the_same_step_after_a_resume(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Resumed while the condition holds, before and after it warns at step 10."""
     tree = config_tree(
         model_folder,
         rows_path,
         rollout={"max_new_tokens": 3},
-        optim={"num_steps": 4, "learning_rate": 1e-6},
+        optim={"num_steps": 13, "learning_rate": 1e-6},
+        checkpoint={"every_steps": 6},
     )
-    config = write_config(tmp_path, tree)
-    run_trainer("run", config, "--out", tmp_path / "out")
-    run_trainer(
-        "run",
-        config,
-        "--out",
-        tmp_path / "resumed",
-        "--resume-from",
-        tmp_path / "out" / "checkpoints" / "step-000002-epoch-1",
+    config, out = write_config(tmp_path, tree), tmp_path / "out"
+    run_trainer("run", config, "--out", out)
+    assert "warning at step 10: " in capsys.readouterr().out
+    warned = [untimed(w) for w in only(read_events(out / "events.jsonl"), "warned")]
+    assert ("truncated", 10) in [(w["code"], w["step"]) for w in warned]
+
+    for step in (6, 12):
+        checkpoint = out / "checkpoints" / f"step-{step:06d}-epoch-1"
+        resumed = tmp_path / f"from-{step}"
+        run_trainer("run", config, "--out", resumed, "--resume-from", checkpoint)
+
+        again = only(read_events(resumed / "events.jsonl"), "warned")
+        assert [untimed(w) for w in again] == [w for w in warned if w["step"] > step]
+
+
+def test_a_checkpoint_of_before_the_one_list_of_rules_is_resumed(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = config_tree(model_folder, rows_path, optim={"num_steps": 3})
+    config, out = write_config(tmp_path, tree), tmp_path / "out"
+    run_trainer("run", config, "--out", out)
+    checkpoint = out / "checkpoints" / "step-000002-epoch-1"
+    path = checkpoint / "controllers.json"
+    state = json.loads(path.read_text())
+    del state["alerts"]
+    state["alarms"] = {"ringing": ["kl"], "first": {"entropy": [1.0]}, "recent": {}}
+    path.write_text(json.dumps(state))
+    (checkpoint / "manifest.json").write_text('{"files": {}}')
+
+    done = run_trainer(
+        "run", config, "--out", tmp_path / "resumed", "--resume-from", checkpoint
     )
 
-    rang = only(read_events(tmp_path / "out" / "events.jsonl"), "warned")
-    again = only(read_events(tmp_path / "resumed" / "events.jsonl"), "warned")
-    assert ("truncated", 1) in [(w["code"], w["step"]) for w in rang]
-    assert [untimed(w) for w in again] == [untimed(w) for w in rang if w["step"] > 2]
+    assert done.returncode == 0, done.stderr

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from trainer.alarms import AlarmBoard
+from trainer.alert_evaluator import Metrics, Recovered, RuleEvaluator, Triggered
+from trainer.alert_rules import BY_CODE, meaningless_rules
 from trainer.config import RunConfig
+from trainer.console import say
 from trainer.events import (
     GroupScored,
     MeasuredCompletion,
@@ -162,7 +164,7 @@ class Journal:
         self._log = log
         self._tokenizer = tokenizer
         self.step = 0  # the one that is told of
-        self.alarms = AlarmBoard()
+        self.rules = RuleEvaluator(BY_CODE)
 
     def warn(
         self,
@@ -172,7 +174,8 @@ class Journal:
         value: float | None = None,
         threshold: float | None = None,
     ) -> None:
-        """Add a warning of the step at hand."""
+        """Add a warning of the step at hand, and print it."""
+        say(f"warning at step {self.step}: {message}")
         self._log.add(
             Warned,
             step=self.step,
@@ -191,7 +194,8 @@ class Journal:
             self._record_tokens(outcome)
         metrics = step_metrics(outcome, config, step=self.step)
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
-        self._ring(metrics, config)
+        without = meaningless_rules(config)
+        self._warn_of(self.rules.step(self.step, metrics, without=without))
         if any(result.is_skipped for result in outcome.updates):
             self.warn(
                 "update_skipped",
@@ -202,14 +206,18 @@ class Journal:
         self._log.flush()
         return metrics
 
-    def _ring(self, metrics: dict[str, float | None], config: RunConfig) -> None:
-        for rung in self.alarms.check(metrics, without=_meaningless(config)):
-            self.warn(
-                rung.alarm.code,
-                rung.alarm.message,
-                value=rung.value,
-                threshold=rung.bound,
-            )
+    def judge_evaluation(self, metrics: Metrics) -> None:
+        """Warn of what an evaluation shows beside the steps before it."""
+        self._warn_of(self.rules.evaluation(self.step, metrics))
+
+    def _warn_of(self, found: Iterable[Triggered[str] | Recovered[str]]) -> None:
+        for each in found:
+            if isinstance(each, Recovered):
+                continue
+            rule = BY_CODE[each.key[0]]
+            reads = rule.condition.describe(each.metric)
+            message = f"{rule.name}: {reads}. {rule.why}"
+            self.warn(rule.code, message, value=each.value, threshold=each.bound)
 
     def _record_groups(self, outcome: StepOutcome, config: RunConfig) -> None:
         gathered = outcome.gathered
@@ -282,9 +290,3 @@ class Journal:
 def notes_of(score: Score) -> Notes:
     """What rules said of a completion; that one does not apply to its row is none."""
     return Notes(score.logs, {name: score.errors[name] for name in score.failed})
-
-
-def _meaningless(config: RunConfig) -> set[str]:
-    """Alarms that say nothing about a run that compares no completions."""
-    compares = config.advantage.credit in ("outcome", "process", "preference")
-    return set() if compares else {"dead_groups"}

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dashboard.alerts.overfitting import REWARDS
 from dashboard.insights.audit.series import Series, rate_of
 from dashboard.insights.audit.signals import Line, Signal
 from dashboard.insights.points import NONE, Points, read_points
 from dashboard.insights.statistics import Array
 from dashboard.runs.models import REWARD, Evaluation, Run
+from trainer.alert_evaluator import REWARDS
 
 LENGTH, ENTROPY, KL = "completion/mean_length", "entropy", "kl/mean"
 MOST_SETS = 20

@@ -15,7 +15,7 @@ export function describeFiring(alerts, hasEnded) {
   };
 }
 
-// The trainer's warnings that alerts stand for; they are not said twice.
-export function coveredCodes(alerts) {
-  return new Set(alerts.flatMap(({ codes }) => codes));
+// Codes of the trainer's warnings that say the same as an alert.
+export function alertCodes(alerts) {
+  return new Set(alerts.map(({ code }) => code));
 }

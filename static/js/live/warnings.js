@@ -4,11 +4,11 @@ import { sig4 } from "./numbers.js";
 
 // Each kind once, as it was last said, the newest first. What a resumed run has gone
 // back before (past `lastStep`) is not said any more: it may not come again. Nor is
-// what an alert says already: the codes in `covered`.
-export function listWarnings(events, lastStep, covered = new Set()) {
+// what an alert says already: the codes in `known`.
+export function listWarnings(events, lastStep, known = new Set()) {
   const found = new Map();
   for (const { type, step, body } of events) {
-    if (type !== "warned" || step > lastStep || covered.has(body.code)) continue;
+    if (type !== "warned" || step > lastStep || known.has(body.code)) continue;
     const count = (found.get(body.code)?.count ?? 0) + 1;
     found.delete(body.code);
     found.set(body.code, { ...body, step, count });
@@ -19,7 +19,7 @@ export function listWarnings(events, lastStep, covered = new Set()) {
 export function describeWarning({ message, value, threshold, step, count }) {
   const facts = [];
   if (value !== null && threshold !== null)
-    facts.push(`${sig4(value)}, more than ${sig4(threshold)}`);
+    facts.push(`value ${sig4(value)}, bound ${sig4(threshold)}`);
   if (count > 1) facts.push(`${count} times`);
   const place = step > 0 ? `Step ${step.toLocaleString("en-US")}: ` : "";
   return `${place}${message}${facts.length ? ` (${facts.join("; ")})` : ""}`;

@@ -1,6 +1,6 @@
 // A run's charts and the table of its values.
 
-import { coveredCodes } from "../live/alerts.js";
+import { alertCodes } from "../live/alerts.js";
 import { showWarnings } from "../live/announce.js";
 import { insertInOrder } from "../live/metric_order.js";
 import { isBound, sig4 } from "../live/numbers.js";
@@ -65,7 +65,7 @@ function showValues() {
 }
 
 function tellWarnings() {
-  const found = listWarnings(store.events, store.lastStep, coveredCodes(alerts));
+  const found = listWarnings(store.events, store.lastStep, alertCodes(alerts));
   showWarnings(warnings, found.map(describeWarning));
 }
 

@@ -34,7 +34,6 @@ def make_alert(run: Run, rule: Rule | None = None, **fields: Any) -> Alert:
             "why": "",
             "kind": "above",
             "for_steps": 1,
-            "covers": [],
         },
         "readings": {"kl/mean": [[6, 0.5], [7, 2.0], [8, None]]},
         "groups": [[7, 0]],

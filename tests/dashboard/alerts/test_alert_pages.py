@@ -215,7 +215,22 @@ def test_the_run_has_a_line_and_a_tab(alice_client: Client, run: Run) -> None:
     assert "KL, step 7" in overview
     assert "1 of 1 alert " in text(alice_client, f"/alpha/runs/{run.pk}/alerts/")
     assert live["seq"] == 3
+    assert live["alerts"][0]["code"] == ""
     assert (live["alerts"][0]["step"], live["alerts"][0]["metric"]) == (7, "kl/mean")
+
+
+def test_an_alert_names_the_warnings_that_say_the_same(
+    alice_client: Client, run: Run
+) -> None:
+    rules = {rule.built_in: rule for rule in list_rules(run.team_id)}
+    make_alert(run, rules["trainer"], code="judge")
+    make_alert(run, rules["overfits"], code="eval/heldout/mean")
+    make_alert(run, rules["clipped"])
+
+    live = alice_client.get(f"/alpha/runs/{run.pk}/alerts.json").json()
+
+    codes = [alert["code"] for alert in live["alerts"]]
+    assert codes == ["clipped", "overfits", "judge"]
 
 
 def test_an_alert_shows_its_evidence(alice_client: Client, run: Run) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -15,21 +17,20 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
 from dashboard.alerts import observing, outbox
-from dashboard.alerts.built_in import BUILT_IN
-from dashboard.alerts.conditions import Kind
 from dashboard.alerts.firing import TITLES
 from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
 from dashboard.alerts.rules import list_rules
-from dashboard.alerts.services import acknowledge, switch_rule
+from dashboard.alerts.services import acknowledge, change_rule, switch_rule
 from dashboard.runs.control import resume_run
 from dashboard.runs.models import Run
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import cut_history
-from tests.dashboard.alerts.factories import make_rule
+from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.logs import LogBuilder, group
-from trainer.alarms import ALARMS
+from trainer.alert_conditions import Kind
+from trainer.alert_rules import BY_CODE
 from trainer.events import Evaluated, GroupScored, PhaseStarted, StepFinished, Warned
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def fresh_process() -> None:
-    observing._held.clear()
+    observing._cached.clear()
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_a_metric_of_some_steps_counts_these_alone(run: Run, tell: Teller) -> No
     for place, value in enumerate((2, 2, 2, 2, 0.5, 0.5, 0.5)):
         tell(value)
         tell(*[1e-6] * 15, metric="lr")
-        observing._held.clear()  # what another process reads from the rows
+        observing._cached.clear()  # what another process reads from the rows
         if place == 3:
             alert = Alert.objects.get(run=run)
             assert alert.readings["kl/mean"] == [[1, 2], [17, 2], [33, 2], [49, 2]]
@@ -186,38 +187,35 @@ def test_evaluations_count_by_themselves(run: Run, tell: Teller) -> None:
     assert found(run) == [(4, "firing", None)]
 
 
-def test_what_the_trainer_warns_of_is_an_alert_until_it_calms(
-    run: Run, tell: Teller
-) -> None:
-    said = {"code": "kl", "message": "KL is large.", "value": 30.0, "threshold": 20.0}
-    tell(30, metric="kl/max")
-    tell.log.add(Warned, step=1, **said)
-    tell.flush()
-
-    tell(25, 19, 19, 19, 19, metric="kl/max")
-    assert found(run) == [(1, "firing", None)]
-    tell(19, metric="kl/max")
-
-    assert found(run) == [(1, "resolved", 7)]
-    alert = Alert.objects.get(run=run)
-    assert alert.read_as["why"] == "KL is large."
-    assert alert.readings["kl/max"][0] == [1, 30]
-
-
-def test_a_warning_that_a_built_in_rule_covers_is_no_second_alert(
+def test_a_warning_that_a_rule_watches_for_is_no_second_alert(
     run: Run, tell: Teller
 ) -> None:
     tell.log.add(Warned, step=1, code="truncated", message="Most are cut.")
-    tell(0.6, metric="completion/frac_truncated")
+    tell.log.add(Warned, step=1, code="dead_groups", message="An older trainer's.")
+    tell(*[0.6] * 10, metric="completion/frac_truncated")
 
-    assert found(run) == []
+    alert = Alert.objects.get(run=run)
+    assert (alert.rule and alert.rule.built_in, alert.step) == ("truncated", 10)
+
+
+def test_a_team_may_change_what_only_the_trainer_watched(
+    run: Run, alice: User, tell: Teller
+) -> None:
+    rule = next(rule for rule in list_rules(run.team_id) if rule.built_in == "clipped")
+    rule.threshold, rule.for_steps = 0.1, 2
+    change_rule(rule=rule, user=alice)
+
+    tell(*[0.2] * 3, metric="clip/frac")
+
+    alert = Alert.objects.get(run=run)
+    assert (alert.rule_id, alert.step, alert.bound) == (rule.pk, 2, 0.1)
 
 
 def test_any_warning_can_be_kept(run: Run, tell: Teller) -> None:
     for _ in range(2):
         tell.log.add(Warned, step=1, code="odd\0", message="a\0b")
         tell.flush()
-        observing._held.clear()
+        observing._cached.clear()
 
     alert = Alert.objects.get(run=run)
     assert (alert.code, alert.read_as["why"]) == ("odd␀", "a␀b")
@@ -242,7 +240,7 @@ def test_a_rule_that_is_switched_off_is_withdrawn(
 
     switch_rule(rule=rule, user=alice, is_enabled=False)
     if has_restarted:
-        observing._held.clear()
+        observing._cached.clear()
     tell(2, 0, 2)
 
     assert found(run) == [(1, "withdrawn", None)]
@@ -412,7 +410,36 @@ def test_every_team_has_the_built_in_rules(team: Team) -> None:
     rules = list_rules(team.pk)
 
     assert [rule.built_in for rule in rules][:2] == ["not_finite", "kl"]
-    assert len(rules) == len(list_rules(team.pk)) == 10
+    assert len(rules) == len(list_rules(team.pk)) == 17
+
+
+def test_an_upgrade_gives_new_rules_the_settings_of_all_warnings(run: Run) -> None:
+    """And takes back open alerts of warnings that are rules now."""
+    Rule.objects.all().delete()
+    of_all = Rule.objects.create(
+        team=run.team, built_in="trainer", kind="warned", is_enabled=False
+    )
+    for code in ("kl", "judge"):
+        make_alert(run, of_all, code=code)
+
+    import_module("dashboard.alerts.migrations.0003_warnings_are_rules").move(
+        apps, None
+    )
+
+    rules = list_rules(run.team_id)
+    assert len(rules) == 17
+    assert {rule.built_in for rule in rules if not rule.is_enabled} == {
+        *("trainer", "kl_max", "kl_tail", "unscorable", "clipped", "mismatch"),
+        *("stale", "importance_masked"),
+    }
+    assert all((rule.metric, rule.kind) == asked(rule) for rule in rules)
+    states = Alert.objects.order_by("id").values_list("code", "state")
+    assert list(states) == [("kl", "withdrawn"), ("judge", "firing")]
+
+
+def asked(rule: Rule) -> tuple[str, str]:
+    assert rule.default is not None
+    return rule.default.metric, rule.default.condition.kind.value
 
 
 COURSES = st.lists(
@@ -439,14 +466,14 @@ def test_restarts_of_the_worker_change_nothing(
         make_rule(launch.team, name=kind.value, kind=kind.value, **fields, **steps)
 
     def run_through(restarts: set[int]) -> list[Any]:
-        observing._held.clear()
+        observing._cached.clear()
         run = launch()
         claim = claim_run(run.id, "w")
         assert claim is not None
         tell = Teller(claim)
         for place, value in enumerate(course):
             if place in restarts:
-                observing._held.clear()
+                observing._cached.clear()
             tell(value)
         alerts = Alert.objects.filter(run=run).order_by("id")
         names = ("rule__name", "step", "state", "ended_step", "bound", "readings")
@@ -455,8 +482,5 @@ def test_restarts_of_the_worker_change_nothing(
     assert run_through(restarts) == run_through(set())
 
 
-def test_each_warning_of_the_trainer_has_a_title() -> None:
-    covered = {code for rule in BUILT_IN for code in rule.covers}
-    codes = {alarm.code for alarm in ALARMS} - covered
-
-    assert codes <= TITLES.keys()
+def test_a_title_is_of_a_warning_that_no_rule_watches_for() -> None:
+    assert not TITLES.keys() & BY_CODE.keys()

@@ -11,7 +11,6 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.alerts.conditions import MAX_STEPS
 from dashboard.alerts.forms import DeedForm, RuleForm
 from dashboard.alerts.models import Rule
 from dashboard.alerts.queries import get_rule, list_metrics
@@ -23,6 +22,7 @@ from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.schemas import LARGEST_ID, Change, Done, Id, Input, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
+from trainer.alert_conditions import MAX_STEPS
 
 router = Router(tags=["Alerts"], auth=READ)
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.alerts.conditions import FEWEST, FIRST, USUAL, Condition, Kind, Track
-from dashboard.alerts.overfitting import Overfit
+from trainer.alert_conditions import FEWEST, FIRST, USUAL, Condition, Kind, Track
 
 Readings = list[float | None]
 READ_BY_STEP = [k for k in Kind if k not in (Kind.OVERFITS, Kind.WARNED)]
@@ -62,9 +62,19 @@ def fires_at(condition: Condition, readings: Readings) -> list[int]:
             [6],
         ),
         (
+            Condition(kind=Kind.TIMES_FIRST, threshold=3, also_above=5.0),
+            [*([1.0] * FIRST), 4, 5.1],
+            [FIRST + 1],
+        ),
+        (
             Condition(kind=Kind.TIMES_USUAL, threshold=10),
             [*([1.0] * FEWEST), 10, 10.1],
             [FEWEST + 1],
+        ),
+        (
+            Condition(kind=Kind.TIMES_USUAL, threshold=10, also_above=1.0),
+            [*([0.01] * FEWEST), 0.9, 0.01, 1.1],
+            [FEWEST + 2],
         ),
         (
             Condition(kind=Kind.SHARE_OF_USUAL, threshold=0.5),
@@ -85,7 +95,7 @@ def test_the_bound_of_an_open_alert_stays() -> None:
         track.read(value)
     track.read(40)
     assert track.fires
-    track.held = track.bound
+    track.hold(track.bound)
 
     for _ in range(3 * USUAL):
         track.read(40)
@@ -128,11 +138,18 @@ def slow_passes(condition: Condition, readings: Readings) -> bool:
         if len(before) < FIRST:
             return False
         return value < condition.threshold * median(before[:FIRST])
+    if condition.kind is Kind.TIMES_FIRST:
+        if len(before) < FIRST:
+            return False
+        bound = condition.threshold * median(before[:FIRST])
+        return value > max(bound, condition.also_above or bound)
     recent = before[-USUAL:]
     if len(recent) < FEWEST:
         return False
     bound = condition.threshold * median(recent)
-    return value > bound if condition.kind is Kind.TIMES_USUAL else value < bound
+    if condition.kind is Kind.SHARE_OF_USUAL:
+        return value < bound
+    return value > max(bound, condition.also_above or bound)
 
 
 def slow_fires(condition: Condition, readings: Readings) -> bool:
@@ -145,12 +162,16 @@ def slow_fires(condition: Condition, readings: Readings) -> bool:
     )
 
 
+TIMES = [Kind.TIMES_FIRST, Kind.TIMES_USUAL]
+NUMBERS: dict[str, Any] = {
+    "threshold": st.sampled_from([0.0, 0.5, 1.0, 2.0, 50.0]),
+    "for_steps": st.integers(1, 4),
+    "back": st.integers(1, 5),
+}
 CONDITIONS = st.builds(
-    Condition,
-    kind=st.sampled_from(READ_BY_STEP),
-    threshold=st.sampled_from([0.0, 0.5, 1.0, 2.0, 50.0]),
-    for_steps=st.integers(1, 4),
-    back=st.integers(1, 5),
+    Condition, kind=st.sampled_from(READ_BY_STEP), **NUMBERS
+) | st.builds(
+    Condition, kind=st.sampled_from(TIMES), also_above=st.just(0.4), **NUMBERS
 )
 VALUES = st.none() | st.sampled_from([0.0, 0.4, 0.5, 1.0, 1.0, 1.0, 3.0, -2.0])
 
@@ -170,11 +191,11 @@ def test_any_readings_are_judged_as_the_whole_history_says(
 
 def overfits_at(pairs: list[tuple[float, float]], for_steps: int = 2) -> list[int]:
     condition = Condition(kind=Kind.OVERFITS, threshold=0.05, for_steps=for_steps)
-    overfit = Overfit(condition)
+    track = Track(condition)
     places = []
     for place, (value, reward) in enumerate(pairs):
-        overfit.read(value, reward)
-        if overfit.fires:
+        track.read(value, reward=reward)
+        if track.fires:
             places.append(place)
     return places
 

@@ -1,0 +1,164 @@
+"""The rules of one run over its events, as they are ingested, with their evidence.
+
+Held by the process that ingests: a few floats a rule. Everything in it follows from
+the rows that are stored, so it is read anew (history.py) whenever it may not fit them:
+after a restart, a resume, a change of a rule, a transaction that was rolled back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.alerts.models import Alert, Rule
+from dashboard.samples.cleaning import clean_text
+from trainer.alert_conditions import REWARD, Kind, is_evaluated
+from trainer.alert_evaluator import Key as AnyKey
+from trainer.alert_evaluator import Metrics, Recovered, RuleEvaluator, Triggered
+from trainer.alert_rules import BY_CODE
+from trainer.events import Evaluated, Event, PhaseStarted, StepFinished, Warned
+
+NAME_LENGTH = 120
+AROUND = 5  # readings kept before and after the one that fired
+RENAMED = {"dead_groups"}  # codes of warnings of older trainers, of rules in the list
+
+Key = AnyKey[int]
+Reading = tuple[int, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarningSeen(Triggered[int]):
+    """Something that the trainer warns of and no rule watches."""
+
+    message: str
+
+
+@dataclass
+class Collecting:
+    """An alert that still gets the readings after its step."""
+
+    alert: Alert
+    is_changed: bool = False
+
+    def add(self, metric: str, step: int, value: float | None) -> None:
+        known = self.alert.readings.get(metric)
+        if known is None or self._is_full(metric):
+            return
+        if known and known[-1][0] >= step:
+            return  # the alert was raised with it
+        known.append([step, value])
+        self.is_changed = True
+
+    @property
+    def is_done(self) -> bool:
+        return all(map(self._is_full, self.alert.readings))
+
+    def _is_full(self, metric: str) -> bool:
+        later = [1 for step, _ in self.alert.readings[metric] if step > self.alert.step]
+        return len(later) >= AROUND
+
+
+class RunEvaluator(RuleEvaluator[int]):
+    """A team's rules, by their ids, with the open alerts of one run.
+
+    `left_out`: the first steps of the run's phases, with the built-in rules that say
+    nothing of each.
+    """
+
+    def __init__(
+        self, rules: list[Rule], left_out: Sequence[tuple[int, Collection[str]]] = ()
+    ) -> None:
+        super().__init__({rule.pk: rule.as_asked for rule in rules})
+        self.rows = {rule.pk: rule for rule in rules}
+        self.alerts: dict[Key, Alert] = {}
+        self.collecting: list[Collecting] = []
+        self._left_out = left_out
+        self._last: defaultdict[str, deque[Reading]] = defaultdict(
+            lambda: deque(maxlen=AROUND + 1)
+        )
+
+    @property
+    def reach(self) -> int:
+        return max((t.condition.reach for t in self.tracks.values()), default=1)
+
+    def reaches(self) -> dict[str, int]:
+        """How many values of each metric its conditions look back on."""
+        found: dict[str, int] = {}
+        for key, track in self.tracks.items():
+            if track.heeds(None) or is_evaluated(self.metrics[key]):
+                continue
+            metric = self.metrics[key]
+            found[metric] = max(found.get(metric, 0), track.condition.reach)
+        return found
+
+    def raised(self, key: Key, alert: Alert) -> None:
+        self.opened(key, alert.bound)
+        self.alerts[key] = alert
+        self.collect(alert)
+
+    def collect(self, alert: Alert) -> None:
+        """An alert may be over before it has all readings after its step."""
+        collecting = Collecting(alert)
+        if not collecting.is_done:
+            self.collecting.append(collecting)
+
+    def observe(self, event: Event) -> Iterator[Triggered[int] | Recovered[int]]:
+        """What comes of this event; the caller says which alerts were raised."""
+        if isinstance(event, PhaseStarted):
+            self.begin_phase()
+        elif isinstance(event, StepFinished):
+            without = self.left_out(event.step)
+            yield from self.step(event.step, event.metrics, without=without)
+        elif isinstance(event, Evaluated):
+            yield from self.evaluation(event.step, cleaned(event.metrics))
+        elif isinstance(event, Warned):
+            yield from self._warning(event)
+
+    def left_out(self, step: int) -> Collection[str]:
+        begun = [codes for first, codes in self._left_out if first <= step]
+        return begun[-1] if begun else ()
+
+    def read(
+        self,
+        metric: str,
+        step: int,
+        value: float | None,
+        keys: Collection[Key],
+        *,
+        reward: float | None = None,
+    ) -> bool:
+        if not super().read(metric, step, value, keys, reward=reward):
+            return False
+        self._last[metric].append((step, value))
+        for collecting in self.collecting:
+            collecting.add(metric, step, value)
+        return True
+
+    def _warning(self, event: Warned) -> Iterator[WarningSeen]:
+        code = clean_text(event.code)[:NAME_LENGTH]
+        if code in BY_CODE or code in RENAMED:
+            return
+        for rule_id, rule in self.rules.items():
+            if rule.condition.kind is Kind.WARNED and (rule_id, code) not in self.open:
+                yield WarningSeen(
+                    key=(rule_id, code),
+                    metric="",
+                    step=event.step,
+                    value=event.value,
+                    bound=event.threshold,
+                    message=event.message,
+                )
+
+    def readings_of(self, found: Triggered[int]) -> dict[str, list[list[Any]]]:
+        """The last ones, of an evaluation beside the training reward."""
+        shown = [found.metric] if found.metric else []
+        if self.rules[found.key[0]].condition.kind is Kind.OVERFITS:
+            shown.append(REWARD)
+        return {m: [[s, v] for s, v in self._last.get(m, ())] for m in shown}
+
+
+def cleaned(metrics: Metrics) -> Metrics:
+    """Names as they are stored."""
+    return {clean_text(name)[:NAME_LENGTH]: value for name, value in metrics.items()}
