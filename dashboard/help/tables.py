@@ -16,6 +16,8 @@ from dashboard.accounts.roles import ASCENDING, RIGHTS
 from dashboard.api.forms import ABOUT
 from dashboard.api.problems import CODES
 from dashboard.environment import SETTINGS, Setting
+from trainer.alert_rules import RULES as ALERT_RULES
+from trainer.alert_rules import AlertRule
 from trainer.metric_names import METRICS, Metric
 from trainer.presets.preset import load_preset, preset_names
 from trainer.rewards.rules import RULES
@@ -57,6 +59,15 @@ def _rules() -> str:
         ("Rule", "Name in recipes", "Meaning"),
         ((rule.title, f"`{kind}`", rule.summary) for kind, rule in RULES.items()),
     )
+
+
+def _alerts() -> str:
+    return _table(("Rule", "Fires when"), map(_alert, ALERT_RULES))
+
+
+def _alert(rule: AlertRule) -> tuple[str, str]:
+    name = rule.metric.replace("*", "<set>")
+    return rule.name, rule.condition.describe(rule.metric).replace(name, f"`{name}`")
 
 
 def _presets() -> str:
@@ -107,6 +118,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "metrics": _metrics,
     "rules": _rules,
+    "alerts": _alerts,
     "presets": _presets,
     "roles": _roles,
     "scopes": _scopes,
