@@ -205,6 +205,12 @@ ACCOUNT_FORMS = {
     "reset_password_from_key": "dashboard.accounts.forms.ForgottenPasswordForm"
 }
 MFA_ADAPTER = "dashboard.accounts.factors.FactorAdapter"
+MFA_FORMS = {
+    "add_webauthn": "dashboard.accounts.factors.AddKeyForm",
+    "authenticate_webauthn": "dashboard.accounts.factors.AuthenticateKeyForm",
+    "login_webauthn": "dashboard.accounts.factors.LoginKeyForm",
+    "reauthenticate_webauthn": "dashboard.accounts.factors.ReauthenticateKeyForm",
+}
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # as above
 MFA_PASSKEY_LOGIN_ENABLED = True
