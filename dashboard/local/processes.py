@@ -62,6 +62,7 @@ def _rotate(log: Path) -> None:
 def web(*, data: Path, port: int) -> Process:
     arguments = ["uvicorn", "dashboard.asgi:application", "--host", "127.0.0.1"]
     arguments += ["--port", str(port), "--no-access-log", "--lifespan", "off"]
+    arguments += ["--http", "dashboard.connections:LimitedRequests"]
     # Packing each frame for each page doubles what 200 pages take of a core.
     arguments += ["--ws-per-message-deflate", "false"]
     # Pages send a few bytes.
