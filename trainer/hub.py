@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +27,11 @@ _TOKENIZERS = "tokenizer_config.json", "tokenizer.json"
 # With the seconds that torch takes to load, 15 from a run's start to its end.
 WAIT_SECONDS = max(8.0, float(os.environ.get("HF_HUB_ETAG_TIMEOUT") or 0))
 _SERVER_FAULTS = 500  # HTTP statuses from here on
+# Libraries read these whole; the largest published tokenizer.json has 35 MB.
+_READ_WHOLE = {".jinja", ".json", ".model", ".py", ".tiktoken", ".txt"}
+_LARGEST_READ_WHOLE = 256 * 2**20
+_MOST_FILES = 10_000
+_TEMPLATES = "additional_chat_templates"  # the only folder in it that is looked into
 _answered: set[str] = set()  # hubs that did, in this process
 
 
@@ -41,9 +47,10 @@ def check_source(
         has_weights: whether they are needed; else the tokenizer is enough.
 
     Raises:
-        ValueError: there is no such folder, no model in it, or no answer.
+        ValueError: there is no such folder, no model in it, a file in it that cannot
+            be read to its end, or no answer.
     """
-    if HUB_ID.fullmatch(source) is None or Path(source).is_dir():
+    if HUB_ID.fullmatch(source) is None or os.path.isdir(source):
         _check_folder(source)
         return
     hub = constants.ENDPOINT
@@ -70,15 +77,54 @@ def check_source(
 
 def _check_folder(source: str) -> None:
     folder = Path(source)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ValueError(
             f"There is no model folder {folder.absolute()}. Name a folder with a saved "
             "model, or a hub id."
         )
-    if not (folder / CONFIG).is_file():
+    if not os.path.isfile(folder / CONFIG):
         raise ValueError(
             f"The folder {source} holds no model (no {CONFIG}). Name a folder that "
             "save_pretrained wrote."
+        )
+    check_files(folder)
+
+
+def check_files(folder: Path) -> None:
+    """Refuse what a library would read without an end, or wait for.
+
+    Raises:
+        ValueError: a pipe or a device is among the files, or a text beyond all models'.
+    """
+    for place in (folder, folder / _TEMPLATES):
+        try:
+            names = os.listdir(place)
+        except OSError:
+            continue
+        if len(names) > _MOST_FILES:
+            raise ValueError(
+                f"{place} holds {len(names):,} files, which is more than a model has. "
+                "Name a folder that save_pretrained wrote."
+            )
+        for name in names:
+            _check_file(place / name)
+
+
+def _check_file(file: Path) -> None:
+    try:
+        found = file.stat()
+    except OSError:  # a link to nowhere: as if it were not there
+        return
+    if stat.S_ISREG(found.st_mode):
+        is_too_large = found.st_size > _LARGEST_READ_WHOLE
+        if is_too_large and file.suffix in _READ_WHOLE:
+            raise ValueError(
+                f"{file} has {found.st_size:,} bytes, where a model's may have "
+                f"{_LARGEST_READ_WHOLE:,}. Name a folder that save_pretrained wrote."
+            )
+    elif not stat.S_ISDIR(found.st_mode):
+        raise ValueError(
+            f"{file} is no plain file. Name a folder that save_pretrained wrote."
         )
 
 

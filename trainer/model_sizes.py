@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +193,7 @@ def _has_window(config: Mapping[str, Any], kind: str) -> bool:
 _LARGEST_HEADER = 10_000_000
 _LARGEST_INDEX = 10_000_000
 _MOST_FILES = 1_000
+_LARGEST_HEADERS = 40_000_000  # of all files together
 _FLOAT32 = 4
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 _BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
@@ -259,12 +261,16 @@ def weights_in(folder: Path, *, bytes_each: int) -> int:
     Raises:
         ValueError: the folder has no safetensors that can be read.
     """
-    return sum(
-        _bytes_of(tensor, bytes_each)
-        for path in _files(folder)
-        for name, tensor in _read_header(path).items()
-        if name != "__metadata__"
-    )
+    found, room = 0, _LARGEST_HEADERS
+    for path in _files(folder):
+        tree, length = _read_header(path, room=room)
+        room -= length
+        found += sum(
+            _bytes_of(tensor, bytes_each)
+            for name, tensor in tree.items()
+            if name != "__metadata__"
+        )
+    return found
 
 
 def _bytes_of(tensor: Any, bytes_each: int) -> int:
@@ -278,7 +284,7 @@ def _bytes_of(tensor: Any, bytes_each: int) -> int:
 
 def _files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
-    if not index.is_file():
+    if not os.path.isfile(index):
         return [folder / "model.safetensors"]
     if index.stat().st_size > _LARGEST_INDEX:
         raise ValueError(f"{index} is too large.")
@@ -299,17 +305,18 @@ def _files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(names)]
 
 
-def _read_header(path: Path) -> dict[str, Any]:
+def _read_header(path: Path, *, room: int) -> tuple[dict[str, Any], int]:
+    """And its length, which `room` bounds too."""
     try:
         if not path.is_file():  # a pipe would be waited for
             raise ValueError(f"There is no {path}.")
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if length > _LARGEST_HEADER:
+            if length > min(_LARGEST_HEADER, room):
                 raise ValueError(f"The header of {path} is too large.")
             tree = json.loads(file.read(length))
     except (OSError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read.") from error
     if not isinstance(tree, dict):
         raise ValueError(f"{path} has no header of safetensors.")
-    return tree
+    return tree, length

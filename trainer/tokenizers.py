@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from transformers import (
@@ -12,16 +15,44 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from trainer.hub import check_source
+from trainer.hub import check_files, check_source
 
 # Of what a process writes to; a large tokenizer and a long prompt take 1 GB.
 MAX_BYTES = 4 * 2**30
+# To load a folder's tokenizer, to render one prompt: of a processor's time, and by the
+# clock where a disk or a busy machine is waited for.
+MAX_SECONDS, MAX_CLOCK_SECONDS = 10.0, 60.0
 
 
 def bound_memory() -> None:
     """For a process that renders with any model's chat template, which is its author's
     program: a few words of it can ask for all memory that the machine has."""
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
+
+
+@contextmanager
+def bounded_seconds() -> Iterator[None]:
+    """Ends this process by a signal if it takes longer.
+
+    Neither a template nor what is written in Rust heeds an exception.
+    """
+    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, MAX_CLOCK_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def load_bounded(path: str, *, revision: str | None) -> PreTrainedTokenizerBase:
+    """As `load_tokenizer`; a hub's may take as long as it takes to come.
+
+    Raises:
+        ValueError: as there.
+    """
+    with bounded_seconds() if os.path.isdir(path) else nullcontext():
+        return load_tokenizer(path, revision=revision)
 
 
 def load_tokenizer(
@@ -37,13 +68,15 @@ def load_tokenizer(
         ValueError: the folder has no tokenizer that can be read, or no hub answers.
     """
     folder = Path(path)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         check_source(path, revision=revision, has_weights=False)
     elif not any(folder.glob("*token*")):
         raise ValueError(
             f"The model folder {path} has no tokenizer (no tokenizer.json). Save the "
             "model's tokenizer into it."
         )
+    else:
+        check_files(folder)
     revision = revision or "main"
     try:
         fast: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(

@@ -21,6 +21,7 @@ NO_MODELS = (
     "../secret", "..", "~/model", "~root", "./model", "\\\\host\\share\\model",
     "C:\\model", "a\0b", "model\0", "file:///etc", "http://host/model", "a/../../b",
     "a/b/c", "-rf", "/etc\0/", "/etc/passwd", "/proc/self/environ", "/dev/zero",
+    "/" + "x" * 300, "/a" * 3_000,
 )  # fmt: skip
 NO_TOKENS = (
     "/etc/passwd", "../tokens/x", "{tokens}/../secret-key", "{tokens}/sub/x",

@@ -27,9 +27,10 @@ from trainer.config import DataConfig
 from trainer.data import PromptRenderer, Row
 from trainer.tokenizers import (
     bound_memory,
+    bounded_seconds,
     decode_text,
     first_line,
-    load_tokenizer,
+    load_bounded,
     special_ids,
 )
 
@@ -51,14 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     bound_memory()
     try:
-        tokenizer = load_tokenizer(options.model, revision=options.revision)
+        tokenizer = load_bounded(options.model, revision=options.revision)
     except ValueError as error:
         _write({"problem": str(error)})
         return 2
     _write({})
     for line in sys.stdin:
         try:
-            answered = answer(tokenizer, json.loads(line))
+            with bounded_seconds():
+                answered = answer(tokenizer, json.loads(line))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             what = f"{type(error).__name__}: {error}"
             sys.stderr.write(f"{line[:80]!r} is no row to preview ({what}).\n")

@@ -8,7 +8,7 @@ import sys
 
 from trainer.config import DataConfig
 from trainer.data import PromptRenderer, Row
-from trainer.tokenizers import bound_memory, load_tokenizer
+from trainer.tokenizers import bound_memory, bounded_seconds, load_bounded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     bound_memory()
     try:
-        tokenizer = load_tokenizer(options.model, revision=options.revision)
+        tokenizer = load_bounded(options.model, revision=options.revision)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     renderer = PromptRenderer(tokenizer, DataConfig(rows="stdin"))
     for place, line in enumerate(sys.stdin):
         try:
-            num_tokens = renderer.count_tokens(_row(place, line))
+            with bounded_seconds():
+                num_tokens = renderer.count_tokens(_row(place, line))
         except ValueError as error:
             sys.stderr.write(f"Line {place + 1}: {error}\n")
             return 2

@@ -118,6 +118,8 @@ class Child:
             code = self._process.wait(_REAP_SECONDS)
         except subprocess.TimeoutExpired:
             return "it closed its output"
+        if -code in (signal.SIGALRM, signal.SIGPROF):  # timers of its own
+            return "it took longer than it may"
         if code < 0:
             return f"it was ended by {signal.Signals(-code).name}"
         return f"it ended with exit code {code}"

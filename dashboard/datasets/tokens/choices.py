@@ -1,12 +1,16 @@
-"""Models whose tokenizer a team may want to count with."""
+"""Models whose tokenizer a team may count with, and those that it may not."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from django.conf import settings
 
 from dashboard.accounts.models import Team
+from trainer.config import HUB_ID
+
+OF_A_TEAM = re.compile(r"(models|runs)/(\d{1,18})(?:/.*)?")
 
 
 def list_models(team: Team) -> list[str]:
@@ -21,3 +25,36 @@ def list_models(team: Team) -> list[str]:
     )
     used = list(runs[:200])
     return list(dict.fromkeys([*used[:1], *paths, *used[1:]]))[:20]
+
+
+def refuse_model(team: Team, model: str) -> str:
+    """Why its tokenizer is not looked at; "" where it may be."""
+    if not model.startswith("/"):
+        # Relative, it would lead from the engine's folder to another one's.
+        return "" if HUB_ID.fullmatch(model) else _no_model(model)
+    found = OF_A_TEAM.fullmatch(within_data(model))
+    if found is None:
+        return ""
+    kind, number = found[1], int(found[2])
+    is_own = (
+        number == team.pk if kind == "models" else team.runs.filter(pk=number).exists()
+    )
+    return "" if is_own else _no_model(model)
+
+
+def _no_model(model: str) -> str:
+    return (
+        f"This team has no model in {model[:200]!r}. Give a folder, which starts with "
+        "/, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct."
+    )
+
+
+def within_data(path: str) -> str:
+    """Where in COHORT_DATA it lies, whatever detour it takes; "" where it does not."""
+    if not path.startswith("/") or "\0" in path:
+        return ""
+    try:
+        data = Path(settings.COHORT_DATA).resolve()
+        return str(Path(path).resolve().relative_to(data))
+    except (ValueError, OSError, RuntimeError):
+        return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -70,6 +71,11 @@ def _explain(model: str, code: int, errors: str) -> str:
         return (
             "This worker has no training engine, whose tokenizers count the tokens. "
             "Start a worker for the queue “default” where the engine is installed."
+        )
+    if -code in (signal.SIGALRM, signal.SIGPROF):  # timers of its own
+        return (
+            f"The tokenizer of {model} took longer than it may to load, or for one "
+            "prompt. Check its files and its chat template, or choose another model."
         )
     if code < 0:
         return (

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
+from dashboard.datasets.tokens.choices import refuse_model
 from dashboard.datasets.tokens.warm_tokenizers import Answer, Busy, tokenizers
 from dashboard.slots import release_connection
 from trainer.config import DataConfig
@@ -83,7 +84,8 @@ def preview_row(
     team: Team, of: Row, *, model: str, row: int, num_rows: int, data: dict[str, Any]
 ) -> Preview:
     at: dict[str, Any] = {"row": row, "num_rows": num_rows}
-    if refusal := _refuse_size(of, data) or _refuse_settings(data):
+    refusal = refuse_model(team, model) or _refuse_size(of, data)
+    if refusal := refusal or _refuse_settings(data):
         return Preview(problem=refusal, **at)
     question = {
         "index": row,

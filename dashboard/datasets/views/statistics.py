@@ -18,7 +18,7 @@ from dashboard.datasets.findings.token_lengths import find_token_lengths
 from dashboard.datasets.forms.tokens import TokenForm
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.queries import get_dataset, versions_with_use
-from dashboard.datasets.tokens.choices import list_models
+from dashboard.datasets.tokens.choices import list_models, refuse_model
 from dashboard.datasets.views.detail import chosen
 
 LIMIT = 512  # a run's own default
@@ -52,6 +52,8 @@ def _limit(request: HttpRequest) -> int:
 def _count(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
     """Ask for a model's tokens to be counted, and go to where they will be shown."""
     form = TokenForm(request.POST)
+    if form.is_valid() and (why := refuse_model(team, form.cleaned_data["model"])):
+        form.add_error("model", why)
     if not form.is_valid():
         return _show(request, team, dataset_id, form, can_write=True, status=422)
     dataset = get_dataset(team, dataset_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,9 @@ def check_model(path: str) -> str | None:
             "Qwen/Qwen2.5-0.5B-Instruct."
         )
     # Elsewhere, only the workers may see the folder; they say so when they do not.
-    if settings.DATABASE_IS_EMBEDDED and not (Path(path) / "config.json").is_file():
+    # os.path, as pathlib raises where a name is too long or a folder is locked.
+    config = os.path.join(path, "config.json")
+    if settings.DATABASE_IS_EMBEDDED and not os.path.isfile(config):
         return (
             f"There is no saved model in “{path}”: a config.json is missing there. "
             "Give the folder that save_pretrained wrote."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ def read_model_config(folder: Path) -> dict[str, Any] | None:
 def has_chat_template(folder: Path) -> bool:
     """In a file of its own, as transformers writes it now, or as before."""
     own = folder / "chat_template.jinja"
-    return own.is_file() or bool(
+    return os.path.isfile(own) or bool(
         (_read_tree(folder / "tokenizer_config.json") or {}).get("chat_template")
     )
 
@@ -41,10 +43,13 @@ def read_characters(folder: Path) -> frozenset[str] | None:
 
 def _read_tree(file: Path) -> dict[str, Any] | None:
     try:
-        # a pipe would be waited for
-        if not file.is_file() or file.stat().st_size > LARGEST:
+        # A pipe would be waited for, and some of /proc's files too.
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as f:
+            is_plain = stat.S_ISREG(os.fstat(f.fileno()).st_mode)
+            data = f.read(LARGEST + 1) if is_plain else b""
+        if len(data) > LARGEST:
             return None
-        tree = json.loads(file.read_bytes())
+        tree = json.loads(data)
     except (OSError, ValueError, RecursionError):
         return None
     return tree if isinstance(tree, dict) else None

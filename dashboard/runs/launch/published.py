@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-from django.conf import settings
-
 from dashboard.accounts.models import Team
+from dashboard.datasets.tokens.choices import within_data
 from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
 
@@ -19,7 +17,7 @@ OF_A_RUN = re.compile(r"runs/(\d{1,18})(/.*)?")
 
 def published_at(path: str) -> PublishedModel | None:
     """The model whose folder this is."""
-    match = FOLDER.fullmatch(_within(path))
+    match = FOLDER.fullmatch(within_data(path))
     if match is None:
         return None
     model = PublishedModel.objects.filter(pk=int(match[1])).first()
@@ -36,7 +34,7 @@ def hold_published(team: Team, config: dict[str, Any]) -> None:
         if not path.startswith("/") and HUB_ID.fullmatch(path) is None:
             raise ValueError(_unknown(path))
     for path in _paths(config):
-        within = _within(path)
+        within = within_data(path)
         if match := OF_A_RUN.fullmatch(within):
             if not Run.objects.kept().filter(team=team, pk=int(match[1])).exists():
                 raise ValueError(_unknown(path))
@@ -74,17 +72,6 @@ def _paths(tree: Any) -> set[str]:
     if isinstance(tree, list):
         return set().union(*map(_paths, tree))
     return {tree} if isinstance(tree, str) and tree.startswith("/") else set()
-
-
-def _within(path: str) -> str:
-    """Where in COHORT_DATA it lies, whatever detour it takes; "" where it does not."""
-    if not path.startswith("/") or "\0" in path:
-        return ""
-    try:
-        data = Path(settings.COHORT_DATA).resolve()
-        return str(Path(path).resolve().relative_to(data))
-    except (ValueError, OSError, RuntimeError):
-        return ""
 
 
 def _unknown(path: str) -> str:

@@ -1,0 +1,197 @@
+"""A model's folder that holds pipes, devices and templates without an end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion, TokenLengths
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.tokens.counting import Uncountable, count_tokens
+from dashboard.datasets.tokens.warm_tokenizers import WarmTokenizer
+from dashboard.environment import ROOT
+from dashboard.runs.launch.lengths import has_chat_template
+from dashboard.runs.launch.model_config import read_characters, read_model_config
+from tests.dashboard.datasets.tokens.chat_model import save_chat_model
+from tests.dashboard.runs.stories import queue_run
+from trainer.model_sizes import weights_in
+
+ENDLESS = "{% for i in range(9999) %}" * 4 + "{% endfor %}" * 4
+READ_BY_THE_ENGINE = (
+    "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json",
+    "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "spiece.model", "model.safetensors", "additional_chat_templates/tool_use.jinja",
+)  # fmt: skip
+READERS: dict[str, Callable[[Path], object]] = {
+    "config.json": read_model_config,
+    "tokenizer_config.json": has_chat_template,
+    "tokenizer.json": read_characters,
+}
+
+
+def _make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link_to_zeros(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _make_large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**30)
+
+
+KINDS = (_make_pipe, _link_to_zeros, _make_large)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "model"
+    save_chat_model(folder)
+    return folder
+
+
+def _spoilt(model: Path, into: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    """A copy for each of these files and each kind."""
+    for number, (name, make) in enumerate((n, m) for n in names for m in KINDS):
+        folder = into / str(number)
+        copytree(model, folder)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+        yield folder
+
+
+def test_the_engine_refuses_what_has_no_end(model: Path, tmp_path: Path) -> None:
+    from trainer.tokenizers import load_tokenizer
+
+    taken = []
+    for folder in _spoilt(model, tmp_path, READ_BY_THE_ENGINE):
+        try:
+            load_tokenizer(str(folder))
+        except ValueError:
+            continue
+        taken.append(folder)
+
+    assert len(taken) == 1  # weights may be of any size
+    assert (taken[0] / "model.safetensors").stat().st_size == 2**30
+    assert load_tokenizer(str(model)).chat_template
+
+
+def test_pages_read_no_more_than_a_models_files_hold(
+    model: Path, tmp_path: Path
+) -> None:
+    for name, read in READERS.items():
+        (tmp_path / name).mkdir()
+        for folder in _spoilt(model, tmp_path / name, (name,)):
+            (folder / "chat_template.jinja").unlink()
+            assert not read(folder), (name, folder)
+    for folder in _spoilt(model, tmp_path, ("model.safetensors",)):
+        if (folder / "model.safetensors").stat().st_size != 2**30:
+            with pytest.raises(ValueError, match=r"model\.safetensors"):
+                weights_in(folder, bytes_each=4)
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 300, "/a" * 3_000, "/a\0b"])
+def test_a_path_that_can_be_none_is_no_fault(path: str) -> None:
+    from trainer.tokenizers import load_tokenizer
+
+    for read in READERS.values():
+        assert not read(Path(path))
+    for refuse in (
+        lambda: weights_in(Path(path), bytes_each=4),
+        lambda: load_tokenizer(path),
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011 - that it is no other
+            refuse()
+
+
+def test_headers_of_many_files_are_not_read_without_end(tmp_path: Path) -> None:
+    header = b'{"__metadata__": "' + b"x" * 9_000_000 + b'"}'
+    names = [f"{number}.safetensors" for number in range(10)]
+    for name in names:
+        (tmp_path / name).write_bytes(len(header).to_bytes(8, "little") + header)
+    places = ", ".join(f'"{name}": "{name}"' for name in names)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(f'{{"weight_map": {{{places}}}}}')
+
+    with pytest.raises(ValueError, match="too large"):
+        weights_in(tmp_path, bytes_each=4)
+
+
+def test_a_template_without_an_end_ends_its_process(tmp_path: Path) -> None:
+    save_chat_model(tmp_path / "model", ENDLESS)
+    hurried = (
+        "import sys, trainer.tokenizers as t; t.MAX_SECONDS = 0.5; "
+        "from trainer.commands import token_lengths as c; import argparse; "
+        "c.main(argparse.Namespace(model=sys.argv[1], revision=None))"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", hurried, str(tmp_path / "model")],
+        cwd=ROOT,
+        input=Row(prompt="1+1=").canonical() + "\n",
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+
+    assert -ended.returncode == signal.SIGPROF
+
+
+@pytest.mark.slow
+def test_no_process_waits_for_a_pipe(model: Path, tmp_path: Path) -> None:
+    """As the web process and a worker start them."""
+    for folder in _spoilt(model, tmp_path, ("tokenizer.json",)):
+        with pytest.raises(Uncountable, match="tokenizer"):
+            count_tokens(str(folder), [Row(prompt="1+1=")])
+        warm = WarmTokenizer(str(folder))
+        answer = warm.ask({"index": 0}).result(timeout=60)
+        warm.close()
+        assert "tokenizer.json" in answer["problem"]
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return create_dataset_version(
+        team=team, name="a", rows=[Row(prompt="a")], mapping={}, source={}, user=None
+    )
+
+
+@pytest.mark.django_db
+def test_only_the_teams_own_models_are_looked_at(
+    alice_client: Client, team: Team, version: DatasetVersion, charlie: object
+) -> None:
+    other = Team.objects.get(slug="other")
+    data = Path(settings.COHORT_DATA)
+    theirs = [
+        f"{data}/models/{other.pk}/1/model",
+        f"{data}/runs/{queue_run(other, name='x').pk}/checkpoints/1/model",
+        f"{data}/models/{team.pk}/../{other.pk}/1/model",
+        f"/proc/self/root{data}/models/{other.pk}/1/model",
+        f"../models/{other.pk}/1/model",
+        "./model",
+    ]
+    at = f"/alpha/datasets/{version.dataset_id}"
+    for path in theirs:
+        counted = alice_client.post(f"{at}/statistics", {"model": path})
+        assert counted.status_code == 422, path
+        shown = alice_client.post(f"{at}/prompt", {"model": path}).context["preview"]
+        assert shown.problem, path
+        assert not shown.is_under_way, path
+    assert not TokenLengths.objects.exists()
+
+    own = f"{data}/models/{team.pk}/1/model"
+    assert alice_client.post(f"{at}/statistics", {"model": own}).status_code == 302
