@@ -143,7 +143,7 @@ class Budgets:
             await self.app(scope, receive, send)
             return
         credential = _credential(scope)
-        place = path.split("/", 2)[1]
+        place = f"{path}//".split("/", 2)[1]  # `OPTIONS *` has no slash
         names = self._names(scope, credential, place)
         turn = Turn([self._account(name) for name in names])
         try:
