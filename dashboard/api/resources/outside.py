@@ -16,11 +16,17 @@ from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.schemas import LARGEST_STEP, Id, Input
 from dashboard.runs.models import Run
 from dashboard.training.outside.arrival import read_place, take_lines
-from dashboard.training.outside.limits import MAX_BATCH_BYTES, MAX_LINE_BYTES
+from dashboard.training.outside.limits import (
+    MAX_BATCH_BYTES,
+    MAX_LINE_BYTES,
+    MAX_LINES,
+)
 from dashboard.training.outside.opening import Opening, open_life, open_run
 from dashboard.training.outside.refusals import Fenced, Full, Gap, Over
 
 ROOM_SECONDS = 120  # within the silence after which a run is lost
+GZIP = 31  # zlib's window for it, with its head and check
+PIECE_BYTES = 64 * 2**10
 router = Router(tags=["Outside trainers"], auth=INGEST)
 Epoch = Annotated[
     int,
@@ -202,6 +208,8 @@ def _no_room(error: Full) -> Problem:
 
 def _read_lines(request: HttpRequest) -> list[bytes]:
     body = request.read(MAX_BATCH_BYTES + 1)
+    if len(body) > MAX_BATCH_BYTES:
+        raise _too_large()
     encoding = request.headers.get("Content-Encoding", "identity").lower()
     if encoding == "gzip":
         body = _unzip(body)
@@ -210,11 +218,7 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
             "header.Content-Encoding", f"It may be gzip or none; got {encoding[:40]!r}."
         )
     if len(body) > MAX_BATCH_BYTES:
-        raise Problem(
-            413,
-            f"A batch has {MAX_BATCH_BYTES:,} bytes at most, unzipped. Send fewer "
-            "lines at once.",
-        )
+        raise _too_large()
     lines = body.split(b"\n")  # U+2028 and its like end no line
     if not lines[-1]:
         lines.pop()
@@ -228,13 +232,43 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
     return lines
 
 
+def _too_large() -> Problem:
+    return Problem(
+        413,
+        f"A batch has {MAX_BATCH_BYTES:,} bytes at most, unzipped. Send fewer lines at "
+        "once.",
+    )
+
+
 def _unzip(body: bytes) -> bytes:
-    """As far as one byte above what is taken: a few bytes may hold gigabytes."""
-    unzip = zlib.decompressobj(wbits=31)
+    """All members, as far as one byte above what is taken: few may hold gigabytes."""
+    found, num_members = bytearray(), 0
+    view, unzip = memoryview(body), zlib.decompressobj(wbits=GZIP)
     try:
-        found = unzip.decompress(body, MAX_BATCH_BYTES + 1)
-    except zlib.error as error:
-        raise refuse_field("body", f"The body is no gzip: {error}.") from None
-    if len(found) <= MAX_BATCH_BYTES and not unzip.eof and body:
-        raise refuse_field("body", "The gzipped body ends too early. Send it again.")
-    return found
+        while view and len(found) <= MAX_BATCH_BYTES:
+            if unzip.eof:
+                unzip = zlib.decompressobj(wbits=GZIP)
+                num_members += 1
+            if num_members > MAX_LINES:
+                raise _no_gzip(f"has more than {MAX_LINES:,} members")
+            piece = view[:PIECE_BYTES]
+            found += unzip.decompress(piece, MAX_BATCH_BYTES + 1 - len(found))
+            rest = len(unzip.unused_data) + len(unzip.unconsumed_tail)
+            view = view[len(piece) - rest :]
+    except zlib.error:
+        behind = len(body) - len(view)
+        raise _no_gzip(
+            f"is damaged or something else from byte {behind:,} on"
+        ) from None
+    if body and len(found) <= MAX_BATCH_BYTES and not unzip.eof:
+        raise _no_gzip("ends too early")
+    return bytes(found)
+
+
+def _no_gzip(why: str) -> Problem:
+    return Problem(
+        400,
+        f"The body is sent as gzip, but {why}. Nothing was stored. Zip the lines anew, "
+        "or send them as they are.",
+        errors=[("body", f"It {why}.")],
+    )

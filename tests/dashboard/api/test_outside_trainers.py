@@ -92,6 +92,41 @@ def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> Non
     assert program.get(f"/outside-runs/{run}/events").json() == place
 
 
+@pytest.mark.parametrize("cut", [0, 1, 50, -1])
+def test_every_member_of_a_gzip_is_read(program: Program, cut: int) -> None:
+    """As `cat a.gz b.gz` and programs that compress as they go make them."""
+    run = open_one(program).json()["id"]
+    body = body_of(LogBuilder().stepped(1).stepped(2))
+    packed = b"".join(map(gzip.compress, (body[:cut], body[cut:], b"")))
+
+    found = tell(program, run, packed, Content_Encoding="gzip")
+
+    assert (found.status_code, found.json()["line"]) == (200, 6)
+
+
+@pytest.mark.parametrize("behind", [b"garbage", b"\x1f", b"\x1f\x8b", b"\0"])
+def test_what_is_behind_a_gzip_is_refused_and_nothing_stored(
+    program: Program, behind: bytes
+) -> None:
+    run = open_one(program).json()["id"]
+    packed = gzip.compress(body_of(LogBuilder().stepped(1)))
+
+    found = tell(program, run, packed + behind, Content_Encoding="gzip")
+
+    assert (found.status_code, found.json()["type"]) == (
+        400,
+        "urn:cohort:problem:bad_request",
+    )
+    assert not Run.objects.get(pk=run).steps.exists()
+
+
+def test_a_gzip_holds_no_more_members_than_a_batch_has_lines(program: Program) -> None:
+    run = open_one(program).json()["id"]
+    packed = gzip.compress(b"") * (limits.MAX_LINES + 2)
+
+    assert tell(program, run, packed, Content_Encoding="gzip").status_code == 400
+
+
 def test_events_with_the_fields_that_the_reference_names_are_a_run(
     program: Program,
 ) -> None:
@@ -171,7 +206,7 @@ def test_what_is_too_much_is_refused_before_it_is_read(
     odd = tell(program, run, b"{}", Content_Encoding="br")
 
     assert [large.status_code, long.status_code] == [413, 413]
-    assert [broken.status_code, cut.status_code, odd.status_code] == [422] * 3
+    assert [broken.status_code, cut.status_code, odd.status_code] == [400, 400, 422]
     assert Run.objects.get().seq == 0
 
 
