@@ -74,7 +74,9 @@ def _merged(
 
 
 def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
-    return {n: v for n, v in metrics.items() if v is not None and math.isfinite(v)}
+    """As floats: of 1e16, which jsonb holds exactly, it gives an integer back."""
+    told = {n: float(v) for n, v in metrics.items() if v is not None}
+    return {n: v for n, v in told.items() if math.isfinite(v)}
 
 
 def metrics_table(run: Run, span: Span) -> Table:

@@ -161,6 +161,29 @@ def test_completions_are_the_same_in_parquet_and_csv(
     assert rows[0]["is_trained"] == "true"
 
 
+def test_huge_numbers_are_floats_in_every_file(alice_client: Client, run: Run) -> None:
+    """Of 1e16, which jsonb holds exactly, it gives an integer back."""
+    huge = [1e16, 1e39, 1.7e308]
+    Evaluation.objects.filter(run=run).delete()
+    for step, value in enumerate(huge, start=1):
+        Evaluation.objects.create(
+            run=run, step=step, name="held", epoch=1, seq=200 + step, time=START,
+            metrics={"eval/held/mean": value},
+        )  # fmt: skip
+
+    table = pq.read_table(io.BytesIO(take(alice_client, run, "metrics.parquet")))
+    archive = zipfile.ZipFile(io.BytesIO(take(alice_client, run, "tensorboard.zip")))
+
+    assert table.column("eval/held/mean").to_pylist()[:3] == huge
+    rows = take_rows(alice_client, run, "metrics")
+    assert [row["eval/held/mean"] for row in rows[:3]] == huge
+    cells = [row["eval/held/mean"] for row in take_csv(alice_client, run, "metrics")]
+    assert cells[:3] == ["1e+16", "1e+39", "1.7e+308"]
+    _, *events = read_event_file(archive.read(archive.namelist()[0]))
+    told = [event.values["eval/held/mean"] for event in events[:3]]
+    assert told == [pytest.approx(1e16), float("inf"), float("inf")]
+
+
 def test_tensorboard_finds_each_value_at_its_step_and_time(
     alice_client: Client, run: Run
 ) -> None:

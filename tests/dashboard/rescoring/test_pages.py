@@ -250,6 +250,18 @@ def test_it_is_exported_completion_by_completion(
     assert alice_client.get(f"{address}.xml").status_code == 404
 
 
+def test_a_file_that_cannot_be_begun_is_no_file(
+    alice_client: Client, done: Rescoring
+) -> None:
+    done.scored.update(scores=b"odd")
+    alice_client.raise_request_exception = False
+
+    answer = alice_client.get(f"/alpha/rescorings/{done.pk}/completions.jsonl")
+
+    assert answer.status_code == 500
+    assert "Content-Disposition" not in answer
+
+
 def _body(client: Client, address: str) -> str:
     answer = client.get(address)
     return b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]

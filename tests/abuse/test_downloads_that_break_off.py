@@ -1,0 +1,61 @@
+"""What fails while a file is sent: nobody takes a part of it for the whole."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.request
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from playwright.sync_api import Page
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from tests.fixtures_app import WebProcesses
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+NUM_ROWS = 200
+
+
+@pytest.fixture
+def address(team: Team) -> str:
+    """Of a file of 4 MB whose last row is found to be gone at its end."""
+    rows = (Row(prompt=f"{i} " + "x" * 20_000, answer="1") for i in range(NUM_ROWS))
+    version: DatasetVersion = create_dataset_version(
+        team=team, name="large", rows=rows, mapping={}, source={}, user=None
+    )
+    version.rows.filter(position=NUM_ROWS - 1).update(position=NUM_ROWS)
+    return f"/{team.slug}/datasets/{version.dataset_id}/download"
+
+
+def test_a_program_and_a_person_see_it_and_the_log_tells_once(
+    address: str,
+    page: Page,
+    live_app: str,
+    alice_client: Client,
+    web_processes: WebProcesses,
+) -> None:
+    cookie = alice_client.cookies[settings.SESSION_COOKIE_NAME].value
+    before = len(web_processes.log.read_text())
+    request = urllib.request.Request(  # noqa: S310 - loopback
+        live_app + address, headers={"Cookie": f"cohort_session={cookie}"}
+    )
+
+    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - loopback
+        assert answer.status == 200
+        with pytest.raises(http.client.IncompleteRead):
+            answer.read()
+
+    told = web_processes.log.read_text()[before:]
+    assert told.count("Traceback") == 1, told
+    page.goto("/")
+    with page.expect_download() as begun:
+        page.evaluate(
+            "(at) => { const a = document.createElement('a'); a.href = at;"
+            " a.download = ''; document.body.append(a); a.click(); }",
+            address,
+        )
+    assert begun.value.failure()
