@@ -129,6 +129,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "dashboard.refused_method.RefusedMethodMiddleware",
     "dashboard.overload.OverloadMiddleware",
+    "dashboard.charset.CharsetMiddleware",
 ]
 TEMPLATES: list[dict[str, Any]] = [
     {

@@ -20,6 +20,7 @@ from dashboard.api.models import Scope
 from dashboard.api.problems import Problem, answer, read_problem
 from dashboard.api.replays import with_replay
 from dashboard.api.tokens import note_use
+from dashboard.charset import check_charset
 
 View = Callable[..., HttpResponseBase]
 
@@ -69,6 +70,7 @@ def _enter(
             f"seconds. Wait {count.reset_seconds} s, then go on.",
             headers={"Retry-After": str(count.reset_seconds)},
         )
+    check_charset(request)
     _refuse_nul(request)
     if access is None:
         return _explained(request, do())

@@ -10,12 +10,16 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import (
+    BadRequest,
     PermissionDenied,
     RequestDataTooBig,
     SuspiciousOperation,
+    TooManyFieldsSent,
+    TooManyFilesSent,
 )
 from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from psycopg.errors import LockNotAvailable
@@ -168,7 +172,11 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
             return Problem(403, str(error))
         case RequestDataTooBig():
             return TOO_BIG
-        case SuspiciousOperation():
+        case TooManyFilesSent() | TooManyFieldsSent():
+            return Problem(400, "The form has too many fields or files. Send fewer.")
+        case MultiPartParserError():
+            return Problem(400, _of_form(error))
+        case SuspiciousOperation() | BadRequest():
             return Problem(400, str(error))
         case OperationalError() if isinstance(error.__cause__, LockNotAvailable):
             return BUSY
@@ -216,6 +224,24 @@ def _of_conflict(error: EditConflict) -> Problem:
         ],
         conflicts=error.clashes,
     )
+
+
+def _of_form(error: MultiPartParserError) -> str:
+    """In words of ours: Django's say where its parser stood."""
+    said = str(error).lower()
+    if "boundary" in said:
+        return (
+            "The form names no boundary between its parts. Send it as "
+            "multipart/form-data with one, as `curl -F` and libraries do."
+        )
+    if "header" in said:
+        return (
+            "A part of the form has a head of more than 1,024 bytes. Shorten the name "
+            "of the field or of the file."
+        )
+    if "base64" in said:
+        return "A part of the form is not the base64 that it says. Send it as it is."
+    return "The form ends too early or is damaged. Send it again."
 
 
 def _of_http(error: HttpError) -> str:
