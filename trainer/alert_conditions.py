@@ -37,6 +37,15 @@ class Kind(StrEnum):
     WARNED = "warned"  # by the trainer, of what no rule of the list watches
 
 
+def finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def middle(readings: Iterable[float]) -> float:
+    """Their median; of halves, as the sum of the two largest floats is none."""
+    return 2 * median([value / 2 for value in readings])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Condition:
     """A kind with its bound, how far it looks back, and for how many steps it holds.
@@ -223,7 +232,7 @@ class Track:
 
     def _times_median(self, known: Iterable[float]) -> float:
         bound, also = (
-            self.condition.threshold * median(known),
+            self.condition.threshold * middle(known),
             self.condition.also_above,
         )
         return bound if also is None else max(bound, also)

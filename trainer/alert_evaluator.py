@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from trainer.alert_conditions import REWARD, Kind, Track, is_evaluated
+from trainer.alert_conditions import REWARD, Kind, Track, finite, is_evaluated
 from trainer.alert_rules import AlertRule
 
 REWARDS = 10  # training steps whose mean reward stands beside an evaluation
@@ -207,7 +206,3 @@ class RuleEvaluator(Generic[Id]):
         for rule_id, code, bound in state["open"]:
             if (rule_id, code) in self.tracks:
                 self.opened((rule_id, code), bound)
-
-
-def finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -20,6 +20,7 @@ from dashboard.alerts.outbox import put_out
 from dashboard.alerts.rules import describe
 from dashboard.samples.cleaning import clean_json
 from dashboard.samples.models import Group
+from trainer.alert_conditions import finite
 from trainer.alert_evaluator import Triggered
 
 NUM_GROUPS = 3
@@ -56,8 +57,8 @@ def raise_alert(
         code=code,
         metric=found.metric,
         step=found.step,
-        value=found.value,
-        bound=found.bound,
+        value=finite(found.value),
+        bound=finite(found.bound),
         read_as=clean_json(_read_as(rule, found)),
         is_muted=rule.is_muted or muted.exists(),
         readings=readings,

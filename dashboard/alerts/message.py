@@ -10,6 +10,7 @@ from django.utils import timezone
 from dashboard.accounts.models import Team
 from dashboard.alerts.models import CHANNEL_OFF, Alert, Delivery
 from dashboard.runs.models import Run, RunState
+from trainer.alert_conditions import finite
 
 # Looked up in the URLs, they would have a worker load all pages, for seconds and within
 # the transaction that ends a run.
@@ -70,8 +71,8 @@ def describe_alert(alert: Alert) -> dict[str, Any]:
         "state": alert.state,
         "step": alert.step,
         "metric": alert.metric,
-        "value": alert.value,
-        "bound": alert.bound,
+        "value": finite(alert.value),
+        "bound": finite(alert.bound),
         "fired_at": alert.fired_at.isoformat(),
         "url": public_link("alert", slug, alert.pk),
         "groups": [

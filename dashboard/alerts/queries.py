@@ -23,6 +23,7 @@ from dashboard.alerts.models import (
     Rule,
 )
 from dashboard.runs.models import REWARD, Run
+from trainer.alert_conditions import finite
 
 MAX_SHOWN = 50  # on a run's page; the alerts page has them all
 RECENT_RUNS = 20
@@ -76,7 +77,7 @@ def describe_for_page(run: Run) -> list[dict[str, Any]]:
             "text": alert.read_as["text"],
             "metric": alert.metric,
             "step": alert.step,
-            "value": alert.value,
+            "value": finite(alert.value),
             "state": alert.state,
             "is_muted": alert.is_muted,
             "url": reverse("alert", args=[team, alert.pk]),

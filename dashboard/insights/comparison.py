@@ -16,6 +16,7 @@ from dashboard.insights.points import Points, read_points
 from dashboard.insights.series import Series, make_series
 from dashboard.insights.sets import Arrangement, RunSet
 from dashboard.insights.window import Window, find_window
+from dashboard.runs.charts.clipping import NOTE
 from dashboard.runs.models import Run
 
 SMOOTHING = 0.6  # of single runs; a band is shown as it was measured
@@ -43,6 +44,7 @@ class Comparison:
     pairable: list[RunSet]  # with the baseline
     uncounted: list[Run]  # on the axis that is asked for
     has_each: bool  # single runs are drawn behind the bands
+    note: str  # that values are clipped, or ""
 
 
 def smoothing_of(arrangement: Arrangement, form: CompareForm) -> float:
@@ -83,6 +85,7 @@ def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
         pairable=[one for one in arrangement.sets[1:] if can_pair(base, one)],
         uncounted=[run for run in arrangement.runs if not points[run.pk].is_placed],
         has_each=has_each and arrangement.has_bands,
+        note=NOTE if any(points[run.pk].is_clipped for run in arrangement.runs) else "",
     )
 
 

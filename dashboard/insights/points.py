@@ -17,6 +17,7 @@ from psycopg import Cursor, sql
 from dashboard.insights.kept_points import MOST_BYTES, KeptPoints
 from dashboard.insights.statistics import Array
 from dashboard.runs.charts.carried import begin_of
+from dashboard.runs.charts.clipping import clip_all, has_clipped
 from dashboard.runs.models import Evaluation, Run
 
 TOTALS = {"tokens": "total/tokens", "samples": "total/completions"}
@@ -53,7 +54,7 @@ FIRST = """
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Points:
-    """By rising step; all values are numbers."""
+    """By rising step; all values are numbers, those beyond ±LARGEST clipped to it."""
 
     steps: NDArray[np.int64]
     at: Array  # where they lie on the axis
@@ -64,6 +65,10 @@ class Points:
         return Points(
             steps=self.steps[places], at=self.at[places], values=self.values[places]
         )
+
+    @property
+    def is_clipped(self) -> bool:
+        return has_clipped(self.values)
 
     @property
     def nbytes(self) -> int:
@@ -184,8 +189,8 @@ def _unpack(columns: Sequence[bytes], axis: str) -> Points:
     elif axis == "time":
         at = (np.frombuffer(packed_at, ">i8") + TO_2000) / 1e6
     else:
-        at = np.frombuffer(packed_at, ">f8").astype(np.float64)
-    values = np.frombuffer(packed_values, ">f8").astype(np.float64)
+        at = clip_all(np.frombuffer(packed_at, ">f8"))
+    values = clip_all(np.frombuffer(packed_values, ">f8"))
     points = Points(steps=steps, at=at, values=values)
     # They come as several processes found them; sorting here is far quicker than there.
     if not (np.diff(steps) > 0).all():
@@ -228,7 +233,7 @@ def _evaluated(
     run: Run, found: list[tuple[int, float]], axis: str, clocks: dict[int, Points]
 ) -> Points:
     steps = np.array([step for step, _ in found], np.int64)
-    values = np.array([value for _, value in found])
+    values = clip_all([value for _, value in found])
     if axis == "step":
         return Points(steps=steps, at=steps.astype(np.float64), values=values)
     clock = clocks.get(run.pk, NONE)

@@ -12,6 +12,7 @@ from django.db.models.functions import Cast
 
 from dashboard.insights.directions import Better
 from dashboard.insights.statistics import subtract
+from dashboard.runs.charts.clipping import clip
 from dashboard.runs.models import Evaluation, Run
 
 
@@ -81,7 +82,7 @@ def compare_standings(
 
 
 def _mean(values: Sequence[float | None], places: Sequence[int]) -> float | None:
-    found = [value for place in places if (value := values[place]) is not None]
+    found = [clip(v) for place in places if (v := values[place]) is not None]
     return sum(found) / len(found) if found else None
 
 

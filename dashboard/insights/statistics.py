@@ -193,7 +193,9 @@ def seeds_needed(
     spread = sum(variances)
     if difference == 0 or not math.isfinite(spread):
         return None
-    ratio = spread / difference**2
+    # The square of a difference below 1e-162 is 0.
+    in_differences = math.sqrt(spread) / abs(difference)
+    ratio = in_differences * in_differences
     normal = (NORMAL.inv_cdf((1 + CONFIDENCE) / 2) + NORMAL.inv_cdf(POWER)) ** 2 * ratio
     for num in range(max(2, math.floor(min(normal, MOST_SEEDS))), MOST_SEEDS + 1):
         df = np.array([float(num - 1 if is_paired else 2 * (num - 1))])

@@ -7,10 +7,10 @@ from typing import cast
 
 import numpy as np
 from django.core.paginator import Page, Paginator
-from numpy.typing import NDArray
 
 from dashboard.rescoring.records import Numbers, Records
 from dashboard.rescoring.summary import has_moved
+from dashboard.runs.charts.clipping import clip_all
 
 PER_PAGE = 50
 
@@ -61,9 +61,9 @@ def _sizes(completions: Records) -> dict[str, Numbers]:
 
 
 def _size(old: Numbers, new: Numbers) -> Numbers:
-    return cast("NDArray[np.float64]", np.nan_to_num(np.abs(new - old), nan=0.0))
+    return np.nan_to_num(np.abs(clip_all(new) - clip_all(old)), nan=0.0)
 
 
 def _plain(value: object) -> float | int | None:
     found = cast("np.generic", value).item()
-    return None if isinstance(found, float) and np.isnan(found) else found
+    return None if isinstance(found, float) and not np.isfinite(found) else found

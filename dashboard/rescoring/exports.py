@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,7 +86,8 @@ def _rows_of(
 
 def _value(value: Any) -> Any:
     found = value.item()
-    return None if found != found else found
+    is_none = isinstance(found, float) and not math.isfinite(found)
+    return None if is_none else found
 
 
 class _Line:

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from dashboard.rescoring.records import Numbers, Records
 from dashboard.runs.charts.chart import figure_tree
+from dashboard.runs.charts.clipping import clip_all
 
 MAX_POINTS = 1_000
 SMALLEST, LARGEST = 5.0, 22.0  # a point's diameter, px
@@ -29,7 +30,7 @@ class Scatter:
 def draw_scatter(completions: Records) -> Scatter:
     """The most frequent points, the larger the more completions they hold."""
     both = completions[~(np.isnan(completions["old"]) | np.isnan(completions["new"]))]
-    pairs = np.stack([both["old"], both["new"]], axis=1)
+    pairs = clip_all(np.stack([both["old"], both["new"]], axis=1))
     points, first, counts = np.unique(
         pairs, axis=0, return_index=True, return_counts=True
     )
@@ -110,7 +111,7 @@ def draw_means(completions: Records) -> Curve:
     drawn = np.unique(np.linspace(0, len(steps) - 1, MAX_POINTS).astype(int))
     lines = []
     for name, colour in (("old", 2), ("new", 1)):
-        means = _means(completions[name], where, len(steps))
+        means = _means(clip_all(completions[name]), where, len(steps))
         lines.append((name, colour, means[drawn]))
     mode = "lines+markers" if len(steps) < 30 else "lines"
     figure = figure_tree(

@@ -56,7 +56,9 @@ def unpack(packed: bytes, kind: Any) -> NDArray[Any]:
 
 
 def numbers(values: list[float | None]) -> Numbers:
-    return np.array([np.nan if v is None else v for v in values], np.float64)
+    """An infinity, as an outside trainer may tell, is no score."""
+    given = np.array([np.nan if v is None else v for v in values], np.float64)
+    return np.where(np.isfinite(given), given, np.nan)
 
 
 def ranks(values: Numbers) -> NDArray[np.int64]:
@@ -76,7 +78,12 @@ def count_reordered(old: Numbers, new: Numbers) -> tuple[int, int]:
     A tie that comes or goes is another order.
     """
     known = ~(np.isnan(old) | np.isnan(new))
-    before = np.sign(old[known][:, None] - old[known][None, :])
-    after = np.sign(new[known][:, None] - new[known][None, :])
+    before, after = _order(old[known]), _order(new[known])
     count = int(known.sum())
     return count * (count - 1) // 2, int((before != after).sum()) // 2
+
+
+def _order(values: Numbers) -> NDArray[np.int8]:
+    """1, 0 or -1 of each pair; the difference of two may be no number."""
+    above = (values[:, None] > values[None, :]).astype(np.int8)
+    return above - above.T

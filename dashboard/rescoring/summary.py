@@ -18,6 +18,7 @@ from dashboard.rescoring.records import (
     Records,
     unpack,
 )
+from dashboard.runs.charts.clipping import clip_all
 
 # Advantages are floats added up in another order than the engine's.
 ROUNDING = 1e-9
@@ -38,6 +39,7 @@ class RuleSums:
     size_sum: float = 0.0  # of differences, without their signs
 
     def add(self, old: Numbers, new: Numbers) -> None:
+        old, new = clip_all(old), clip_all(new)
         known = ~(np.isnan(old) | np.isnan(new))
         self.num_old += int((~np.isnan(old)).sum())
         self.num_new += int((~np.isnan(new)).sum())
@@ -106,7 +108,7 @@ def _read_steps(rescoring: Rescoring) -> _Steps:
 
 
 def _of_rewards(completions: Records) -> dict[str, Any]:
-    old, new = completions["old"], completions["new"]
+    old, new = clip_all(completions["old"]), clip_all(completions["new"])
     known = _both(old, new)
     before, after = old[known], new[known]
     difference = np.abs(after - before)
@@ -134,7 +136,8 @@ def _of_ranks(columns: Columns) -> dict[str, Any]:
 
 
 def _of_advantages(completions: Records) -> dict[str, Any]:
-    old, new = completions["old_advantage"], completions["new_advantage"]
+    names = ("old_advantage", "new_advantage")
+    old, new = (clip_all(completions[name]) for name in names)
     known = _both(old, new)
     before, after = old[known], new[known]
     differs = ~is_same_advantage(before, after)

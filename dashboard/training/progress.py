@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from dashboard.runs.queue.pace import PACE_STEPS, STEP_SECONDS
 from trainer.events import Evaluated, Event, StepFinished
 
 NAME_LENGTH = 120
+LARGEST = sys.float_info.max
 # What a step sampled, and the metric that adds it up: the axis of a chart.
 TOTALS = {
     "sampling/num_tokens": "total/tokens",
@@ -68,7 +70,9 @@ class Progress:
         told = {t: metrics.get(m) for m, t in TOTALS.items() if t in self._totals}
         for total, value in told.items():
             if value is not None:
-                self._totals[total] += value
+                # jsonb has no infinity either.
+                added = self._totals[total] + value
+                self._totals[total] = max(-LARGEST, min(LARGEST, added))
                 self.summary["last"][total] = self._totals[total]
         given = {t: self._totals[t] for t, value in told.items() if value is not None}
         return metrics | given

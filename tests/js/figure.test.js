@@ -57,6 +57,35 @@ test("a smoothed line has its raw one behind it, out of legend and hover", () =>
   assert.notDeepEqual(data[1].y, [1, 2, 3]);
 });
 
+test("numbers that Plotly finds no range for are clipped, and that is told", () => {
+  const change = (store) => {
+    store.curves.get("loss").values = [1.7e308, -1.7e308, 1];
+  };
+
+  for (const smoothing of [0, 0.5]) {
+    const { data, notes, layout, hasBeyond } = fill([line], { smoothing, change });
+
+    for (const { y } of data)
+      assert.ok(y.every((value) => Math.abs(value) <= 1e37 && Number.isFinite(value)));
+    assert.deepEqual(data.at(-1).meta.raw, [1.7e308, -1.7e308, 1]);
+    assert.equal(notes.length, 1);
+    assert.ok(hasBeyond);
+    assert.equal(layout.yaxis.tickformat, undefined);
+    assert.equal(layout.yaxis.autorange, true);
+  }
+  const sum = {
+    ...line,
+    meta: {
+      terms: [
+        ["loss", 1],
+        ["loss", 1],
+      ],
+      smooth: false,
+    },
+  };
+  assert.ok(fill([sum], { change }).data[0].y.every(Number.isFinite));
+});
+
 test("over time the points lie where their steps ended", () => {
   const { data, layout: drawn } = fill([line], { x: "time" });
 

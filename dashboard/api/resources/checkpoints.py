@@ -17,7 +17,7 @@ from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.models import PublishedModelOut, model_out
 from dashboard.api.resources.probes import ProbeOut, probe_out
-from dashboard.api.schemas import Done, Id, IdIn, Input, StepIn, fill
+from dashboard.api.schemas import Done, Id, IdIn, Input, Real, StepIn, fill
 from dashboard.probes.tries import MAX_CHARS, MAX_SAMPLES, MAX_TOKENS, UNSCORED, TryForm
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
@@ -40,7 +40,7 @@ class CheckpointOut(Schema):
     is_best: bool
     is_pinned: bool
     kept_because: list[str]
-    score: float | None = Field(description="Of the metric that the best is chosen by.")
+    score: Real = Field(description="Of the metric that the best is chosen by.")
 
 
 class CheckpointsOut(Schema):

@@ -11,6 +11,7 @@ from pydantic import Field
 from dashboard.api.auth import READ, access_of
 from dashboard.api.problems import refuse_field
 from dashboard.api.resources.run_schemas import RunOut
+from dashboard.api.schemas import Real
 from dashboard.insights.differences import compare_settings
 from dashboard.insights.selection import read_selection
 from dashboard.insights.standings import compare_standings
@@ -21,7 +22,7 @@ MAX_RUNS = 50
 
 class FigureOut(Schema):
     title: str = Field(examples=["Best reward"])
-    values: list[float | None] = Field(description="One for each run, in order.")
+    values: list[Real] = Field(description="One for each run, in order.")
 
 
 class SettingOut(Schema):

@@ -71,8 +71,8 @@ class GroupOut(Schema):
         examples=["What is 17 + 1?"],
     )
     answer: str | None = Field(examples=["18"])
-    reward_mean: float | None = Field(examples=[0.35])
-    reward_std: float | None = Field(examples=[0.57])
+    reward_mean: Real = Field(examples=[0.35])
+    reward_std: Real = Field(examples=[0.57])
     signal: str = Field(examples=["mixed"])
     is_trained: bool = Field(description="Not left out by dynamic sampling.")
 
@@ -82,12 +82,10 @@ class CompletionOut(Schema):
     text: str = Field(examples=["<answer>18</answer>"])
     num_tokens: int | None = Field(examples=[9])
     end_reason: str = Field(examples=["stop"])
-    reward: float | None = Field(examples=[1.2])
-    rule_scores: dict[str, float | None] = Field(
-        examples=[{"answer": 1.0, "format": 1.0}]
-    )
-    advantage: float | None = Field(examples=[1.5])
-    mean_logprob: float | None = Field(examples=[-0.4])
+    reward: Real = Field(examples=[1.2])
+    rule_scores: dict[str, Real] = Field(examples=[{"answer": 1.0, "format": 1.0}])
+    advantage: Real = Field(examples=[1.5])
+    mean_logprob: Real = Field(examples=[-0.4])
 
 
 class RulePartOut(Schema):

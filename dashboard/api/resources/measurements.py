@@ -16,7 +16,7 @@ from dashboard.api.attachments import FILE
 from dashboard.api.auth import READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by, read_cursor, write_cursor
 from dashboard.api.problems import refuse_field
-from dashboard.api.schemas import LARGEST_STEP, Id, StepBound, fill
+from dashboard.api.schemas import LARGEST_STEP, Id, Real, StepBound, fill
 from dashboard.exchange.exports.files import FileName, send_file
 from dashboard.exchange.exports.metrics import metric_names, read_points
 from dashboard.exchange.exports.span import Span
@@ -100,7 +100,7 @@ class EvaluationOut(Schema):
     step: int = Field(examples=[50])
     name: str = Field(description="Of the held-out set.", examples=["held_out"])
     time: datetime
-    metrics: dict[str, float | None] = Field(examples=[{"eval/held_out/mean": 0.4}])
+    metrics: dict[str, Real] = Field(examples=[{"eval/held_out/mean": 0.4}])
 
 
 @router.get(

@@ -11,7 +11,7 @@ from pydantic import Field
 from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, read_cursor, write_cursor
-from dashboard.api.schemas import Id, StepBound, fill
+from dashboard.api.schemas import Id, Real, StepBound, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.pass_shares import Kind
@@ -44,7 +44,7 @@ class LearntPromptOut(Schema):
     num_seen: int = Field(description="Groups of it.", examples=[12])
     num_scored: int = Field(description="Completions of the last visits.", examples=[8])
     num_right: int = Field(description="Of those.", examples=[6])
-    change: float | None = Field(
+    change: Real = Field(
         description="Percentage points since the first visits.", examples=[50.0]
     )
     last_step: int = Field(examples=[118])

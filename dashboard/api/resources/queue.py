@@ -10,7 +10,7 @@ from ninja import Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.schemas import Change, Done, Id
+from dashboard.api.schemas import Change, Done, Id, Real
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queries import get_run
 from dashboard.runs.queue.line import read_line
@@ -31,7 +31,7 @@ class QueuedRun(Schema):
         examples=[2],
     )
     num_foreign_before: int = Field(description="Of other teams, among those before.")
-    start_seconds: float | None = Field(
+    start_seconds: Real = Field(
         description="Until it starts, as is expected; null: not known."
     )
     sentence: str = Field(examples=["Next in line: the one worker is busy."])

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from ninja import Schema
 from pydantic import Field
 
-from dashboard.api.schemas import Person, fill
+from dashboard.api.schemas import Person, Real, fill
 from dashboard.runs.models import Run
 
 RELATED = ("owner", "dataset_version__dataset", "recipe_version__recipe")
@@ -50,8 +50,8 @@ class RunOut(Schema):
     tags: list[str] = Field(examples=[["baseline"]])
     last_step: int = Field(description="Of the steps that are done.", examples=[120])
     num_steps: int = Field(description="That it is to do.", examples=[400])
-    last_reward: float | None = Field(examples=[0.71])
-    best_reward: float | None = Field(examples=[0.74])
+    last_reward: Real = Field(examples=[0.71])
+    best_reward: Real = Field(examples=[0.74])
     is_imported: bool = Field(description="Trained elsewhere.")
     is_locked: bool
     is_archived: bool

@@ -13,6 +13,7 @@ from dashboard.insights.audit.signals import Signal
 from dashboard.insights.audit.studied import Study, study
 from dashboard.insights.audit.told import tell
 from dashboard.insights.audit.words import Phrase, risen_phrases
+from dashboard.runs.charts.clipping import NOTE, has_clipped
 from dashboard.runs.models import Run
 
 CLEAR = 0.01  # chance
@@ -58,6 +59,11 @@ class Audit:
     @property
     def num_suspect(self) -> int:
         return sum(finding.status == "suspect" for finding in self.findings)
+
+    @property
+    def note(self) -> str:
+        series = [f.signal.series for f in self.findings if f.signal.series]
+        return NOTE if any(has_clipped(each.values) for each in series) else ""
 
     @property
     def num_judged(self) -> int:

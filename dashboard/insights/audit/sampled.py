@@ -8,11 +8,13 @@ first 4,000 characters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db import connection
 
+from dashboard.runs.charts.clipping import clip
 from dashboard.runs.models import Run
 
 MOST_STEPS = 60
@@ -58,6 +60,7 @@ SELECT g.prompt_index, g.rule_names, packed.rewards[:%(most)s],
 class SampledGroup:
     prompt: int
     texts: list[str]
+    # Numbers, here and below, are clipped.
     rewards: list[float | None]
     lengths: list[int | None]
     scores: dict[str, list[float | None]]  # by rule
@@ -121,12 +124,17 @@ def read_groups(run: Run, step: int) -> list[SampledGroup]:
             SampledGroup(
                 prompt=prompt,
                 texts=texts,
-                rewards=rewards,
+                rewards=_clipped(rewards),
                 lengths=lengths,
                 scores={
-                    rule: scores[place :: len(rules)][: len(texts)]
+                    rule: _clipped(scores[place :: len(rules)][: len(texts)])
                     for place, rule in enumerate(rules)
                 },
             )
             for prompt, rules, rewards, lengths, scores, texts in cursor
         ]
+
+
+def _clipped(values: Sequence[float | None]) -> list[float | None]:
+    """None of what is no number."""
+    return [None if v is None or not math.isfinite(v) else clip(v) for v in values]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,7 @@ def scatter(
     points = go.Scatter(
         name="run",
         x=x,
-        y=list(outcomes),
+        y=[y if isfinite(y) else None for y in outcomes],
         text=[_plain(run.name) for run in runs],
         customdata=[run.pk for run in runs],
         mode="markers",
@@ -148,7 +149,8 @@ def _scale(axis: Axis) -> dict[str, Any]:
 def _means(
     x: Sequence[Any], places: Sequence[float], outcomes: Sequence[float]
 ) -> go.Scatter | None:
-    ranked = sorted(zip(places, x, outcomes, strict=True), key=lambda row: row[0])
+    known = [row for row in zip(places, x, outcomes, strict=True) if isfinite(row[2])]
+    ranked = sorted(known, key=lambda row: row[0])
     groups = [list(rows) for _, rows in groupby(ranked, key=lambda row: row[0])]
     if all(len(rows) == 1 for rows in groups):
         return None

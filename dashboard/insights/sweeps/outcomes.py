@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db import connection
 
+from dashboard.runs.charts.clipping import LARGEST, clip
 from dashboard.runs.models import Evaluation, Run
 
 LAST, TAIL, HIGHEST, LOWEST = "last", "tail", "highest", "lowest"
@@ -29,8 +30,10 @@ FROM (
 ) p
 JOIN runs_step s
     ON s.run_id = p.id AND s.superseded_by IS NULL AND s.step > p.begin
-CROSS JOIN LATERAL (SELECT s.values[p.place] AS value) v
-WHERE abs(v.value) <= 1.7976931348623157e308
+CROSS JOIN LATERAL (
+    SELECT greatest(least(s.values[p.place], %(largest)s), -%(largest)s) AS value
+) v
+WHERE abs(s.values[p.place]) < 'Infinity'
 GROUP BY p.id
 """
 
@@ -38,7 +41,7 @@ GROUP BY p.id
 def read_outcomes(
     runs: Sequence[Run], metric: str, kind: str
 ) -> dict[int, float | None]:
-    """By run; None where it has no value (yet). At most one query."""
+    """By run, clipped; None where it has no value (yet). At most one query."""
     if metric.startswith("eval/"):
         found = _of_evaluations(runs, metric, kind)
     elif kind == LAST:
@@ -51,12 +54,13 @@ def read_outcomes(
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    return clip(value) if value is not None and math.isfinite(value) else None
 
 
 def _of_steps(runs: Sequence[Run], metric: str, kind: str) -> dict[int, float | None]:
     place = 1 + [TAIL, HIGHEST, LOWEST].index(kind)
-    given: dict[str, str | bool | int | list[int]] = {
+    given: dict[str, str | bool | float | list[int]] = {
+        "largest": LARGEST,
         "metric": metric,
         "runs": [run.pk for run in runs],
         "tail": TAIL_SHARE,
@@ -81,7 +85,7 @@ def _of_evaluations(
     for run_id, step, metrics in rows:
         value = metrics[metric]
         if value is not None and math.isfinite(value):
-            points[run_id].append((step, value))
+            points[run_id].append((step, clip(value)))
     return {
         run.pk: _take(points[run.pk], kind, begin=run.last_step)
         for run in runs

@@ -14,6 +14,7 @@ from dashboard.insights.sweeps.forms import SweepForm
 from dashboard.insights.sweeps.importance import MAX_SETTINGS
 from dashboard.insights.sweeps.outcomes import KINDS, read_outcomes
 from dashboard.insights.sweeps.page import Sweep, read_sweep
+from dashboard.runs.charts.clipping import NOTE, has_clipped
 
 MAX_SWEPT = 200
 MAX_COMPARED = 10  # as the compare page does
@@ -37,9 +38,10 @@ def sweep(request: HttpRequest, team: str) -> HttpResponse:
     }
     if selection.runs:
         metric, kind = form.value("metric"), form.value("of")
+        outcomes = read_outcomes(selection.runs, metric, kind)
         found = read_sweep(
             selection.runs,
-            read_outcomes(selection.runs, metric, kind),
+            outcomes,
             title=f"{metric}, {dict(KINDS)[kind]}",
             x=form.value("x") or "",
             without=request.GET.getlist("without"),
@@ -47,6 +49,8 @@ def sweep(request: HttpRequest, team: str) -> HttpResponse:
         )
         context |= _shown(found, request.GET)
         context["metrics"] = list_metrics(selection.runs, shown=metric)
+        known = [value for value in outcomes.values() if value is not None]
+        context["note"] = NOTE if has_clipped(known) else ""
     return render(request, "insights/sweep.html", context)
 
 

@@ -23,6 +23,7 @@ from dashboard.reports.drawing.figure import (
     Tick,
 )
 from dashboard.reports.drawing.ticks import linear_ticks, log_ticks
+from dashboard.runs.charts.clipping import clip
 
 DASHES = {
     "dash": (8, 5),
@@ -36,10 +37,12 @@ Place = Callable[[float], float]
 def draw_chart(chart: dict[str, Any]) -> Drawing | None:
     """None where no run has a value that can be drawn."""
     weight, is_log = chart["smoothing"], chart["is_log"]
-    curves = [
-        (line, x_of(line), line["values"], smooth(line["values"], weight))
-        for line in chart["lines"]
-    ]
+    curves = []
+    for line in chart["lines"]:
+        # Of a pin that is older than the bound, values may lie beyond it.
+        values = list(map(clip, line["values"]))
+        x = list(map(clip, x_of(line)))
+        curves.append((line, x, values, smooth(values, weight)))
     drawn = [one for one in curves if _is_drawn(one[2], is_log)]
     if not drawn:
         return None

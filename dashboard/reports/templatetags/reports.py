@@ -15,6 +15,7 @@ from dashboard.reports.drawing.chart import draw_chart, x_of
 from dashboard.reports.drawing.figure import HEIGHT, WIDTH, Drawing, Line
 from dashboard.reports.markdown import render_prose
 from dashboard.reports.words import describe_block, describe_newest, name_block
+from dashboard.runs.charts.clipping import NOTE, has_clipped
 
 register = template.Library()
 
@@ -75,6 +76,12 @@ def values_of(chart: dict[str, Any]) -> dict[str, Any]:
             for line in chart["lines"]
         ],
     }
+
+
+@register.filter
+def clip_note(chart: dict[str, Any]) -> str:
+    is_clipped = any(has_clipped(line["values"]) for line in chart["lines"])
+    return f" {NOTE}" if is_clipped else ""
 
 
 @register.simple_tag

@@ -31,6 +31,7 @@ from dashboard.rescoring.records import SIGNALS
 from dashboard.rescoring.services import delete_rescoring, request_stop
 from dashboard.rescoring.summary import summarize
 from dashboard.rewards.sentences import recipe_sentence
+from dashboard.runs.charts.clipping import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.recipes import rule_names
@@ -158,6 +159,7 @@ def _result(found: Rescoring, form: ChangesForm) -> dict[str, Any]:
         "form": form,
         "page": page,
         "changes": [Change.of(completions[place]) for place in page],
+        "note": NOTE if has_clipped([completions["old"], completions["new"]]) else "",
         "scatter": scatter,
         "means": means,
         "figures": {"scatter": scatter.figure, "means": means.figure},

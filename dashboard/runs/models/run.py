@@ -269,4 +269,5 @@ class Run(models.Model):
 
     def reward(self, which: Literal["last", "best"]) -> float | None:
         value: float | None = self.summary.get(which, {}).get(REWARD)
-        return value
+        # Of 1e16 jsonb gives an integer back.
+        return None if value is None else float(value)

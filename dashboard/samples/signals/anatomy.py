@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from dashboard.runs.charts.clipping import LARGEST, NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.samples.signals.columns import find_span, read_stretches
-from dashboard.samples.signals.records import ANATOMY, PHASES, SECONDS, Numbers, unpack
+from dashboard.samples.signals.records import ANATOMY, PHASES, SECONDS, unpack
 
 OTHER = "other"
 
@@ -21,9 +22,10 @@ def read_anatomy(
     """
     span = find_span(run, first=first, last=last)
     stretches = read_stretches(run, span, ["anatomy"]) if span else []
+    packed = [unpack(stretch.columns[0], SECONDS) for stretch in stretches]
     described = [
-        (stretch.place, _describe(unpack(stretch.columns[0], SECONDS)))
-        for stretch in stretches
+        (stretch.place, _describe(steps))
+        for stretch, steps in zip(stretches, packed, strict=True)
     ]
     timed = [(place, each) for place, each in described if each["step"]]
     return {
@@ -40,11 +42,14 @@ def read_anatomy(
         "dead_of": {
             name: [each[f"dead_{name}"] for _, each in timed] for name in PHASES[:4]
         },
+        "note": NOTE if any(map(has_clipped, packed)) else "",
     }
 
 
 def _describe(packed: Any) -> dict[str, float | None]:
-    steps: Numbers = packed.reshape(-1, len(ANATOMY)).astype(np.float64)
+    # Rollups that are older than the bound may hold infinities.
+    steps = np.clip(packed.astype(np.float64), -LARGEST, LARGEST)
+    steps = steps.reshape(-1, len(ANATOMY))
     means = dict(zip(ANATOMY, steps.mean(axis=0).tolist(), strict=True))
     in_phases = sum(means[name] for name in PHASES)
     total = max(means["step"], in_phases)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dashboard.runs.charts.clipping import LARGEST, NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.samples.signals import ladder
 from dashboard.samples.signals.columns import Stretch, find_span, read_stretches
@@ -29,7 +30,7 @@ def read_distribution(
     assert kind in KINDS, kind
     span = find_span(run, first=first, last=last)
     if span is None:
-        return {"columns": [], "edges": [], "counts": []}
+        return {"columns": [], "edges": [], "counts": [], "note": ""}
     names = [f"{kind}_quantiles", f"{kind}_histogram"]
     stretches = [s for s in read_stretches(run, span, names) if s.columns[0]]
     table = np.zeros((len(stretches), 2 * ladder.LAST_RUNG + 1), np.int64)
@@ -52,11 +53,14 @@ def read_distribution(
         "quantiles": QUANTILES,
         "edges": edges,
         "counts": cells.tolist(),
+        "note": NOTE if has_clipped([q[i] for q in quantiles for i in (0, -1)]) else "",
     }
 
 
 def _quantiles(stretch: Stretch) -> list[float]:
     steps = unpack(stretch.columns[0], QUANTILE).reshape(-1, len(QUANTILES))
+    # Rollups that are older than the bound may hold infinities.
+    steps = np.clip(steps, -LARGEST, LARGEST)
     found = steps.mean(axis=0, dtype=np.float64)
     found[0], found[-1] = steps[:, 0].min(), steps[:, -1].max()
     return [float(f"{value:.6g}") for value in found.tolist()]

@@ -9,6 +9,7 @@ from itertools import chain
 
 import numpy as np
 
+from dashboard.runs.charts.clipping import clip, clip_all
 from dashboard.samples.signals import ladder
 from dashboard.samples.signals.composition import Composition
 from dashboard.samples.signals.majorities import majority_shares
@@ -86,7 +87,7 @@ def _roll_up(
 
 
 def _finite(values: Iterable[float | None]) -> Numbers:
-    given = np.array(list(values), dtype=np.float64)
+    given = clip_all(np.array(list(values), dtype=np.float64))
     return given[np.isfinite(given)]
 
 
@@ -96,8 +97,8 @@ def _groups(groups: Sequence[StepGroup], step: int) -> bytes:
             (
                 step,
                 group.prompt_index,
-                math.nan if group.reward_mean is None else group.reward_mean,
-                math.nan if group.reward_std is None else group.reward_std,
+                math.nan if group.reward_mean is None else clip(group.reward_mean),
+                math.nan if group.reward_std is None else clip(group.reward_std),
                 len(group.rewards),
                 SIGNALS.index(group.signal),
                 group.is_trained,
@@ -182,7 +183,9 @@ def anatomy(
     logprobs, update: time × tokens of dead groups in the batch / tokens of the batch
     """
     seconds = {name: metrics.get(f"time/{name}") for name in (*PHASES, "step")}
-    known = [s if s is not None and math.isfinite(s) else 0.0 for s in seconds.values()]
+    known = [
+        clip(s) if s is not None and math.isfinite(s) else 0.0 for s in seconds.values()
+    ]
     dead = [group for group in groups if group.is_dead]
     batch = [group for group in groups if group.is_trained]
     dead_batch = [group for group in dead if group.is_trained]

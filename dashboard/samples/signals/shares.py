@@ -17,12 +17,13 @@ squared correlation with the reward, divided by the sum of the rules' own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dashboard.runs.charts.clipping import clip_all
 from dashboard.samples.signals.composition import Composition
 from dashboard.samples.signals.records import Numbers
 from dashboard.samples.signals.step_groups import StepGroup
@@ -48,9 +49,9 @@ def share(
     step: int,
 ) -> Shares:
     rules = [scored for group in groups for scored in group.rules]
-    rewards = np.array([r for g in groups for r in g.rewards], dtype=np.float64)
-    advantages = np.array([a for g in groups for a in g.advantages], dtype=np.float64)
-    parts = composition.parts(rules, names, step)
+    rewards = _clipped(r for g in groups for r in g.rewards)
+    advantages = _clipped(a for g in groups for a in g.advantages)
+    parts = clip_all(composition.parts(rules, names, step))
     # Groups lie one behind another; of each only what has a reward is compared.
     owner = np.repeat(np.arange(len(groups)), [len(g.rewards) for g in groups])
     known = np.isfinite(rewards)
@@ -83,6 +84,10 @@ def share(
         share_sum=weights @ np.nan_to_num(by_group),
         num_varied=(within.sums(spread**2) > 0).sum(axis=0).astype(np.float64),
     )
+
+
+def _clipped(values: Iterable[float | None]) -> Numbers:
+    return clip_all(np.array(list(values), dtype=np.float64))
 
 
 class _Within:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from django.db import connection, transaction
 
+from dashboard.runs.charts.clipping import LARGEST
 from dashboard.training.system.reader import METRICS
 
 MAX_ROWS = 10_000
@@ -160,7 +161,12 @@ def _num_values(run_id: int) -> int:
 
 
 def _merged(num_values: int) -> str:
-    parts = [f"{_how(i)}(values[{i + 1}])" for i in range(num_values)]
+    # A sum of numbers near the largest float would be none.
+    parts = [
+        f"{_how(i)}(greatest(least(values[{i + 1}], {LARGEST}), -{LARGEST}))"
+        f" FILTER (WHERE abs(values[{i + 1}]) < 'Infinity')"
+        for i in range(num_values)
+    ]
     return f"ARRAY[{', '.join(parts)}]::float[]"
 
 

@@ -1,7 +1,7 @@
 // The x axis: where a step lies on it, and which step lies where.
 
 import { interpolate } from "../live/store.js";
-import { timeUnit } from "./series.js";
+import { clipped, timeUnit } from "./series.js";
 
 // Counted by ingest, since a thinned history can no longer be added up.
 export const TOTALS = { tokens: "total/tokens", samples: "total/completions" };
@@ -84,7 +84,7 @@ function timeAxis(store, { last, source }) {
 
 function totalAxis(x, source) {
   const { curves } = source;
-  const { steps, values } = curves.get(TOTALS[x]) ?? { steps: [], values: [] };
+  const { steps, values } = clipped(curves.get(TOTALS[x]) ?? { steps: [], values: [] });
   const title = TITLES[x];
   return bySteps({ kind: x, steps, at: values, title, hover: `%{x:.4~s} ${title}` });
 }

@@ -186,7 +186,7 @@ export class Board {
   }
 
   #draw(element, chart) {
-    const { data, layout, notes, axis, alerts } = this.fill(element);
+    const { data, layout, notes, hasBeyond, axis, alerts } = this.fill(element);
     chart.drawn = this.#revision;
     chart.theme = this.#theme;
     chart.axis = axis;
@@ -202,6 +202,7 @@ export class Board {
     const note = card.querySelector("[data-chart-note]");
     if (note && note.title !== notes.join("; "))
       note.title = note.textContent = notes.join("; ");
+    card.classList.toggle("is-noted", hasBeyond); // it is drawn elsewhere than it lies
     listAlerts(card.querySelector("[data-chart-alerts]"), alerts);
     if (isFirst) element.replaceChildren();
     const dragmode = FINGERS.matches ? false : "zoom"; // fingers scroll the page

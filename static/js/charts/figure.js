@@ -4,7 +4,7 @@ import { markAlerts, placeAlerts } from "./alert_marks.js";
 import { makeAxis } from "./axis.js";
 import { asLabel } from "./labels.js";
 import { drawParents, placeParents } from "./parents.js";
-import { alignSteps, combine, smooth } from "./series.js";
+import { alignSteps, clip, combine, smooth } from "./series.js";
 import { fitScale } from "./scale.js";
 import { drawTails } from "./tails.js";
 import { resolveColors, styleCard, withAlpha } from "./theme.js";
@@ -71,6 +71,7 @@ export function fillFigure(
       annotations: [...phases.annotations, ...fired.annotations],
     },
     notes: scale.notes,
+    hasBeyond: Boolean(scale.hasBeyond),
     alerts: places.flat(),
     axis,
   };
@@ -138,7 +139,8 @@ function band(name, color, store) {
 
 function draw(trace, { steps, values }, { axis, view, read, range }) {
   const weight = trace.meta.smooth ? view.smoothing : 0;
-  const smoothed = smooth(values, weight); // over what lies before the range, too
+  const shown = clip(values);
+  const smoothed = smooth(shown, weight); // over what lies before the range, too
   const [start, end] = bounds(steps, range);
   const x = steps.slice(start, end).map(axis.place);
   const raw = values.slice(start, end);
@@ -152,7 +154,7 @@ function draw(trace, { steps, values }, { axis, view, read, range }) {
   };
   // Behind a band's edges and a stack's layers a raw line would say nothing.
   const hasRaw = weight > 0 && trace.line?.width > 0 && !trace.stackgroup;
-  return hasRaw ? [faint(colored, x, raw), line] : [line];
+  return hasRaw ? [faint(colored, x, shown.slice(start, end)), line] : [line];
 }
 
 // One more point on either side, so that lines leave the chart at its edges.

@@ -2,7 +2,7 @@
 
 import { makeParentAxis, TOTALS } from "./axis.js";
 import { asLabel } from "./labels.js";
-import { smooth } from "./series.js";
+import { clip, smooth } from "./series.js";
 import { isPlainLine } from "./tails.js";
 
 const WIDTH = 1.5;
@@ -94,7 +94,7 @@ function drawParent(trace, { steps, values }, { parent, axis, view, read, range 
   const color = read("--cohort-quiet");
   const isNear = (step) => !range || (step >= range.first && step <= range.last);
   const near = steps.map((_, i) => i).filter((i) => isNear(steps[i]));
-  const smoothed = smooth(values, weight);
+  const smoothed = smooth(clip(values), weight);
   const name = asLabel(parent.name);
   return {
     type: "scatter",

@@ -1,20 +1,23 @@
 // The y axis of a chart: logarithmic or not, with its outliers or without. What is left
 // out is told.
 
-import { clipRange } from "./series.js";
+import { clip, clipRange, LARGEST } from "./series.js";
 
 const THOUSANDS_FROM = 10_000; // 15k, which Plotly would write as 1.5e+4
+const POWERS_FROM = 1e27; // beyond the last of such letters
 
 export function fitScale(data, { isLog, isClipped, isFixed }) {
   if (isFixed) return { data, axis: {}, notes: [] };
   const points = data.filter(isCounted).flatMap(rawOf).filter(Number.isFinite);
   const notes = [];
+  const beyond = points.filter((value) => Math.abs(value) >= LARGEST).length;
+  if (beyond) notes.push(`${share(beyond, points)} beyond ±1e37, drawn there`);
   if (isLog) {
     const missing = points.filter((value) => value <= 0).length;
     if (missing) notes.push(`${share(missing, points)} ≤ 0 not shown`);
   }
   const lowest = points.reduce((low, v) => (v > 0 ? Math.min(low, v) : low), Infinity);
-  const range = isClipped ? clipRange(points, { isLog }) : null;
+  const range = isClipped ? clipRange(clip(points), { isLog }) : null;
   if (range) {
     const shown = isLog ? points.filter((value) => value > 0).map(Math.log10) : points;
     const outside = shown.filter((v) => v < range[0] || v > range[1]).length;
@@ -28,12 +31,14 @@ export function fitScale(data, { isLog, isClipped, isFixed }) {
       ...(range ? { range, autorange: false } : { autorange: true }),
     },
     notes,
+    hasBeyond: beyond > 0,
   };
 }
 
 // What is never below 0, a share for one, has no axis there either.
 function fitTicks(drawn) {
-  const isLarge = drawn.some((value) => Math.abs(value) >= THOUSANDS_FROM);
+  const largest = drawn.reduce((most, v) => Math.max(most, Math.abs(v) || 0), 0);
+  const isLarge = largest >= THOUSANDS_FROM && largest < POWERS_FROM;
   return {
     rangemode: drawn.some((value) => value < 0) ? "normal" : "nonnegative",
     ...(isLarge ? { tickformat: "~s" } : {}),

@@ -16,13 +16,21 @@ export function smooth(values, weight) {
   });
 }
 
+// As dashboard/runs/charts/clipping.py: of larger numbers Plotly finds no range.
+export const LARGEST = 1e37;
+
+export function clip(values) {
+  if (values.every((value) => !(Math.abs(value) > LARGEST))) return values;
+  return values.map((value) => Math.max(-LARGEST, Math.min(LARGEST, value)));
+}
+
 // The sum of metrics, each times its factor, at the steps where all of them have a value.
 export function combine(get, terms, constant = 0) {
   const curves = terms.map(([metric]) => get(metric));
   if (!curves.length || curves.some((curve) => !curve?.steps.length))
     return { steps: [], values: [] };
   if (curves.length === 1 && terms[0][1] === 1 && constant === 0) return curves[0];
-  const [first, ...others] = curves;
+  const [first, ...others] = curves.map(clipped);
   const cursors = others.map(() => 0);
   const steps = [];
   const values = [];
@@ -39,6 +47,11 @@ export function combine(get, terms, constant = 0) {
     values.push(sum);
   });
   return { steps, values };
+}
+
+export function clipped(curve) {
+  const values = clip(curve.values);
+  return values === curve.values ? curve : { ...curve, values };
 }
 
 // Layers of a stack stand on one another, so they need the same steps.

@@ -1,7 +1,7 @@
 // What a resumed run went back before: grey and dashed, beside the history that counts.
 
 import { makeAxis } from "./axis.js";
-import { smooth } from "./series.js";
+import { clip, smooth } from "./series.js";
 
 const WIDTH = 1.5;
 const OPACITY = 0.75;
@@ -37,7 +37,7 @@ function drawTail(trace, tail, { axis, view, read, range }) {
   const weight = trace.meta.smooth ? view.smoothing : 0;
   const isNear = (step) => !range || (step >= range.first && step <= range.last);
   const near = steps.map((_, i) => i).filter((i) => isNear(steps[i]));
-  const smoothed = smooth(values, weight);
+  const smoothed = smooth(clip(values), weight);
   const said = `superseded, before the resume at step ${tail.after.toLocaleString("en-US")}`;
   return {
     type: "scatter",

@@ -15,7 +15,7 @@ from dashboard.alerts.queries import get_alert, get_rule, list_alerts
 from dashboard.alerts.services import acknowledge
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.schemas import LARGEST_ID, Done, Id, Person, S, fill
+from dashboard.api.schemas import LARGEST_ID, Done, Id, Person, Real, S, fill
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Alerts"], auth=READ)
@@ -29,8 +29,8 @@ class AlertOut(Schema):
     text: str = Field(examples=["kl/mean was 0.61, above 0.5."])
     metric: str = Field(examples=["kl/mean"])
     step: int = Field(examples=[130])
-    value: float | None = Field(examples=[0.61])
-    bound: float | None = Field(examples=[0.5])
+    value: Real = Field(examples=[0.61])
+    bound: Real = Field(examples=[0.5])
     state: AlertState = Field(examples=["firing"])
     is_muted: bool
     fired_at: datetime

@@ -31,7 +31,7 @@ export function fillAnatomy(figure, answer, { read, revision, query }) {
     data: [...phases, line],
     layout: layOut(figure.layout, { columns, read, revision, query }),
     isEmpty: !columns.length,
-    note: "",
+    note: answer.note,
     table: {
       head: ["Steps", "Seconds", ...answer.phases, "On dead groups"],
       rows: columns.map((column, i) => ({

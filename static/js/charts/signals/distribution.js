@@ -44,7 +44,7 @@ export function fillDistribution(figure, answer, { read, revision, query }) {
     data,
     layout: layOut(figure.layout, { columns, read, revision, query }),
     isEmpty: !columns.length,
-    note: "",
+    note: answer.note,
     table: {
       head: ["Steps", "Completions", ...NAMES],
       rows: columns.map((column) => ({
