@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from smtplib import (
+    SMTPAuthenticationError,
+    SMTPException,
+    SMTPRecipientsRefused,
+    SMTPResponseException,
+    SMTPSenderRefused,
+)
 from urllib.parse import unquote, urlsplit
+
+from trainer.internet import why_unreachable
 
 # The usual ports, with how they are made safe.
 _PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
+
+
+def why_not_mailed(error: SMTPException | OSError) -> str:
+    """What the mail server did, and what to do: a sentence or two."""
+    match error:
+        case SMTPAuthenticationError():
+            return (
+                "The mail server does not take this server's name and password. An "
+                "administrator corrects COHORT_EMAIL_URL."
+            )
+        case SMTPRecipientsRefused():
+            return "The mail server does not take this address. Correct the address."
+        case SMTPSenderRefused():
+            return (
+                "The mail server does not take the sender's address. An administrator "
+                "corrects COHORT_EMAIL_FROM."
+            )
+        case SMTPResponseException():
+            return f"The mail server refused it (code {error.smtp_code}). Try later."
+        case SMTPException():
+            return "The mail server ended the exchange. Try again later."
+    return (
+        f"The mail server could not be reached: {why_unreachable(error)}. An "
+        "administrator sets it in COHORT_EMAIL_URL."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from transformers.utils.hub import cached_file
 
 from trainer.config import HUB_ID
 from trainer.console import say_error
+from trainer.internet import why_unreachable
 
 CONFIG = "config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -152,9 +153,15 @@ def _fault_of(source: str, revision: str) -> str | None:
         status = error.response.status_code
         return f"it answers {status}" if status >= _SERVER_FAULTS else None
     except Exception as error:  # noqa: BLE001 - of whichever HTTP library the hub's has
-        lines = str(error).strip().splitlines()
-        return lines[0].rstrip(".") if lines else type(error).__name__
+        return why_unreachable(_innermost(error))
     return None
+
+
+def _innermost(error: BaseException) -> Exception:
+    """What the network did, which HTTP libraries wrap."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    return error if isinstance(error, Exception) else OSError()
 
 
 def _is_cached(source: str, revision: str | None, *, has_weights: bool) -> bool:

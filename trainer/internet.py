@@ -7,6 +7,7 @@ environment, and its connections can be made to addresses of our choice.
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import socket
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException, IncompleteRead
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -205,6 +206,37 @@ def resolve(target: Target, gate: Gate, *, flags: int = 0) -> list[Any]:
                 f"{target.authority} to {gate.variable}."
             )
     return found
+
+
+def why_unreachable(error: Exception) -> str:
+    """What happened and what to do, to follow "It could not be reached: "."""
+    match error:
+        case socket.gaierror():
+            return (
+                "its name is not known to this server. Check how it is spelt, and the "
+                "server's DNS"
+            )
+        case TimeoutError():
+            return "it did not answer in time. Check that no firewall is between"
+        case ConnectionRefusedError():
+            return "nothing answers at its port. Check the port, and that it runs"
+        case ssl.SSLCertVerificationError():
+            return (
+                f"its certificate is not trusted ({error.verify_message}). Renew it, "
+                "or have this server trust who signed it"
+            )
+        case ssl.SSLError():
+            return "it speaks no TLS at its port. Check the port, or use http"
+        case ConnectionError():
+            return "it ended the connection before it answered. Try again"
+        case IncompleteRead():
+            return "it ended in the middle of its answer. Try again"
+        case HTTPException():
+            return "it did not answer as a web server does. Check the address"
+        case OSError(errno=errno.ENETUNREACH | errno.EHOSTUNREACH | errno.EHOSTDOWN):
+            return "no network leads there from this server. Check both networks"
+    said = getattr(error, "strerror", None)
+    return f"{said or 'the connection failed'}. Try again"
 
 
 def is_public(text: str) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config import RunConfig
+from trainer.config.reading import why_unreadable
 from trainer.rewards.rules.reward_model import RewardModelParams
 
 _TOO_LARGE = 10**10  # for a size of any model
@@ -121,7 +122,9 @@ def read_dimensions(path: str) -> Dimensions:
             "machine: set model.path to one."
         ) from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from None
+        raise ValueError(
+            f"{file} is not valid JSON: {why_unreadable(error)}."
+        ) from None
     if not isinstance(config, dict):
         raise ValueError(
             f"{file} holds no object but {str(config)[:40]!r}. Set model.path to a "

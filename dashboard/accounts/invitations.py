@@ -17,6 +17,7 @@ from django.utils import timezone
 from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.roles import roles_given_by
 from dashboard.accounts.services import digest, record
+from dashboard.mail import why_not_mailed
 
 LIFETIME = timedelta(days=7)
 MOST_OPEN = 100  # of a team
@@ -68,9 +69,7 @@ def send_invitation(invitation: Invitation, address: str) -> None:
     try:
         send_mail(subject, text, None, [invitation.email])
     except (SMTPException, OSError) as error:
-        raise ValueError(
-            f"The mail server did not take it: {type(error).__name__}."
-        ) from error
+        raise ValueError(why_not_mailed(error)) from error
 
 
 def open_invitations(team: Team) -> models.QuerySet[Invitation]:

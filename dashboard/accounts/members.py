@@ -152,8 +152,8 @@ def _leave_an_owner(member: Membership, what: str) -> None:
 
 def _beyond(actor: Membership, member: Membership) -> str:
     return (
-        f"Your role is {actor.role}, which can't change {member.user}, an "
-        f"{member.role}, in this way. Ask an owner of the team."
+        f"Your role is {actor.role}, which can't change {member.user} "
+        f"({member.role}) in this way. Ask an owner of the team."
         if member.is_owner or actor.can_manage
         else f"Your role is {actor.role}; people are changed by admins and owners."
     )

@@ -25,6 +25,7 @@ from dashboard.alerts.giving_up import note_outcome
 from dashboard.alerts.message import describe_delivery, write_mail
 from dashboard.alerts.models import Channel, Delivery, DeliveryState
 from dashboard.alerts.webhook import NotSent, post
+from dashboard.mail import why_not_mailed
 
 logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 0x416C6572  # any number of our own, the same in every process
@@ -113,9 +114,9 @@ def _send(letter: Letter) -> tuple[bool, str]:
         return True, post(letter.channel, str(letter.delivery.pk), letter.message)
     except NotSent as error:
         return False, str(error)
-    except Exception as error:  # other teams' letters of this call go out all the same
+    except Exception:  # other teams' letters of this call go out all the same
         logger.exception("Delivery %s could not be made.", letter.delivery.pk)
-        return False, f"It could not be made: {type(error).__name__}."
+        return False, "Cohort failed to make it: see the default worker's log."
 
 
 def _send_mail(letter: Letter) -> str:
@@ -128,11 +129,8 @@ def _send_mail(letter: Letter) -> str:
     mail = EmailMessage(subject, text, to=[letter.channel.address], headers=headers)
     try:
         mail.send()
-    except SMTPException as error:
-        raise NotSent(f"The mail server refused it: {type(error).__name__}.") from None
-    except OSError as error:
-        said = f"The mail server could not be reached: {type(error).__name__}."
-        raise NotSent(said) from None
+    except (SMTPException, OSError) as error:
+        raise NotSent(why_not_mailed(error)) from None
     return "taken by the mail server"
 
 

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import http.client
 import json
-import ssl
 import time
 from socket import AI_NUMERICHOST
 from typing import Any
@@ -23,6 +22,7 @@ from trainer.internet import (
     read_hosts,
     read_link,
     resolve,
+    why_unreachable,
 )
 
 VARIABLE = "COHORT_WEBHOOK_HOSTS"
@@ -92,10 +92,9 @@ def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
         raise NotSent(str(error)) from None
     except TimeoutError:
         raise NotSent(f"No answer within {TIMEOUT_SECONDS:.0f} s.") from None
-    except ssl.SSLError as error:
-        raise NotSent(f"Its certificate was not accepted: {error.reason}.") from None
     except (OSError, http.client.HTTPException) as error:
-        raise NotSent(f"It could not be reached: {type(error).__name__}.") from None
+        said = f"It could not be reached: {why_unreachable(error)}."
+        raise NotSent(said) from None
     if 300 <= status < 400:
         raise NotSent(f"It answered {status}; a redirect is not followed.")
     if not 200 <= status < 300:

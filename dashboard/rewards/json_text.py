@@ -24,6 +24,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_json(text: str) -> Any:
     """The tree a JSON text describes; ValueError says where the text is wrong."""
     try:
+        text = text.removeprefix("\ufeff")  # the byte order mark of some editors
         return json.loads(text, object_pairs_hook=_each_key_once)
     except json.JSONDecodeError as error:
         raise ValueError(

@@ -6,6 +6,7 @@ out of archive and trash. What a run at work does goes on, as do stars.
 
 from __future__ import annotations
 
+from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 
 
@@ -13,7 +14,12 @@ def why_held(run: Run) -> str:
     """Why it may not be changed, to follow the run's name; "" where it may be."""
     if run.locked_at is None:
         return ""
-    return f"is locked by {run.locked_by or 'somebody who has left'}; unlock it first"
+    by = run.locked_by
+    if by is None and run.locked_by_id is not None:
+        # Somebody locked it while we waited for its row: PostgreSQL gives the row as it
+        # is now, beside the person that it had before, which is nobody.
+        by = User.objects.filter(pk=run.locked_by_id).first()
+    return f"is locked by {by or 'somebody who has left'}; unlock it first"
 
 
 def refuse_held(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -13,6 +14,14 @@ from django.test import Client
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program
+
+# What Python and its libraries say, which tells a person nothing to do.
+LIBRARIES = re.compile(
+    r"set_int_max_str_digits|recursion depth|codec can't|utf-8-sig|gaierror|\[?Errno"
+    r"|Traceback|<class '|object has no|has no attribute|\(char \d|pydantic"
+    r"|NoneType|KeyError|TypeError|ValueError|int too large|could not convert"
+    r"|invalid literal|out of range for|month must be|Arrow|Zip file|zipfile"
+)
 
 
 @dataclass(frozen=True, slots=True)

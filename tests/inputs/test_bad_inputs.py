@@ -10,7 +10,7 @@ from dashboard.accounts.models import Team, User
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.inputs.asking import failures
-from tests.inputs.cases import Case, Door, World
+from tests.inputs.cases import LIBRARIES, Case, Door, World
 from tests.inputs.doors import DOORS
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.soak]
@@ -45,6 +45,8 @@ def _try(door: Door, case: Case, world: World) -> list[str]:
         wrong.append(f"status {answer.status}")
     if not answer.said:
         wrong.append("nothing is said")
+    if match := LIBRARIES.search(answer.said):
+        wrong.append(f"words of a library: {match[0]}")
     if before != after:
         wrong.append(f"{after} where {before} were: something was stored")
     return wrong

@@ -130,18 +130,53 @@ def has_long_key(toml: str, *, max_parts: int) -> bool:
 def _parse(path: Path, data: bytes) -> Any:
     kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
-        text = data.decode()
-        return json.loads(text) if kind == "JSON" else _parse_toml(text)
-    except RecursionError:
-        raise ValueError(f"{path} is not valid {kind}: it nests too deep.") from None
+        text = data.decode("utf-8-sig")
+        return _parse_json(text) if kind == "JSON" else _parse_toml(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 from byte {error.start + 1:,} on. Save it as UTF-8."
+        ) from None
     except ValueError as error:
         raise ValueError(f"{path} is not valid {kind}: {error}.") from None
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(why_unreadable(error)) from None
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
     if has_long_key(text, max_parts=MAX_PARTS):
         raise ValueError(f"a key has more than {MAX_PARTS} parts with dots between")
-    return tomllib.loads(text.replace("\r\n", "\n"))
+    return parse_toml_text(text)
+
+
+def parse_toml_text(text: str) -> dict[str, Any]:
+    """As tomllib does; a byte order mark, which editors of Windows write, is skipped.
+
+    Raises:
+        ValueError: what is wrong with it, without a period.
+    """
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(why_unreadable(error)) from None
+
+
+def why_unreadable(error: ValueError | RecursionError) -> str:
+    """What tomllib or json met, where Python's own words are of its limits."""
+    if isinstance(error, RecursionError):
+        return "it nests too deep. Flatten it"
+    if isinstance(error, tomllib.TOMLDecodeError):
+        return str(error)
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at line {error.lineno}, column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start + 1:,} is not UTF-8"
+    return "a number in it has more than 4,300 digits. Shorten it"
 
 
 # The loop reads these where it needs them; all else went into what it holds.

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer.config.reading import place_models
+from trainer.config.reading import place_models, why_unreadable
 from trainer.presets.preset import as_published, load_preset, published_names
 from trainer.rewards.rule import Sample
 from trainer.rewards.scoring import Score, score_all
@@ -144,7 +144,8 @@ def _sample(path: Path, number: int, line: bytes) -> Sample:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path}, line {number} is not JSON: {error}. Write one object per line."
+            f"{path}, line {number} is not JSON: {why_unreadable(error)}. Write one "
+            "object per line."
         ) from error
     if not isinstance(row, dict) or not isinstance(row.get("completion"), str):
         raise ValueError(

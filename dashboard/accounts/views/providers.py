@@ -15,7 +15,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
-from requests import RequestException
+from requests.exceptions import (
+    ConnectionError,
+    RequestException,
+    SSLError,
+    Timeout,
+)
 
 from dashboard.accounts.providers import address_elsewhere
 
@@ -35,10 +40,21 @@ def provider_go(request: HttpRequest, provider: str) -> HttpResponse:
     try:
         address = address_elsewhere(request, provider, process=process)
     except RequestException as error:
-        trouble = {**context, "trouble": type(error).__name__}
+        trouble = {**context, "trouble": _trouble(error)}
         return render(request, "accounts/provider.html", trouble, status=502)
     context |= {"address": address, "host": urlsplit(address).netloc}
     return render(request, "accounts/provider.html", context)
+
+
+def _trouble(error: RequestException) -> str:
+    match error:
+        case SSLError():
+            return "its certificate is not trusted"
+        case Timeout():
+            return "it did not answer in time"
+        case ConnectionError():
+            return "no connection came about"
+    return "it answered with something else than its addresses"
 
 
 @require_POST

@@ -11,7 +11,14 @@ from typing import NoReturn
 from urllib.parse import quote, urljoin
 
 from dashboard.datasets.fetching.gates import Token
-from trainer.internet import Connection, Gate, Refused, Target, read_link
+from trainer.internet import (
+    Connection,
+    Gate,
+    Refused,
+    Target,
+    read_link,
+    why_unreachable,
+)
 
 MAX_REDIRECTS = 5
 ANSWER_SECONDS = 30.0  # until its headers are here
@@ -128,7 +135,8 @@ def _ask_once(
         raise Broken(f"{host} did not answer within {ANSWER_SECONDS:g} s") from None
     except OSError as error:
         connection.close()
-        raise Broken(f"{host} cannot be reached: {_named(error)}") from None
+        said = f"{host} cannot be reached: {why_unreachable(error)}"
+        raise Broken(said) from None
     except HTTPException:
         connection.close()
         # What it said instead is the server's own affair.
@@ -180,7 +188,3 @@ def _refuse(answer: Answer) -> NoReturn:
 def _wait_seconds(value: str) -> float:
     is_number = value.isascii() and value.isdigit() and len(value) < 9
     return min(float(value), _MAX_WAIT_SECONDS) if is_number else 0.0
-
-
-def _named(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__

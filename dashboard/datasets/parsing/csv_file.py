@@ -49,9 +49,9 @@ def _read(source: Source, delimiter: str) -> Iterator[Parsed]:
             start = reader.line_num + 1
     except Unreadable as error:
         yield replace(error.refusal, ends_file=True)
-    except csv.Error as error:
+    except csv.Error:
         # Where quotes are broken, no later line can be told from a field.
-        yield _refuse_quotes(start, error)
+        yield _refuse_quotes(start, texts.beginning)
 
 
 class _Texts:
@@ -62,7 +62,7 @@ class _Texts:
         self._lines = read_lines(source, newline="")
         self._num_chars = 0
         self._refusal: Refusal | None = None
-        self.start = 1  # where the row at hand begins
+        self.start, self.beginning = 1, ""  # where the row at hand begins, and how
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -70,7 +70,7 @@ class _Texts:
     def __next__(self) -> str:
         line = next(self._lines)
         if not self._num_chars:
-            self.start = line.number
+            self.start, self.beginning = line.number, line.text
         self._num_chars += len(line.text)
         if line.refusal and (not line.text or line.refusal.ends_file):
             raise Unreadable(line.refusal)
@@ -136,10 +136,10 @@ def _record(line: int, header: list[str], fields: list[str]) -> Parsed:
     )
 
 
-def _refuse_quotes(line: int, error: csv.Error) -> Refusal:
+def _refuse_quotes(line: int, text: str) -> Refusal:
     return Refusal(
         line=line,
-        value=quote(str(error)),
+        value=quote(text.rstrip("\r\n")),
         problem="The quotes of the row that begins here do not match.",
         remedy='Put the field in double quotes and write a quote inside it as "".',
         ends_file=True,

@@ -18,7 +18,7 @@ from dashboard.datasets.limits import (
     MAX_UNPACKED_RATIO,
     UNPACKED_FLOOR_BYTES,
 )
-from dashboard.datasets.parsing.refusals import Refusal, quote
+from dashboard.datasets.parsing.refusals import Refusal
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -106,7 +106,7 @@ class _Unpacked(io.RawIOBase):
         try:
             data = self._stream.read(len(view))
         except (OSError, EOFError, zlib.error) as error:
-            raise Unreadable(self._damaged(error)) from error
+            raise Unreadable(self._damaged()) from error
         self._num_bytes += len(data)
         self._source.check(self._num_bytes)
         if self._num_bytes > self._limit:
@@ -114,9 +114,9 @@ class _Unpacked(io.RawIOBase):
         view[: len(data)] = data
         return len(data)
 
-    def _damaged(self, error: Exception) -> Refusal:
+    def _damaged(self) -> Refusal:
         return Refusal(
-            value=quote(str(error)),
+            value=f"{self._num_bytes:,} bytes unpacked before",
             problem=f"From here on the file cannot be unpacked with "
             f"{self._source.packing}: it is damaged or was cut short.",
             remedy="Pack it again, or upload it as it is.",

@@ -206,9 +206,15 @@ def _unpack(run_import: RunImport, file: ImportFile) -> None:
 
 
 def _unfit(file: ImportFile, error: Exception) -> ValueError:
-    why = str(error) or "it is cut short"
-    if isinstance(error, UnicodeDecodeError):
-        why = "a name in it is not UTF-8"
+    match error:
+        case UnicodeDecodeError():
+            why = "a name in it is not UTF-8"
+        case NotImplementedError():
+            why = "it is packed in a way that Cohort does not read"
+        case EOFError():
+            why = "it is cut short"
+        case _:
+            why = "it is damaged"
     return ValueError(
         f"{file.filename} cannot be unpacked: {why}. Pack it again, or send the files "
         "as they are."

@@ -27,7 +27,7 @@ num_steps = 150
 
 def read_phases(text: str) -> list[Any]:
     """The list that RunConfig validates; ValueError says where the text is wrong."""
-    text = text.strip()
+    text = text.removeprefix("\ufeff").strip()
     if not text:
         return []
     if len(text) > MAX_LENGTH:

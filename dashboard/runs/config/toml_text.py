@@ -106,7 +106,8 @@ class Lines:
     """Where a text gives what its tree holds, as far as is found in about a second."""
 
     def __init__(self, text: str, tree: dict[str, Any]) -> None:
-        self._lines = text.replace("\r\n", "\n").split("\n")
+        text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+        self._lines = text.split("\n")
         self._tree = tree
         self._left = MAX_READ
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
-from trainer.config import has_long_key
+from trainer.config import has_long_key, parse_toml_text
 
 MAX_DEPTH = 20
 # Longer whole numbers are not a setting's, and Python refuses to write them out.
@@ -21,8 +20,8 @@ def parse_toml(text: str) -> dict[str, Any]:
             "with dots between them. Correct it."
         )
     try:
-        return tomllib.loads(text.replace("\r\n", "\n"))
-    except (ValueError, RecursionError) as error:
+        return parse_toml_text(text)
+    except ValueError as error:
         raise ValueError(f"This is not TOML: {error}.") from None
 
 

@@ -327,7 +327,7 @@ def test_a_mail_server_that_is_away_is_tried_again(
 
     delivery.refresh_from_db()
     assert delivery.state == "pending"
-    assert "ConnectionRefusedError" in delivery.said
+    assert "its port" in delivery.said
 
 
 def test_no_log_and_no_audit_row_holds_a_webhooks_path(
@@ -434,7 +434,7 @@ def test_a_letter_that_cannot_be_made_holds_up_no_other(
     for one in deliveries:
         one.refresh_from_db()
     assert [one.state for one in deliveries] == ["failed", "sent"]
-    assert "UnicodeError" in deliveries[0].said
+    assert "worker's log" in deliveries[0].said
 
 
 def test_a_team_sends_few_tests_an_hour(

@@ -139,7 +139,7 @@ def test_toml_that_nothing_holds_is_refused() -> None:
         ('[x]\ny = { "\\"" . ' + "'a' . " * 40 + "b = 1 }", "16 parts"),
         ("seed = 0x" + "f" * 9_000, "longer"),
         ("seed = " + "[" * 25 + "]" * 25, "20 deep"),
-        ("seed = " + "[" * 9_000, "recursion"),
+        ("seed = " + "[" * 9_000, "deep"),
         ('data.system_prompt = "a\\u0000b"', "NUL"),
     ):
         draft = apply_toml(_form(default_start(), NUMERIC), text)

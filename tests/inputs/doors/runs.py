@@ -99,6 +99,12 @@ TOMLS = [
     Case("a rule of an unknown kind", "[[reward.recipe.rules]]\nname = 'a'\nkind = 'telepathy'\n"),
     Case("a recipe without rules", "[reward.recipe]\nrules = []\n"),
     Case("an evaluation set in a file", '[evaluation.sets]\nsecret = "/etc/shadow"\n'),
+    Case("a number of 5,000 digits", "seed = " + "9" * 5_000 + "\n"),
+    Case("a number of 5,000 digits in hexadecimal", "seed = 0x" + "f" * 5_000 + "\n"),
+    Case("lists 100,000 deep", "seed = " + "[" * 100_000),
+    Case("tables 5,000 deep", "seed = " + "{a = " * 5_000),
+    Case("a month of thirteen", "seed = 2026-13-01\n"),
+    Case("two byte order marks", "\ufeff\ufeffseed = 1\n"),
     Case("a file 2,000 tables long", "".join(f"[t{n}]\n" for n in range(2_000))),
 ]  # fmt: skip
 FORMS = [

@@ -20,12 +20,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from trainer.internet import Connection, Gate, Refused, Target, read_hosts, read_url
+from trainer.internet import (
+    Connection,
+    Gate,
+    Refused,
+    Target,
+    read_hosts,
+    read_url,
+    why_unreachable,
+)
 from trainer.rewards.rule import replace_surrogates
 
 KEY_NAME = r"^([A-Z][A-Z0-9_]{0,39})?$"
@@ -195,7 +203,8 @@ class Client:
                 if is_used:
                     continue
                 raise NoReply(
-                    f"{host} cannot be reached: {_named(error)}", may_pass=True
+                    f"{host} cannot be reached: {why_unreachable(error)}",
+                    may_pass=True,
                 ) from None
             except BaseException:
                 connection.close()
@@ -268,7 +277,7 @@ def _read_all(response: HTTPResponse, host: str) -> bytes:
             f"{host} replied with more than {_MAX_BYTES // 2**20} MiB", may_pass=False
         )
     if response.length:
-        raise HTTPException("it ended in the middle of its reply")
+        raise IncompleteRead(text)
     return text
 
 
@@ -317,8 +326,3 @@ def _wait_seconds(headers: Mapping[str, str]) -> float | None:
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)
     return max(0.0, (until - datetime.now(UTC)).total_seconds())
-
-
-def _named(error: Exception) -> str:
-    """What happened, or for the library's terse errors their kind."""
-    return str(error) or type(error).__name__

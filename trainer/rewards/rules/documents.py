@@ -53,8 +53,12 @@ def read_json(text: str) -> Any:
             parse_float=_float,
             parse_constant=_refuse,
         )
-    except (ValueError, RecursionError) as error:
-        raise NotJson(str(error)) from error
+    except json.JSONDecodeError as error:
+        raise NotJson(
+            f"{error.msg} at line {error.lineno}, column {error.colno}."
+        ) from error
+    except RecursionError:
+        raise NotJson(f"It is nested deeper than {MAX_DEPTH} levels.") from None
     return _checked(document, MAX_DEPTH)
 
 

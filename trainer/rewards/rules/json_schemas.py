@@ -92,7 +92,7 @@ def _read(text: str) -> Any:
     try:
         schema = read_json(text)
     except NotJson as error:
-        raise ValueError(f"The schema is not JSON: {error}.") from error
+        raise ValueError(f"The schema is not JSON: {error}") from error
     if isinstance(schema, dict):
         draft = schema.pop("$schema", _DRAFT)
         if not isinstance(draft, str) or draft.rstrip("#") != _DRAFT:

@@ -1,0 +1,197 @@
+"""What Python and its libraries say tells a person nothing to do: nobody reads it.
+
+tests/inputs/doors asks the same of all that comes in by any door.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import io
+import smtplib
+import socket
+import ssl
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from dashboard.accounts.members import change_role
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.edits import Edit
+from dashboard.exchange.imports.files import unpack
+from dashboard.exchange.models import RunImport
+from dashboard.mail import why_not_mailed
+from dashboard.rewards.json_text import read_json
+from dashboard.runs.config.phase_text import read_phases
+from dashboard.runs.config.toml_text import Lines, read_toml
+from dashboard.runs.describing import describe_run
+from dashboard.runs.models import Run
+from tests.dashboard.api.test_replays_at_once import (
+    wait_until_somebody_waits_for_a_lock,
+)
+from tests.dashboard.samples.factories import make_run
+from tests.inputs.cases import LIBRARIES
+from trainer.config.reading import read_config
+from trainer.internet import why_unreachable
+
+BOM = "\ufeff"
+DIGITS, DEEP = "9" * 5_000, 100_000
+TEXTS = {
+    "digits": f"seed = {DIGITS}\n",
+    "digits of JSON": f'{{"seed": {DIGITS}}}',
+    "deep": "seed = " + "[" * DEEP,
+    "deep JSON": "[" * DEEP,
+    "a date that is none": "seed = 2026-13-45\n",
+    "no TOML": "seed\n",
+    "nothing of JSON": BOM + "{",
+}
+
+
+@pytest.mark.parametrize("of", TEXTS)
+def test_what_cannot_be_read_is_told_in_words_of_ours(of: str, tmp_path: Path) -> None:
+    text, told = TEXTS[of], []
+    for read in (read_toml, read_json, read_phases):
+        with pytest.raises(ValueError, match=r"\w") as refused:
+            read(text)
+        told.append(str(refused.value))
+    for suffix in ("toml", "json"):
+        path = tmp_path / f"run.{suffix}"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"\w") as refused:
+            read_config(path)
+        told.append(str(refused.value))
+        path.write_bytes(b"\xff\xfe" + text.encode())
+        with pytest.raises(ValueError, match=r"\w") as refused:
+            read_config(path)
+        told.append(str(refused.value))
+
+    assert [each for each in told if LIBRARIES.search(each)] == []
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    text = f"{BOM}[optim]\r\nnum_steps = 7\r\n"
+
+    assert read_toml(text) == {"optim": {"num_steps": 7}}
+    assert Lines(text, read_toml(text)).line_of(["optim", "num_steps"]) == 2
+    assert read_json(f'{BOM}{{"a": 1}}') == {"a": 1}
+    assert read_phases(f'{BOM}[[phases]]\nname = "a"\n') == [{"name": "a"}]
+    path = tmp_path / "run.toml"
+    path.write_text(f"{text}colour = 1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="colour"):
+        read_config(path)
+
+
+NETWORK = (
+    socket.gaierror(-2, "Name or service not known"),
+    ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+    ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+    TimeoutError(),
+    OSError(errno.EHOSTUNREACH, "No route to host"),
+    OSError(),
+    ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
+    http.client.BadStatusLine("x"),
+    http.client.IncompleteRead(b""),
+    http.client.RemoteDisconnected("Remote end closed connection"),
+)
+
+
+@pytest.mark.parametrize("error", NETWORK, ids=lambda error: type(error).__name__)
+def test_each_fault_of_a_network_has_its_sentence(error: Exception) -> None:
+    said = why_unreachable(error)
+
+    assert type(error).__name__ not in said
+    assert not LIBRARIES.search(said)
+    assert ". " in said  # what happened, and what to do
+
+
+MAIL = (
+    smtplib.SMTPAuthenticationError(535, b"no"),
+    smtplib.SMTPRecipientsRefused({}),
+    smtplib.SMTPSenderRefused(550, b"no", "a@b"),
+    smtplib.SMTPDataError(554, b"no"),
+    smtplib.SMTPServerDisconnected("gone"),
+    socket.gaierror(-2, "Name or service not known"),
+)
+
+
+@pytest.mark.parametrize("error", MAIL, ids=lambda error: type(error).__name__)
+def test_each_fault_of_a_mail_server_has_its_sentence(
+    error: smtplib.SMTPException | OSError,
+) -> None:
+    said = why_not_mailed(error)
+
+    assert type(error).__name__ not in said
+    assert not LIBRARIES.search(said)
+
+
+@pytest.mark.django_db
+def test_a_damaged_zip_is_told_so(team: Team) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("1.jsonl", b"{}\n" * 100)
+    damaged = packed.getvalue().replace(b"{}\n{}", b"{}\n[]")
+    run_import = RunImport.objects.create(team=team)
+    file = run_import.files.create(
+        filename="a.zip", stored_name="a", num_bytes=len(damaged)
+    )
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    file.path.write_bytes(damaged)
+
+    with pytest.raises(ValueError, match=r"a\.zip") as refused:
+        unpack(run_import)
+
+    assert "CRC" not in str(refused.value)
+
+
+@pytest.mark.django_db
+def test_a_role_stands_without_an_article(team: Team, alice: User, bob: User) -> None:
+    by = Membership.objects.get(user=alice)
+    Membership.objects.filter(pk=by.pk).update(role=Role.ADMIN)
+    other = Membership.objects.get(user=bob)
+    Membership.objects.filter(pk=other.pk).update(role=Role.MEMBER)
+
+    with pytest.raises(ValueError, match=r"\(member\)"):
+        change_role(by=by, of=other, role=Role.OWNER)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_locks_a_run_meanwhile_is_named(team: Team, alice: User) -> None:
+    """PostgreSQL has read by then that nobody had locked it."""
+    run = make_run(team)
+
+    def describe() -> str:
+        try:
+            describe_run(run=run, user=alice, edit=Edit(given={"name": "new"}))
+        except ValueError as error:
+            return str(error)
+        finally:
+            connection.close()
+        return ""
+
+    is_locked, may_go_on = Event(), Event()
+
+    def lock() -> None:
+        try:
+            with transaction.atomic():
+                held = Run.objects.filter(pk=run.pk)
+                held.update(locked_at=timezone.now(), locked_by=alice)
+                is_locked.set()
+                assert may_go_on.wait(30)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        locking = pool.submit(lock)
+        assert is_locked.wait(30)
+        told = pool.submit(describe)
+        wait_until_somebody_waits_for_a_lock()
+        may_go_on.set()
+        locking.result(30)
+        said = told.result(30)
+
+    assert str(alice) in said
