@@ -53,7 +53,10 @@ def compare(
         ),
     ],
 ) -> ComparisonOut:
-    """Last and best reward, held-out scores, and the settings that differ."""
+    """Last and best reward, held-out scores, and the settings that differ.
+
+    Values beyond ±1e37 are clipped to that.
+    """
     query = QueryDict(mutable=True)
     query["runs"] = runs
     selection = read_selection(access_of(request).team, query, most=MAX_RUNS)

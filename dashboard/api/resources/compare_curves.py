@@ -117,7 +117,10 @@ class CurvesOut(Schema):
 
 @router.get("/curves", response=CurvesOut, summary="Compare curves")
 def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> CurvesOut:
-    """As the page Compare draws them, with their differences and verdicts."""
+    """As the page Compare draws them, with their differences and verdicts.
+
+    Values beyond ±1e37 are clipped to that; `/runs/{run_id}/metrics` has them as sent.
+    """
     selection = read_selection(access_of(request).team, runs_query(filters))
     if not selection.runs:
         raise refuse_field("query.runs", "Name a run, or a sweep that has some.")
