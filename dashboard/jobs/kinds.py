@@ -1,4 +1,4 @@
-"""The kinds of jobs. Each app registers its own in its `jobs` module.
+"""The kinds of jobs. Each app registers its own in its `jobs` or `tasks` module.
 
 These modules are loaded when a kind is asked for first: a command that runs no job
 needs none of what jobs need.
@@ -52,7 +52,7 @@ class Kind:
 
 @cache
 def _discover() -> None:
-    autodiscover_modules("jobs")
+    autodiscover_modules("jobs", "tasks")
 
 
 def register(kind: Kind) -> None:
