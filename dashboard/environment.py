@@ -163,6 +163,13 @@ SETTINGS = (
         default="none",
     ),
     Setting(
+        name="COHORT_MODEL_FOLDERS",
+        group="Datasets and models",
+        about="Folders, separated by colons, in which models may lie that runs start "
+        "from. Those in `COHORT_DATA` are always allowed.",
+        default="every folder",
+    ),
+    Setting(
         name="HF_ENDPOINT",
         group="Datasets and models",
         about="Address of the Hugging Face hub.",
@@ -311,6 +318,7 @@ class Environment:
     added_hosts: tuple[str, ...]  # of these, what they do not use
     port: int
     dataset_hosts: str
+    model_folders: tuple[Path, ...]  # none: every folder
     hub_endpoint: str
     hub_token: str = field(repr=False)
     worker_class: str
@@ -323,6 +331,13 @@ class Environment:
     webhook_hosts: str
     sign_in_providers: tuple[SignInProvider, ...]
     observing: Observing
+
+
+def _read_folders(name: str) -> tuple[Path, ...]:
+    given = [folder for folder in _read(name).split(":") if folder]
+    if wrong := next((folder for folder in given if folder[0] != "/"), None):
+        raise ValueError(f"{name} must name folders from / on; got {wrong!r}.")
+    return tuple(Path(folder).resolve() for folder in given)
 
 
 def read_environment() -> Environment:
@@ -355,6 +370,7 @@ def read_environment() -> Environment:
         added_hosts=added,
         port=int(port),
         dataset_hosts=_read("COHORT_DATASET_HOSTS"),
+        model_folders=_read_folders("COHORT_MODEL_FOLDERS"),
         hub_endpoint=_read("HF_ENDPOINT") or "https://huggingface.co",
         hub_token=_read("HF_TOKEN"),
         worker_class=worker_class,

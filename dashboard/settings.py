@@ -32,6 +32,7 @@ REDIS_URL = (
 
 # Where datasets may be fetched from; see datasets/fetching/gates.py.
 DATASET_HOSTS = _environment.dataset_hosts
+MODEL_FOLDERS = _environment.model_folders
 HUB_ENDPOINT = _environment.hub_endpoint
 HUB_TOKEN = _environment.hub_token
 # Which runs a training worker of this process takes; see runs/queue/hosts.py.

@@ -34,7 +34,7 @@ def refuse_model(team: Team, model: str) -> str:
         return "" if HUB_ID.fullmatch(model) else _no_model(model)
     found = OF_A_TEAM.fullmatch(within_data(model))
     if found is None:
-        return ""
+        return refuse_folder(model)
     kind, number = found[1], int(found[2])
     is_own = (
         number == team.pk if kind == "models" else team.runs.filter(pk=number).exists()
@@ -47,6 +47,26 @@ def _no_model(model: str) -> str:
         f"This team has no model in {model[:200]!r}. Give a folder, which starts with "
         "/, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct."
     )
+
+
+def refuse_folder(path: str) -> str:
+    """Why a model in this folder may not be read; "" where it may be."""
+    allowed = [*settings.MODEL_FOLDERS, Path(settings.COHORT_DATA).resolve()]
+    if not settings.MODEL_FOLDERS or any(map(_resolved(path).is_relative_to, allowed)):
+        return ""
+    return (
+        f"Models may not lie in {path[:200]!r}. Name a folder in one of "
+        f"{', '.join(map(str, settings.MODEL_FOLDERS))}, or let the operator add yours "
+        "to COHORT_MODEL_FOLDERS."
+    )
+
+
+def _resolved(path: str) -> Path:
+    """Whatever detour it takes; / where there can be no such path."""
+    try:
+        return Path(path).resolve()
+    except (ValueError, OSError, RuntimeError):
+        return Path("/")
 
 
 def within_data(path: str) -> str:

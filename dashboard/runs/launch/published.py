@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.tokens.choices import within_data
+from dashboard.datasets.tokens.choices import refuse_folder, within_data
 from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
 
@@ -43,6 +43,9 @@ def hold_published(team: Team, config: dict[str, Any]) -> None:
             held = PublishedModel.objects.select_for_update().filter(team=team)
             if not found or not held.filter(pk=int(found[1])).exists():
                 raise ValueError(_unknown(path))
+    for path in named_models(config):
+        if path.startswith("/") and (why := refuse_folder(path)):
+            raise ValueError(why)
 
 
 def runs_that_need(model: PublishedModel) -> list[Run]:

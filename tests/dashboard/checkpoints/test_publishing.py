@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 from django.test import Client
+from pytest_django import Settings
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.datasets.tokens.choices import refuse_model
 from dashboard.runs.changing import extend_run
 from dashboard.runs.launch.model_choices import label_model, offered_models
 from dashboard.runs.launch.published import hold_published
@@ -203,3 +205,21 @@ def test_a_run_whose_model_is_gone_is_not_extended(
         extend_run(run=own, user=alice, num_steps=500)
 
     assert Run.objects.get(pk=own.pk).state == RunState.STOPPED
+
+
+def test_a_folder_outside_the_operators_is_refused(
+    team: Team, settings: Settings, tmp_path: Path
+) -> None:
+    allowed = tmp_path / "models"
+    (allowed / "qwen").mkdir(parents=True)
+    (allowed / "detour").symlink_to(tmp_path)
+    settings.MODEL_FOLDERS = (allowed,)
+    own = f"{settings.COHORT_DATA}/starter/sums/model"
+
+    for path in (f"{allowed}/qwen", own, "Qwen/Qwen2.5-0.5B-Instruct"):
+        hold_published(team, {"model": {"path": path}})
+        assert refuse_model(team, path) == ""
+    for path in ("/etc", f"{tmp_path}", f"{allowed}/../x", f"{allowed}/detour/x"):
+        assert refuse_model(team, path)
+        with pytest.raises(ValueError, match="COHORT_MODEL_FOLDERS"):
+            hold_published(team, {"model": {"path": path}})
