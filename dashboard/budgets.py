@@ -67,6 +67,8 @@ class Budget:
 
 
 PERSON = Budget(at_once=3, per_second=1.0, burst=30.0)
+# Not paid: each of her tokens may send so many requests a minute, and no run may lag.
+INGEST = Budget(at_once=3)
 # Not paid: nobody of a team is refused for what another of it has spent.
 TEAM = Budget(at_once=6)
 # Behind a proxy that does not name its visitors, all of those not signed in.
@@ -183,7 +185,7 @@ class Budgets:
                 idle = [key for key, each in self._accounts.items() if each.is_idle]
                 for key in idle:
                     del self._accounts[key]
-            kinds = {"address": ADDRESS, "team": TEAM}
+            kinds = {"address": ADDRESS, "team": TEAM, "ingest": INGEST}
             budget = kinds.get(name.partition(":")[0], PERSON)
             self._accounts[name] = Account(budget)
         return self._accounts[name]

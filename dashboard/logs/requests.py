@@ -76,13 +76,19 @@ def note(
 
 
 def _spent_by(request: HttpRequest, *, is_answered: bool) -> tuple[str, str]:
-    """The person, whose programs have a budget of their own, and the team, once it is
-    known that it is hers."""
+    """The person, and the team once it is known that it is hers."""
     user, team = user_of(request), team_of(request)
     if user is None:
         return "", ""
-    kind = "program" if hasattr(request, "api_access") else "person"
-    return f"{kind}:{user}", f"team:{team}" if team and is_answered else ""
+    return f"{_kind_of(request)}:{user}", f"team:{team}" if team and is_answered else ""
+
+
+def _kind_of(request: HttpRequest) -> str:
+    """Of the budget: a person's pages, her scripts, trainers that report runs."""
+    access = getattr(request, "api_access", None)
+    if access is None:
+        return "person"
+    return "ingest" if access.token.scopes == ["ingest"] else "program"
 
 
 def _unrouted(request: HttpRequest) -> str:

@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
+from django.test import Client
 
 from dashboard import budgets
+from dashboard.accounts.models import User
 from dashboard.accounts.throttle import redis_client
+from dashboard.api.models import Scope
 from dashboard.budgets import SPENT_BY, Account, Budget, Budgets
+from dashboard.logs.requests import _spent_by
+from tests.dashboard.api.asking import make_token
 
 SMALL = Budget(at_once=2, per_second=1.0, burst=10.0)
 
@@ -310,3 +315,24 @@ async def test_one_who_leaves_the_line_keeps_nobody_waiting() -> None:
     account.leave()
 
     assert (account.num_running, len(account.waiting)) == (0, 0)
+
+
+def test_pages_scripts_and_trainers_have_budgets_of_their_own(
+    alice: User, alice_client: Client, charlie: User
+) -> None:
+    def spent_by(client: Client, path: str) -> tuple[str, str]:
+        answer = client.get(path)
+        return _spent_by(answer.wsgi_request, is_answered=answer.status_code < 400)
+
+    def program(*scopes: str) -> Client:
+        return Client(headers={"authorization": f"Bearer {make_token(alice, *scopes)}"})
+
+    number = alice.pk
+    found = spent_by(alice_client, "/alpha/runs/")
+    assert found == (f"person:{number}", "team:alpha")
+    assert spent_by(alice_client, "/other/runs/") == (f"person:{number}", "")
+    found = spent_by(program(Scope.READ), "/api/v1/runs")
+    assert found == (f"program:{number}", "team:alpha")
+    found = spent_by(program(Scope.INGEST), "/api/v1/me")
+    assert found == (f"ingest:{number}", "team:alpha")
+    assert spent_by(Client(), "/sign-in/") == ("", "")
