@@ -1,0 +1,93 @@
+"""What is named by a string is there: no import would tell that it has moved."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NAME = re.compile(
+    r"(?<![\w./-])(?:dashboard|trainer|tests)(?:\.[a-z_]\w*)+(?::\w+)?", re.I
+)
+FILES = ("Makefile", "pyproject.toml", "docker/**/*", ".ci/*", "dashboard/**/*.py")
+# Of verl's configuration, and files of a run.
+NOT_OURS = {"trainer.rollout_data_dir", "trainer.log", "trainer.times"}
+FILE_NAMES = {"py", "md", "json", "toml", "yaml", "yml", "html", "txt", "service"}
+
+
+def test_every_dotted_name_leads_to_something() -> None:
+    lost = {}
+    num_names = 0
+    for file in (found for pattern in FILES for found in ROOT.glob(pattern)):
+        names = _names_in(file)
+        num_names += len(names)
+        if wrong := sorted(
+            name for name in names - NOT_OURS if not _leads_somewhere(name)
+        ):
+            lost[str(file.relative_to(ROOT))] = wrong
+
+    assert lost == {}
+    assert num_names > 100
+
+
+def _names_in(file: Path) -> set[str]:
+    if not file.is_file():
+        return set()
+    text = file.read_text()
+    if file.suffix != ".py":
+        texts = [text]
+    elif "migrations" in file.parts:
+        texts = []
+    else:
+        constants = (
+            n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)
+        )
+        texts = [n.value for n in constants if isinstance(n.value, str)]
+    return {name for each in texts for name in NAME.findall(each)}
+
+
+def _leads_somewhere(name: str) -> bool:
+    module, _, attribute = name.partition(":")
+    if module.rpartition(".")[2] in FILE_NAMES:
+        return True  # a file's name, as dashboard.md
+    if attribute:
+        return _has(module, attribute)
+    while not _is_module(module):
+        module, _, attribute = module.rpartition(".")
+        if "." not in module:
+            return False
+    rest = name.removeprefix(module).lstrip(".").split(".")[0]
+    return not rest or _has(module, rest)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _has(module: str, name: str) -> bool:
+    """Read, not imported: some modules do something when they are."""
+    if not _is_module(module):
+        return False
+    spec = find_spec(module)
+    assert spec is not None
+    if spec.origin is None:
+        return False
+    tree = ast.parse(Path(spec.origin).read_text())
+    return any(name in _names_of(node) for node in ast.walk(tree))
+
+
+def _names_of(node: ast.AST) -> set[str]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return {node.name}
+        case ast.Name(ctx=ast.Store()):
+            return {node.id}
+        case ast.ImportFrom() | ast.Import():
+            return {alias.asname or alias.name for alias in node.names}
+        case _:
+            return set()
