@@ -10,7 +10,6 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 from dashboard.body_limit import BodyLimit
-from dashboard.budgets import Budgets
 from dashboard.database import limit_sessions
 from dashboard.reporting.begin import begin_reporting
 
@@ -29,6 +28,7 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
+from dashboard.budgets import Budgets  # noqa: E402
 from dashboard.live.origin import SameOrigin  # noqa: E402
 from dashboard.logs.request_ids import RequestIds  # noqa: E402
 from dashboard.meters.sockets import CountedSockets  # noqa: E402

@@ -6,8 +6,9 @@ budget, which fills up by itself: who has overdrawn it is answered 429 until it 
 So one who asks for all that there is slows down nobody else.
 
 A request counts while Cohort works at it, not while its body arrives or its answer is
-read. Who sent it is known from an earlier answer to the same cookie or token; until
-then it counts for its address.
+read. Of requests that run at the same time each pays its share of the process. Who sent
+one is known from an earlier answer to the same cookie or token, in any process; until
+then it counts for its address, and for all that are unknown.
 """
 
 from __future__ import annotations
@@ -18,32 +19,39 @@ import json
 import logging
 import math
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from time import monotonic
 from typing import Any
 
 from django.conf import settings
+from django.http.cookie import parse_cookie
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from dashboard.accounts.throttle import network_of
+
 logger = logging.getLogger(__name__)
 SPENT_BY = "cohort.spent_by"  # of a request's scope: its person and team
-MAX_WAITING = 64
+STREAMS = "cohort.streams"  # of a request's scope: its answer is made while it is sent
+MAX_WAITING = 64  # of an account
 WAIT_SECONDS = 15.0
 MAX_KNOWN = 10_000  # cookies and tokens
+KNOWN_SECONDS = 86_400
+MAX_ACCOUNTS = 10_000
+MAX_OVERDRAWN_SECONDS = 60.0
 REFUSED_SECONDS = 1.0  # until the answer, so that who asks on and on is slowed down
+SPEND_SECONDS = 0.2  # from what is spent until other processes know
 UNCOUNTED = ("/healthz", "/readyz", "/metrics")
-# The bucket's time of being empty, moved on by what was spent; how far off it is.
+# The bucket's time of being full, moved on by what was spent; how far off it is.
 SPEND = """
 local now = redis.call('TIME')
 now = now[1] + now[2] / 1e6
-local empty = math.max(now, tonumber(redis.call('GET', KEYS[1]) or '0'))
-empty = empty + ARGV[1]
-redis.call('SET', KEYS[1], string.format('%.6f', empty), 'EX', 3600)
-return tostring(empty - now)
+local full = math.max(now, tonumber(redis.call('GET', KEYS[1]) or '0'))
+full = math.min(full + ARGV[1], now + ARGV[2])
+redis.call('SET', KEYS[1], string.format('%.6f', full), 'EX', 3600)
+return tostring(full - now)
 """
 
 
@@ -66,13 +74,25 @@ class Budget:
         return self.per_second < math.inf
 
 
-PERSON = Budget(at_once=3, per_second=1.0, burst=30.0)
-# Not paid: each of her tokens may send so many requests a minute, and no run may lag.
-INGEST = Budget(at_once=3)
-# Not paid: nobody of a team is refused for what another of it has spent.
-TEAM = Budget(at_once=6)
-# Behind a proxy that does not name its visitors, all of those not signed in.
-ADDRESS = Budget(at_once=8, per_second=4.0, burst=120.0)
+# By the word that an account's name begins with.
+BUDGETS: Mapping[str, Budget] = {
+    "person": Budget(at_once=3, per_second=0.5, burst=30.0),
+    "program": Budget(at_once=2, per_second=0.5, burst=30.0),
+    # Not paid: each token may send so many requests a minute, and no run may lag.
+    "ingest": Budget(at_once=3),
+    # Not paid: nobody is refused for what another has spent.
+    "team": Budget(at_once=7),
+    "address": Budget(at_once=4),
+    "unknown": Budget(at_once=6),
+}
+
+
+class Refused(Exception):
+    """The text is for who asked."""
+
+    def __init__(self, why: str, seconds: float) -> None:
+        self.seconds = max(1, math.ceil(seconds))
+        super().__init__(f"{why} Try again in {self.seconds} s.")
 
 
 @dataclass(slots=True)
@@ -82,21 +102,34 @@ class Account:
     budget: Budget
     num_running: int = 0
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
-    debt: float = 0.0  # seconds until the bucket is full, when last heard of
-    heard_at: float = 0.0
+    debt: float = 0.0  # seconds until the bucket is full, at `debt_at`
+    debt_at: float = 0.0
 
-    def debt_now(self) -> float:
-        return max(0.0, self.debt - (monotonic() - self.heard_at))
+    def current_debt(self) -> float:
+        return max(0.0, self.debt - (monotonic() - self.debt_at))
 
-    def hear(self, debt: float) -> None:
-        self.debt, self.heard_at = debt, monotonic()
+    def set_debt(self, debt: float) -> None:
+        most = self.budget.most_debt + MAX_OVERDRAWN_SECONDS
+        self.debt, self.debt_at = min(debt, most), monotonic()
 
-    def overdrawn_seconds(self) -> float:
-        return self.debt_now() - self.budget.most_debt
+    def check(self) -> None:
+        """Refused where it is overdrawn, or too many wait already."""
+        if not self.budget.is_paid:
+            seconds = 0.0
+        else:
+            seconds = self.current_debt() - self.budget.most_debt
+        if seconds > 0:
+            raise Refused(
+                f"Your requests used more than {self.budget.burst:g} s of this "
+                "server's time.",
+                seconds,
+            )
+        if len(self.waiting) >= MAX_WAITING:
+            raise Refused(f"{MAX_WAITING} requests like yours are waiting already.", 1)
 
     @property
     def is_idle(self) -> bool:
-        return not self.num_running and not self.waiting and self.debt_now() <= 0
+        return not self.num_running and not self.waiting and self.current_debt() <= 0
 
     async def enter(self) -> None:
         if self.num_running < self.budget.at_once and not self.waiting:
@@ -110,7 +143,8 @@ class Account:
             if turn.done() and not turn.cancelled():
                 self.leave()
             else:
-                self.waiting.remove(turn)
+                with suppress(ValueError):  # `leave` has passed it over
+                    self.waiting.remove(turn)
             raise
 
     def leave(self) -> None:
@@ -123,212 +157,256 @@ class Account:
         self.num_running -= 1
 
 
-class Refused(Exception):
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = max(1, math.ceil(seconds))
-
-
 class Budgets:
     """The middleware, with the accounts of all who ask this process."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
+        self.num_running = 0
         self._accounts: dict[str, Account] = {}
-        self._known: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._pruned_at = 0.0
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._redis: Redis | None = None
-        self._spending: set[asyncio.Task[None]] = set()
+        self._unsaid: dict[str, float] = {}  # what was spent, until Redis is told
+        self._telling: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        path: str = scope["path"]
-        if path in UNCOUNTED or path.startswith(settings.STATIC_URL):
+        if scope["path"] in UNCOUNTED:
             await self.app(scope, receive, send)
             return
         credential = _credential(scope)
-        place = f"{path}//".split("/", 2)[1]  # `OPTIONS *` has no slash
-        names = self._names(scope, credential, place)
-        turn = Turn([self._account(name) for name in names])
+        place = scope["path"].strip("/").split("/")[0]
+        names = await self._find_names(scope, credential, place)
+        turn = Turn(self, scope, [self._account(name) for name in names])
         try:
-            await turn.begin()
-        except Refused as refused:
-            await _refuse(scope, send, refused.seconds)
-            return
-        try:
+            turn.check()
             await self.app(scope, turn.received(receive), turn.sent(send))
+        except Refused as refused:
+            if turn.status is None:
+                await _refuse(scope, send, refused)
         finally:
-            turn.end()
-            self._learn(scope, credential, place)
-            self._spend(self._names(scope, credential, place), turn.seconds)
+            turn.leave()
+            if turn.entered:
+                person = await self._learn(scope, credential, place)
+                if turn.status != 503:  # what was waited for in vain is not paid
+                    self._spend({*names, person} - {""}, turn.seconds)
 
-    def _names(self, scope: Any, credential: str, place: str) -> list[str]:
+    async def _find_names(self, scope: Any, credential: str, place: str) -> list[str]:
         """Whose accounts a request counts for, as far as it is known."""
-        person, team = self._known.get((credential, place), ("", ""))
+        person = self._known.get((credential, ""), "")
+        if credential and not person:
+            person = await self._remember(credential)
         if not person:
-            person, _ = self._known.get((credential, ""), ("", ""))
-        if not person:
-            return [f"address:{(scope.get('client') or ('', 0))[0]}"]
+            address = network_of((scope.get("client") or ("", 0))[0])
+            return [f"address:{address}", "unknown:"]
+        team = self._known.get((credential, place), "")
         return [person, team] if team else [person]
 
-    def _learn(self, scope: Any, credential: str, place: str) -> None:
-        person, team = scope.get(SPENT_BY, ("", ""))
-        if not credential or not person:
-            return
-        for key, value in (((credential, ""), ""), ((credential, place), team)):
-            self._known[key] = (person, value)
-            self._known.move_to_end(key)
+    async def _remember(self, credential: str) -> str:
+        """Who another process, or this one before its start, has found it to be."""
+        try:
+            found = await self._client().get(f"cohort:known:{credential}")
+        except (RedisError, OSError):
+            return ""
+        if found:
+            self._keep((credential, ""), found.decode())
+        return found.decode() if found else ""
+
+    async def _learn(self, scope: Any, credential: str, place: str) -> str:
+        """From the answer: the person's account. A dead cookie or token is nobody's."""
+        was = self._known.get((credential, ""), "")
+        person, team = scope.get(SPENT_BY, (was, ""))  # nobody asked, as for a script
+        if not credential:
+            return str(person)
+        key = f"cohort:known:{credential}"
+        if team:
+            self._keep((credential, place), team)
+        if person:
+            self._keep((credential, ""), person)
+        elif was:
+            del self._known[credential, ""]
+        if person != was:
+            with suppress(RedisError, OSError):
+                if person:
+                    await self._client().set(key, person, ex=KNOWN_SECONDS)
+                else:
+                    await self._client().delete(key)
+        return str(person)
+
+    def _keep(self, key: tuple[str, str], name: str) -> None:
+        self._known[key] = name
+        self._known.move_to_end(key)
         while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
 
     def _account(self, name: str) -> Account:
         if name not in self._accounts:
-            if len(self._accounts) >= MAX_KNOWN:
-                idle = [key for key, each in self._accounts.items() if each.is_idle]
-                for key in idle:
-                    del self._accounts[key]
-            kinds = {"address": ADDRESS, "team": TEAM, "ingest": INGEST}
-            budget = kinds.get(name.partition(":")[0], PERSON)
-            self._accounts[name] = Account(budget)
+            self._prune()
+            self._accounts[name] = Account(BUDGETS[name.partition(":")[0]])
         return self._accounts[name]
 
-    def _spend(self, names: list[str], seconds: float) -> None:
+    def _prune(self) -> None:
+        if len(self._accounts) < MAX_ACCOUNTS or monotonic() - self._pruned_at < 1:
+            return
+        self._pruned_at = monotonic()
+        for name in [name for name, each in self._accounts.items() if each.is_idle]:
+            del self._accounts[name]
+
+    def _spend(self, names: set[str], seconds: float) -> None:
         """Here at once, and where other processes see it a moment later."""
         for name in names:
             account = self._account(name)
-            if not account.budget.is_paid:
-                continue
-            cost = seconds / account.budget.per_second
-            account.hear(account.debt_now() + cost)
-            task = asyncio.get_running_loop().create_task(self._tell(name, cost))
-            self._spending.add(task)
-            task.add_done_callback(self._spending.discard)
+            if account.budget.is_paid:
+                cost = seconds / account.budget.per_second
+                account.set_debt(account.current_debt() + cost)
+                self._unsaid[name] = self._unsaid.get(name, 0.0) + cost
+        if self._unsaid and self._telling is None:
+            self._telling = asyncio.create_task(self._tell())
 
-    async def close(self) -> None:
-        """Once what was spent is told."""
-        await asyncio.gather(*self._spending)
-        if self._redis is not None:
-            await self._redis.aclose()
-
-    async def _tell(self, name: str, cost: float) -> None:
-        if self._redis is None:
-            self._redis = Redis.from_url(settings.REDIS_URL, socket_timeout=2)
+    async def _tell(self) -> None:
+        await asyncio.sleep(SPEND_SECONDS)
+        spent, self._unsaid, self._telling = self._unsaid, {}, None
+        pipeline = self._client().pipeline(transaction=False)
+        for name, cost in spent.items():
+            most = self._account(name).budget.most_debt + MAX_OVERDRAWN_SECONDS
+            pipeline.eval(SPEND, 1, f"cohort:budget:{name}", str(cost), str(most))
         try:
-            key = f"cohort:budget:{name}"
-            asked: Any = self._redis.eval(SPEND, 1, key, str(cost))
-            debt = await asked
+            debts = await pipeline.execute()
         except (RedisError, OSError) as error:
             logger.debug("Budgets are those of this process alone: %s", error)
             return
-        account = self._account(name)
-        account.hear(max(account.debt_now(), float(debt)))
+        for name, debt in zip(spent, debts, strict=True):
+            account = self._account(name)
+            account.set_debt(max(account.current_debt(), float(debt)))
+
+    def _client(self) -> Redis:
+        if self._redis is None:
+            self._redis = Redis.from_url(settings.REDIS_URL, socket_timeout=2)
+        return self._redis
+
+    async def close(self) -> None:
+        """Once what was spent is told."""
+        if self._telling is not None:
+            await self._telling
+        if self._redis is not None:
+            await self._redis.aclose()
 
 
 class Turn:
     """One request's place in the accounts that it counts for."""
 
-    def __init__(self, accounts: list[Account]) -> None:
+    def __init__(self, all_: Budgets, scope: Any, accounts: list[Account]) -> None:
+        self._all = all_
+        self._scope = scope
         self._accounts = accounts
-        self._entered: list[Account] = []
+        self._held: list[Account] = []
         self._began = 0.0
-        self._is_over = False
+        self._others = 1
+        self.entered = False
+        self.status: int | None = None  # of the answer, once it has begun
         self.seconds = 0.0
 
-    async def begin(self) -> None:
+    def check(self) -> None:
         for account in self._accounts:
-            seconds = account.overdrawn_seconds()
-            if seconds > 0:
-                raise Refused(seconds)
-            if len(account.waiting) >= MAX_WAITING:
-                raise Refused(1.0)
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._resume()
-        except TimeoutError:
-            raise Refused(WAIT_SECONDS) from None
+            account.check()
 
-    async def _resume(self) -> None:
+    async def _enter(self) -> None:
         try:
             for account in self._accounts:
                 await account.enter()
-                self._entered.append(account)
+                self._held.append(account)
         except BaseException:
-            self._pause()
+            self._let_go()
             raise
-        self._began = monotonic()
+        self.entered = True
+        self._all.num_running += 1
+        self._began, self._others = monotonic(), self._all.num_running
 
-    def _pause(self) -> None:
+    def leave(self) -> None:
         if self._began:
-            self.seconds += monotonic() - self._began
+            # Requests that run at the same time share the process.
+            others = (self._others + self._all.num_running) / 2
+            self.seconds += (monotonic() - self._began) / max(1.0, others)
+            self._all.num_running -= 1
             self._began = 0.0
-        while self._entered:
-            self._entered.pop().leave()
+        self._let_go()
 
-    def end(self) -> None:
-        self._is_over = True
-        self._pause()
+    def _let_go(self) -> None:
+        while self._held:
+            self._held.pop().leave()
 
     def received(self, receive: Any) -> Any:
-        is_whole = False
+        """The work begins once the body is whole: till then Django stores it."""
 
-        async def receive_aside() -> Any:
-            nonlocal is_whole
-            if is_whole:  # it is asked whether the visitor has left
-                return await receive()
-            self._pause()
+        async def receive_all() -> Any:
             message = await receive()
-            is_whole = not message.get("more_body", False)
-            await self._resume()
+            if not self.entered and not message.get("more_body", False):
+                self.check()
+                try:
+                    async with asyncio.timeout(WAIT_SECONDS):
+                        await self._enter()
+                except TimeoutError:
+                    why = f"Your request waited {WAIT_SECONDS:g} s for its turn."
+                    raise Refused(why, WAIT_SECONDS) from None
             return message
 
-        return receive_aside
+        return receive_all
 
     def sent(self, send: Any) -> Any:
+        """Who reads slowly takes no place: what is made already is sent aside."""
+
         async def send_aside(message: Any) -> None:
-            if not message.get("more_body", False):
-                await send(message)
-                return
-            self._pause()
+            self.status = message.get("status", self.status)
+            is_last = message["type"] == "http.response.body" and not message.get(
+                "more_body", False
+            )
+            was_running = bool(self._began)
+            self.leave()
             await send(message)
-            if not self._is_over:
-                await self._resume()
+            if was_running and self._scope.get(STREAMS) and not is_last:
+                await self._enter()
 
         return send_aside
 
 
 def _credential(scope: Any) -> str:
     """What tells the sender apart, hashed; "" without any."""
-    for given in _credentials(scope):
-        return hashlib.sha256(given).hexdigest()
-    return ""
+    given = ""
+    if scope["path"].startswith("/api/"):
+        kind, _, text = _header(scope, b"authorization").partition(" ")
+        if kind.lower() == "bearer":
+            given = text.strip()
+    else:
+        cookies = parse_cookie(_header(scope, b"cookie"))
+        given = cookies.get(settings.SESSION_COOKIE_NAME, "")
+    return hashlib.sha256(given.encode("utf-8", "replace")).hexdigest() if given else ""
 
 
-def _credentials(scope: Any) -> Iterator[bytes]:
-    headers = dict(scope["headers"])
-    if token := headers.get(b"authorization"):
-        yield token
-    with suppress(CookieError):
-        cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-        if found := cookies.get(settings.SESSION_COOKIE_NAME):
-            yield found.value.encode("latin-1", "replace")
+def _header(scope: Any, name: bytes) -> str:
+    """As Django reads it: of several lines one text."""
+    found = [value for key, value in scope["headers"] if key.lower() == name]
+    return (b"; " if name == b"cookie" else b",").join(found).decode("latin-1")
 
 
-async def _refuse(scope: Any, send: Any, seconds: int) -> None:
-    sentence = (
-        "You, or your team, sent more requests than this server answers at a time. "
-        f"Wait {seconds} s, then try again."
-    )
+async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
+    await asyncio.sleep(REFUSED_SECONDS)
     if scope["path"].startswith("/api/"):
         kind = b"application/problem+json"
         tree = {
             "type": "urn:cohort:problem:rate_limited",
             "title": "Too many requests",
             "status": 429,
-            "detail": sentence,
+            "detail": str(refused),
         }
         body = json.dumps(tree).encode()
     else:
         kind = b"text/plain; charset=utf-8"
-        body = f"{sentence}\n".encode()
-    await asyncio.sleep(REFUSED_SECONDS)
-    headers = [(b"content-type", kind), (b"retry-after", str(seconds).encode())]
+        body = f"{refused}\n".encode()
+    headers = [
+        (b"content-type", kind),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"retry-after", str(refused.seconds).encode()),
+    ]
     await send({"type": "http.response.start", "status": 429, "headers": headers})
     await send({"type": "http.response.body", "body": body})

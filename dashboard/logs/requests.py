@@ -11,7 +11,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from dashboard.both_worlds import BothWorlds
-from dashboard.budgets import SPENT_BY
+from dashboard.budgets import SPENT_BY, STREAMS
 from dashboard.logs.facts import begin_request, end_request, team_of, user_of
 from dashboard.meters.web import count_request
 from dashboard.reporting.spans import name_span, span
@@ -61,7 +61,10 @@ def note(
     count_request(route, request.method, response.status_code, seconds)
     name_span(one, route, status=response.status_code)
     if (scope := getattr(request, "scope", None)) is not None:
-        scope[SPENT_BY] = _spent_by(request, is_answered=response.status_code < 400)
+        scope[STREAMS] = response.streaming
+        if hasattr(request, "_cached_user") or hasattr(request, "api_access"):
+            is_answered = response.status_code < 400
+            scope[SPENT_BY] = _spent_by(request, is_answered=is_answered)
     is_slow = seconds >= SLOW_SECONDS
     if request.method in QUIET and not is_slow and response.status_code < 500:
         return
@@ -80,7 +83,9 @@ def _spent_by(request: HttpRequest, *, is_answered: bool) -> tuple[str, str]:
     user, team = user_of(request), team_of(request)
     if user is None:
         return "", ""
-    return f"{_kind_of(request)}:{user}", f"team:{team}" if team and is_answered else ""
+    kind = _kind_of(request)
+    is_teams = team and is_answered and kind != "ingest"
+    return f"{kind}:{user}", f"team:{team}" if is_teams else ""
 
 
 def _kind_of(request: HttpRequest) -> str:

@@ -16,7 +16,7 @@ from dashboard import budgets
 from dashboard.accounts.models import User
 from dashboard.accounts.throttle import redis_client
 from dashboard.api.models import Scope
-from dashboard.budgets import SPENT_BY, Account, Budget, Budgets
+from dashboard.budgets import SPENT_BY, STREAMS, Account, Budget, Budgets
 from dashboard.logs.requests import _spent_by
 from tests.dashboard.api.asking import make_token
 
@@ -25,11 +25,15 @@ SMALL = Budget(at_once=2, per_second=1.0, burst=10.0)
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PERSON", "TEAM", "ADDRESS"):
-        monkeypatch.setattr(budgets, name, SMALL)
+    for kind in budgets.BUDGETS:
+        is_paid = kind in ("person", "program")
+        few = SMALL if is_paid else Budget(at_once=2)
+        monkeypatch.setitem(budgets.BUDGETS, kind, few)  # type: ignore[arg-type]
+    monkeypatch.setattr(budgets, "SPEND_SECONDS", 0.0)
     monkeypatch.setattr(budgets, "REFUSED_SECONDS", 0.0)
-    for key in redis_client().scan_iter("cohort:budget:*"):
-        redis_client().delete(key)
+    for kind in ("budget", "known"):
+        for key in redis_client().scan_iter(f"cohort:{kind}:*"):
+            redis_client().delete(key)
 
 
 _made: list[Budgets] = []
@@ -52,6 +56,7 @@ class App:
 
     def __init__(self, spent_by: tuple[str, str] = ("person:1", "team:a")) -> None:
         self.spent_by = spent_by
+        self.status = 200
         self.running = self.most = self.num_done = 0
         self.open = asyncio.Event()
 
@@ -64,7 +69,9 @@ class App:
         self.running -= 1
         self.num_done += 1
         scope[SPENT_BY] = self.spent_by
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send(
+            {"type": "http.response.start", "status": self.status, "headers": []}
+        )
         await send({"type": "http.response.body", "body": b"done"})
 
 
@@ -77,9 +84,16 @@ async def ask(
 
 
 def _sender(
-    app: Any, token: str, path: str, client: str = "1.2.3.4"
+    app: Any, who: str, path: str, client: str = "1.2.3.4"
 ) -> ApplicationCommunicator:
-    headers = [(b"authorization", token.encode())] if token else []
+    headers = []
+    if who and path.startswith("/api/"):
+        headers = [(b"authorization", f"bearer {who}".encode())]
+    elif who:
+        headers = [
+            (b"cookie", b"a[b]=1"),
+            (b"cookie", f"cohort_session={who}".encode()),
+        ]
     scope = {
         "type": "http",
         "path": path,
@@ -89,11 +103,16 @@ def _sender(
     return ApplicationCommunicator(app, scope)
 
 
+def who_of(scope: Any) -> str:
+    return str(scope["headers"][-1][1].decode().rpartition("=")[2])
+
+
 async def answer_of(
     sender: ApplicationCommunicator,
 ) -> tuple[int, bytes, dict[bytes, bytes]]:
     start = await sender.receive_output(timeout=20)
     body = await sender.receive_output(timeout=20)
+    await sender.wait(timeout=20)
     return start["status"], body["body"], dict(start["headers"])
 
 
@@ -138,8 +157,7 @@ async def test_those_of_another_person_do_not_wait() -> None:
     inner, other = App(), App(("person:2", "team:b"))
 
     async def both(scope: Any, receive: Any, send: Any) -> None:
-        token = dict(scope["headers"])[b"authorization"]
-        await (inner if token == b"t" else other)(scope, receive, send)
+        await (inner if who_of(scope) == "t" else other)(scope, receive, send)
 
     app = budgets_of(both)
     await known(app, inner)
@@ -156,8 +174,7 @@ async def test_two_people_of_a_team_share_its_budget() -> None:
 
     async def either(scope: Any, receive: Any, send: Any) -> None:
         await inner(scope, receive, send)
-        person = dict(scope["headers"])[b"authorization"].decode()
-        scope[SPENT_BY] = (f"person:{person}", "team:a")
+        scope[SPENT_BY] = (f"person:{who_of(scope)}", "team:a")
 
     app = budgets_of(either)
     await known(app, inner, "t")
@@ -168,15 +185,112 @@ async def test_two_people_of_a_team_share_its_budget() -> None:
         inner.open.set()
 
 
-async def test_a_token_that_nobody_knows_counts_for_its_address() -> None:
+async def test_a_cookie_that_nobody_knows_counts_for_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     inner = App(("", ""))
     app = budgets_of(inner)
 
-    async with asking(app, 3, who="x"), asking(app, 3, who="y"):
+    for first, second in (("1.2.3.4", "1.2.3.4"), ("fe80::1", "fe80::2")):
+        inner.most = 0
+        inner.open.clear()
+        monkeypatch.setitem(budgets.BUDGETS, "unknown", Budget(at_once=9))  # type: ignore[arg-type]
+        async with (
+            asking(app, 3, who="x", client=first),
+            asking(app, 3, who="y", client=second),
+        ):
+            assert inner.running == 2
+            async with asking(app, 1, who="x", client="5.6.7.8"):
+                assert inner.running == 3
+                inner.open.set()
+
+
+async def test_all_that_nobody_knows_have_one_more_budget() -> None:
+    inner = App(("", ""))
+    app = budgets_of(inner)
+
+    async with asking(app, 2), asking(app, 2, client="5.6.7.8"):
         assert inner.running == 2
-        async with asking(app, 1, who="x", client="5.6.7.8"):
-            assert inner.running == 3
+        inner.open.set()
+
+
+async def test_no_header_leads_round_a_persons_budget() -> None:
+    """Pages know people by their cookies alone."""
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    odd = [_sender(app, "t", "/a/runs/") for _ in range(5)]
+    tasks = []
+    for number, each in enumerate(odd):
+        more = (b"authorization", f"Bearer {number}".encode())
+        each.scope["headers"].insert(0, more)
+        await each.send_input({"type": "http.request", "body": b""})
+        tasks.append(asyncio.create_task(answer_of(each)))
+    await asyncio.sleep(0.05)
+
+    assert inner.running == 2
+    inner.open.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_cookie_that_is_dead_counts_for_nobody() -> None:
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner, "old")
+    await known(app, inner, "new")
+    inner.open.set()
+    inner.spent_by = ("", "")
+    assert (await ask(app, "old"))[0] == 200
+    inner.open.clear()
+
+    async with asking(app, 2, who="old"):
+        inner.spent_by = ("person:1", "team:a")
+        async with asking(app, 2, who="new"):
+            assert inner.running == 4
             inner.open.set()
+
+
+async def test_a_new_process_knows_who_sends() -> None:
+    inner = App()
+    await known(budgets_of(inner), inner)
+    again = budgets_of(inner)
+
+    async with asking(again, 1):
+        assert "person:1" in again._accounts
+        inner.open.set()
+
+
+async def test_what_was_waited_for_in_vain_is_not_paid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    inner = App()
+    inner.status = 503
+    app = budgets_of(inner)
+    inner.open.set()
+    await ask(app)
+    inner.open.clear()
+    async with asking(app, 1):
+        now += 50.0
+        inner.open.set()
+
+    assert (await ask(app))[0] == 503, "not 429"
+
+
+async def test_requests_that_run_together_share_what_they_pay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    async with asking(app, 2):
+        now += 6.0
+        inner.open.set()
+
+    assert app._accounts["person:1"].debt == pytest.approx(6.0, abs=2.1)
 
 
 async def test_more_than_may_wait_are_refused_at_once(
@@ -226,10 +340,10 @@ async def test_work_is_paid_for_and_the_next_process_knows(
     status, _, headers = await ask(first)
 
     assert (status, int(headers[b"retry-after"])) == (429, 2)
-    await until(lambda: not first._spending)
+    await until(lambda: not (first._unsaid or first._telling))
     second = budgets_of(inner)
     assert (await ask(second))[0] == 200, "of whom nothing is known yet"
-    await until(lambda: not second._spending)
+    await until(lambda: not (second._unsaid or second._telling))
     assert (await ask(second))[0] == 429
     now += 3
     assert (await ask(first))[0] == 200
@@ -247,7 +361,7 @@ async def test_without_redis_each_process_counts_for_itself(
     async with asking(app, 1):
         now += 11.5
         inner.open.set()
-    await until(lambda: not app._spending)
+    await until(lambda: not (app._unsaid or app._telling))
 
     assert (await ask(app))[0] == 429
     now += 3
@@ -275,7 +389,7 @@ async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
 
     async def stream(scope: Any, receive: Any, send: Any) -> None:
         await receive()
-        scope[SPENT_BY] = ("person:1", "")
+        scope[SPENT_BY], scope[STREAMS] = ("person:1", ""), True
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for more in (True, True, False):
             await send({"type": "http.response.body", "body": b"x", "more_body": more})
@@ -287,8 +401,7 @@ async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
         return {"type": "http.request", "body": b""}
 
     async def send(message: Any) -> None:
-        if message.get("more_body"):
-            await read.wait()
+        await read.wait()
 
     scope = _sender(app, "t", "/a/runs/").scope
     slow = [asyncio.create_task(app({**scope}, receive, send)) for _ in range(3)]
@@ -297,6 +410,23 @@ async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
     assert (await ask(app))[0] == 200
     read.set()
     await asyncio.gather(*slow)
+
+
+async def test_several_who_leave_the_line_at_once_leave_it_whole() -> None:
+    account = Account(SMALL)
+    await account.enter()
+    await account.enter()
+    gone = [asyncio.create_task(account.enter()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for task in gone:
+        task.cancel()
+    account.leave()
+
+    assert [
+        type(found) for found in await asyncio.gather(*gone, return_exceptions=True)
+    ] == [asyncio.CancelledError] * 3
+    account.leave()
+    assert (account.num_running, len(account.waiting)) == (0, 0)
 
 
 async def test_one_who_leaves_the_line_keeps_nobody_waiting() -> None:
@@ -334,5 +464,5 @@ def test_pages_scripts_and_trainers_have_budgets_of_their_own(
     found = spent_by(program(Scope.READ), "/api/v1/runs")
     assert found == (f"program:{number}", "team:alpha")
     found = spent_by(program(Scope.INGEST), "/api/v1/me")
-    assert found == (f"ingest:{number}", "team:alpha")
+    assert found == (f"ingest:{number}", "")
     assert spent_by(Client(), "/sign-in/") == ("", "")
