@@ -12,7 +12,7 @@ from typing import Any
 MAX_BODY_BYTES = 33 * 2**20
 REFUSAL = (
     f"The request holds more than {MAX_BODY_BYTES:,} bytes, which is more than any "
-    "page here takes at once. Send a smaller file, or one with scripts switched on.\n"
+    "page here takes at once. Send a smaller file, or switch JavaScript on.\n"
 )
 
 

@@ -21,7 +21,7 @@ def check_charset(request: HttpRequest) -> None:
     """BadRequest for a form of another charset; that of other bodies says nothing."""
     if request.content_type in FORMS and (name := _odd_charset(request)):
         raise BadRequest(
-            f"The form says that its charset is {name[:40]!r}. Send it as UTF-8."
+            f"The form's charset {name[:40]!r} is not supported. Send it as UTF-8."
         )
 
 

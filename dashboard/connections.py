@@ -20,6 +20,7 @@ MAX_HEAD_BYTES = 64 * 1024
 # each 500 bytes that came.
 MAX_WAIT_SECONDS = 30.0
 LEAST_BYTES_PER_SECOND = 500
+MAX_IDLE_SECONDS = 60.0  # without a byte, however many came before
 CHECK_SECONDS = 5.0
 
 TOO_LONG = (
@@ -27,7 +28,7 @@ TOO_LONG = (
     f"The request's headers hold more than {MAX_HEAD_BYTES:,} bytes.",
 )
 HAS_BODY = (HTTPStatus.BAD_REQUEST, "A WebSocket handshake has no body.")
-UNREADABLE = (HTTPStatus.BAD_REQUEST, "This is no WebSocket handshake.")
+UNREADABLE = (HTTPStatus.BAD_REQUEST, "This is not a valid WebSocket handshake.")
 
 
 class LimitedRequests(HttpToolsProtocol):
@@ -39,6 +40,7 @@ class LimitedRequests(HttpToolsProtocol):
     transport: Transport
     check_seconds = CHECK_SECONDS
     max_wait_seconds = MAX_WAIT_SECONDS
+    max_idle_seconds = MAX_IDLE_SECONDS
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -52,12 +54,13 @@ class LimitedRequests(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._is_head = True
-        self._seconds_waited = 0.0
+        self._seconds_waited = self._seconds_idle = 0.0
         self._body_bytes = 0
         self._unread_bytes = 0  # of which the parser has made nothing yet
 
     def data_received(self, data: bytes) -> None:
         self._unread_bytes += len(data)
+        self._seconds_idle = 0.0
         super().data_received(data)
         if self._unread_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             if self._is_head:
@@ -128,11 +131,13 @@ class LimitedRequests(HttpToolsProtocol):
             return
         self._check = self.loop.call_later(self.check_seconds, self._look)
         if self._is_ours_to_act():
-            self._seconds_waited = 0.0
+            self._seconds_waited = self._seconds_idle = 0.0
             return
         self._seconds_waited += self.check_seconds
+        self._seconds_idle += self.check_seconds
         granted = self._body_bytes / LEAST_BYTES_PER_SECOND
-        if self._seconds_waited >= self.max_wait_seconds + granted:
+        is_slow = self._seconds_waited >= self.max_wait_seconds + granted
+        if is_slow or self._seconds_idle >= self.max_idle_seconds:
             self.transport.close()
 
     def _is_ours_to_act(self) -> bool:

@@ -100,7 +100,7 @@ class Edit:
             was = self.was.get(name, now[name])
             if value in (was, now[name]):
                 continue
-            if isinstance(value, list):
+            if isinstance(value, list) and isinstance(was, list):
                 value = _merge_lists(was, now[name], value)
             elif was != now[name]:
                 sent_as = self.sent_as.get(name, name)

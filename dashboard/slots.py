@@ -23,8 +23,8 @@ NUM_SLOTS = max(2, os.cpu_count() or 2)
 WAIT_SECONDS = 5.0
 POLL_SECONDS = 0.05
 BUSY = (
-    "This machine is at work for others, or for your team, and had no room for this "
-    "within {seconds:g} s. Try again in a few seconds."
+    "All helper processes of this server, or of your team, were busy for "
+    "{seconds:g} s. Try again in a few seconds."
 )
 
 
@@ -47,7 +47,8 @@ def slot(*, wait_seconds: float | None = None) -> Iterator[None]:
     wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
     release_connection()
     facts = current_facts()
-    owner = facts.get("team") or f"user-{facts.get('user', 'nobody')}"
+    team = facts.get("team")
+    owner = f"team-{team}" if team else f"user-{facts.get('user', 'nobody')}"
     deadline = time.monotonic() + wait_seconds
     while (held := _take(owner)) is None:
         if time.monotonic() >= deadline:
@@ -67,7 +68,7 @@ def release_connection() -> None:
 def _take(owner: str) -> ExitStack | None:
     with ExitStack() as held:
         half = max(1, NUM_SLOTS // 2)
-        for name, number in ((f"team-{owner}", half), ("machine", NUM_SLOTS)):
+        for name, number in ((owner, half), ("machine", NUM_SLOTS)):
             if not any(_lock(held, f"{name}-{each}") for each in range(number)):
                 return None
         return held.pop_all()

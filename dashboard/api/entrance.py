@@ -67,7 +67,7 @@ def _enter(
         raise Problem(
             429,
             f"More than {count.limit} requests came within {limits.WINDOW_SECONDS} "
-            f"seconds. Wait {count.reset_seconds} s, then go on.",
+            f"seconds. Try again in {count.reset_seconds} s.",
             headers={"Retry-After": str(count.reset_seconds)},
         )
     check_charset(request)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
@@ -15,6 +16,7 @@ from dashboard.budgets import SPENT_BY, STREAMS
 from dashboard.logs.facts import begin_request, end_request, team_of, user_of
 from dashboard.meters.web import count_request
 from dashboard.reporting.spans import name_span, span
+from dashboard.slots import release_connection
 
 logger = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0
@@ -34,6 +36,9 @@ class RequestMiddleware(BothWorlds):
             with span("request") as one:
                 response = self.get_response(request)
                 assert isinstance(response, HttpResponseBase)
+                if hasattr(request, "scope"):
+                    # Who reads it slowly keeps none of the few meanwhile.
+                    release_connection()
                 note(request, response, time.perf_counter() - began, one)
             return response
         finally:
@@ -46,6 +51,7 @@ class RequestMiddleware(BothWorlds):
                 response = self.get_response(request)
                 assert not isinstance(response, HttpResponseBase)
                 answer = await response
+                await sync_to_async(release_connection)()
                 note(request, answer, time.perf_counter() - began, one)
             return answer
         finally:

@@ -91,7 +91,7 @@ def _tried(
         "groups": [[_fields(sample) for sample in part] for part in parts],
     }
     try:
-        with slot(wait_seconds=seconds), _process(deadline) as process:
+        with _process(deadline) as process, slot(wait_seconds=seconds):
             return process.ask(question, list(map(len, parts)), deadline=deadline)
     except Busy:
         return [Trial(None, problem=BUSY)] * num_samples

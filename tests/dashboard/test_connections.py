@@ -17,6 +17,7 @@ from dashboard.connections import LimitedRequests
 class Hurried(LimitedRequests):
     check_seconds = 0.05
     max_wait_seconds = 0.2
+    max_idle_seconds = 0.5
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -93,3 +94,10 @@ async def test_who_waits_for_an_answer_is_not_cut_off_nor_who_sends_on() -> None
             writer.write(b"x" * 1_000)
             await asyncio.sleep(0.01)
         assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"60000"), 5)
+
+
+async def test_a_body_that_stops_is_not_waited_for_however_much_of_it_came() -> None:
+    async with connected() as (reader, writer):
+        writer.write(BODY + b"x" * 500_000)  # which grants 1,000 s
+
+        assert await asyncio.wait_for(reader.read(), 20) == b""

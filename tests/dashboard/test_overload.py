@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.core.asgi import get_asgi_application
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 
@@ -14,6 +17,8 @@ from dashboard import overload, slots
 from dashboard.accounts.models import Team, User
 from dashboard.api.models import Scope
 from dashboard.datasets.models import DatasetVersion
+from dashboard.jobs.models import Job
+from dashboard.logs import requests
 from dashboard.upkeep.health_checks import forget_report
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.datasets.imports.test_upload import FILES, MAPPING, upload
@@ -154,3 +159,47 @@ def test_a_team_has_half_of_the_slots(
     assert slots._take("c") is None, "the machine has no more"
     first.close()
     assert slots._take("c")
+
+
+def test_an_import_that_finds_no_slot_is_left_to_a_worker(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(slots, "_take", lambda _: None)
+    sent = SimpleUploadedFile("rows.parquet", FILES["sums.parquet"])
+
+    answer = alice_client.post("/alpha/runs/import/", {"files": [sent]})
+
+    assert answer.status_code == 302
+    assert Job.objects.get(kind="run_import.read").state == "queued"
+
+
+async def test_nobody_keeps_a_connection_while_an_answer_is_read(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[tuple[bool, bool]] = []
+
+    def release() -> None:
+        before = connection.connection is not None
+        slots.release_connection()
+        kept.append((before, connection.connection is not None))
+
+    monkeypatch.setattr(requests, "release_connection", release)
+    cookie = alice_client.cookies["cohort_session"].value
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/alpha/runs/",
+        "query_string": b"",
+        "headers": [
+            (b"host", b"localhost"),
+            (b"cookie", f"cohort_session={cookie}".encode()),
+        ],
+    }
+    asking = ApplicationCommunicator(get_asgi_application(), scope)
+    await asking.send_input({"type": "http.request", "body": b""})
+
+    assert (await asking.receive_output(timeout=20))["status"] == 200
+    assert kept == [(True, False)]
+    await asking.receive_output(timeout=20)
+    await asking.wait(timeout=20)

@@ -72,7 +72,7 @@ def _refuse_page(path: Path) -> None:
 
 def _refuse_unreadable(upload: Upload) -> None:
     """Without a word of its content, which may be somebody else's secret."""
-    seen = peek(upload)
+    seen = peek(upload, in_job=True)
     if seen.records:
         return
     refusal = seen.refusals.shown[0]

@@ -79,7 +79,7 @@ def finish_transfer(upload: Upload) -> None:
     if num_received < upload.num_bytes:
         raise ValueError(
             f"{num_received:,} of the {upload.num_bytes:,} bytes of {upload.filename} "
-            "are here. Choose the file again, and the rest is sent."
+            "are here. Choose the file again to resume the upload."
         )
     try:
         recognise(upload)
@@ -150,14 +150,16 @@ class Peek:
     is_small: bool  # that is all of it, so a page may wait for its import
 
 
-def peek(upload: Upload) -> Peek:
+def peek(upload: Upload, *, in_job: bool = False) -> Peek:
+    """Raises slots.Busy, unless a job looks: that has a place of its own."""
     names: dict[str, None] = {}
     shown: list[Record] = []
     num_chars = num_items = 0
     refusals = Refusals()
     source = _source(upload, most=PEEK_BYTES)
     # For the child that reads it, if that takes one.
-    room = slot() if upload.format == Upload.Format.PARQUET else nullcontext()
+    is_child = upload.format == Upload.Format.PARQUET and not in_job
+    room = slot() if is_child else nullcontext()
     with room, closing(read_records(source)) as records:
         for item in islice(records, PEEK_ROWS):
             if source.is_cut:

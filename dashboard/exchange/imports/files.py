@@ -37,7 +37,7 @@ from dashboard.datasets.room import check_room
 from dashboard.exchange.formats.tfevents import is_event_file
 from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.jobs.models import OPEN
-from dashboard.slots import slot
+from dashboard.slots import Busy, slot
 from dashboard.team_limits import check_storage
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def begin_file(
     Team.objects.select_for_update(no_key=True).get(pk=run_import.team_id)
     held = RunImport.objects.filter(pk=run_import.pk, job=None)
     if not held.exists():
-        raise ValueError("This import takes no more files. Begin another one.")
+        raise ValueError("This import takes no more files. Start a new import.")
     filename = filename.replace("\x00", "")[-300:] or "file"
     begun = run_import.files.filter(filename=filename).first()
     if begun:
@@ -159,7 +159,10 @@ def is_quick(run_import: RunImport) -> bool:
     files = list(run_import.files.all()[: MOST_QUICK + 1])
     if len(files) > MOST_QUICK or sum(f.num_bytes for f in files) > AT_ONCE_BYTES:
         return False
-    return all(_is_small(file) for file in files)
+    try:
+        return all(_is_small(file) for file in files)
+    except (Busy, FileNotFoundError):  # a worker says what becomes of it
+        return False
 
 
 def _is_small(file: ImportFile) -> bool:
@@ -210,7 +213,7 @@ def _unfit(file: ImportFile, error: Exception) -> ValueError:
         case UnicodeDecodeError():
             why = "a name in it is not UTF-8"
         case NotImplementedError():
-            why = "it is packed in a way that Cohort does not read"
+            why = "its compression method is not supported"
         case EOFError():
             why = "it is cut short"
         case _:

@@ -162,7 +162,7 @@ def _read(request: HttpRequest, run_import: RunImport) -> None:
         messages.error(
             request,
             f"{len(unfinished):,} of {len(files):,} files are not whole, such as "
-            f"{unfinished[0]}. Choose the same files again, and the rest is sent.",
+            f"{unfinished[0]}. Choose the same files again to resume the upload.",
         )
     else:
         jobs.start(run_import, RunImport.READ)

@@ -32,5 +32,5 @@ def has_clipped(values: ArrayLike) -> bool:
 
 
 NOTE = (
-    "Values beyond ±1e37 count as that here. Exports hold every value as it was sent."
+    "Values beyond ±1e37 are clipped here. Exports keep the values as they were sent."
 )

@@ -198,6 +198,9 @@ def test_it_is_no_conflict_where_another_field_was_changed(
 
     assert program.patch(path, mine).status_code == 200
     assert program.patch(path, mine).status_code == 200  # it is so already
+    for odd in (5, None, True, "abc", {"a": 1}, [[]]):
+        wrong = {case.name: case.values[0], "was": {case.name: odd}}
+        assert program.patch(path, wrong).status_code in (200, 409, 422), odd
     misspelt = program.patch(path, {"was": {"no_such_field": 1}})
     assert misspelt.status_code == 422
 
