@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -63,25 +62,25 @@ def _leads_somewhere(name: str) -> bool:
 
 
 def _is_module(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
+    return _file_of(name) is not None
+
+
+def _file_of(name: str) -> Path | None:
+    """Looked for, not imported: some modules do something when they are."""
+    path = ROOT.joinpath(*name.split("."))
+    found = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in found if file.is_file()), None)
 
 
 def _has(module: str, name: str) -> bool:
-    """Read, not imported: some modules do something when they are."""
-    if not _is_module(module):
+    file = _file_of(module)
+    if file is None:
         return False
-    spec = find_spec(module)
-    assert spec is not None
-    if spec.origin is None:
-        return False
-    tree = ast.parse(Path(spec.origin).read_text())
-    return any(name in _names_of(node) for node in ast.walk(tree))
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return any(name in _names_in_code(node) for node in nodes)
 
 
-def _names_of(node: ast.AST) -> set[str]:
+def _names_in_code(node: ast.AST) -> set[str]:
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return {node.name}
