@@ -22,6 +22,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from time import monotonic
 from typing import Any
 
@@ -29,8 +30,6 @@ from django.conf import settings
 from django.http.cookie import parse_cookie
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-
-from dashboard.accounts.throttle import network_of
 
 logger = logging.getLogger(__name__)
 SPENT_BY = "cohort.spent_by"  # of a request's scope: its person and team
@@ -410,3 +409,19 @@ async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
     ]
     await send({"type": "http.response.start", "status": 429, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def network_of(address: str) -> str:
+    """What one household has: of IPv6 that is 2^64 addresses.
+
+    >>> network_of("2001:db8:0:7::1")
+    "2001:db8:0:7::/64"
+    """
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(ip, IPv6Address):
+        return str(ip)
+    network = IPv6Network((int(ip), 64), strict=False)
+    return str(ip.ipv4_mapped or network)

@@ -14,7 +14,6 @@ import logging
 import math
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import IPv6Address, IPv6Network, ip_address
 
 import redis
 from django.conf import settings
@@ -22,6 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dashboard.accounts.models import User
+from dashboard.budgets import network_of
 
 logger = logging.getLogger(__name__)
 WINDOW_SECONDS = 15 * 60
@@ -122,19 +122,3 @@ def _one_name(username: str) -> str:
     """The same for all spellings that the form takes for one."""
     name = username.strip()[:LONGEST_NAME]
     return str(User.normalize_username(name)).casefold()
-
-
-def network_of(address: str) -> str:
-    """What one household has: of IPv6 that is 2^64 addresses.
-
-    >>> network_of("2001:db8:0:7::1")
-    "2001:db8:0:7::/64"
-    """
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return address
-    if not isinstance(ip, IPv6Address):
-        return str(ip)
-    network = IPv6Network((int(ip), 64), strict=False)
-    return str(ip.ipv4_mapped or network)

@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from dashboard.accounts.throttle import network_of
 from dashboard.api import limits
 from dashboard.api.auth import Access, read_access
 from dashboard.api.limits import Count, count_request
@@ -20,6 +19,7 @@ from dashboard.api.models import Scope
 from dashboard.api.problems import Problem, answer, read_problem
 from dashboard.api.replays import with_replay
 from dashboard.api.tokens import note_use
+from dashboard.budgets import network_of
 from dashboard.charset import check_charset
 
 View = Callable[..., HttpResponseBase]
