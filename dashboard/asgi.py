@@ -9,9 +9,9 @@ from importlib import import_module
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 
-from dashboard.body_limit import BodyLimit
-from dashboard.database import limit_sessions
-from dashboard.reporting.begin import begin_reporting
+from dashboard.observability.tracing import begin_reporting
+from dashboard.project.database import limit_sessions
+from dashboard.project.middleware import BodyLimit
 
 # Where it is installed, pyarrow imports it with its first array, and Plotly looks
 # whether it is there: of two threads one would find half of it.
@@ -28,10 +28,10 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
-from dashboard.budgets import Budgets  # noqa: E402
 from dashboard.live.origin import SameOrigin  # noqa: E402
-from dashboard.logs.request_ids import RequestIds  # noqa: E402
-from dashboard.meters.sockets import CountedSockets  # noqa: E402
+from dashboard.observability.metrics import CountedSockets  # noqa: E402
+from dashboard.observability.requests import RequestIds  # noqa: E402
+from dashboard.project.budgets import Budgets  # noqa: E402
 from dashboard.runs.stream.routing import websocket_urlpatterns  # noqa: E402
 
 application = RequestIds(

@@ -10,10 +10,10 @@ from celery.signals import task_postrun, task_prerun, worker_shutting_down
 from django.conf import settings
 
 from dashboard.accounts.origin import act_as
-from dashboard.database import limit_sessions
 from dashboard.local import shutdown
-from dashboard.logs.tasks import carry_requests
-from dashboard.reporting.begin import begin_reporting
+from dashboard.observability.requests import carry_requests
+from dashboard.observability.tracing import begin_reporting
+from dashboard.project.database import limit_sessions
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 # Django's checks would load every page, which takes seconds and 50 MB. `make check`

@@ -1,4 +1,4 @@
-"""Django's settings. What differs between installations comes from environment.py."""
+"""Django's settings. What differs is read by project/environment.py."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import Any
 
 import django_stubs_ext
 
-from dashboard.assets import version_of_assets
-from dashboard.database import parse_database_url
-from dashboard.environment import ROOT, read_environment
-from dashboard.local.addresses import embedded_addresses
-from dashboard.logs.lines import log_uncaught
-from dashboard.mail import read_mail_url
-from dashboard.secret import load_secret_key
-from dashboard.sign_in_providers import provider_settings
+from dashboard.local.data_folder import embedded_addresses
+from dashboard.observability.logging import log_uncaught
+from dashboard.project.database import parse_database_url
+from dashboard.project.environment import ROOT, read_environment
+from dashboard.project.installation import load_secret_key, version_of_assets
+from dashboard.project.mail import read_mail_url
+from dashboard.project.sign_in_providers import provider_settings
 
 # Django's fields and managers cannot be subscripted (JSONField[...]) without this.
 django_stubs_ext.monkeypatch()
@@ -114,9 +113,9 @@ INSTALLED_APPS = [
     "dashboard.upkeep",
 ]
 MIDDLEWARE = [
-    "dashboard.logs.requests.RequestMiddleware",
+    "dashboard.observability.requests.RequestMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "dashboard.security.TrustMiddleware",
+    "dashboard.project.middleware.TrustMiddleware",
     "dashboard.accounts.origin.OriginMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -128,9 +127,9 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "dashboard.refused_method.RefusedMethodMiddleware",
-    "dashboard.overload.OverloadMiddleware",
-    "dashboard.charset.CharsetMiddleware",
+    "dashboard.project.middleware.RefusedMethodMiddleware",
+    "dashboard.project.overload.OverloadMiddleware",
+    "dashboard.project.middleware.CharsetMiddleware",
 ]
 TEMPLATES: list[dict[str, Any]] = [
     {
@@ -273,8 +272,8 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "text": {"()": "dashboard.logs.lines.TextLine"},
-        "json": {"()": "dashboard.logs.lines.JsonLine"},
+        "text": {"()": "dashboard.observability.logging.TextLine"},
+        "json": {"()": "dashboard.observability.logging.JsonLine"},
     },
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT},
@@ -289,7 +288,7 @@ LOGGING = {
         "django.security.csrf": {"level": "WARNING"},
         # uvicorn has set up handlers of its own by now.
         "uvicorn": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-        # Addresses hold tokens, and logs/requests.py says what is worth a line.
+        # Addresses hold tokens, see observability/requests.py.
         "uvicorn.access": {"handlers": [], "propagate": False},
     },
 }

@@ -4,7 +4,7 @@ from django.urls import include, path
 
 from dashboard import health
 from dashboard.help import views as help_pages
-from dashboard.overload import handle_server_error
+from dashboard.project.overload import handle_server_error
 from dashboard.reports.views.public import public_report
 from dashboard.runs.views.queue import queue
 from dashboard.upkeep.admin import site

@@ -9,7 +9,7 @@ from celery import Celery
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from dashboard.logs.tasks import carry_requests
+from dashboard.observability.requests import carry_requests
 
 logger = logging.getLogger(__name__)
 

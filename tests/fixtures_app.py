@@ -28,7 +28,7 @@ from playwright.sync_api import (
 )
 
 from dashboard.accounts.models import User
-from dashboard.local.processes import web
+from dashboard.local.supervisor import web
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM_FLAGS = [

@@ -17,7 +17,7 @@ from django.utils import timezone
 from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.roles import roles_given_by
 from dashboard.accounts.services import digest, record
-from dashboard.mail import why_not_mailed
+from dashboard.project.mail import why_not_mailed
 
 LIFETIME = timedelta(days=7)
 MOST_OPEN = 100  # of a team

@@ -12,7 +12,7 @@ from django.db import transaction
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.accounts.roles import roles_given_by
 from dashboard.accounts.services import record
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 
 
 @transaction.atomic

@@ -16,7 +16,7 @@ from pathlib import PurePath
 
 from django.http import HttpRequest, HttpResponseBase
 
-from dashboard.both_worlds import BothWorlds
+from dashboard.project.middleware import BothWorlds
 
 LONGEST = 80
 # The first that is found: others say that they are Chrome or Safari as well.

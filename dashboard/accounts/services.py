@@ -20,7 +20,7 @@ from dashboard.accounts.models import (
     User,
 )
 from dashboard.accounts.origin import current_origin
-from dashboard.logs.facts import current_request_id
+from dashboard.observability.logging import current_request_id
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
 MAX_TOLD = 2_000  # characters that an entry keeps of a text

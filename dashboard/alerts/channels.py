@@ -13,7 +13,7 @@ from django.utils import timezone
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.accounts.services import record
 from dashboard.alerts.models import TEST, Channel, Delivery, DeliveryState
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 
 MAX_CHANNELS = 20
 MAX_ASKED = 30  # tests and repeats of a team, an hour

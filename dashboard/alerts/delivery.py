@@ -25,7 +25,7 @@ from dashboard.alerts.giving_up import note_outcome
 from dashboard.alerts.message import describe_delivery, write_mail
 from dashboard.alerts.models import Channel, Delivery, DeliveryState
 from dashboard.alerts.webhook import NotSent, post
-from dashboard.mail import why_not_mailed
+from dashboard.project.mail import why_not_mailed
 
 logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 0x416C6572  # any number of our own, the same in every process

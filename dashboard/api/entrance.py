@@ -19,8 +19,8 @@ from dashboard.api.models import Scope
 from dashboard.api.problems import Problem, answer, read_problem
 from dashboard.api.replays import with_replay
 from dashboard.api.tokens import note_use
-from dashboard.budgets import network_of
-from dashboard.charset import check_charset
+from dashboard.project.budgets import network_of
+from dashboard.project.middleware import check_charset
 
 View = Callable[..., HttpResponseBase]
 

@@ -25,8 +25,8 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from psycopg.errors import LockNotAvailable
 from pydantic import Field
 
-from dashboard.edits import Clash, EditConflict
-from dashboard.overload import RETRY_SECONDS, overload_of
+from dashboard.project.edits import Clash, EditConflict
+from dashboard.project.overload import RETRY_SECONDS, overload_of
 
 logger = logging.getLogger(__name__)
 TYPE = "application/problem+json"

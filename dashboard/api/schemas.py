@@ -8,9 +8,9 @@ from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dashboard.datasets.parsing.values import broken_text
-from dashboard.edits import Edit
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
+from dashboard.project.edits import Edit
 from dashboard.reports.document import finite
 
 LARGEST_STEP = 2**31 - 1

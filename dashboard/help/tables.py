@@ -15,7 +15,7 @@ from itertools import groupby
 from dashboard.accounts.roles import ASCENDING, RIGHTS
 from dashboard.api.forms import ABOUT
 from dashboard.api.problems import CODES
-from dashboard.environment import SETTINGS, Setting
+from dashboard.project.environment import SETTINGS, Setting
 from trainer.alert_rules import RULES as ALERT_RULES
 from trainer.alert_rules import AlertRule
 from trainer.metric_names import METRICS, Metric

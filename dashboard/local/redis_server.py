@@ -15,9 +15,15 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from dashboard.local.child import end_child, start_child
-from dashboard.local.faults import LocalFault, fault_of
-from dashboard.local.folders import private_folder, tail
+from dashboard.local.data_folder import (
+    LocalFault,
+    embedded_addresses,
+    fault_of,
+    private_folder,
+    tail,
+)
+from dashboard.local.postgres import EmbeddedPostgres
+from dashboard.project.subprocesses import end_child, start_child
 
 START_SECONDS = 20
 
@@ -101,3 +107,21 @@ class EmbeddedRedis:
             time.sleep(0.02)
         self.stop()
         raise LocalFault(f"Redis did not start. Its log ends:\n{tail(self.log)}")
+
+
+# The servers that the environment does not name: started and stopped together.
+
+
+def embedded_postgres(data: Path) -> EmbeddedPostgres:
+    return EmbeddedPostgres(
+        folder=private_folder(data) / "postgres",
+        socket_folder=embedded_addresses(data).postgres_folder,
+        log=private_folder(data / "logs") / "postgres.log",
+    )
+
+
+def embedded_redis(data: Path) -> EmbeddedRedis:
+    return EmbeddedRedis(
+        socket=embedded_addresses(data).redis_socket,
+        log=private_folder(data / "logs") / "redis.log",
+    )

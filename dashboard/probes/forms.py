@@ -12,8 +12,8 @@ from django import forms
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
-from dashboard.form_choices import offer
 from dashboard.probes.models import Probe
+from dashboard.project.forms import offer
 from dashboard.rewards.forms import LARGEST
 from dashboard.runs.launch.model_choices import StarterModel
 from dashboard.runs.models import Run

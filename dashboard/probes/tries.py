@@ -11,10 +11,10 @@ from django.http import Http404
 
 from dashboard.accounts.models import User
 from dashboard.datasets.models import DatasetVersion
-from dashboard.form_choices import offer
 from dashboard.probes.configs import config_of_checkpoint, settings_at
 from dashboard.probes.models import Probe
 from dashboard.probes.services import start_probe
+from dashboard.project.forms import offer
 from dashboard.rewards.forms import LARGEST
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.checkpoints.listing import list_checkpoints

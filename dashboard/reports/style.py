@@ -7,7 +7,7 @@ import hashlib
 import re
 from functools import cache
 
-from dashboard.environment import ROOT
+from dashboard.project.environment import ROOT
 
 STYLES = ROOT / "static" / "css"
 DARK = re.compile(r'\[data-bs-theme="dark"\] \{(.*?)\n\}', re.DOTALL)

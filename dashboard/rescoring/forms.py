@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 
 from dashboard.accounts.models import Team
-from dashboard.form_choices import offer
+from dashboard.project.forms import offer
 from dashboard.rewards.forms import LARGEST
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run

@@ -7,7 +7,7 @@ from django import forms
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
-from dashboard.form_choices import offer
+from dashboard.project.forms import offer
 from dashboard.rewards.models import RewardRecipe
 from dashboard.rewards.workbench import NUM_ROWS
 

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.edits import Clash, EditConflict
+from dashboard.project.edits import Clash, EditConflict
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from trainer.rewards.spec import Recipe
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.slots import Busy, slot
+from dashboard.project.slots import Busy, slot
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import START_SECONDS
 from trainer.rewards.rule import Sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import QueryDict
 
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.runs.changing import ENDED_WELL, STEPS
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.fields import ConfigField, all_fields

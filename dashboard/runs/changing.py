@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record, told_change
-from dashboard.edits import Edit
 from dashboard.live.publish import ring_on_commit
+from dashboard.project.edits import Edit
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.keeping import refuse_held

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record, told_change
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.runs.keeping import refuse_held
 from dashboard.runs.models import Run
 from dashboard.runs.tags import read_tags

@@ -12,8 +12,8 @@ from typing import Self
 
 from django.conf import settings
 
-from dashboard.environment import ROOT, SECRETS, hub_token_path
-from dashboard.logs.facts import trainer_variables as log_facts
+from dashboard.observability.logging import trainer_variables as log_facts
+from dashboard.project.environment import ROOT, SECRETS, hub_token_path
 from dashboard.runs.directory import RunDirectory
 from dashboard.training.worker_class import trainer_variables
 

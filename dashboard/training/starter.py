@@ -20,7 +20,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.environment import ROOT
+from dashboard.project.environment import ROOT
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.directory import ROWS

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from django.db import DatabaseError, InterfaceError, OperationalError
 
-from dashboard.logs.facts import bind, bound
-from dashboard.reporting.spans import span
+from dashboard.observability.logging import bind, bound
+from dashboard.observability.tracing import span
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run
 from dashboard.training.asking import asked_by

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.accounts.templatetags.numbers import num_bytes
-from dashboard.environment import visible_gpus
+from dashboard.project.environment import visible_gpus
 
 
 def takes_here() -> str:

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare
 
-from dashboard.logs.origins import is_of_this_machine
+from dashboard.observability.requests import is_of_this_machine
 
 REFUSAL = (
     "This is told to programs on the server itself, or, where COHORT_METRICS_TOKEN is "

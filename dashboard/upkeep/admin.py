@@ -20,7 +20,7 @@ from django.urls import path
 
 from dashboard.accounts.models import AuditEntry, Membership, Team, User
 from dashboard.accounts.services import record
-from dashboard.edits import raw
+from dashboard.project.edits import raw
 from dashboard.runs.models import Run
 from dashboard.training.models import Worker
 from dashboard.upkeep.models import Quota, Retention, Use

@@ -23,8 +23,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from dashboard.accounts.templatetags.numbers import num_bytes as in_bytes
-from dashboard.overload import seconds_without_connection
-from dashboard.quiet_log import quieten
+from dashboard.observability.logging import quieten
+from dashboard.project.overload import seconds_without_connection
 
 T = TypeVar("T")
 State = Literal["ok", "degraded", "failed"]

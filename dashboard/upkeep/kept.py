@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from django.db import transaction
 
 from dashboard.accounts.models import Team, User
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.upkeep.old_completions import completion_days_of, set_completion_days
 from dashboard.upkeep.retention import days_of, set_days
 

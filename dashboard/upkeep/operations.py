@@ -12,7 +12,7 @@ from pydantic import Field
 from dashboard.accounts.models import Team
 from dashboard.api.auth import ADMIN, READ, access_of
 from dashboard.api.schemas import Change, fill
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.upkeep.kept import keep, kept_by
 from dashboard.upkeep.models import KEPT_DAYS, MOST_COMPLETION_DAYS
 from dashboard.upkeep.quotas import standing_of

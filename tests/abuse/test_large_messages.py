@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from dashboard.accounts.models import Team
-from dashboard.local.processes import web
+from dashboard.local.supervisor import web
 from tests.dashboard.runs.stories import queue_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,4 +51,4 @@ def test_every_start_of_the_pages_bounds_requests_and_messages(tmp_path: Path) -
 
     for start in (local, image, unit):
         assert "--ws-per-message-deflate false --ws-max-size 16384" in start
-        assert "--http dashboard.connections:LimitedRequests" in start
+        assert "--http dashboard.project.connections:LimitedRequests" in start

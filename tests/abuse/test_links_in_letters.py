@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from dashboard.accounts import adapter, letters
 from dashboard.accounts.models import User
-from dashboard.environment import read_environment
+from dashboard.project.environment import read_environment
 
 pytestmark = pytest.mark.django_db
 EVIL = {"HTTP_HOST": "evil.example"}

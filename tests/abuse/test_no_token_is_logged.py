@@ -10,8 +10,8 @@ import pytest
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
-from dashboard.local.processes import web
-from dashboard.logs.lines import JsonLine
+from dashboard.local.supervisor import web
+from dashboard.observability.logging import JsonLine
 from tests.fixtures_app import WebProcesses
 
 ROOT = Path(__file__).parent.parent.parent

@@ -22,10 +22,10 @@ from django.utils import timezone
 
 from dashboard.accounts.members import change_role
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.edits import Edit
 from dashboard.exchange.imports.files import unpack
 from dashboard.exchange.models import RunImport
-from dashboard.mail import why_not_mailed
+from dashboard.project.edits import Edit
+from dashboard.project.mail import why_not_mailed
 from dashboard.rewards.json_text import read_json
 from dashboard.runs.config.phase_text import read_phases
 from dashboard.runs.config.toml_text import Lines, read_toml

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.environment import ROOT
+from dashboard.project.environment import ROOT
 from tests.contracts.production import (
     SERVICES,
     container_command,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.environment import SECRETS
 from dashboard.live.consumer import MAX_SOCKETS
+from dashboard.project.environment import SECRETS
 from tests.contracts.production import (
     ROOT,
     SERVICES,

@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from dashboard.environment import read_environment
+from dashboard.project.environment import read_environment
 
 
 def test_a_living_process_says_so_without_a_database() -> None:

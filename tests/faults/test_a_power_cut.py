@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dashboard.local.addresses import embedded_addresses
+from dashboard.local.data_folder import embedded_addresses
 from tests.faults.tiny import ROOT, Groups, History, Series, untimed
 from tests.faults.workers import wait_for
 from tests.load.stack import Stack, command_of, descendants, parents_of_all

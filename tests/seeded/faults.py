@@ -440,10 +440,10 @@ FAULTS = [
     ),
     Fault(
         "G2",
-        "dashboard/security.py",
+        "dashboard/project/middleware.py",
         '    response.headers.setdefault("Content-Security-Policy", policy_for(safe))\n',
         "",
-        "tests/dashboard/test_trust.py",
+        "tests/dashboard/project/test_security.py",
     ),
     Fault(
         "G3",
@@ -503,14 +503,14 @@ FAULTS = [
     ),
     Fault(
         "V1",
-        "dashboard/edits.py",
+        "dashboard/project/edits.py",
         "elif was != now[name]:",
         "elif False:",
         "tests/dashboard/test_no_edit_is_lost.py",
     ),
     Fault(
         "V2",
-        "dashboard/edits.py",
+        "dashboard/project/edits.py",
         "if value in (was, now[name]):",
         "if value == now[name]:",
         "tests/dashboard/test_no_edit_is_lost.py",

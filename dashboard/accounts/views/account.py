@@ -24,7 +24,7 @@ from dashboard.accounts.open_sessions import (
 )
 from dashboard.accounts.providers import list_connections
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
-from dashboard.edits import EditConflict, began_with, merge_form, show_conflict
+from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
 
 AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 

@@ -19,7 +19,7 @@ from dashboard.accounts.members import (
 )
 from dashboard.accounts.models import Membership
 from dashboard.accounts.views.team import render_settings
-from dashboard.edits import Edit, EditConflict, show_conflict
+from dashboard.project.edits import Edit, EditConflict, show_conflict
 
 
 @require_POST

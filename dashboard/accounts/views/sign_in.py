@@ -28,7 +28,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.open_sessions import remember_session
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
-from dashboard.logs.origins import is_of_this_machine
+from dashboard.observability.requests import is_of_this_machine
 
 
 @require_safe

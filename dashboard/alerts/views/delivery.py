@@ -27,7 +27,7 @@ from dashboard.alerts.delivery import MAX_ATTEMPTS
 from dashboard.alerts.models import Channel, DeliveryState, Event
 from dashboard.alerts.queries import get_channel, get_delivery, list_deliveries
 from dashboard.alerts.webhook import signing_secret
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 
 PER_PAGE = 50
 

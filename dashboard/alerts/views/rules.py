@@ -23,7 +23,7 @@ from dashboard.alerts.services import (
     mute_rule,
     switch_rule,
 )
-from dashboard.edits import EditConflict, began_with, merge_form, show_conflict
+from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

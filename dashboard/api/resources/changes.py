@@ -13,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.schemas import Id, Input, Person, fill
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.runs.change_form import MAX_STEPS, interval_fields, next_step
 from dashboard.runs.changing import change_run, extend_run, setting_of
 from dashboard.runs.models import SettingChange

@@ -15,7 +15,7 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_from
 from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import Done, Id, Input, Person, S, StepIn, fill
-from dashboard.edits import Clash
+from dashboard.project.edits import Clash
 from dashboard.reports import services
 from dashboard.reports.hosts import own_hosts
 from dashboard.reports.models import MAX_TITLE, Report

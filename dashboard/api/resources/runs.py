@@ -14,7 +14,7 @@ from dashboard.api.paging import Cursor, Limit, Page, page_by, page_from
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.run_schemas import RunDetail, RunOut, with_shown
 from dashboard.api.schemas import Change, Done, Id
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.runs import trash
 from dashboard.runs.actions import act
 from dashboard.runs.changing import ENDED_WELL

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from dashboard.apart import BrokeOff, ask
 from dashboard.datasets.fetching.request import NotFetched
 from dashboard.datasets.limits import MAX_UNPACKED_BYTES
+from dashboard.project.subprocesses import BrokeOff, ask
 
 PROCESS = "dashboard.datasets.fetching.joining_process"
 BUFFER_BYTES = 2**20

@@ -1,4 +1,4 @@
-"""The child in which Parquet files are joined: dashboard/apart.py says why."""
+"""The child in which Parquet files are joined: see project/subprocesses.py."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dashboard.apart import serve
 from dashboard.datasets.limits import MAX_ROWS
+from dashboard.project.subprocesses import serve
 
 # Few are read at once, as one long text in a dictionary can stand in each of them;
 # many make a group, as each group costs its own header.

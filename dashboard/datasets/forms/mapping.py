@@ -8,7 +8,7 @@ from django import forms
 from dashboard.datasets.forms.name import NameField, free_name
 from dashboard.datasets.imports.mapping import Mapping, guess_mapping
 from dashboard.datasets.models import Upload
-from dashboard.form_choices import offer
+from dashboard.project.forms import offer
 
 
 class MappingForm(forms.Form):

@@ -6,7 +6,7 @@ from django import forms
 
 from dashboard.datasets.forms.name import NameField, free_name
 from dashboard.datasets.models import DatasetVersion
-from dashboard.form_choices import offer
+from dashboard.project.forms import offer
 
 NEEDED = {"share": ("share", "seed"), "column": ("column",)}
 

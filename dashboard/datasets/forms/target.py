@@ -14,8 +14,8 @@ from dashboard.datasets.imports.jobs import begin_work
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.rows.reading import are_few
 from dashboard.datasets.selections import find_job, key_of, start_again, start_selection
-from dashboard.form_choices import offer
 from dashboard.jobs.models import JobState
+from dashboard.project.forms import offer
 
 
 class TargetForm(forms.Form):

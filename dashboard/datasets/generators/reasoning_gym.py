@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from dashboard.apart import bare_environment
 from dashboard.datasets.generators.sentences import SENTENCES
 from dashboard.datasets.row import Row
-from dashboard.slots import slot
+from dashboard.project.slots import slot
+from dashboard.project.subprocesses import bare_environment
 from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 
 # The Countdown rule reads these columns.

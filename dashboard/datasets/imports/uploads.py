@@ -40,7 +40,7 @@ from dashboard.datasets.room import check_room
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import Report, create_dataset_version
 from dashboard.jobs.models import OPEN, JobState
-from dashboard.slots import slot
+from dashboard.project.slots import slot
 
 KEPT = timedelta(days=7)  # an upload that nobody imported
 

@@ -13,7 +13,6 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dashboard.apart import LOOK_SECONDS, BrokeOff, ask
 from dashboard.datasets.limits import MAX_ROW_BYTES, MAX_ROWS
 from dashboard.datasets.parsing.parquet_sizes import (
     RowGroup,
@@ -24,6 +23,7 @@ from dashboard.datasets.parsing.parquet_sizes import (
 from dashboard.datasets.parsing.records import Parsed, Record, refuse_names
 from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.source import Source, refuse_size
+from dashboard.project.subprocesses import LOOK_SECONDS, BrokeOff, ask
 
 PROCESS = "dashboard.datasets.parsing.parquet_process"
 # Few, because one long text in a dictionary can stand in every row of a batch; fewer

@@ -1,4 +1,4 @@
-"""The child in which a Parquet file is read: dashboard/apart.py says why."""
+"""The child in which a Parquet file is read: see project/subprocesses.py."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dashboard.apart import serve
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.records import Record
 from dashboard.datasets.parsing.refusals import Refusal
 from dashboard.datasets.parsing.source import Source
+from dashboard.project.subprocesses import serve
 
 
 def _answer(

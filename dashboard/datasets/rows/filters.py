@@ -10,7 +10,7 @@ from django import forms
 from django.http import QueryDict
 
 from dashboard.datasets.models import DatasetVersion
-from dashboard.form_choices import offer
+from dashboard.project.forms import offer
 
 # A chat prompt is kept as JSON: what counts is what its messages say.
 _SAID = "jsonb_path_query_array(prompt::jsonb, '$[*].content')::text"

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from dashboard.datasets.row import Row
-from dashboard.environment import ROOT
+from dashboard.project.environment import ROOT
 
 MAX_SECONDS = 600
 SHOWN_CHARS = 400

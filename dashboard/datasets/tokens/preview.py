@@ -14,7 +14,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.tokens.choices import refuse_model
 from dashboard.datasets.tokens.warm_tokenizers import Answer, Busy, tokenizers
-from dashboard.slots import release_connection
+from dashboard.project.slots import release_connection
 from trainer.config import DataConfig
 
 # Of DataConfig: what a prompt is made of besides its row.

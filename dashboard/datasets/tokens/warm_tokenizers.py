@@ -18,7 +18,7 @@ from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any
 
-from dashboard.environment import hub_variables
+from dashboard.project.environment import hub_variables
 from trainer.rewards.child import Child, NoReply
 
 KEPT_SECONDS = 60.0

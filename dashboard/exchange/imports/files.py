@@ -37,7 +37,7 @@ from dashboard.datasets.room import check_room
 from dashboard.exchange.formats.tfevents import is_event_file
 from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.jobs.models import OPEN
-from dashboard.slots import Busy, slot
+from dashboard.project.slots import Busy, slot
 from dashboard.team_limits import check_storage
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The child in which Parquet files are read: dashboard/apart.py says why.
+"""The child in which Parquet files are read: see project/subprocesses.py.
 
 One for all files of an import, which may be a thousand: it takes most of a second to
 begin.
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard.apart import serve
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.records import Record
 from dashboard.datasets.parsing.refusals import Refusal
 from dashboard.datasets.parsing.source import Source
+from dashboard.project.subprocesses import serve
 
 Rows = list[tuple[int, dict[str, Any]] | Refusal]
 

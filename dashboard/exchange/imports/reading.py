@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
 
-from dashboard.apart import BrokeOff, ask
 from dashboard.datasets.parsing.detection import Detected, detect
 from dashboard.datasets.parsing.formats import read_records
 from dashboard.datasets.parsing.records import Parsed, Record
@@ -19,6 +18,7 @@ from dashboard.exchange.imports.items import MAX_STEP, Item, Point
 from dashboard.exchange.imports.samples import read_sample, tool_of
 from dashboard.exchange.imports.scalars import layout_of, read_point
 from dashboard.exchange.models import ImportFile
+from dashboard.project.subprocesses import BrokeOff, ask
 from trainer.client.lines import metric_name
 
 PROCESS = "dashboard.exchange.imports.parquet_process"

@@ -13,7 +13,6 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_membership_for, get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.body_limit import MAX_BODY_BYTES
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.exchange.forms import MakeForm
 from dashboard.exchange.imports import jobs
@@ -26,6 +25,7 @@ from dashboard.exchange.imports.files import (
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import cancel, reap_of, waiting_reason
+from dashboard.project.middleware import MAX_BODY_BYTES
 
 FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files beside the rest of the form
 

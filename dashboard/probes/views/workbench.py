@@ -18,7 +18,6 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
-from dashboard.edits import EditConflict
 from dashboard.probes.bench import MAX_SECONDS, Bench, load_bench, score_bench
 from dashboard.probes.configs import config_of_model
 from dashboard.probes.forms import (
@@ -31,6 +30,7 @@ from dashboard.probes.forms import (
 from dashboard.probes.models import Probe
 from dashboard.probes.queries import what_it_waits_for
 from dashboard.probes.services import draw_positions, request_stop, start_probe
+from dashboard.project.edits import EditConflict
 from dashboard.rewards.findings import find_in_groups
 from dashboard.rewards.forms import NewRecipeForm
 from dashboard.rewards.models import RecipeVersion, RewardRecipe

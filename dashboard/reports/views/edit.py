@@ -13,7 +13,7 @@ from django.views.decorators.http import (
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.edits import MAX_DIFFERENCES, compare_texts
+from dashboard.project.edits import MAX_DIFFERENCES, compare_texts
 from dashboard.reports.blocks.addresses import translate_addresses
 from dashboard.reports.document import show_text
 from dashboard.reports.forms import InsertForm

@@ -7,7 +7,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_writable_team
 from dashboard.accounts.models import User
-from dashboard.edits import compare_texts
+from dashboard.project.edits import compare_texts
 from dashboard.reports.models import Report, ReportVersion
 from dashboard.reports.queries import (
     get_report,

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.edits import MAX_DIFFERENCES, EditConflict, compare_texts
+from dashboard.project.edits import MAX_DIFFERENCES, EditConflict, compare_texts
 from dashboard.rewards.forms import NewRecipeForm
 from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion, RewardRecipe

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.edits import Clash, Edit, EditConflict
+from dashboard.project.edits import Clash, Edit, EditConflict
 from dashboard.runs.launch.forms import Launch
 from dashboard.runs.models import TeamPreset
 

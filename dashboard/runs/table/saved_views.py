@@ -11,7 +11,7 @@ from django.http import Http404, QueryDict
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record, told_change
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.runs.models import DefaultView, SavedView
 
 # Of an address: where somebody is, not what is looked at.

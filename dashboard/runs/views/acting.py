@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.edits import Edit, EditConflict, show_conflict, show_refusal
+from dashboard.project.edits import Edit, EditConflict, show_conflict, show_refusal
 from dashboard.runs.actions import ACTIONS, Outcome, act
 from dashboard.runs.describing import describe_run
 from dashboard.runs.models import Run

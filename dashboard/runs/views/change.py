@@ -9,7 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import User
-from dashboard.edits import EditConflict, show_conflict
+from dashboard.project.edits import EditConflict, show_conflict
 from dashboard.runs.change_form import (
     interval_fields,
     next_step,

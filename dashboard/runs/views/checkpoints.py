@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.models import User
-from dashboard.edits import Edit, EditConflict, show_conflict
+from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.models import Checkpoint
 from dashboard.runs.views.control import asked_of

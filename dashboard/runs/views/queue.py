@@ -6,7 +6,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_team
-from dashboard.edits import Edit, EditConflict, show_conflict
+from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queue.line import read_line
 from dashboard.runs.queue.team_line import team_line

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Membership, User
-from dashboard.edits import Edit, EditConflict, show_conflict
+from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.models import SavedView
 from dashboard.runs.table.saved_views import (
     change_view,

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.edits import (
+from dashboard.project.edits import (
     MAX_DIFFERENCES,
     Edit,
     EditConflict,

@@ -9,9 +9,9 @@ from pathlib import Path
 from django.conf import settings
 from django.db import OperationalError, connection
 
-from dashboard.local.folders import private_folder
-from dashboard.local.hold import hold_folder
-from dashboard.local.servers import embedded_postgres
+from dashboard.local.data_folder import private_folder
+from dashboard.local.preflight import hold_folder
+from dashboard.local.redis_server import embedded_postgres
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dashboard.meters.web import readable
+from dashboard.observability.metrics import readable
 from dashboard.upkeep.health_checks import Report, read_report
 from dashboard.upkeep.metrics.truth import read_truth
 

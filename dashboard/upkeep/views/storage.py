@@ -11,12 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_managed_team, get_membership
 from dashboard.accounts.models import Team, User
-from dashboard.edits import (
-    Edit,
-    EditConflict,
-    began_with,
-    show_conflict,
-)
+from dashboard.project.edits import Edit, EditConflict, began_with, show_conflict
 from dashboard.upkeep.forms import RetentionForm
 from dashboard.upkeep.kept import Kept, keep, kept_by
 from dashboard.upkeep.old_completions import preview_completions

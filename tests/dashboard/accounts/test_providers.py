@@ -17,8 +17,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from dashboard.accounts.models import AuditEntry, User
-from dashboard.environment import SignInProvider, read_environment
-from dashboard.sign_in_providers import provider_settings
+from dashboard.project.environment import SignInProvider, read_environment
+from dashboard.project.sign_in_providers import provider_settings
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"

@@ -28,7 +28,7 @@ from dashboard.alerts.models import Alert, Channel, Delivery
 from dashboard.alerts.tasks import deliver
 from dashboard.alerts.webhook import sign, signing_secret
 from dashboard.help.pages import FOLDER
-from dashboard.mail import read_mail_url
+from dashboard.project.mail import read_mail_url
 from tests.dashboard.alerts.factories import (
     Hook,
     MailBox,

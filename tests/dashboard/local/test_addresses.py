@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboard.database import parse_database_url
-from dashboard.local.addresses import embedded_addresses
+from dashboard.local.data_folder import embedded_addresses
+from dashboard.project.database import parse_database_url
 
 
 def test_sockets_lie_in_the_data_folder() -> None:

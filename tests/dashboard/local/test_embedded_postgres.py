@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from dashboard.local import postgres as embedding
-from dashboard.local.faults import LocalFault
+from dashboard.local.data_folder import LocalFault
 from dashboard.local.postgres import EmbeddedPostgres
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.local.faults import LocalFault, fault_of
-from dashboard.local.room import check_folder, check_port
+from dashboard.local.data_folder import LocalFault, fault_of
+from dashboard.local.preflight import check_folder, check_port
 
 Usage = namedtuple("Usage", "total used free")
 

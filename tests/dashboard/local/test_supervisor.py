@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from dashboard.local import supervisor as supervising
-from dashboard.local.child import start_child
-from dashboard.local.faults import LocalFault
+from dashboard.local.data_folder import LocalFault
 from dashboard.local.supervisor import Supervisor
+from dashboard.project.subprocesses import start_child
 
 
 class Sleeper:
@@ -162,7 +162,7 @@ def test_stopping_ends_a_process_that_ignores_the_request(
 def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
     code = (
         "import pathlib, sys, time\n"
-        "from dashboard.local.child import start_child\n"
+        "from dashboard.project.subprocesses import start_child\n"
         "child = start_child([sys.executable, '-c', 'import time; time.sleep(60)'],"
         f" log=pathlib.Path({str(tmp_path / 'log')!r}))\n"
         "print(child.pid, flush=True)\n"

@@ -17,7 +17,7 @@ from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import reap
 from dashboard.jobs.runner import Context, JobCancelled
 from dashboard.jobs.tasks import clean
-from dashboard.local.processes import all_processes
+from dashboard.local.supervisor import all_processes
 from dashboard.rescoring.cleaning import folder_of
 from dashboard.rescoring.columns import read_columns
 from dashboard.rescoring.models import RescoredStep, Rescoring

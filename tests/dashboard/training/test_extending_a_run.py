@@ -11,7 +11,7 @@ import pytest
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.runs.changing import change_run, extend_run
 from dashboard.runs.checkpoints.retention import delete
 from dashboard.runs.control import request_stop

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.environment import SECRETS
+from dashboard.project.environment import SECRETS
 from dashboard.training import process
 from dashboard.training.process import TrainerProcess
 

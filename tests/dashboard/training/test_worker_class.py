@@ -4,7 +4,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
-from dashboard.environment import read_environment
+from dashboard.project.environment import read_environment
 from dashboard.training import process
 from dashboard.training.draining import drain
 from dashboard.training.hosts import list_hosts, this_host

@@ -10,7 +10,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
-from dashboard.logs.requests import RequestMiddleware
+from dashboard.observability.requests import RequestMiddleware
 from dashboard.runs.models import Run, RunState
 from dashboard.training.models import Worker
 from dashboard.training.reaper import reap

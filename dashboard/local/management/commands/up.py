@@ -13,14 +13,18 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
-from dashboard.local.faults import LocalFault
-from dashboard.local.hold import hold_folder
-from dashboard.local.processes import Service, all_processes
-from dashboard.local.readiness import wait_until_served
-from dashboard.local.room import check_folder, check_port
-from dashboard.local.servers import embedded_postgres, embedded_redis
-from dashboard.local.signals import Stop, ignore_signals, stop_on_signals
-from dashboard.local.supervisor import Supervisor
+from dashboard.local.data_folder import LocalFault
+from dashboard.local.preflight import check_folder, check_port, hold_folder
+from dashboard.local.redis_server import embedded_postgres, embedded_redis
+from dashboard.local.supervisor import (
+    Service,
+    Stop,
+    Supervisor,
+    all_processes,
+    ignore_signals,
+    stop_on_signals,
+    wait_until_served,
+)
 from dashboard.local.terminal import announce
 
 LOOK_SECONDS = 0.5

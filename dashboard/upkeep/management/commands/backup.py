@@ -12,8 +12,8 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from dashboard.accounts.templatetags.numbers import num_bytes
-from dashboard.local.faults import LocalFault
-from dashboard.local.signals import Stop, stop_on_signals
+from dashboard.local.data_folder import LocalFault
+from dashboard.local.supervisor import Stop, stop_on_signals
 from dashboard.upkeep.backups.faults import BackupFault
 from dashboard.upkeep.backups.making import make_backup
 from dashboard.upkeep.backups.schedule import (

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
-from dashboard.local.faults import LocalFault
+from dashboard.local.data_folder import LocalFault
 from dashboard.upkeep.backups.faults import BackupFault
 from dashboard.upkeep.backups.restoring import restore_backup
 from dashboard.upkeep.backups.servers import database

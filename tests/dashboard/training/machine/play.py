@@ -14,7 +14,7 @@ from typing import Any, cast
 from django.db import OperationalError, connection
 
 from dashboard.accounts.models import User
-from dashboard.edits import Edit
+from dashboard.project.edits import Edit
 from dashboard.runs.actions import act
 from dashboard.runs.changing import change_run, extend_run
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run

@@ -1,0 +1,94 @@
+"""Where the embedded servers of one data folder are found.
+
+Both listen on a unix socket and nothing else. The paths follow from the data folder
+alone, so every process that knows COHORT_DATA finds them without asking.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+# sun_path holds 108 bytes with its NUL, and PostgreSQL adds "/.s.PGSQL.5432.lock".
+LONGEST_FOLDER = 80
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Addresses:
+    postgres_folder: Path
+    redis_socket: Path
+
+    @property
+    def database_url(self) -> str:
+        return f"postgresql://cohort@/cohort?host={self.postgres_folder}"
+
+    @property
+    def redis_url(self) -> str:
+        return f"unix://{self.redis_socket}"
+
+
+def embedded_addresses(data: Path) -> Addresses:
+    folder = data / "sockets"
+    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+        digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:12]
+        folder = Path("/tmp") / f"cohort-{os.getuid()}-{digest}"  # nosec B108 # noqa: S108 - socket paths must be short; private_folder() refuses another's
+    return Addresses(
+        postgres_folder=folder / "postgres",
+        redis_socket=folder / "redis" / "redis.sock",
+    )
+
+
+# Faults of one-machine mode, each told in a sentence with its remedy.
+
+
+class LocalFault(Exception):
+    """Something about this machine that its user can put right."""
+
+
+def fault_of(error: OSError, path: Path) -> LocalFault:
+    """What an OSError about this path means to the person at the terminal."""
+    if error.errno == errno.ENOSPC:
+        return LocalFault(
+            f"The disk that holds {path} is full. Free some space, or set "
+            "COHORT_DATA to a folder on another disk, and start again."
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return LocalFault(
+            f"Cohort may not write in {path} ({error.strerror}). Give your user "
+            "write access, or set COHORT_DATA to a folder you own."
+        )
+    return LocalFault(f"{path}: {error.strerror or error}.")
+
+
+# Folders that only their owner may enter.
+
+
+def private_folder(path: Path, *, owner: int | None = None) -> Path:
+    """Make the folder, mode 0700; refuse one that another user put there first."""
+    owner = os.getuid() if owner is None else owner
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.getuid(), owner):
+            raise LocalFault(
+                f"{path} belongs to another user (id {found.st_uid}), so Cohort will "
+                "not put its sockets there. Remove it, or set COHORT_DATA elsewhere."
+            )
+        path.chmod(0o700)
+        if found.st_uid != owner:
+            os.chown(path, owner, -1)
+    except OSError as error:
+        raise fault_of(error, path) from error
+    return path
+
+
+def tail(path: Path, *, num_lines: int = 6) -> str:
+    """The last lines of a log, for a message."""
+    if not path.exists():
+        return "(no log)"
+    lines = path.read_text(errors="replace").splitlines()
+    return "\n".join(lines[-num_lines:])

@@ -1,0 +1,209 @@
+"""What each line of the log says of the work that it belongs to.
+
+Known within a request, a task or a run's life, and told by nobody: request_id, task,
+team, run, epoch, step. Of people only their number.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from pathlib import PurePath
+from types import MappingProxyType, TracebackType
+from typing import Any, cast
+
+from django.http import HttpRequest
+
+from trainer.console import FACTS, JsonLines
+
+Facts = MappingProxyType[str, Any]
+NOTHING: Facts = MappingProxyType({})
+_facts: ContextVar[Facts] = ContextVar("facts", default=NOTHING)
+_request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
+
+
+def current_facts() -> dict[str, Any]:
+    """Those of the request are read when a line is written: its route is found late."""
+    request = _request.get()
+    return {**(_facts_of(request) if request else {}), **_facts.get()}
+
+
+def current_request_id() -> str | None:
+    return cast("str | None", _facts.get().get("request_id"))
+
+
+def bind(**facts: Any) -> None:
+    """Until the end of the request, task or `bound` that we are within."""
+    _facts.set(MappingProxyType({**_facts.get(), **_known(facts)}))
+
+
+@contextmanager
+def bound(**facts: Any) -> Iterator[None]:
+    token = _facts.set(MappingProxyType({**_facts.get(), **_known(facts)}))
+    try:
+        yield
+    finally:
+        _facts.reset(token)
+
+
+def begin(**facts: Any) -> None:
+    """Forget what was, as a worker does whose tasks follow one another."""
+    _facts.set(MappingProxyType(_known(facts)))
+
+
+def begin_request(request: HttpRequest) -> Token[HttpRequest | None]:
+    return _request.set(request)
+
+
+def end_request(token: Token[HttpRequest | None]) -> None:
+    _request.reset(token)
+
+
+def trainer_variables() -> dict[str, str]:
+    """What a trainer that we start is told of them."""
+    facts = current_facts()
+    return {key: str(facts[name]) for name, key in FACTS.items() if name in facts}
+
+
+def _known(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def _facts_of(request: HttpRequest) -> dict[str, Any]:
+    found: dict[str, Any] = {"method": request.method}
+    match = request.resolver_match
+    if match is not None:
+        run = str(match.kwargs.get("run_id", ""))
+        found |= {
+            "route": match.view_name,
+            "team": team_of(request),
+            "run": int(run) if _is_id(run) else None,
+        }
+    return _known({**found, "user": user_of(request)})
+
+
+def team_of(request: HttpRequest) -> str | None:
+    """Its slug: of a program's token, or in the address, where anybody may write it."""
+    if access := getattr(request, "api_access", None):
+        return str(access.team.slug)
+    match = request.resolver_match
+    return match.kwargs.get("team") if match else None
+
+
+def _is_id(text: str) -> bool:
+    """Not "²", which is a digit too, nor a number that no bigint can be."""
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def user_of(request: HttpRequest) -> int | None:
+    """Only when somebody asked already: a line of the log costs no query."""
+    access = getattr(request, "api_access", None)  # of a program, with its token
+    user = access.user if access else getattr(request, "_cached_user", None)
+    return getattr(user, "pk", None)
+
+
+# Keeps out of the log what lets somebody in, and what models and people wrote.
+
+# Tokens that stand in addresses.
+TOKEN = re.compile(r"(/(?:public|sign-in|invitation|confirm-email|reset/key)/)[^/\s?]+")
+# Keys of programs, and passwords in addresses of servers.
+KEYS = re.compile(
+    r"(\b[Bb]earer\s+(?=[\w~+/.=-]{8})|\bcohort_(?=[\w-]{40}))[\w~+/.=-]+"
+)
+PASSWORD = re.compile(r"(\b[a-z][a-z0-9+]*://[^\s:/@]*:)[^\s@/]+@")
+# PostgreSQL shows the row that it refuses, which may be a prompt or a completion, with
+# its newlines. What it goes on with has two spaces; a prompt may well say "\nHINT: ".
+END = (
+    r"\n(?:HINT|QUERY|CONTEXT|LOCATION):  |\nTraceback \(most recent call last\):"
+    r"|\n\nThe above exception was the direct|\n\nDuring handling of the above|\Z"
+)
+ROW = re.compile(
+    r"(Failing row contains |COPY \w+, line \d+[^:\n]{0,200}: |JSON data, line \d+: )"
+    rf".*?(?={END})",
+    re.DOTALL,
+)
+VALUE = re.compile(
+    r"(Key \([^\n]{0,500}?\)=\().*?"
+    r"(?=\) (?:already exists|is (?:not present in|still referenced from)"
+    rf" table \"[^\"\n]*\")\.(?:{END})|{END})",
+    re.DOTALL,
+)
+
+
+def quieten(text: str) -> str:
+    """
+    >>> quieten("GET /sign-in/4f1c/ failed")
+    "GET /sign-in/…/ failed"
+    """
+    for pattern in (TOKEN, KEYS, ROW, VALUE):
+        text = pattern.sub(r"\1…", text)
+    return PASSWORD.sub(r"\1…@", text)
+
+
+# How a line of the log looks: text for a terminal, JSON for programs.
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+logger = logging.getLogger("dashboard")
+
+
+class TextLine(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return quieten(super().format(record))
+
+
+class JsonLine(JsonLines):
+    """With what the line's work is about, see facts.py."""
+
+    def __init__(self) -> None:
+        super().__init__(process=process_name(sys.argv), read_facts=current_facts)
+
+    def as_fields(self, record: logging.LogRecord) -> dict[str, object]:
+        fields = super().as_fields(record)
+        texts = {n: quieten(v) for n, v in fields.items() if isinstance(v, str)}
+        return {**fields, **texts}
+
+
+def process_name(argv: list[str]) -> str:
+    """
+    >>> process_name(["celery", "worker", "--hostname", "training@%h"])
+    "training worker"
+    """
+    path = PurePath(argv[0])
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    if name == "uvicorn":
+        return "web"
+    if name == "celery" and "beat" in argv:
+        return "beat"
+    if name == "celery" and "worker" in argv:
+        host = argv[argv.index("--hostname") + 1] if "--hostname" in argv else ""
+        return f"{host.partition('@')[0]} worker".strip()
+    return " ".join([name, *argv[1:2]]) if name == "manage.py" else name
+
+
+def log_uncaught() -> None:
+    """What ends a process or a thread is one line too, as are Python's warnings."""
+    logging.captureWarnings(capture=True)
+
+    def report(
+        kind: type[BaseException],
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or issubclass(kind, KeyboardInterrupt):
+            return
+        logger.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))
+
+    def report_thread(told: Any) -> None:
+        if told.exc_type is not SystemExit:
+            report(told.exc_type, told.exc_value, told.exc_traceback)
+
+    sys.excepthook = report
+    threading.excepthook = report_thread

@@ -1,0 +1,228 @@
+"""Each request as the log knows it, and a line for those that are worth one."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Awaitable, Iterable
+from ipaddress import ip_address
+from typing import Any
+from uuid import uuid4
+
+from asgiref.sync import sync_to_async
+from celery.signals import before_task_publish, task_postrun, task_prerun
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+
+from dashboard.observability.logging import (
+    begin,
+    begin_request,
+    bound,
+    current_request_id,
+    end_request,
+    team_of,
+    user_of,
+)
+from dashboard.observability.metrics import count_request
+from dashboard.observability.tracing import (
+    begin_task_span,
+    carry_span,
+    end_task_span,
+    name_span,
+    span,
+)
+from dashboard.project.budgets import SPENT_BY, STREAMS
+from dashboard.project.middleware import BothWorlds
+from dashboard.project.slots import release_connection
+
+logger = logging.getLogger(__name__)
+SLOW_SECONDS = 1.0
+QUIET = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class RequestMiddleware(BothWorlds):
+    """The outermost: its time is all that Django takes."""
+
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if self.is_async:
+            return self._answer(request)
+        token, began = begin_request(request), time.perf_counter()
+        try:
+            with span("request") as one:
+                response = self.get_response(request)
+                assert isinstance(response, HttpResponseBase)
+                if hasattr(request, "scope"):
+                    # Who reads it slowly keeps none of the few meanwhile.
+                    release_connection()
+                note(request, response, time.perf_counter() - began, one)
+            return response
+        finally:
+            end_request(token)
+
+    async def _answer(self, request: HttpRequest) -> HttpResponseBase:
+        token, began = begin_request(request), time.perf_counter()
+        try:
+            with span("request") as one:
+                response = self.get_response(request)
+                assert not isinstance(response, HttpResponseBase)
+                answer = await response
+                await sync_to_async(release_connection)()
+                note(request, answer, time.perf_counter() - began, one)
+            return answer
+        finally:
+            end_request(token)
+
+
+def note(
+    request: HttpRequest, response: HttpResponseBase, seconds: float, one: Any
+) -> None:
+    """Acts, slow answers and faults; never the address, which may hold a token."""
+    match = request.resolver_match
+    route = match.view_name if match else _unrouted(request)
+    count_request(route, request.method, response.status_code, seconds)
+    name_span(one, route, status=response.status_code)
+    if (scope := getattr(request, "scope", None)) is not None:
+        scope[STREAMS] = response.streaming
+        if hasattr(request, "_cached_user") or hasattr(request, "api_access"):
+            is_answered = response.status_code < 400
+            scope[SPENT_BY] = _spent_by(request, is_answered=is_answered)
+    is_slow = seconds >= SLOW_SECONDS
+    if request.method in QUIET and not is_slow and response.status_code < 500:
+        return
+    logger.log(
+        logging.WARNING if is_slow else logging.INFO,
+        "%s %s answered %d in %.3f s",
+        request.method,
+        route,
+        response.status_code,
+        seconds,
+    )
+
+
+def _spent_by(request: HttpRequest, *, is_answered: bool) -> tuple[str, str]:
+    """The person, and the team once it is known that it is hers."""
+    user, team = user_of(request), team_of(request)
+    if user is None:
+        return "", ""
+    kind = _kind_of(request)
+    is_teams = team and is_answered and kind != "ingest"
+    return f"{kind}:{user}", f"team:{team}" if is_teams else ""
+
+
+def _kind_of(request: HttpRequest) -> str:
+    """Of the budget: a person's pages, her scripts, trainers that report runs."""
+    access = getattr(request, "api_access", None)
+    if access is None:
+        return "person"
+    return "ingest" if access.token.scopes == ["ingest"] else "program"
+
+
+def _unrouted(request: HttpRequest) -> str:
+    """Of what is answered before a page is looked for, or has none."""
+    return "static" if request.path.startswith(settings.STATIC_URL) else "none"
+
+
+# Whose word is taken: that of programs on this machine, which no proxy speaks for.
+
+# Any of them says that somebody else asks, by way of a proxy.
+FORWARDING = frozenset(
+    {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"}
+)
+OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def is_of_this_machine(address: str, host: str, headers: Iterable[str]) -> bool:
+    """Whether a program of this machine asked, by a name that only it has for us.
+
+    A proxy on this machine that says nothing of its visitors passes their Host on. A
+    visitor of such a proxy may call us "localhost": where that can be, set a token,
+    which is then asked of everybody (upkeep/access.py).
+    """
+    name, _, port = host.rpartition(":")
+    if (name if port.isdigit() else host) not in OWN_NAMES:
+        return False
+    if not FORWARDING.isdisjoint(headers):
+        return False
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+# A number for each request and socket, which all that it causes bears in the log.
+
+HEADER = b"x-request-id"
+WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
+STARTS = ("http.response.start", "websocket.accept")
+
+
+class RequestIds:
+    """Takes X-Request-ID from whom we trust, else makes one; says it in the answer.
+
+    Trusted are programs on this machine, and with `trusts_proxy` everybody: then a
+    proxy in front sets the header itself, whatever the visitor sent.
+    """
+
+    def __init__(self, app: Any, *, trusts_proxy: bool) -> None:
+        self.app = app
+        self.trusts_proxy = trusts_proxy
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        request_id = self._given(scope) or uuid4().hex
+
+        async def send_with_id(message: Any) -> None:
+            if message["type"] in STARTS:
+                told = (HEADER, request_id.encode())
+                message = {**message, "headers": [*message.get("headers", ()), told]}
+            await send(message)
+
+        with bound(request_id=request_id):
+            await self.app(scope, receive, send_with_id)
+
+    def _given(self, scope: Any) -> str | None:
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        given = headers.get("x-request-id", "")
+        if not WELL_FORMED.fullmatch(given):
+            return None
+        address = (scope.get("client") or ("", 0))[0]
+        is_own = is_of_this_machine(address, headers.get("host", ""), headers)
+        return given if self.trusts_proxy or is_own else None
+
+
+# Tasks bear the number of the request that they were sent for.
+
+# A header of the message: a task reads it from its own request.
+TASK_HEADER = "cohort_request_id"
+
+
+def carry_request(headers: dict[str, Any] | None = None, **_: Any) -> None:
+    request_id = current_request_id()
+    if headers is not None and request_id:
+        headers[TASK_HEADER] = request_id
+
+
+def begin_task(task: Any, **_: Any) -> None:
+    begin(task=task.name, request_id=task.request.get(TASK_HEADER))
+
+
+def end_task(**_: Any) -> None:
+    begin()
+
+
+def carry_requests() -> None:
+    """From now on, in this process; more than once does no harm."""
+    before_task_publish.connect(carry_request)
+    before_task_publish.connect(carry_span)
+    task_prerun.connect(begin_task)
+    task_prerun.connect(begin_task_span)
+    task_postrun.connect(end_task_span)  # which reads what the next forgets
+    task_postrun.connect(end_task)

@@ -1,0 +1,149 @@
+"""How long a head may be, and how long a request may take to come.
+
+uvicorn waits for the end of a head for ever, and keeps all that comes of it.
+"""
+
+from __future__ import annotations
+
+from asyncio import Transport
+from http import HTTPStatus
+from typing import Any, NoReturn
+
+from uvicorn.protocols.http.httptools_impl import (
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+# Of a request's line and headers, of a body's trailers. nginx takes 32 KiB.
+MAX_HEAD_BYTES = 64 * 1024
+# As Apache's mod_reqtimeout has them: a head has 30 s, a body as many and another for
+# each 500 bytes that came.
+MAX_WAIT_SECONDS = 30.0
+LEAST_BYTES_PER_SECOND = 500
+MAX_IDLE_SECONDS = 60.0  # without a byte, however many came before
+CHECK_SECONDS = 5.0
+
+TOO_LONG = (
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    f"The request's headers hold more than {MAX_HEAD_BYTES:,} bytes.",
+)
+HAS_BODY = (HTTPStatus.BAD_REQUEST, "A WebSocket handshake has no body.")
+UNREADABLE = (HTTPStatus.BAD_REQUEST, "This is not a valid WebSocket handshake.")
+
+
+class LimitedRequests(HttpToolsProtocol):
+    """A connection to uvicorn that ends where a request does not.
+
+    `uvicorn --http dashboard.project.connections:LimitedRequests`
+    """
+
+    transport: Transport
+    check_seconds = CHECK_SECONDS
+    max_wait_seconds = MAX_WAIT_SECONDS
+    max_idle_seconds = MAX_IDLE_SECONDS
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._refusal: tuple[HTTPStatus, str] | None = None
+        self._check = self.loop.call_later(self.check_seconds, self._look)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._check.cancel()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._is_head = True
+        self._seconds_waited = self._seconds_idle = 0.0
+        self._body_bytes = 0
+        self._unread_bytes = 0  # of which the parser has made nothing yet
+
+    def data_received(self, data: bytes) -> None:
+        self._unread_bytes += len(data)
+        self._seconds_idle = 0.0
+        super().data_received(data)
+        if self._unread_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            if self._is_head:
+                self._refuse(*TOO_LONG)
+            else:
+                self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        lengths = (len(name) + len(value) for name, value in self.headers)
+        if len(self.url) + sum(lengths) > MAX_HEAD_BYTES:
+            self._stop(TOO_LONG)
+        if self.parser.should_upgrade() and self._should_upgrade():
+            told = dict(self.headers)
+            if (
+                told.get(b"content-length", b"0") != b"0"
+                or b"transfer-encoding" in told
+            ):
+                self._stop(HAS_BODY)
+        super().on_headers_complete()
+        self._is_head = False
+        self._seconds_waited = 0.0
+        self._unread_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        self._unread_bytes = 0
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._await_head()
+
+    def _stop(self, refusal: tuple[HTTPStatus, str]) -> NoReturn:
+        """Ends the parser, which calls `send_400_response`."""
+        self._refusal = refusal
+        raise ValueError(refusal[1])
+
+    def send_400_response(self, msg: str) -> None:
+        """uvicorn's, for what its parser refuses: and so for what is refused here."""
+        self._refuse(*(self._refusal or (HTTPStatus.BAD_REQUEST, msg)))
+
+    def handle_websocket_upgrade(self) -> None:
+        self._check.cancel()
+        super().handle_websocket_upgrade()
+        socket: Any = self.transport.get_protocol()
+        if not socket.handshake_initiated:
+            # uvicorn leaves unsent what `websockets` answers to a bad handshake.
+            answer = b"".join(socket.conn.data_to_send())
+            if answer:
+                self.transport.write(answer)
+                self.transport.close()
+            else:
+                self._refuse(*UNREADABLE)
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        body = f"{message}\n".encode()
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "content-type: text/plain; charset=utf-8\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _look(self) -> None:
+        """Time is counted by looks: none is taken while this process itself is busy."""
+        if self.transport.is_closing():
+            return
+        self._check = self.loop.call_later(self.check_seconds, self._look)
+        if self._is_ours_to_act():
+            self._seconds_waited = self._seconds_idle = 0.0
+            return
+        self._seconds_waited += self.check_seconds
+        self._seconds_idle += self.check_seconds
+        granted = self._body_bytes / LEAST_BYTES_PER_SECOND
+        is_slow = self._seconds_waited >= self.max_wait_seconds + granted
+        if is_slow or self._seconds_idle >= self.max_idle_seconds:
+            self.transport.close()
+
+    def _is_ours_to_act(self) -> bool:
+        """Whether the client waits for an answer, reads one, or may not send."""
+        cycle: RequestResponseCycle | None = self.cycle  # none yet at first
+        has_all = cycle is not None and not cycle.more_body
+        is_answering = has_all and not self.cycle.response_complete
+        is_sending = self.transport.get_write_buffer_size() > 0
+        return is_answering or is_sending or self.flow.read_paused

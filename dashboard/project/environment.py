@@ -1,0 +1,512 @@
+"""The environment: what may be set, and what is set.
+
+Every variable that is read here may be given as a file, too: NAME_FILE is the path of
+one that holds the value of NAME, so that no secret stands in a list of processes or of
+containers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trainer.console import LOG_FORMATS
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORTEST_TOKEN = 16
+WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
+# A container's health check, the runbook and Prometheus beside us ask by these.
+OWN_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """A variable as the help page lists it. `about` and `default` are Markdown."""
+
+    name: str
+    group: str
+    about: str
+    default: str = "unset"
+    is_secret: bool = False
+    is_read_elsewhere: bool = False  # by the engine or a library
+
+
+SETTINGS = (
+    Setting(
+        name="COHORT_PORT",
+        group="Server",
+        about="Port of the web server.",
+        default="`8000`",
+    ),
+    Setting(
+        name="COHORT_DATA",
+        group="Server",
+        about="Folder with everything this installation keeps: uploads, run folders, "
+        "checkpoints, published models, and the own PostgreSQL and Redis.",
+        default="`.cohort`",
+    ),
+    Setting(
+        name="COHORT_URL",
+        group="Server",
+        about="Address at which people reach the pages. Links in mail, in webhooks and "
+        "of `manage.py sign_in_link` begin with it. If it is an `https` address, its "
+        "forms are accepted whatever a proxy says about TLS. Mail needs it when "
+        "`COHORT_ALLOWED_HOSTS` has a wildcard.",
+        default="`http://localhost:<port>`",
+    ),
+    Setting(
+        name="COHORT_ALLOWED_HOSTS",
+        group="Server",
+        about="Host names that the pages may be reached by, comma-separated. "
+        "`localhost`, `127.0.0.1` and `[::1]` are always allowed.",
+        default="this machine",
+    ),
+    Setting(
+        name="COHORT_SECRET_KEY",
+        group="Server",
+        about="Key that signs sessions and webhooks, and encrypts second factors.",
+        default="made once, kept in the data folder",
+        is_secret=True,
+    ),
+    Setting(
+        name="DATABASE_URL",
+        group="Database and Redis",
+        about="PostgreSQL server.",
+        default="Cohort starts its own in the data folder",
+        is_secret=True,
+    ),
+    Setting(
+        name="DATABASE_PASSWORD",
+        group="Database and Redis",
+        about="Password for a `DATABASE_URL` without one.",
+        is_secret=True,
+    ),
+    Setting(
+        name="REDIS_URL",
+        group="Database and Redis",
+        about="Redis server.",
+        default="Cohort starts its own in the data folder",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_EMAIL_URL",
+        group="Mail and webhooks",
+        about="Mail server: `smtp://name:password@host:587` (STARTTLS), `smtps://…` "
+        "(TLS) or `smtp+plain://…`. Without it Cohort sends no mail.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_EMAIL_FROM",
+        group="Mail and webhooks",
+        about="Sender of mail.",
+        default="`cohort@localhost`",
+    ),
+    Setting(
+        name="COHORT_WEBHOOK_HOSTS",
+        group="Mail and webhooks",
+        about="Private hosts, with ports and comma-separated, that webhooks may be "
+        "sent to.",
+        default="none",
+    ),
+    Setting(
+        name="COHORT_OIDC_URL",
+        group="Sign-in by other accounts",
+        about="OpenID Connect provider. Needs the ID and the secret, too.",
+    ),
+    Setting(
+        name="COHORT_OIDC_ID",
+        group="Sign-in by other accounts",
+        about="Client ID at that provider.",
+    ),
+    Setting(
+        name="COHORT_OIDC_SECRET",
+        group="Sign-in by other accounts",
+        about="Client secret at that provider.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_OIDC_NAME",
+        group="Sign-in by other accounts",
+        about="Name of that provider on the pages.",
+        default="single sign-on",
+    ),
+    Setting(
+        name="COHORT_GITHUB_ID",
+        group="Sign-in by other accounts",
+        about="Client ID at GitHub. Needs the secret, too.",
+    ),
+    Setting(
+        name="COHORT_GITHUB_SECRET",
+        group="Sign-in by other accounts",
+        about="Client secret at GitHub.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_GOOGLE_ID",
+        group="Sign-in by other accounts",
+        about="Client ID at Google. Needs the secret, too.",
+    ),
+    Setting(
+        name="COHORT_GOOGLE_SECRET",
+        group="Sign-in by other accounts",
+        about="Client secret at Google.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_DATASET_HOSTS",
+        group="Datasets and models",
+        about="Private hosts, with ports and comma-separated, that datasets may be "
+        "fetched from.",
+        default="none",
+    ),
+    Setting(
+        name="COHORT_MODEL_FOLDERS",
+        group="Datasets and models",
+        about="Folders, separated by colons, in which models may lie that runs start "
+        "from. Those in `COHORT_DATA` are always allowed.",
+        default="every folder",
+    ),
+    Setting(
+        name="HF_ENDPOINT",
+        group="Datasets and models",
+        about="Address of the Hugging Face hub.",
+        default="`https://huggingface.co`",
+    ),
+    Setting(
+        name="HF_TOKEN",
+        group="Datasets and models",
+        about="Token that workers send to the hub.",
+        # Not in SECRETS: the trainer fetches models with it.
+    ),
+    Setting(
+        name="HF_HUB_OFFLINE",
+        group="Datasets and models",
+        about="`1`: training workers read models from their cache and never ask the "
+        "hub.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_WORKER_CLASS",
+        group="Workers",
+        about="Runs that a training worker takes: all that its GPUs suffice for "
+        "(`any`), or only runs without a GPU (`cpu`), on one GPU (`gpu`) or on several "
+        "(`gpus`).",
+        default="`any`",
+    ),
+    Setting(
+        name="COHORT_VLLM",
+        group="Workers",
+        about="`0`: `make run` does not install vLLM on a machine with an NVIDIA GPU.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_HANG_SECONDS",
+        group="Workers",
+        about="Seconds without a sign of life (a token, a micro-batch, a score) after "
+        "which a trainer logs its stacks and is ended, and its run is resumed.",
+        default="`1800`",
+    ),
+    Setting(
+        name="COHORT_JUDGE_KEY_<NAME>",
+        group="Judges",
+        about="API key that recipes refer to as `<NAME>`.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_JUDGE_URL_<NAME>",
+        group="Judges",
+        about="Base URL that this key belongs to. The key is sent nowhere else.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_JUDGE_HOSTS",
+        group="Judges",
+        about="Private hosts, with ports and comma-separated, at which judges may be "
+        "asked.",
+        default="none",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_LOG_FORMAT",
+        group="Monitoring",
+        about="Format of log lines: `text`, or `json` with one object per line.",
+        default="`text`",
+    ),
+    Setting(
+        name="COHORT_METRICS_TOKEN",
+        group="Monitoring",
+        about="Bearer token for `/metrics` and the details of `/readyz`, 16 characters "
+        "or more. Without it, only programs on the same machine can read them.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_LEAST_FREE_BYTES",
+        group="Monitoring",
+        about="`/readyz` reports “degraded” when the data folder has less free space.",
+        default="`2147483648` (2 GiB)",
+    ),
+    Setting(
+        name="COHORT_PROXY_IDS",
+        group="Monitoring",
+        about="`yes`: take `X-Request-ID` from the proxy in front. Set it only if the "
+        "proxy overwrites what clients send.",
+    ),
+    Setting(
+        name="COHORT_SENTRY_DSN",
+        group="Monitoring",
+        about="Sentry project that receives errors.",
+        is_secret=True,
+    ),
+    Setting(
+        name="OTEL_EXPORTER_OTLP_ENDPOINT",
+        group="Monitoring",
+        about="OpenTelemetry collector that receives spans over HTTP.",
+    ),
+    Setting(
+        name="OTEL_EXPORTER_OTLP_HEADERS",
+        group="Monitoring",
+        about="Headers for the collector: `name=value,name=value`.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="PROMETHEUS_MULTIPROC_DIR",
+        group="Monitoring",
+        about="With several web processes behind one port (`uvicorn --workers`): a "
+        "folder, empty at the start, through which `/metrics` reports all of them.",
+        is_read_elsewhere=True,
+    ),
+)
+READ_HERE = {one.name for one in SETTINGS if not one.is_read_elsewhere}
+# A trainer gets none of these.
+SECRETS = tuple(one.name for one in SETTINGS if one.is_secret)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignInProvider:
+    """Somewhere that people have an account, with what Cohort is called there."""
+
+    key: str
+    name: str
+    client_id: str
+    secret: str = field(repr=False)
+    url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observing:
+    """How operators see what goes on."""
+
+    log_format: str
+    has_proxy_ids: bool
+    metrics_token: str = field(repr=False)
+    least_free_bytes: int
+    sentry_dsn: str = field(repr=False)
+    otlp_endpoint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    database_url: str | None = field(repr=False)
+    database_password: str = field(repr=False)
+    redis_url: str | None = field(repr=False)
+    data: Path
+    secret_key: str | None = field(repr=False)
+    allowed_hosts: tuple[str, ...]  # those that people use first
+    added_hosts: tuple[str, ...]  # of these, what they do not use
+    port: int
+    dataset_hosts: str
+    model_folders: tuple[Path, ...]  # none: every folder
+    hub_endpoint: str
+    hub_token: str = field(repr=False)
+    worker_class: str
+    hang_seconds: int
+    email_url: str = field(repr=False)
+    email_from: str
+    url: str
+    is_url_given: bool
+    trusted_origins: tuple[str, ...]  # whose forms are taken, as browsers write them
+    webhook_hosts: str
+    sign_in_providers: tuple[SignInProvider, ...]
+    observing: Observing
+
+
+def _read_folders(name: str) -> tuple[Path, ...]:
+    given = [folder for folder in _read(name).split(":") if folder]
+    if wrong := next((folder for folder in given if folder[0] != "/"), None):
+        raise ValueError(f"{name} must name folders from / on; got {wrong!r}.")
+    return tuple(Path(folder).resolve() for folder in given)
+
+
+def read_environment() -> Environment:
+    hosts = _read("COHORT_ALLOWED_HOSTS") or ",".join(OWN_HOSTS)
+    port = _read("COHORT_PORT", "8000")
+    if not port.isdigit() or not 1 <= int(port) <= 65_535:
+        raise ValueError(
+            f"COHORT_PORT must be a port between 1 and 65535; got {port!r}."
+        )
+    worker_class = _read("COHORT_WORKER_CLASS") or "any"
+    if worker_class not in WORKER_CLASSES:
+        raise ValueError(
+            f"COHORT_WORKER_CLASS must be one of {', '.join(WORKER_CLASSES)}; got "
+            f"{worker_class!r}."
+        )
+    email_url = _read("COHORT_EMAIL_URL")
+    named = tuple(h.strip() for h in hosts.split(",") if h.strip())
+    others = tuple(host for host in named if host not in OWN_HOSTS)
+    # Beside another host our own are for health checks, even where they are named.
+    named = others or named
+    added = tuple(host for host in OWN_HOSTS if host not in named)
+    _check_links(email_url, named)
+    return Environment(
+        database_url=_read("DATABASE_URL") or None,
+        database_password=_read("DATABASE_PASSWORD"),
+        redis_url=_read("REDIS_URL") or None,
+        data=Path(_read("COHORT_DATA") or ROOT / ".cohort").resolve(),
+        secret_key=_read("COHORT_SECRET_KEY") or None,
+        allowed_hosts=(*named, *added),
+        added_hosts=added,
+        port=int(port),
+        dataset_hosts=_read("COHORT_DATASET_HOSTS"),
+        model_folders=_read_folders("COHORT_MODEL_FOLDERS"),
+        hub_endpoint=_read("HF_ENDPOINT") or "https://huggingface.co",
+        hub_token=_read("HF_TOKEN"),
+        worker_class=worker_class,
+        hang_seconds=_read_hang_seconds(),
+        email_url=email_url,
+        email_from=_read("COHORT_EMAIL_FROM") or "cohort@localhost",
+        url=(_read("COHORT_URL") or f"http://localhost:{port}").rstrip("/"),
+        is_url_given=bool(_read("COHORT_URL")),
+        trusted_origins=_read_trusted_origins(),
+        webhook_hosts=_read("COHORT_WEBHOOK_HOSTS"),
+        sign_in_providers=_read_providers(),
+        observing=_read_observing(),
+    )
+
+
+def _read(name: str, default: str = "") -> str:
+    """A variable's value, or that of the file that NAME_FILE names.
+
+    ValueError where both are given, or the file cannot be read or holds nothing.
+    """
+    assert name in READ_HERE, name
+    path = os.environ.get(f"{name}_FILE", "")
+    if not path:
+        return os.environ.get(name, default).strip()
+    if os.environ.get(name):
+        raise ValueError(f"{name} and {name}_FILE are both set; unset one of them.")
+    try:
+        value = Path(path).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name}_FILE: {path} cannot be read: {error}") from error
+    if not value:
+        raise ValueError(f"{name}_FILE: {path} is empty; write the value of {name}.")
+    return value
+
+
+def _read_hang_seconds() -> int:
+    seconds = _read("COHORT_HANG_SECONDS") or "1800"
+    if not seconds.isdigit() or int(seconds) < 1:
+        raise ValueError(
+            "COHORT_HANG_SECONDS must be a whole number of seconds, 1 or more; got "
+            f"{seconds!r}."
+        )
+    return int(seconds)
+
+
+def _read_observing() -> Observing:
+    log_format = _read("COHORT_LOG_FORMAT") or "text"
+    if log_format not in LOG_FORMATS:
+        raise ValueError(
+            f"COHORT_LOG_FORMAT must be one of {', '.join(LOG_FORMATS)}; got "
+            f"{log_format!r}."
+        )
+    least = _read("COHORT_LEAST_FREE_BYTES") or str(2 * 2**30)
+    if not least.isdigit():
+        raise ValueError(
+            f"COHORT_LEAST_FREE_BYTES must be a whole number of bytes; got {least!r}."
+        )
+    token = _read("COHORT_METRICS_TOKEN")
+    if token and len(token) < SHORTEST_TOKEN:
+        raise ValueError(
+            f"COHORT_METRICS_TOKEN must have {SHORTEST_TOKEN} letters or more, so that "
+            f"nobody guesses it; got {len(token)}. Make one: openssl rand -hex 32"
+        )
+    return Observing(
+        log_format=log_format,
+        has_proxy_ids=_read("COHORT_PROXY_IDS") == "yes",
+        metrics_token=token,
+        least_free_bytes=int(least),
+        sentry_dsn=_read("COHORT_SENTRY_DSN"),
+        otlp_endpoint=_read("OTEL_EXPORTER_OTLP_ENDPOINT"),
+    )
+
+
+def _read_trusted_origins() -> tuple[str, ...]:
+    """
+    >>> _read_trusted_origins()  # where COHORT_URL is https://Cohort.example.org:443/
+    ("https://cohort.example.org",)
+    """
+    url = urlsplit(_read("COHORT_URL").lower())
+    if url.scheme != "https" or not url.netloc:
+        return ()
+    return (f"https://{url.netloc.removesuffix(':443')}",)
+
+
+def _check_links(email_url: str, hosts: Iterable[str]) -> None:
+    """Links in mail would otherwise lead wherever whoever asks for it says."""
+    wide = [host for host in hosts if host.startswith(("*", "."))]
+    if email_url and wide and not _read("COHORT_URL"):
+        raise ValueError(
+            f"COHORT_ALLOWED_HOSTS allows any host by {wide[0]!r}, so links in mail "
+            "need COHORT_URL: set it to the address where people reach the pages, or "
+            "name the hosts."
+        )
+
+
+def _read_providers() -> tuple[SignInProvider, ...]:
+    oidc = _read("COHORT_OIDC_NAME") or "single sign-on"
+    named = {"oidc": oidc, "github": "GitHub", "google": "Google"}
+    found = [_read_provider(key, name) for key, name in named.items()]
+    return tuple(each for each in found if each is not None)
+
+
+def _read_provider(key: str, name: str) -> SignInProvider | None:
+    names = [f"COHORT_{key.upper()}_{part}" for part in ("ID", "SECRET")]
+    names += ["COHORT_OIDC_URL"] * (key == "oidc")
+    given = {each: _read(each) for each in names}
+    if not any(given.values()):
+        return None
+    if missing := [each for each, value in given.items() if not value]:
+        raise ValueError(
+            f"To sign in by {name}, {', '.join(names)} are needed; "
+            f"{', '.join(missing)} is not set."
+        )
+    client_id, secret, *url = given.values()
+    return SignInProvider(
+        key=key, name=name, client_id=client_id, secret=secret, url="".join(url)
+    )
+
+
+def visible_gpus() -> str | None:
+    """CUDA's own list of the GPUs that a process may use; None: all of them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+HUB_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+
+
+def hub_variables() -> dict[str, str]:
+    """What a process of ours needs to find models as a worker does."""
+    names = ("HOME", *HUB_VARIABLES, *PROXIES, *map(str.lower, PROXIES))
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    return kept | hub_token_path(os.environ)
+
+
+def hub_token_path(environment: Mapping[str, str]) -> dict[str, str]:
+    """HF_TOKEN_FILE by the name that the hub's own library knows."""
+    path = environment.get("HF_TOKEN_FILE")
+    return {"HF_TOKEN_PATH": path} if path else {}

@@ -1,0 +1,250 @@
+"""The answer to a method that an address does not take, such as a reload of a button's.
+
+Django's own is empty: a white page.
+"""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import render
+from django.urls import is_valid_path, reverse
+
+
+class RefusedMethodMiddleware:
+    """Works in both worlds, so that it costs no thread hop under ASGI."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(
+        self,
+        get_response: Callable[
+            [HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]
+        ],
+    ) -> None:
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        response = self.get_response(request)
+        if isinstance(response, HttpResponseBase):
+            return _explain(request, response) if _is_bare(response) else response
+        return self._answer(request, response)
+
+    async def _answer(
+        self, request: HttpRequest, coming: Awaitable[HttpResponseBase]
+    ) -> HttpResponseBase:
+        response = await coming
+        if not _is_bare(response):
+            return response
+        return await sync_to_async(_explain)(request, response)  # it asks for teams
+
+
+def _is_bare(response: HttpResponseBase) -> bool:
+    return response.status_code == 405 and not getattr(response, "content", b"-")
+
+
+def _explain(request: HttpRequest, refusal: HttpResponseBase) -> HttpResponse:
+    allowed = refusal.headers["Allow"]
+    response = _answer_to(request, allowed)
+    response.headers["Allow"] = allowed
+    return response
+
+
+def _answer_to(request: HttpRequest, allowed: str) -> HttpResponse:
+    sentence = (
+        f"{request.path} takes {allowed}, not {request.method}; nothing was done."
+    )
+    if request.htmx or "text/html" not in request.headers.get("Accept", ""):  # type: ignore[attr-defined]  # added by django-htmx
+        if "json" in request.headers.get("Accept", "") or request.path.endswith("json"):
+            return JsonResponse({"error": sentence}, status=405)
+        return HttpResponse(f"{sentence}\n", status=405, content_type="text/plain")
+    is_page = "GET" in allowed
+    context = {
+        "method": request.method,
+        "is_page": is_page,
+        "page": request.path if is_page else page_above(request.path),
+    }
+    return render(request, "405.html", context, status=405)
+
+
+def page_above(path: str) -> str:
+    """The page that an address belongs to: what a button sends to is below it."""
+    parts = path.strip("/").split("/")
+    while parts := parts[:-1]:
+        above = "/" + "/".join(parts)
+        for address in (above, f"{above}/"):
+            if is_valid_path(address):
+                return address
+    return reverse("home")
+
+
+# How much one request may send.
+#
+# Under ASGI Django keeps a request's whole body on disk before it asks who sent it, so
+# that anybody could fill the disk that the database lives on.
+
+# The largest file that a browser without scripts can send, and the form around it.
+MAX_BODY_BYTES = 33 * 2**20
+REFUSAL = (
+    f"The request holds more than {MAX_BODY_BYTES:,} bytes, which is more than any "
+    "page here takes at once. Send a smaller file, or switch JavaScript on.\n"
+)
+
+
+class BodyLimit:
+    """Answers 413 to a body that says it is too long, and hangs up on one that is."""
+
+    def __init__(self, app: Any, *, max_bytes: int = MAX_BODY_BYTES) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > 18 or int(length) > self.max_bytes:
+            await _refuse(send)
+            return
+        num_bytes = 0
+
+        async def receive_some() -> Any:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            # Django takes this for a visitor who has left, and deletes the rest.
+            too_long = num_bytes > self.max_bytes
+            return {"type": "http.disconnect"} if too_long else message
+
+        await self.app(scope, receive_some, send)
+
+
+async def _refuse(send: Any) -> None:
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": REFUSAL.encode()})
+
+
+# Middleware that costs no thread hop, under ASGI or not.
+
+
+class BothWorlds(ABC):
+    sync_capable = True
+    async_capable = True
+
+    def __init__(
+        self,
+        get_response: Callable[
+            [HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]
+        ],
+    ) -> None:
+        self.get_response = get_response
+        self.is_async = iscoroutinefunction(get_response)
+        if self.is_async:
+            markcoroutinefunction(self)
+
+    @abstractmethod
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """What `get_response` gives: an answer, or one to come."""
+
+
+# Forms are UTF-8, as every page of ours is.
+#
+# A form may name any charset that Python knows, some of which are none of texts: "hex".
+
+FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
+TEXTS = ("utf-8", "ascii")
+
+
+def check_charset(request: HttpRequest) -> None:
+    """BadRequest for a form of another charset; that of other bodies says nothing."""
+    if request.content_type in FORMS and (name := _odd_charset(request)):
+        raise BadRequest(
+            f"The form's charset {name[:40]!r} is not supported. Send it as UTF-8."
+        )
+
+
+def _odd_charset(request: HttpRequest) -> str:
+    name = (request.content_params or {}).get("charset", "utf-8")
+    try:
+        return "" if codecs.lookup(name).name in TEXTS else name
+    except LookupError:
+        return name
+
+
+class CharsetMiddleware(BothWorlds):
+    """Behind the others, whose headers its refusals have too."""
+
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if _odd_charset(request):
+            request.encoding = "utf-8"  # the page that refuses it reads the form too
+            # The API says it as a problem: api/entrance.py.
+            if not request.path_info.startswith("/api/"):
+                check_charset(request)
+        return self.get_response(request)
+
+
+# What every response tells the browser about trust.
+#
+# Everything a page uses comes from Cohort itself, and what arrived encrypted leaves
+# cookies that travel only encrypted.
+
+POLICY = {
+    "default-src": "'self'",
+    "img-src": "'self' data: blob:",  # blob: a chart saved as a picture
+    "style-src": "'self'",
+    "object-src": "'none'",
+    "base-uri": "'none'",
+    "form-action": "'self'",
+    "frame-ancestors": "'none'",
+}
+
+
+def policy_for(host: str) -> str:
+    """Sockets are named by host: older browsers do not count them into 'self'."""
+    rules = {**POLICY, "connect-src": f"'self' ws://{host} wss://{host}"}
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+class TrustMiddleware(BothWorlds):
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        response = self.get_response(request)
+        if isinstance(response, HttpResponseBase):
+            return _protect(request, response)
+        return self._answer(request, response)
+
+    async def _answer(
+        self, request: HttpRequest, response: Awaitable[HttpResponseBase]
+    ) -> HttpResponseBase:
+        return _protect(request, await response)
+
+
+def _protect(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    # The raw header: get_host() raises on a host that is refused anyway.
+    host = request.META.get("HTTP_HOST", "")
+    safe = host if host.replace("-", "a").translate(_HOST_MARKS).isalnum() else ""
+    response.headers.setdefault("Content-Security-Policy", policy_for(safe))
+    if request.is_secure():
+        for cookie in response.cookies.values():
+            cookie["secure"] = True
+    return response
+
+
+_HOST_MARKS = str.maketrans({".": "a", ":": "a", "[": "a", "]": "a"})

@@ -1,0 +1,74 @@
+"""The answer where this process has no room: 503, and when to ask again.
+
+There is no room where no database connection came free in time, as where the database
+is away, or no slot for a child.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Awaitable
+
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.template import loader
+from django.views.defaults import server_error
+from psycopg_pool import PoolTimeout
+
+from dashboard.project.middleware import BothWorlds
+from dashboard.project.slots import Busy
+
+RETRY_SECONDS = 5
+NOTED_SECONDS = 30.0  # for how long /readyz tells of it
+NO_CONNECTION = (
+    "All database connections of this process are in use, or the database does not "
+    "answer. Nothing was changed. Try again in a few seconds."
+)
+
+_no_connection_at: float | None = None
+
+
+def overload_of(error: BaseException | None) -> str:
+    """What there is no room for, in a sentence; "" where that is not the matter."""
+    global _no_connection_at
+    if isinstance(error, Busy):
+        return str(error)
+    if isinstance(error, OperationalError) and isinstance(error.__cause__, PoolTimeout):
+        _no_connection_at = time.monotonic()
+        return NO_CONNECTION
+    return ""
+
+
+def seconds_without_connection() -> float | None:
+    """Since a request last got no database connection; None: not lately."""
+    if _no_connection_at is None:
+        return None
+    age = time.monotonic() - _no_connection_at
+    return age if age < NOTED_SECONDS else None
+
+
+class OverloadMiddleware(BothWorlds):
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        return self.get_response(request)
+
+    def process_exception(
+        self, _: HttpRequest, error: Exception
+    ) -> HttpResponseBase | None:
+        """Of a view."""
+        sentence = overload_of(error)
+        return answer(sentence) if sentence else None
+
+
+def handle_server_error(request: HttpRequest) -> HttpResponseBase:
+    """Of whatever lies outside of a view, such as reading the session."""
+    sentence = overload_of(sys.exception())
+    return answer(sentence) if sentence else server_error(request)
+
+
+def answer(sentence: str) -> HttpResponse:
+    # Without a request, whose teams would be asked of the database.
+    page = loader.get_template("503.html").render({"sentence": sentence})
+    return HttpResponse(page, status=503, headers={"Retry-After": str(RETRY_SECONDS)})

@@ -1,0 +1,92 @@
+"""Room on this machine for the children that people wait for.
+
+A child takes a core and some hundred megabytes. There are few at a time, whatever the
+number of web processes, and a team has half of them. A slot is a lock on a file, which
+the kernel gives back when its process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from django.db import connection
+
+from dashboard.observability.logging import current_facts
+
+NUM_SLOTS = max(2, os.cpu_count() or 2)
+WAIT_SECONDS = 5.0
+POLL_SECONDS = 0.05
+BUSY = (
+    "All helper processes of this server, or of your team, were busy for "
+    "{seconds:g} s. Try again in a few seconds."
+)
+
+
+class Busy(Exception):
+    """No slot came free in time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(BUSY.format(seconds=seconds))
+
+
+@contextmanager
+def slot(*, wait_seconds: float | None = None) -> Iterator[None]:
+    """Within it a child may run for the request at hand, or for anybody.
+
+    No database connection is kept meanwhile, but for a transaction's.
+
+    Raises:
+        Busy: none came free within `wait_seconds`, or 5 s.
+    """
+    wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
+    release_connection()
+    facts = current_facts()
+    team = facts.get("team")
+    owner = f"team-{team}" if team else f"user-{facts.get('user', 'nobody')}"
+    deadline = time.monotonic() + wait_seconds
+    while (held := _take(owner)) is None:
+        if time.monotonic() >= deadline:
+            raise Busy(wait_seconds)
+        time.sleep(POLL_SECONDS)
+    with held:
+        yield
+
+
+def release_connection() -> None:
+    """Give the database connection back before something else is waited for: a process
+    has few of them, and another is taken when one is needed."""
+    if not connection.in_atomic_block:
+        connection.close()
+
+
+def _take(owner: str) -> ExitStack | None:
+    with ExitStack() as held:
+        half = max(1, NUM_SLOTS // 2)
+        for name, number in ((owner, half), ("machine", NUM_SLOTS)):
+            if not any(_lock(held, f"{name}-{each}") for each in range(number)):
+                return None
+        return held.pop_all()
+
+
+def _lock(held: ExitStack, name: str) -> bool:
+    file = os.open(_folder() / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.callback(os.close, file)
+        return True
+    os.close(file)
+    return False
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"cohort-slots-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user. Remove it.")
+    return folder

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import Dataset
+from dashboard.observability.logging import (
+    JsonLine,
+    TextLine,
+    begin,
+    bind,
+    bound,
+    current_facts,
+    process_name,
+    quieten,
+)
+from dashboard.project.environment import read_environment
+from dashboard.runs.models import Run
+from tests.dashboard.samples.factories import make_run
+
+ROOT = Path(__file__).parents[3]
+KEY = "cohort_" + "k" * 43
+
+
+def line_of(message: str, *args: object, error: Exception | None = None) -> str:
+    exc_info = (type(error), error, error.__traceback__) if error else None
+    record = logging.LogRecord(
+        "dashboard.x", logging.ERROR, "x.py", 1, message, args, exc_info
+    )
+    return JsonLine().format(record)
+
+
+def test_a_line_is_one_object_that_says_what_its_work_is_about() -> None:
+    with bound(request_id="r-12345678", run=7, epoch=2, team=None):
+        bind(step=40)
+        line = json.loads(line_of("%s saved", "step-40"))
+
+    assert line["time"].endswith("Z")
+    assert line["level"] == "error"
+    assert (line["logger"], line["message"]) == ("dashboard.x", "step-40 saved")
+    assert line["pid"] > 0
+    facts = {"request_id": "r-12345678", "run": 7, "epoch": 2, "step": 40}
+    assert {key: line[key] for key in facts} == facts
+    assert "team" not in line
+    assert current_facts() == {}
+
+
+def test_what_a_task_was_about_is_forgotten_with_it() -> None:
+    with bound():
+        begin(task="training.work", request_id="r-12345678")
+        begin()
+
+        assert current_facts() == {}
+
+
+def test_an_exception_is_one_object_with_its_traceback() -> None:
+    try:
+        raise ValueError("one\ntwo")
+    except ValueError as error:
+        text = line_of("it broke", error=error)
+
+    assert "\n" not in text
+    trace = json.loads(text)["exception"]
+    assert trace.startswith("Traceback ")
+    assert trace.endswith("ValueError: one\ntwo")
+
+
+WRITTEN = [
+    ("GET /sign-in/4f1cabcdef/ failed", "GET /sign-in/…/ failed"),
+    (f"key {KEY} was refused", "key cohort_… was refused"),
+    ("Authorization: Bearer abcdefghijkl", "Authorization: Bearer …"),
+    ("redis://:secret@10.0.0.1/0", "redis://:…@10.0.0.1/0"),
+    (
+        "DETAIL:  Failing row contains (1, what a person wrote).",
+        "DETAIL:  Failing row contains …",
+    ),
+    (
+        'CONTEXT:  COPY samples_group, line 3, column prompt: "what she asked"',
+        "CONTEXT:  COPY samples_group, line 3, column prompt: …",
+    ),
+    (
+        "DETAIL:  Failing row contains (1, 2 + 2\n\nHINT: 4, 3).\nHINT:  Ask.",
+        "DETAIL:  Failing row contains …\nHINT:  Ask.",
+    ),
+    (
+        'CONTEXT:  COPY a, line 3, column b: "what\nshe"\nQUERY:  SELECT 1',
+        "CONTEXT:  COPY a, line 3, column b: …\nQUERY:  SELECT 1",
+    ),
+    (
+        "DETAIL:  Key (email)=(a) already exists.\nb@c) already exists.",
+        "DETAIL:  Key (email)=(…) already exists.",
+    ),
+    (
+        'DETAIL:  Key (a, lower(b))=(1, c\nd) is not present in table "e".',
+        'DETAIL:  Key (a, lower(b))=(…) is not present in table "e".',
+    ),
+    ("Key (a)=(b, of which no more is known", "Key (a)=(…"),
+    ("set COHORT_WEBHOOK_HOSTS to x", "set COHORT_WEBHOOK_HOSTS to x"),
+]
+
+
+def test_no_key_and_no_text_of_a_prompt_is_written() -> None:
+    for said, shown in WRITTEN:
+        line = json.loads(line_of("%s", said, error=RuntimeError(said)))
+        record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "%s", (said,), None)
+
+        assert line["message"] == shown
+        assert line["exception"].endswith(f"RuntimeError: {shown}")
+        assert TextLine().format(record).endswith(f"x: {shown}")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("run_id", "run"), [("7", 7), ("²", None), ("9" * 19, None)])
+def test_a_request_is_written_whatever_stands_for_a_run(
+    monkeypatch: pytest.MonkeyPatch, run_id: str, run: int | None
+) -> None:
+    monkeypatch.setattr("dashboard.observability.requests.SLOW_SECONDS", 0)
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(JsonLine())
+    logger = logging.getLogger("dashboard.observability.requests")
+    logger.addHandler(handler)
+    try:
+        Client().get(f"/api/v1/runs/{run_id}", headers={"host": "localhost"})
+    finally:
+        logger.removeHandler(handler)
+
+    line = json.loads(written.getvalue())
+    assert line["message"].split()[:4:3] == ["GET", "401"]
+    assert line.get("run") == run
+
+
+def test_what_anybody_may_send_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    answer = Client().get("/sign-in/", headers={"host": "evil.example"})
+
+    assert answer.status_code == 400
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.django_db
+def test_a_refused_form_says_why_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(enforce_csrf_checks=True)
+
+    client.post("/sign-in/", headers={"origin": "https://evil.example"})
+
+    assert "https://evil.example" in caplog.text
+
+
+@pytest.mark.django_db
+def test_of_a_refused_row_of_two_lines_none_is_written(team: Team) -> None:
+    run = make_run(team)
+    changes = {"finished_at": run.created_at - timedelta(days=1), "name": "a\nsecret"}
+
+    with pytest.raises(IntegrityError) as raised, transaction.atomic():
+        Run.objects.filter(pk=run.pk).update(**changes)
+
+    assert "secret" in str(raised.value)
+    trace = json.loads(line_of("it broke", error=raised.value))["exception"]
+    assert "secret" not in trace
+    assert trace.count("Failing row contains …") == 2
+    assert trace.count("Traceback ") == 2
+
+
+@pytest.mark.django_db
+def test_of_a_name_that_there_is_no_line_is_written(team: Team) -> None:
+    name = "one\nsecret"
+    Dataset.objects.create(team=team, name=name)
+
+    with pytest.raises(IntegrityError) as raised, transaction.atomic():
+        Dataset.objects.create(team=team, name=name)
+
+    assert "secret" in str(raised.value)
+    trace = json.loads(line_of("it broke", error=raised.value))["exception"]
+    assert "secret" not in trace
+    assert trace.endswith("=(…) already exists.")
+
+
+@pytest.mark.parametrize(
+    "said", ["COPY a, line 1", "Key (a)=(", "Key (", "Failing row contains \n\n"]
+)
+def test_a_long_text_is_quietened_soon(said: str) -> None:
+    began = time.process_time()
+
+    quieten(said * 30_000)
+
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["/v/uvicorn/__main__.py", "dashboard.asgi:application"], "web"),
+        (["/v/celery/__main__.py", "--app", "a", "beat"], "beat"),
+        (["celery", "worker", "--hostname", "training@%h"], "training worker"),
+        (["manage.py", "up"], "manage.py up"),
+    ],
+)
+def test_a_line_names_its_process(argv: list[str], name: str) -> None:
+    assert process_name(argv) == name
+
+
+def test_what_ends_a_process_is_one_object_too(app_environment: dict[str, str]) -> None:
+    code = "import django; django.setup(); raise RuntimeError('it ended')"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=app_environment | {"COHORT_LOG_FORMAT": "json"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert ended.returncode == 1
+    line = json.loads(ended.stderr)
+    assert (line["level"], line["message"]) == ("critical", "RuntimeError: it ended")
+    assert "Traceback" in line["exception"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("COHORT_LOG_FORMAT", "xml"),
+        ("COHORT_LEAST_FREE_BYTES", "2G"),
+        ("COHORT_METRICS_TOKEN_FILE", "/nowhere"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_refused_by_its_name_and_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        read_environment()

@@ -1,0 +1,50 @@
+"""Nobody fills the disk by sending and sending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asgiref.testing import ApplicationCommunicator
+from django.core.asgi import get_asgi_application
+
+from dashboard.asgi import application
+from dashboard.datasets.limits import PART_BYTES
+from dashboard.project.middleware import MAX_BODY_BYTES, BodyLimit
+
+PART = b"x" * 1_000
+
+
+def post(app: Any, headers: dict[bytes, bytes]) -> ApplicationCommunicator:
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/sign-in/",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), *headers.items()],
+    }
+    return ApplicationCommunicator(app, scope)
+
+
+async def test_a_body_that_says_it_is_too_long_is_not_read() -> None:
+    for length in [b"999999999999", b"9" * 5_000, b"-1", b"x"]:
+        request = post(application, {b"content-length": length})
+
+        answer = await request.receive_output(timeout=5)
+
+        assert answer["status"] == 413, length
+
+
+async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off() -> None:
+    request = post(BodyLimit(get_asgi_application(), max_bytes=10_000), {})
+
+    for _ in range(11):
+        await request.send_input(
+            {"type": "http.request", "body": PART, "more_body": True}
+        )
+    await request.wait(timeout=5)
+
+    assert request.output_queue.empty()
+
+
+def test_a_part_of_a_file_is_let_through() -> None:
+    assert PART_BYTES + 2**16 < MAX_BODY_BYTES

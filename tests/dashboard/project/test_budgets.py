@@ -1,0 +1,468 @@
+"""What one person may use of a web process, so that the others have the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.test import Client
+
+from dashboard.accounts.models import User
+from dashboard.accounts.throttle import redis_client
+from dashboard.api.models import Scope
+from dashboard.observability.requests import _spent_by
+from dashboard.project import budgets
+from dashboard.project.budgets import SPENT_BY, STREAMS, Account, Budget, Budgets
+from tests.dashboard.api.asking import make_token
+
+SMALL = Budget(at_once=2, per_second=1.0, burst=10.0)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in budgets.BUDGETS:
+        is_paid = kind in ("person", "program")
+        few = SMALL if is_paid else Budget(at_once=2)
+        monkeypatch.setitem(budgets.BUDGETS, kind, few)  # type: ignore[arg-type]
+    monkeypatch.setattr(budgets, "SPEND_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "REFUSED_SECONDS", 0.0)
+    for kind in ("budget", "known"):
+        for key in redis_client().scan_iter(f"cohort:{kind}:*"):
+            redis_client().delete(key)
+
+
+_made: list[Budgets] = []
+
+
+def budgets_of(app: Any) -> Budgets:
+    _made.append(Budgets(app))
+    return _made[-1]
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    while _made:
+        await _made.pop().close()
+
+
+class App:
+    """Requests run until they are let go; `spent_by` is what each turns out to be."""
+
+    def __init__(self, spent_by: tuple[str, str] = ("person:1", "team:a")) -> None:
+        self.spent_by = spent_by
+        self.status = 200
+        self.running = self.most = self.num_done = 0
+        self.open = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await self.open.wait()
+        self.running -= 1
+        self.num_done += 1
+        scope[SPENT_BY] = self.spent_by
+        await send(
+            {"type": "http.response.start", "status": self.status, "headers": []}
+        )
+        await send({"type": "http.response.body", "body": b"done"})
+
+
+async def ask(
+    app: Any, who: str = "t", *, path: str = "/a/runs/", client: str = "1.2.3.4"
+) -> tuple[int, bytes, dict[bytes, bytes]]:
+    sender = _sender(app, who, path, client)
+    await sender.send_input({"type": "http.request", "body": b""})
+    return await answer_of(sender)
+
+
+def _sender(
+    app: Any, who: str, path: str, client: str = "1.2.3.4"
+) -> ApplicationCommunicator:
+    headers = []
+    if who and path.startswith("/api/"):
+        headers = [(b"authorization", f"bearer {who}".encode())]
+    elif who:
+        headers = [
+            (b"cookie", b"a[b]=1"),
+            (b"cookie", f"cohort_session={who}".encode()),
+        ]
+    scope = {
+        "type": "http",
+        "path": path,
+        "headers": headers,
+        "client": (client, 1),
+    }
+    return ApplicationCommunicator(app, scope)
+
+
+def who_of(scope: Any) -> str:
+    return str(scope["headers"][-1][1].decode().rpartition("=")[2])
+
+
+async def answer_of(
+    sender: ApplicationCommunicator,
+) -> tuple[int, bytes, dict[bytes, bytes]]:
+    start = await sender.receive_output(timeout=20)
+    body = await sender.receive_output(timeout=20)
+    await sender.wait(timeout=20)
+    return start["status"], body["body"], dict(start["headers"])
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("it took over 20 s")
+
+
+@asynccontextmanager
+async def asking(app: Any, count: int, **options: Any) -> AsyncIterator[list[Any]]:
+    tasks = [asyncio.create_task(ask(app, **options)) for _ in range(count)]
+    await asyncio.sleep(0.05)
+    yield tasks
+    await asyncio.gather(*tasks)
+
+
+async def known(app: Any, inner: App, who: str = "t", **options: Any) -> None:
+    """Let it be learned who sends with this token."""
+    inner.open.set()
+    assert (await ask(app, who, **options))[0] == 200
+    inner.open.clear()
+    inner.most = 0
+
+
+async def test_a_few_requests_of_a_person_run_and_the_others_wait() -> None:
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+
+    async with asking(app, 7) as tasks:
+        assert (inner.running, inner.num_done) == (2, 1)
+        inner.open.set()
+
+    assert [task.result()[0] for task in tasks] == [200] * 7
+    assert inner.most == 2
+
+
+async def test_those_of_another_person_do_not_wait() -> None:
+    inner, other = App(), App(("person:2", "team:b"))
+
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        await (inner if who_of(scope) == "t" else other)(scope, receive, send)
+
+    app = budgets_of(both)
+    await known(app, inner)
+    await known(app, other, "u", path="/b/runs/")
+
+    async with asking(app, 9):
+        other.open.set()
+        assert (await ask(app, "u", path="/b/runs/"))[0] == 200
+        inner.open.set()
+
+
+async def test_two_people_of_a_team_share_its_budget() -> None:
+    inner = App()
+
+    async def either(scope: Any, receive: Any, send: Any) -> None:
+        await inner(scope, receive, send)
+        scope[SPENT_BY] = (f"person:{who_of(scope)}", "team:a")
+
+    app = budgets_of(either)
+    await known(app, inner, "t")
+    await known(app, inner, "u")
+
+    async with asking(app, 2, who="t"), asking(app, 2, who="u"):
+        assert inner.running == 2
+        inner.open.set()
+
+
+async def test_a_cookie_that_nobody_knows_counts_for_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner = App(("", ""))
+    app = budgets_of(inner)
+
+    for first, second in (("1.2.3.4", "1.2.3.4"), ("fe80::1", "fe80::2")):
+        inner.most = 0
+        inner.open.clear()
+        monkeypatch.setitem(budgets.BUDGETS, "unknown", Budget(at_once=9))  # type: ignore[arg-type]
+        async with (
+            asking(app, 3, who="x", client=first),
+            asking(app, 3, who="y", client=second),
+        ):
+            assert inner.running == 2
+            async with asking(app, 1, who="x", client="5.6.7.8"):
+                assert inner.running == 3
+                inner.open.set()
+
+
+async def test_all_that_nobody_knows_have_one_more_budget() -> None:
+    inner = App(("", ""))
+    app = budgets_of(inner)
+
+    async with asking(app, 2), asking(app, 2, client="5.6.7.8"):
+        assert inner.running == 2
+        inner.open.set()
+
+
+async def test_no_header_leads_round_a_persons_budget() -> None:
+    """Pages know people by their cookies alone."""
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    odd = [_sender(app, "t", "/a/runs/") for _ in range(5)]
+    tasks = []
+    for number, each in enumerate(odd):
+        more = (b"authorization", f"Bearer {number}".encode())
+        each.scope["headers"].insert(0, more)
+        await each.send_input({"type": "http.request", "body": b""})
+        tasks.append(asyncio.create_task(answer_of(each)))
+    await asyncio.sleep(0.05)
+
+    assert inner.running == 2
+    inner.open.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_cookie_that_is_dead_counts_for_nobody() -> None:
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner, "old")
+    await known(app, inner, "new")
+    inner.open.set()
+    inner.spent_by = ("", "")
+    assert (await ask(app, "old"))[0] == 200
+    inner.open.clear()
+
+    async with asking(app, 2, who="old"):
+        inner.spent_by = ("person:1", "team:a")
+        async with asking(app, 2, who="new"):
+            assert inner.running == 4
+            inner.open.set()
+
+
+async def test_a_new_process_knows_who_sends() -> None:
+    inner = App()
+    await known(budgets_of(inner), inner)
+    again = budgets_of(inner)
+
+    async with asking(again, 1):
+        assert "person:1" in again._accounts
+        inner.open.set()
+
+
+async def test_what_was_waited_for_in_vain_is_not_paid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    inner = App()
+    inner.status = 503
+    app = budgets_of(inner)
+    inner.open.set()
+    await ask(app)
+    inner.open.clear()
+    async with asking(app, 1):
+        now += 50.0
+        inner.open.set()
+
+    assert (await ask(app))[0] == 503, "not 429"
+
+
+async def test_requests_that_run_together_share_what_they_pay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    async with asking(app, 2):
+        now += 6.0
+        inner.open.set()
+
+    assert app._accounts["person:1"].debt == pytest.approx(6.0, abs=2.1)
+
+
+async def test_more_than_may_wait_are_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "MAX_WAITING", 3)
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner, path="/api/v1/runs")
+
+    async with asking(app, 5, path="/api/v1/runs"):
+        status, body, headers = await ask(app, path="/api/v1/runs")
+        inner.open.set()
+
+    assert status == 429
+    assert json.loads(body)["type"] == "urn:cohort:problem:rate_limited"
+    assert int(headers[b"retry-after"]) >= 1
+
+
+async def test_one_that_waits_too_long_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "WAIT_SECONDS", 0.05)
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+
+    async with asking(app, 2):
+        assert (await ask(app))[0] == 429
+        inner.open.set()
+
+    assert (await ask(app))[0] == 200, "its place in the line is gone"
+
+
+async def test_work_is_paid_for_and_the_next_process_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """11 s of work, where 10 are there, and one more comes each second."""
+    now = 1_000.0
+    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    inner = App()
+    first = budgets_of(inner)
+    await known(first, inner)
+    async with asking(first, 1):
+        now += 11.5
+        inner.open.set()
+    status, _, headers = await ask(first)
+
+    assert (status, int(headers[b"retry-after"])) == (429, 2)
+    await until(lambda: not (first._unsaid or first._telling))
+    second = budgets_of(inner)
+    assert (await ask(second))[0] == 200, "of whom nothing is known yet"
+    await until(lambda: not (second._unsaid or second._telling))
+    assert (await ask(second))[0] == 429
+    now += 3
+    assert (await ask(first))[0] == 200
+
+
+async def test_without_redis_each_process_counts_for_itself(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.REDIS_URL = "unix:///nowhere.sock"
+    now = 1_000.0
+    monkeypatch.setattr(budgets, "monotonic", lambda: now)
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    async with asking(app, 1):
+        now += 11.5
+        inner.open.set()
+    await until(lambda: not (app._unsaid or app._telling))
+
+    assert (await ask(app))[0] == 429
+    now += 3
+    assert (await ask(app))[0] == 200
+
+
+async def test_a_body_that_comes_slowly_takes_no_place() -> None:
+    inner = App()
+    app = budgets_of(inner)
+    await known(app, inner)
+    slow = [_sender(app, "t", "/a/runs/") for _ in range(3)]
+    for each in slow:
+        await each.send_input({"type": "http.request", "body": b"x", "more_body": True})
+    inner.open.set()
+
+    assert (await ask(app))[0] == 200
+
+    for each in slow:
+        await each.send_input({"type": "http.request", "body": b"x"})
+        assert (await answer_of(each))[0] == 200
+
+
+async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
+    read = asyncio.Event()
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        scope[SPENT_BY], scope[STREAMS] = ("person:1", ""), True
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for more in (True, True, False):
+            await send({"type": "http.response.body", "body": b"x", "more_body": more})
+
+    app = budgets_of(stream)
+    assert (await ask(app))[0] == 200
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        await read.wait()
+
+    scope = _sender(app, "t", "/a/runs/").scope
+    slow = [asyncio.create_task(app({**scope}, receive, send)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+
+    assert (await ask(app))[0] == 200
+    read.set()
+    await asyncio.gather(*slow)
+
+
+async def test_several_who_leave_the_line_at_once_leave_it_whole() -> None:
+    account = Account(SMALL)
+    await account.enter()
+    await account.enter()
+    gone = [asyncio.create_task(account.enter()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for task in gone:
+        task.cancel()
+    account.leave()
+
+    assert [
+        type(found) for found in await asyncio.gather(*gone, return_exceptions=True)
+    ] == [asyncio.CancelledError] * 3
+    account.leave()
+    assert (account.num_running, len(account.waiting)) == (0, 0)
+
+
+async def test_one_who_leaves_the_line_keeps_nobody_waiting() -> None:
+    account = Account(SMALL)
+    await account.enter()
+    await account.enter()
+    gone = asyncio.create_task(account.enter())
+    next_ = asyncio.create_task(account.enter())
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+
+    account.leave()
+    await asyncio.wait_for(next_, 5)
+    account.leave()
+    account.leave()
+
+    assert (account.num_running, len(account.waiting)) == (0, 0)
+
+
+def test_pages_scripts_and_trainers_have_budgets_of_their_own(
+    alice: User, alice_client: Client, charlie: User
+) -> None:
+    def spent_by(client: Client, path: str) -> tuple[str, str]:
+        answer = client.get(path)
+        return _spent_by(answer.wsgi_request, is_answered=answer.status_code < 400)
+
+    def program(*scopes: str) -> Client:
+        return Client(headers={"authorization": f"Bearer {make_token(alice, *scopes)}"})
+
+    number = alice.pk
+    found = spent_by(alice_client, "/alpha/runs/")
+    assert found == (f"person:{number}", "team:alpha")
+    assert spent_by(alice_client, "/other/runs/") == (f"person:{number}", "")
+    found = spent_by(program(Scope.READ), "/api/v1/runs")
+    assert found == (f"program:{number}", "team:alpha")
+    found = spent_by(program(Scope.INGEST), "/api/v1/me")
+    assert found == (f"ingest:{number}", "")
+    assert spent_by(Client(), "/sign-in/") == ("", "")

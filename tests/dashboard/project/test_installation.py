@@ -1,0 +1,87 @@
+"""Scripts and styles are sent once to a browser, and packed."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import urllib.request
+from pathlib import Path
+
+import pytest
+from django.templatetags.static import static
+
+from dashboard.project.environment import ROOT
+from dashboard.project.installation import version_of_assets
+
+PLOTLY = "vendor/plotly/plotly-cartesian.min.js"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "static" / "js").mkdir(parents=True)
+    (tmp_path / "static" / "js" / "keys.js").write_text("export const KEYS = 1;")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / ".package-lock.json").write_text("{}")
+    return tmp_path
+
+
+def test_the_version_is_that_of_the_files_wherever_they_lie(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "copy"
+    shutil.copytree(root, elsewhere)
+
+    assert version_of_assets(elsewhere) == version_of_assets(root)
+
+
+def test_a_file_of_ours_makes_another_version(root: Path) -> None:
+    for changed in ["static/js/keys.js", "static/js/new.js"]:
+        before = version_of_assets(root)
+        (root / changed).write_text("export const KEYS = 2;")
+
+        assert version_of_assets(root) != before, changed
+
+
+def test_so_does_a_file_that_was_renamed(root: Path) -> None:
+    before = version_of_assets(root)
+    (root / "static/js/keys.js").rename(root / "static/js/locks.js")
+
+    assert version_of_assets(root) != before
+
+
+def test_so_do_other_packages(root: Path) -> None:
+    before = version_of_assets(root)
+    (root / "node_modules" / ".package-lock.json").write_text('{"plotly": 5}')
+
+    assert version_of_assets(root) != before
+
+
+def test_a_process_without_pages_starts_without_them(tmp_path: Path) -> None:
+    assert version_of_assets(tmp_path)
+
+
+def ask(url: str, **headers: str) -> tuple[bytes, dict[str, str]]:
+    asked = urllib.request.Request(url, headers=headers)  # noqa: S310 - loopback
+    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310 - as above
+        return answer.read(), dict(answer.headers)
+
+
+def test_plotly_is_sent_packed_to_whoever_takes_that(live_app: str) -> None:
+    plain, told_plain = ask(live_app + static(PLOTLY))
+    packed, told = ask(live_app + static(PLOTLY), **{"Accept-Encoding": "gzip"})
+
+    assert "content-encoding" not in told_plain
+    assert told["content-encoding"] == "gzip"
+    assert gzip.decompress(packed) == plain
+    assert len(packed) < len(plain) / 2
+
+
+def test_a_file_is_kept_for_ever_under_an_address_with_its_version(
+    live_app: str,
+) -> None:
+    address = static("js/shell.js")
+
+    _, told = ask(live_app + address)
+
+    assert address == f"/static/{version_of_assets(ROOT)}/js/shell.js"
+    assert "immutable" in told["cache-control"]

@@ -1,0 +1,205 @@
+"""Where there is no room, everybody is told when to come again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.core.asgi import get_asgi_application
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.api.models import Scope
+from dashboard.datasets.models import DatasetVersion
+from dashboard.jobs.models import Job
+from dashboard.observability import requests
+from dashboard.project import overload, slots
+from dashboard.upkeep.health_checks import forget_report
+from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.datasets.imports.test_upload import FILES, MAPPING, upload
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def taken(
+    alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A pool whose connections are all at work for other requests."""
+    options = connection.settings_dict["OPTIONS"]
+    few = {"min_size": 1, "max_size": 2, "timeout": 0.2}
+    connection.close()
+    connection.close_pool()
+    forget_report()
+    with monkeypatch.context() as patch:
+        patch.setitem(options, "pool", few)
+        patch.setattr(overload, "_no_connection_at", None)
+        pool = connection.pool  # type: ignore[attr-defined]  # of PostgreSQL's wrapper
+        pool.open()
+        held = [pool.getconn() for _ in range(2)]
+        yield
+        for each in held:
+            pool.putconn(each)
+        connection.close()
+        connection.close_pool()
+    forget_report()
+
+
+def test_a_page_is_told_when_to_come_again(alice_client: Client, taken: None) -> None:
+    alice_client.raise_request_exception = False
+    for path in ("/alpha/runs/", "/alpha/datasets/", "/sign-in/"):
+        answer = alice_client.get(path)
+
+        assert answer.status_code == 503, path
+        assert int(answer["Retry-After"]) > 0
+        assert answer["Content-Type"].startswith("text/html")
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, Scope.READ, Scope.WRITE))
+
+
+def test_a_program_is_told_as_json(program: Program, taken: None) -> None:
+    for method, path in (("get", "/runs"), ("post", "/recipes"), ("get", "/nowhere")):
+        answer = getattr(program, method)(path)
+
+        assert answer.status_code == 503, path
+        assert int(answer["Retry-After"]) > 0
+        assert answer.json()["type"] == "urn:cohort:problem:busy"
+
+
+def test_readiness_says_so(alice_client: Client, taken: None) -> None:
+    ready = Client().get("/readyz", headers={"host": "localhost"})
+    (part,) = _connections(ready.json())
+    assert (ready.status_code, part["state"]) == (200, "ok"), part
+    assert "2 of 2" in part["value"]
+    forget_report()
+
+    alice_client.raise_request_exception = False
+    alice_client.get("/alpha/runs/")
+
+    ready = Client().get("/readyz", headers={"host": "localhost"})
+    (part,) = _connections(ready.json())
+    assert (ready.status_code, part["state"]) == (503, "failed")
+    assert part["remedy"]
+
+
+def _connections(told: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part for part in told["parts"] if part["name"] == "database connections"]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether a connection was kept, each time that a child was to be begun."""
+    seen: list[bool] = []
+    take = slots._take
+
+    def look(owner: str) -> Any:
+        seen.append(connection.connection is not None)
+        return take(owner)
+
+    monkeypatch.setattr(slots, "_take", look)
+    return seen
+
+
+def test_nobody_keeps_a_connection_while_a_child_is_at_work(
+    alice_client: Client, program: Program, kept: list[bool]
+) -> None:
+    recipe = {
+        "rules": [
+            {"kind": "exact_answer", "name": "right", "weight": 1.0, "params": {}}
+        ]
+    }
+    parquet = upload(alice_client, FILES["sums.parquet"], "sums.parquet")
+    assert kept, "its columns are looked at"
+    assert alice_client.post(parquet, MAPPING).status_code == 302
+    version = DatasetVersion.objects.get()
+    kept.clear()
+    answer = program.post(
+        "/recipes/check", {"spec": recipe, "dataset_version_id": version.pk}
+    )
+
+    assert answer.status_code == 200
+    assert kept
+    assert not any(kept)
+
+
+def test_without_a_slot_a_page_and_a_program_are_told_when_to_come_again(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = upload(alice_client, FILES["sums.parquet"], "sums.parquet")
+    monkeypatch.setattr(slots, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(slots, "_take", lambda _: None)
+
+    answer = alice_client.get(parquet)
+
+    assert answer.status_code == 503
+    assert int(answer["Retry-After"]) > 0
+
+
+def test_a_team_has_half_of_the_slots(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(slots, "NUM_SLOTS", 4)
+    monkeypatch.setattr(slots, "_folder", lambda: tmp_path)
+    first, second = slots._take("a"), slots._take("a")
+    assert first
+    assert second
+
+    assert slots._take("a") is None
+    third, fourth = slots._take("b"), slots._take("b")
+    assert third
+    assert fourth
+    assert slots._take("c") is None, "the machine has no more"
+    first.close()
+    assert slots._take("c")
+
+
+def test_an_import_that_finds_no_slot_is_left_to_a_worker(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(slots, "_take", lambda _: None)
+    sent = SimpleUploadedFile("rows.parquet", FILES["sums.parquet"])
+
+    answer = alice_client.post("/alpha/runs/import/", {"files": [sent]})
+
+    assert answer.status_code == 302
+    assert Job.objects.get(kind="run_import.read").state == "queued"
+
+
+async def test_nobody_keeps_a_connection_while_an_answer_is_read(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[tuple[bool, bool]] = []
+
+    def release() -> None:
+        before = connection.connection is not None
+        slots.release_connection()
+        kept.append((before, connection.connection is not None))
+
+    monkeypatch.setattr(requests, "release_connection", release)
+    cookie = alice_client.cookies["cohort_session"].value
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/alpha/runs/",
+        "query_string": b"",
+        "headers": [
+            (b"host", b"localhost"),
+            (b"cookie", f"cohort_session={cookie}".encode()),
+        ],
+    }
+    asking = ApplicationCommunicator(get_asgi_application(), scope)
+    await asking.send_input({"type": "http.request", "body": b""})
+
+    assert (await asking.receive_output(timeout=20))["status"] == 200
+    assert kept == [(True, False)]
+    await asking.receive_output(timeout=20)
+    await asking.wait(timeout=20)

@@ -1,0 +1,93 @@
+"""A process of its own: what it answers, how it may end, what it may take."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from dashboard.project import subprocesses
+from dashboard.project.subprocesses import BrokeOff, ask
+
+CHILD = """
+from dashboard.project import subprocesses
+
+def answer(count):
+    for number in range(count):
+        yield number
+{then}
+
+subprocesses.MAX_SECONDS = 1
+subprocesses.serve(answer)
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a module `child` may be put."""
+    paths = f"{subprocesses.ROOT}{os.pathsep}{tmp_path}"
+    bare = {**subprocesses.bare_environment(), "PYTHONPATH": paths}
+    monkeypatch.setattr(subprocesses, "bare_environment", lambda: bare)
+    return tmp_path / "child.py"
+
+
+def write(child: Path, then: str = "") -> None:
+    child.write_text(CHILD.format(then=textwrap.indent(then, " " * 4)))
+
+
+def test_it_answers_until_it_has_said_all(child: Path):
+    write(child)
+
+    assert list(ask("child", 3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("then", "how"),
+    [
+        ("import os; os.abort()", "it ended by SIGABRT"),
+        ("import os; os.kill(os.getpid(), 9)", "it ended by SIGKILL"),
+        ("raise SystemExit(3)", "it ended with code 3"),
+        ("bytearray(5 * 2**30)", "it ended with code 1"),  # more than it may have
+        ("while True: pass", "computed for 60 s without a result"),
+    ],
+    ids=["abort", "kill", "exit", "memory", "time"],
+)
+def test_what_it_said_before_it_broke_off_counts(child: Path, then: str, how: str):
+    write(child, then)
+    said: list[int] = []
+
+    def listen() -> None:
+        for number in ask("child", 2):
+            said.append(number)  # noqa: PERF402  # extend would lose them
+
+    with pytest.raises(BrokeOff, match=how):
+        listen()
+
+    assert said == [0, 1]
+
+
+def test_one_that_reads_no_question_has_broken_off(child: Path):
+    child.write_text("raise SystemExit(3)")
+
+    with pytest.raises(BrokeOff, match="code 3"):
+        list(ask("child", "x" * 10_000_000))
+
+
+def test_it_is_gone_when_nobody_asks_on(child: Path):
+    write(child, "import os, time\nyield os.getpid()\ntime.sleep(600)")
+    answers = ask("child", 0)
+    pid = next(answers)
+    assert Path(f"/proc/{pid}").exists()
+
+    answers.close()
+
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_it_knows_no_secret(child: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COHORT_SECRET_KEY", "hush")
+    write(child, "import os\nyield dict(os.environ)")
+
+    assert "hush" not in str(list(ask("child", 0)))
