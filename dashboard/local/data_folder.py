@@ -1,7 +1,7 @@
-"""Where the embedded servers of one data folder are found.
+"""The data folder: what is in it, what is wrong with it, where its servers are found.
 
-Both listen on a unix socket and nothing else. The paths follow from the data folder
-alone, so every process that knows COHORT_DATA finds them without asking.
+The embedded servers listen on a unix socket and nothing else. The paths follow from
+the data folder alone, so every process that knows COHORT_DATA finds them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Is there room to start: a free port, space on the disk, a writable folder."""
+"""Before the start: a free port, space on the disk, a writable folder that no other
+`up` has.
+"""
 
 from __future__ import annotations
 

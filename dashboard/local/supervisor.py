@@ -1,4 +1,6 @@
-"""Keeps services running: what ends is started again, with growing pauses."""
+"""Starts Cohort's processes and watches them: what ends is started again, with growing
+pauses.
+"""
 
 from __future__ import annotations
 

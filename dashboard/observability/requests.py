@@ -1,4 +1,6 @@
-"""Each request as the log knows it, and a line for those that are worth one."""
+"""Requests as the log knows them: a number that all that a request causes bears, whose
+word is taken for it, and a line for those that are worth one.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Spans of requests, tasks and runs' lives to an OpenTelemetry collector.
+"""Faults to Sentry, and spans of requests, tasks and runs' lives to OpenTelemetry.
 
-They bear what lines of the log bear, and no address, statement or text. Without
-OTEL_EXPORTER_OTLP_ENDPOINT nothing of it is loaded and `span` does nothing.
+They bear what lines of the log bear, and no address, statement or text. Where neither
+is set up nothing of either is loaded, and `span` does nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Scripts and styles: where they lie, and an address that changes with them."""
+"""What an installation has of its own: the version of its scripts and styles, and its
+secret key.
+"""
 
 from __future__ import annotations
 

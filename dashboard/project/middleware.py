@@ -1,6 +1,5 @@
-"""The answer to a method that an address does not take, such as a reload of a button's.
-
-Django's own is empty: a white page.
+"""Middleware: how much a request may send, what its form and method must be, what its
+answer tells the browser about trust.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from django.urls import is_valid_path, reverse
 
 
 class RefusedMethodMiddleware:
-    """Works in both worlds, so that it costs no thread hop under ASGI."""
+    """The answer to a method that an address does not take, such as a reload of a
+    button's: Django's own is a white page.
+    """
 
     sync_capable = True
     async_capable = True

@@ -1,4 +1,4 @@
-"""Native code over a stranger's file, in a process of its own.
+"""Processes of their own: for native code over a stranger's file, and for servers.
 
 A library in C++ may end its whole process over one wrong byte of a file. Here that is
 a child, with bounds of memory and time: `serve` runs in it, `ask` is its other end.
