@@ -25,11 +25,11 @@ from dashboard.project.middleware import check_charset
 View = Callable[..., HttpResponseBase]
 
 
-def entrance(view: View, *, only_computes: bool = False) -> View:
+def entrance(view: View, *, is_atomic: bool = True) -> View:
     """No cookie lets anybody in here, so there is nothing that CSRF could use.
 
-    `only_computes`: it changes nothing, so a POST too needs no transaction, which would
-    keep a database connection while a child is waited for.
+    `is_atomic`: what fails half-way has done nothing. A transaction keeps a database
+    connection, also while a child is waited for.
     """
 
     @csrf_exempt
@@ -46,7 +46,7 @@ def entrance(view: View, *, only_computes: bool = False) -> View:
                 access,
                 count,
                 lambda: view(request, *args, **kwargs),
-                only_computes=only_computes,
+                is_atomic=is_atomic,
             )
         except Exception as error:  # noqa: BLE001  # answered, and logged if it is ours
             response = answer(read_problem(request, error))
@@ -61,7 +61,7 @@ def _enter(
     count: Count | None,
     do: Callable[[], HttpResponseBase],
     *,
-    only_computes: bool,
+    is_atomic: bool,
 ) -> HttpResponseBase:
     if count and count.is_over:
         raise Problem(
@@ -75,16 +75,14 @@ def _enter(
     if access is None:
         return _explained(request, do())
     note_use(access.token)
-    if only_computes:
-        return _explained(request, do())
-    is_safe = request.method in ("GET", "HEAD", "OPTIONS")
-    response = with_replay(request, access.token, lambda: _do(do, is_safe=is_safe))
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        is_atomic = False
+    response = with_replay(request, access.token, lambda: _do(do, is_atomic=is_atomic))
     return _explained(request, response)
 
 
-def _do(do: Callable[[], HttpResponseBase], *, is_safe: bool) -> HttpResponseBase:
-    """What fails half-way has done nothing."""
-    if is_safe:
+def _do(do: Callable[[], HttpResponseBase], *, is_atomic: bool) -> HttpResponseBase:
+    if not is_atomic:
         return do()
     with transaction.atomic():
         response = do()

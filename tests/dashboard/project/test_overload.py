@@ -124,8 +124,11 @@ def test_nobody_keeps_a_connection_while_a_child_is_at_work(
     answer = program.post(
         "/recipes/check", {"spec": recipe, "dataset_version_id": version.pk}
     )
+    sent = SimpleUploadedFile("more.parquet", FILES["sums.parquet"])
+    form = {"file": sent, "name": "More", "prompt": "question", "answer": "solution"}
+    begun = program.client.post("/api/v1/imports", form, headers=program.headers)
 
-    assert answer.status_code == 200
+    assert (answer.status_code, begun.status_code) == (200, 201)
     assert kept
     assert not any(kept)
 

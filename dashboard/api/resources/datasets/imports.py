@@ -16,7 +16,7 @@ from dashboard.api.resources.datasets.mapping import (
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
 from dashboard.api.schemas import Done, Id
 from dashboard.datasets.imports.jobs import request_stop
-from dashboard.datasets.imports.uploads import peek, remove_files, store_upload
+from dashboard.datasets.imports.uploads import forget_upload, peek, store_upload
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import get_import_job
 from dashboard.jobs.models import JobState
@@ -60,8 +60,8 @@ def start_import(
         job = begin_import(
             upload, seen, payload, access.user, place="form", place_of_file=PLACE
         )
-    except Exception:  # its row goes with the transaction, and nobody else knows of it
-        remove_files(upload)
+    except Exception:  # nobody else knows of it
+        forget_upload(upload)
         raise
     return answer_import(job)
 
