@@ -58,7 +58,7 @@ def _generate(
         for number in range(size):
             yield {"entry": _plain(entries[number])}
     except Exception as error:  # noqa: BLE001 - a hundred tasks, each with its own ways to fail
-        yield {"refused": f"{type(error).__name__} {error}".strip()}
+        yield {"refused": str(error) or type(error).__name__}
         return
     yield {"done": True}
 
