@@ -75,8 +75,8 @@ class Budget:
 
 # By the word that an account's name begins with.
 BUDGETS: Mapping[str, Budget] = {
-    "person": Budget(at_once=3, per_second=0.5, burst=30.0),
-    "program": Budget(at_once=2, per_second=0.5, burst=30.0),
+    "person": Budget(at_once=2, per_second=0.5, burst=15.0),
+    "program": Budget(at_once=2, per_second=0.5, burst=15.0),
     # Not paid: each token may send so many requests a minute, and no run may lag.
     "ingest": Budget(at_once=3),
     # Not paid: nobody is refused for what another has spent.
