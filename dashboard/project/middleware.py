@@ -16,10 +16,8 @@ from django.shortcuts import render
 from django.urls import is_valid_path, reverse
 
 
-class RefusedMethodMiddleware:
-    """The answer to a method that an address does not take, such as a reload of a
-    button's: Django's own is a white page.
-    """
+class BothWorlds(ABC):
+    """Middleware that costs no thread hop, under ASGI or not."""
 
     sync_capable = True
     async_capable = True
@@ -31,8 +29,21 @@ class RefusedMethodMiddleware:
         ],
     ) -> None:
         self.get_response = get_response
-        if iscoroutinefunction(get_response):
+        self.is_async = iscoroutinefunction(get_response)
+        if self.is_async:
             markcoroutinefunction(self)
+
+    @abstractmethod
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """What `get_response` gives: an answer, or one to come."""
+
+
+class RefusedMethodMiddleware(BothWorlds):
+    """The answer to a method that an address does not take, such as a reload of a
+    button's: Django's own is a white page.
+    """
 
     def __call__(
         self, request: HttpRequest
@@ -135,31 +146,6 @@ async def _refuse(send: Any) -> None:
     ]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": REFUSAL.encode()})
-
-
-# Middleware that costs no thread hop, under ASGI or not.
-
-
-class BothWorlds(ABC):
-    sync_capable = True
-    async_capable = True
-
-    def __init__(
-        self,
-        get_response: Callable[
-            [HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]
-        ],
-    ) -> None:
-        self.get_response = get_response
-        self.is_async = iscoroutinefunction(get_response)
-        if self.is_async:
-            markcoroutinefunction(self)
-
-    @abstractmethod
-    def __call__(
-        self, request: HttpRequest
-    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        """What `get_response` gives: an answer, or one to come."""
 
 
 # Forms are UTF-8, as every page of ours is.
