@@ -57,7 +57,7 @@ class RequestMiddleware(BothWorlds):
                 response = self.get_response(request)
                 assert isinstance(response, HttpResponseBase)
                 if hasattr(request, "scope"):
-                    # Who reads it slowly keeps none of the few meanwhile.
+                    # Who reads it slowly keeps no database connection meanwhile.
                     release_connection()
                 note(request, response, time.perf_counter() - began, one)
             return response

@@ -223,7 +223,7 @@ class Budgets:
         if person:
             self._keep((credential, ""), person)
         elif was:
-            del self._known[credential, ""]
+            self._known.pop((credential, ""), None)
         if person != was:
             with suppress(RedisError, OSError):
                 if person:
@@ -263,8 +263,16 @@ class Budgets:
             self._telling = asyncio.create_task(self._tell())
 
     async def _tell(self) -> None:
-        await asyncio.sleep(SPEND_SECONDS)
-        spent, self._unsaid, self._telling = self._unsaid, {}, None
+        """Until all is told: one task at a time, which is kept as long as it runs."""
+        try:
+            while self._unsaid:
+                await asyncio.sleep(SPEND_SECONDS)
+                spent, self._unsaid = self._unsaid, {}
+                await self._tell_some(spent)
+        finally:
+            self._telling = None
+
+    async def _tell_some(self, spent: Mapping[str, float]) -> None:
         pipeline = self._client().pipeline(transaction=False)
         for name, cost in spent.items():
             most = self._account(name).budget.most_debt + MAX_OVERDRAWN_SECONDS
