@@ -134,7 +134,7 @@ def _answering_400() -> Iterator[None]:
         ValueError,
         struct.error,
     ) as fault:
-        raise BadRequest("This is no answer of a security key.") from fault
+        raise BadRequest("This is not a valid answer of a security key.") from fault
 
 
 class AssertionField(forms.JSONField):
@@ -169,7 +169,7 @@ class RegistrationField(AssertionField):
         data = RegistrationResponse.from_dict(tree).response.attestation_object
         # None without a key in it. One that cannot check a signature never signs in.
         with suppress(InvalidSignature):
-            data.auth_data.credential_data.public_key.verify(b"", b"")  # type: ignore[union-attr]
+            data.auth_data.credential_data.public_key.verify(b"", b"")  # type: ignore[union-attr]  # AttributeError is a 400
         return tree
 
 

@@ -65,7 +65,7 @@ def end_request(token: Token[HttpRequest | None]) -> None:
 
 
 def trainer_variables() -> dict[str, str]:
-    """What a trainer that we start is told of them."""
+    """The facts that a trainer gets in its environment."""
     facts = current_facts()
     return {key: str(facts[name]) for name, key in FACTS.items() if name in facts}
 

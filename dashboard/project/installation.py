@@ -39,7 +39,7 @@ def load_secret_key(data: Path) -> str:
 
 
 def _make(path: Path) -> str:
-    """Two processes may start at once: whoever links its key first gives it to both."""
+    """Two processes may start at once: both use the key that is linked first."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mine = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(

@@ -84,7 +84,7 @@ def test_a_channel_is_chosen_for_what_it_is_told_of(page: Page, team: Team) -> N
     mine.get_by_label("A run finishes").uncheck()
     mine.get_by_role("button", name="Save").click()
 
-    expect(page.get_by_text("It is told of what you chose.")).to_be_visible()
+    expect(page.get_by_text("The events of this channel were saved.")).to_be_visible()
     channel.refresh_from_db()
     assert "run.finished" not in channel.events
     page.get_by_role("button", name="Send again").click()

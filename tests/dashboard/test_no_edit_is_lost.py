@@ -199,7 +199,7 @@ APART = {
     "report_pin": "reports/test_pinning.py",
 }
 NEW = "makes something new, and changes nothing that is there"
-SWITCH = "one of two states: whoever is second finds it so"
+SWITCH = "a switch has two states: the second change is the same as the first"
 ACT = "an act that takes no text; its audit entry tells who did it"
 OWN_LINE = "each person's tag, thumb or comment is a line of its own"
 NOT_LOST = {

@@ -49,7 +49,9 @@ def alert_delivery(request: HttpRequest, team: str) -> HttpResponse:
         return _page(request, team_, form, status=400)
     if channel.kind == Channel.Kind.WEBHOOK:
         return _page(request, team_, ChannelForm(), revealed=channel)
-    messages.success(request, f"{channel.address} is told from now on. Send a test.")
+    messages.success(
+        request, f"Alerts go to {channel.address} from now on. Send a test."
+    )
     return redirect("alert_delivery", team_.slug)
 
 
@@ -144,7 +146,7 @@ def alert_channel_events(
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, "It is told of what you chose.")
+        messages.success(request, "The events of this channel were saved.")
     return redirect("alert_delivery", team)
 
 
@@ -164,7 +166,7 @@ def alert_channel_delete(
 ) -> HttpResponse:
     channel, user = _asked_of(request, team, channel_id)
     delete_channel(channel=channel, user=user)
-    messages.success(request, "Nothing is sent there any more.")
+    messages.success(request, "The channel was deleted.")
     return redirect("alert_delivery", team)
 
 

@@ -17,7 +17,7 @@ from tests.dashboard.reports.stories import make_report
 from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db
-ONE_SWITCH = "one yes or no: whoever is second finds it so"
+ONE_SWITCH = "a switch has two states: the second change is the same as the first"
 NOT_LOST = {
     "drain_worker": ONE_SWITCH,
     "pin_checkpoint": ONE_SWITCH,

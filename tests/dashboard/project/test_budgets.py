@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in budgets.BUDGETS:
         is_paid = kind in ("person", "program")
         few = SMALL if is_paid else Budget(at_once=2)
-        monkeypatch.setitem(budgets.BUDGETS, kind, few)  # type: ignore[arg-type]
+        monkeypatch.setitem(budgets.BUDGETS, kind, few)  # type: ignore[arg-type]  # a Mapping to others
     monkeypatch.setattr(budgets, "SPEND_SECONDS", 0.0)
     monkeypatch.setattr(budgets, "REFUSED_SECONDS", 0.0)
     for kind in ("budget", "known"):
@@ -342,7 +342,7 @@ async def test_work_is_paid_for_and_the_next_process_knows(
     assert (status, int(headers[b"retry-after"])) == (429, 2)
     await until(lambda: not (first._unsaid or first._telling))
     second = budgets_of(inner)
-    assert (await ask(second))[0] == 200, "of whom nothing is known yet"
+    assert (await ask(second))[0] == 200, "it has read no debt yet"
     await until(lambda: not (second._unsaid or second._telling))
     assert (await ask(second))[0] == 429
     now += 3
