@@ -41,7 +41,8 @@ def taken(
         patch.setattr(overload, "_no_connection_at", None)
         pool = connection.pool  # type: ignore[attr-defined]  # of PostgreSQL's wrapper
         pool.open()
-        held = [pool.getconn() for _ in range(2)]
+        # A busy machine takes longer to connect than a request may wait here.
+        held = [pool.getconn(timeout=60) for _ in range(2)]
         yield
         for each in held:
             pool.putconn(each)
