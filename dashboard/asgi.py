@@ -28,7 +28,7 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
-from dashboard.live.origin import SameOrigin  # noqa: E402
+from dashboard.live.consumer import SameOrigin  # noqa: E402
 from dashboard.observability.metrics import CountedSockets  # noqa: E402
 from dashboard.observability.requests import RequestIds  # noqa: E402
 from dashboard.project.budgets import Budgets  # noqa: E402

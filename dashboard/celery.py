@@ -9,7 +9,7 @@ from celery import Celery
 from celery.signals import task_postrun, task_prerun, worker_shutting_down
 from django.conf import settings
 
-from dashboard.accounts.origin import act_as
+from dashboard.accounts.request_context import act_as
 from dashboard.local import shutdown
 from dashboard.observability.requests import carry_requests
 from dashboard.observability.tracing import begin_reporting

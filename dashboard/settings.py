@@ -116,7 +116,7 @@ MIDDLEWARE = [
     "dashboard.observability.requests.RequestMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "dashboard.project.middleware.TrustMiddleware",
-    "dashboard.accounts.origin.OriginMiddleware",
+    "dashboard.accounts.request_context.OriginMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -193,7 +193,7 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 # django-allauth: e-mail addresses, second factors, passkeys, the list of sessions.
-ACCOUNT_ADAPTER = "dashboard.accounts.adapter.AccountAdapter"
+ACCOUNT_ADAPTER = "dashboard.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "optional"  # nobody is kept out for want of a mail server
@@ -205,12 +205,12 @@ ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 ACCOUNT_FORMS = {
     "reset_password_from_key": "dashboard.accounts.forms.ForgottenPasswordForm"
 }
-MFA_ADAPTER = "dashboard.accounts.factors.FactorAdapter"
+MFA_ADAPTER = "dashboard.accounts.adapters.FactorAdapter"
 MFA_FORMS = {
-    "add_webauthn": "dashboard.accounts.factors.AddKeyForm",
-    "authenticate_webauthn": "dashboard.accounts.factors.AuthenticateKeyForm",
-    "login_webauthn": "dashboard.accounts.factors.LoginKeyForm",
-    "reauthenticate_webauthn": "dashboard.accounts.factors.ReauthenticateKeyForm",
+    "add_webauthn": "dashboard.accounts.adapters.AddKeyForm",
+    "authenticate_webauthn": "dashboard.accounts.adapters.AuthenticateKeyForm",
+    "login_webauthn": "dashboard.accounts.adapters.LoginKeyForm",
+    "reauthenticate_webauthn": "dashboard.accounts.adapters.ReauthenticateKeyForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # as above
@@ -219,7 +219,7 @@ MFA_TOTP_ISSUER = "Cohort"
 # On one machine pages come from http://localhost. Browsers have keys for that and for
 # TLS alone, so for nothing that is not safe.
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = True
-SOCIALACCOUNT_ADAPTER = "dashboard.accounts.providers.ProviderAdapter"
+SOCIALACCOUNT_ADAPTER = "dashboard.accounts.adapters.ProviderAdapter"
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 SOCIALACCOUNT_QUERY_EMAIL = False
 # An address elsewhere proves nothing here: accounts are connected by who is signed in.

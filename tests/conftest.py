@@ -214,7 +214,7 @@ def _nothing_kept() -> None:
     """
     cache.clear()
     channel_layers.backends.clear()
-    throttle = sys.modules.get("dashboard.accounts.throttle")
+    throttle = sys.modules.get("dashboard.accounts.throttling")
     if throttle is not None and throttle.redis_client.cache_info().currsize:
         # Without a token a minute has 60 requests, and one test may send more.
         with contextlib.suppress(redis.RedisError):  # a test may have ended its server

@@ -5,10 +5,17 @@ Another team's objects are found through the team only, so they are 404 as well.
 
 from __future__ import annotations
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest
+from dataclasses import dataclass
+from typing import Any
 
-from dashboard.accounts.models import Membership, Team, User
+from django.contrib.auth import HASH_SESSION_KEY
+from django.contrib.sessions.models import Session
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists
+from django.http import Http404, HttpRequest
+from django.utils.crypto import constant_time_compare
+
+from dashboard.accounts.models import Membership, Role, Team, User
 
 
 def get_membership(user: User, slug: str) -> Membership:
@@ -77,3 +84,72 @@ def _writable(membership: Membership) -> Membership:
             "change. Ask an admin of the team for the member role."
         )
     return membership
+
+
+# What each role may do. The pages show this table; `access.py` holds to it.
+
+ASCENDING = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    text: str
+    least: Role
+
+    @property
+    def held(self) -> list[tuple[Role, bool]]:
+        """Each role, with whether it has this right."""
+        return [(role, is_at_least(role, self.least)) for role in ASCENDING]
+
+
+def is_at_least(role: str, least: Role) -> bool:
+    return ASCENDING.index(Role(role)) >= ASCENDING.index(least)
+
+
+RIGHTS = (
+    Right("Look at, search and download everything of the team", Role.VIEWER),
+    Right("Keep own views of the run list and own chart settings", Role.VIEWER),
+    Right("Leave the team", Role.VIEWER),
+    Right(
+        "Upload and change datasets, recipes and reports; judge and comment",
+        Role.MEMBER,
+    ),
+    Right("Launch, stop, change and delete runs; publish models", Role.MEMBER),
+    Right("Set up alerts and where they are sent", Role.MEMBER),
+    Right("Invite people as viewer, member or admin", Role.ADMIN),
+    Right("Change roles up to admin; remove people who are no owners", Role.ADMIN),
+    Right("Drain workers, which other teams use too", Role.ADMIN),
+    Right("Make another team", Role.ADMIN),
+    Right("Make and unmake owners; transfer the ownership", Role.OWNER),
+    Right("Deactivate a person", Role.OWNER),
+)
+
+
+def roles_given_by(role: str) -> list[Role]:
+    """The roles that somebody of this one may give to others."""
+    if role == Role.OWNER:
+        return list(ASCENDING)
+    return [Role.VIEWER, Role.MEMBER, Role.ADMIN] if role == Role.ADMIN else []
+
+
+# Who may go on watching over a socket.
+
+
+def may_watch(user_id: int, session: Any, **of_team: Any) -> bool:
+    """Is the user in a team for which this holds, such as `runs=7`?
+
+    Signing out deletes the session, a new password outdates it: both end sockets. One
+    query: it is asked for each page twice a minute.
+    """
+    teams = {f"memberships__team__{name}": value for name, value in of_team.items()}
+    member = (
+        User.objects.filter(id=user_id, is_active=True, **teams)
+        .filter(Exists(Session.objects.filter(session_key=session.session_key)))
+        .only("password")
+        .first()
+    )
+    if member is None:
+        return False
+    return constant_time_compare(
+        session.get(HASH_SESSION_KEY, ""), member.get_session_auth_hash()
+    )

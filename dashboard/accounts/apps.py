@@ -9,6 +9,6 @@ class AccountsConfig(AppConfig):
 
     def ready(self) -> None:
         # Their receivers.
-        import_module("dashboard.accounts.noting")
-        import_module("dashboard.accounts.providers")
-        import_module("dashboard.accounts.revocation")
+        import_module("dashboard.accounts.services")
+        import_module("dashboard.accounts.adapters")
+        import_module("dashboard.accounts.sessions")

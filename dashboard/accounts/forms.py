@@ -10,8 +10,8 @@ from django.contrib.auth.forms import (
     UserCreationForm,
 )
 
+from dashboard.accounts.access import roles_given_by
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.accounts.roles import roles_given_by
 from dashboard.accounts.services import RESERVED_SLUGS
 
 ModelForm = forms.ModelForm  # Django's own class takes no argument when it runs

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from allauth.account.signals import email_changed, password_reset
+from allauth.mfa.signals import (
+    authenticator_added,
+    authenticator_removed,
+    authenticator_reset,
+)
 from django.db import models, transaction
+from django.dispatch import receiver
 from django.utils import timezone
 
 from dashboard.accounts.models import (
@@ -19,7 +26,7 @@ from dashboard.accounts.models import (
     Team,
     User,
 )
-from dashboard.accounts.origin import current_origin
+from dashboard.accounts.request_context import current_origin
 from dashboard.observability.logging import current_request_id
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
@@ -153,3 +160,36 @@ def _working_links(token: str) -> models.QuerySet[SignInLink]:
 
 def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+# Writes down in each team of a person how they may sign in from now on.
+
+
+def note(user: User, verb: str, **detail: str) -> None:
+    for team in Team.objects.filter(members=user):
+        record(team, user, verb, user, username=user.username, **detail)
+
+
+@receiver(authenticator_added)
+def factor_added(*, user: User, authenticator: Any, **_kwargs: Any) -> None:
+    note(user, "person.factor_added", kind=authenticator.type)
+
+
+@receiver(authenticator_removed)
+def factor_removed(*, user: User, authenticator: Any, **_kwargs: Any) -> None:
+    note(user, "person.factor_removed", kind=authenticator.type)
+
+
+@receiver(authenticator_reset)
+def factor_reset(*, user: User, authenticator: Any, **_kwargs: Any) -> None:
+    note(user, "person.factor_reset", kind=authenticator.type)
+
+
+@receiver(password_reset)
+def password_was_reset(*, user: User, **_kwargs: Any) -> None:
+    note(user, "person.password_reset")
+
+
+@receiver(email_changed)
+def email_was_changed(*, user: User, **_kwargs: Any) -> None:
+    note(user, "person.email_changed")

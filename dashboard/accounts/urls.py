@@ -8,7 +8,7 @@ from allauth.socialaccount.providers.openid_connect import views as openid_conne
 from django.contrib.auth.decorators import login_not_required
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from dashboard.accounts.providers import only_where_set_up
+from dashboard.accounts.adapters import only_where_set_up
 from dashboard.accounts.views import (
     account,
     invitations,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.alerts.models import Alert, Rule
-from dashboard.samples.cleaning import clean_text
+from dashboard.project.database import clean_text
 from trainer.alert_conditions import REWARD, Kind, is_evaluated
 from trainer.alert_evaluator import Key as AnyKey
 from trainer.alert_evaluator import Metrics, Recovered, RuleEvaluator, Triggered

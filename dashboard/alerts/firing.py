@@ -18,7 +18,7 @@ from dashboard.alerts.models import (
 )
 from dashboard.alerts.outbox import put_out
 from dashboard.alerts.rules import describe
-from dashboard.samples.cleaning import clean_json
+from dashboard.project.database import clean_json
 from dashboard.samples.models import Group
 from trainer.alert_conditions import finite
 from trainer.alert_evaluator import Triggered

@@ -14,7 +14,7 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record, told_change
 from dashboard.alerts.models import OPEN, Alert, AlertState, MutedRun, Rule
 from dashboard.alerts.rules import describe
-from dashboard.live.publish import ring_on_commit
+from dashboard.live.pubsub import ring_on_commit
 from dashboard.runs.models import Run
 
 MAX_RULES = 200

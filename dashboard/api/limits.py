@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dashboard.accounts.throttle import count
+from dashboard.accounts.throttling import count
 
 WINDOW_SECONDS = 60
 MAX_OF_TOKEN = 600

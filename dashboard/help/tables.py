@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from dashboard.accounts.roles import ASCENDING, RIGHTS
+from dashboard.accounts.access import ASCENDING, RIGHTS
 from dashboard.api.forms import ABOUT
 from dashboard.api.problems import CODES
 from dashboard.project.environment import SETTINGS, Setting

@@ -8,14 +8,16 @@ import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from channels.generic.websocket import AsyncWebsocketConsumer
+from channels.security.websocket import WebsocketDenier
 from django.core.exceptions import TooManyFieldsSent
 from django.db import DatabaseError, InterfaceError
-from django.http import QueryDict
+from django.http import HttpRequest, JsonResponse, QueryDict
 
-from dashboard.live.bell import bell_of
 from dashboard.live.messages import (
     ACCESS_ENDED,
     BAD_MESSAGE,
@@ -28,7 +30,7 @@ from dashboard.live.messages import (
     parse_protocol,
     parse_request,
 )
-from dashboard.live.publish import ACCESS
+from dashboard.live.pubsub import ACCESS, bell_of
 
 logger = logging.getLogger(__name__)
 
@@ -217,3 +219,47 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         if error:
             logger.error("The stream of %s broke.", self.group(), exc_info=error)
             self._closing = asyncio.ensure_future(self.close(1011))
+
+
+# Which pages may open a socket: Cohort's own.
+
+
+class SameOrigin:
+    """Refuses a handshake whose Origin is not the host it was sent to.
+
+    Channels compares the host alone; but a page of another program on localhost
+    comes with our cookies, and differs from ours by its port only.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        is_own = _host(headers.get(b"origin", "")) == headers.get(b"host", "").lower()
+        app = self.app if is_own else WebsocketDenier()
+        return await app(scope, receive, send)
+
+
+def _host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin.lower()).netloc or None
+    except ValueError:
+        return None
+
+
+# The stream for pages whose socket does not open: the same frames, when asked.
+
+
+def answer_page(
+    request: HttpRequest, read_after: Callable[[Position], Mapping[str, Any]]
+) -> JsonResponse:
+    """409: the page is of another version, and is told as over the socket."""
+    try:
+        position = parse_position(request.GET)
+        protocol = parse_protocol(request.GET)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    if protocol != PROTOCOL:
+        return JsonResponse(other_protocol(), status=409)
+    return JsonResponse(read_after(position))

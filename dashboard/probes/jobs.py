@@ -21,9 +21,9 @@ from dashboard.probes.cleaning import (
     sweep_folders,
 )
 from dashboard.probes.models import Probe, ProbeGroup
+from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.checkpoints.shelf import FilesGone, Shelf, gone
 from dashboard.runs.models import Checkpoint
-from dashboard.samples.cleaning import clean_json, clean_text
 from dashboard.training.follow import LogFollower
 from dashboard.training.process import TrainerProcess
 from dashboard.training.tail import read_tail

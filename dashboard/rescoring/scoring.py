@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.datasets.models import DatasetRow
+from dashboard.project.database import clean_text
 from dashboard.rescoring.credit import give_credit, signal_of
 from dashboard.rescoring.models import RescoredStep, Rescoring
 from dashboard.rescoring.records import (
@@ -24,7 +25,6 @@ from dashboard.rescoring.records import (
     ranks,
 )
 from dashboard.runs.models import Run
-from dashboard.samples.cleaning import clean_text
 from dashboard.samples.completion import Completion
 from dashboard.samples.models import Group
 from trainer.config import RunConfig

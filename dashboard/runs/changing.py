@@ -8,9 +8,10 @@ from django.db import transaction
 from django.db.models import F, Max
 from pydantic import ValidationError
 
+from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record, told_change
-from dashboard.live.publish import ring_on_commit
+from dashboard.live.pubsub import ring_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.doorbell import ring_workers
@@ -18,7 +19,6 @@ from dashboard.runs.keeping import refuse_held
 from dashboard.runs.launch.published import hold_published
 from dashboard.runs.models import Run, RunState, SettingChange
 from dashboard.runs.state import EXTENDED, transition
-from dashboard.team_limits import check_runs
 from trainer.config import MAY_CHANGE, RunConfig, change_settings
 
 STEPS = "optim.num_steps"

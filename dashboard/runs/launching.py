@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
+from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.trash import hold_untrashed
@@ -18,7 +19,6 @@ from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.launch.forms import Launch
 from dashboard.runs.launch.published import hold_published
 from dashboard.runs.models import Checkpoint, EvaluationSet, Run, RunGroup
-from dashboard.team_limits import check_runs
 
 
 def launch_run(

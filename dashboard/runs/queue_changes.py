@@ -9,7 +9,7 @@ from django.db.models import F, Q
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.live.publish import ring_on_commit
+from dashboard.live.pubsub import ring_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import ENDED, Priority, Run, RunState

@@ -13,7 +13,7 @@ from django.dispatch import Signal
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.live.publish import ring_on_commit
+from dashboard.live.pubsub import ring_on_commit
 from dashboard.runs.models import ENDED, HELD, Run, RunState
 
 _S = RunState

@@ -8,7 +8,7 @@ from typing import Any, cast
 import psycopg
 from django.db import connection
 
-from dashboard.samples.cleaning import clean_text
+from dashboard.project.database import clean_text
 
 EVENT_COLUMNS = ("run_id", "seq", "epoch", "line", "type", "step", "time", "body")
 STEP_COLUMNS = ("run_id", "step", "epoch", "seq", "time", "values")

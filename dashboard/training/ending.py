@@ -11,10 +11,10 @@ from django.conf import settings
 from django.db import transaction
 
 from dashboard.accounts.templatetags.numbers import num_bytes
+from dashboard.project.database import clean_text
 from dashboard.runs.changing import STEPS
 from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.runs.state import END_TIME, transition
-from dashboard.samples.cleaning import clean_text
 from dashboard.training.lease import HOLDING, Claim, Fenced, close_epoch
 from dashboard.training.lives import fail, lose_life
 from dashboard.training.tail import with_tail

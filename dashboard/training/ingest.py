@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce, Now
 from dashboard.alerts.models import Alert
 from dashboard.alerts.observing import observe
 from dashboard.alerts.pausing import pause_for
-from dashboard.live.publish import ring_on_commit
+from dashboard.live.pubsub import ring_on_commit
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.state import transition

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard.samples.cleaning import clean_text
+from dashboard.project.database import clean_text
 
 BLOCK_BYTES = 64 * 1024
 MAX_TAIL_BYTES = 1024 * 1024

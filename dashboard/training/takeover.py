@@ -13,7 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from dashboard.alerts.firing import supersede
-from dashboard.live.publish import ring_on_commit
+from dashboard.live.pubsub import ring_on_commit
 from dashboard.runs.charts.carried import totals_of
 from dashboard.runs.charts.rollups import drop_rollups
 from dashboard.runs.charts.summaries import make_summaries

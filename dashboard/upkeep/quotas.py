@@ -1,4 +1,4 @@
-"""Whether a team has room for more: asked through dashboard.team_limits."""
+"""Whether a team has room for more: asked through dashboard.accounts.members."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from django.http.response import HttpResponseBase
 
 from dashboard.accounts.models import Team, User
-from dashboard.accounts.throttle import redis_client
+from dashboard.accounts.throttling import redis_client
 from dashboard.api import limits
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token

@@ -11,7 +11,7 @@ from allauth.mfa.totp.internal.auth import TOTP
 from django.conf import settings
 from django.test import Client
 
-from dashboard.accounts.invitations import invite
+from dashboard.accounts.members import invite
 from dashboard.accounts.models import Invitation, Membership, SignInLink, Team, User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.alerts.channels import add_channel

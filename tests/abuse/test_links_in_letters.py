@@ -9,7 +9,7 @@ from django.core import mail
 from django.test import Client
 from pytest_django import Settings
 
-from dashboard.accounts import adapter, letters
+from dashboard.accounts import adapters
 from dashboard.accounts.models import User
 from dashboard.project.environment import read_environment
 
@@ -23,7 +23,7 @@ def _wide_open(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     settings.MAIL_IS_SET_UP = True
     settings.LINKS_BEGIN = "https://cohort.example.org"
-    monkeypatch.setattr(adapter, "send_behind", letters._send)
+    monkeypatch.setattr(adapters, "send_behind", adapters._send)
 
 
 def links() -> set[str]:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
-from dashboard.accounts.invitations import invite, open_invitations
 from dashboard.accounts.members import (
     change_role,
     deactivate,
+    invite,
     leave,
+    open_invitations,
     reactivate,
     remove_member,
 )

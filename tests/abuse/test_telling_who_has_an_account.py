@@ -12,7 +12,7 @@ from django.core.mail.backends.base import BaseEmailBackend
 from django.test import Client
 from pytest_django import Settings
 
-from dashboard.accounts import letters
+from dashboard.accounts import adapters
 from dashboard.accounts.models import User
 
 pytestmark = pytest.mark.django_db
@@ -72,14 +72,14 @@ def test_a_new_password_is_answered_alike_whatever_the_mail_server_does(
     assert known == unknown
     assert known[0] == 302
     assert asked.wait(5), "nothing was sent"
-    letters._senders.submit(lambda: None).result(5)
+    adapters._senders.submit(lambda: None).result(5)
     assert order == (["sent late"] if server == "Slow" else [])
 
 
 def test_a_sign_up_outlives_a_mail_server_that_is_away(
     alice: User, settings: Settings
 ) -> None:
-    from dashboard.accounts.invitations import invite
+    from dashboard.accounts.members import invite
 
     settings.EMAIL_BACKEND = f"{HERE}.Away"
     token = invite(by=alice.memberships.get(), role="viewer")[1]

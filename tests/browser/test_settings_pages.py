@@ -16,8 +16,7 @@ from allauth.mfa.totp.internal.auth import TOTP
 from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page
 
-from dashboard.accounts.invitations import invite
-from dashboard.accounts.members import deactivate
+from dashboard.accounts.members import deactivate, invite
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.alerts.models import Channel, Event
 from dashboard.alerts.run_events import describe_run

@@ -9,7 +9,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.accounts.origin import Origin, acting_from
+from dashboard.accounts.request_context import Origin, acting_from
 from dashboard.accounts.services import record
 from dashboard.alerts.models import Channel, Delivery, Event
 from dashboard.alerts.run_events import describe_run

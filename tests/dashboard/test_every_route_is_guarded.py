@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from dashboard.accounts.invitations import invite
+from dashboard.accounts.members import invite
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Channel, Delivery
 from dashboard.datasets.generators.reasoning_gym import Option, Task

@@ -16,7 +16,7 @@ from dashboard.celery import app
 from dashboard.runs.directory import run_directory
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
-from dashboard.training.dispatch import dispatch
+from dashboard.training.dispatch import send_work
 from tests.faults.histories import (
     assert_whole,
     end_rest,
@@ -85,7 +85,7 @@ def stop_between_transactions(groups: list[int]) -> bool:
 def is_taken_up(run: Run) -> Callable[[], bool]:
     def look() -> bool:
         # As beat does: what is rung first goes to the zombie, which still listens.
-        dispatch(app)
+        send_work(app)
         return run.events.filter(epoch=2).exists()
 
     return look

@@ -321,14 +321,14 @@ FAULTS = [
     ),
     Fault(
         "T4",
-        "dashboard/accounts/invitations.py",
+        "dashboard/accounts/members.py",
         "models.Exists(by), used_at=None, revoked_at=None,",
         "models.Exists(by), revoked_at=None,",
         "tests/dashboard/accounts/test_invitations.py",
     ),
     Fault(
         "T5",
-        "dashboard/accounts/throttle.py",
+        "dashboard/accounts/throttling.py",
         "counted.number > most:",
         "counted.number > most * 10:",
         "tests/dashboard/accounts/test_guessing_passwords.py",
@@ -391,7 +391,7 @@ FAULTS = [
     ),
     Fault(
         "W3",
-        "dashboard/live/origin.py",
+        "dashboard/live/consumer.py",
         'is_own = _host(headers.get(b"origin", "")) == headers.get(b"host", "").lower()',
         "is_own = True",
         "tests/dashboard/live/test_who_may_watch.py",

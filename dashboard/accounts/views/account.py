@@ -12,18 +12,17 @@ from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.accounts.factors import describe_factors
+from dashboard.accounts.adapters import describe_factors, list_connections
 from dashboard.accounts.forms import FirstPasswordForm, PasswordForm, ProfileForm
 from dashboard.accounts.models import User
-from dashboard.accounts.noting import note
-from dashboard.accounts.open_sessions import (
+from dashboard.accounts.services import note
+from dashboard.accounts.sessions import (
     end_others,
     end_session,
     list_sessions,
     remember_session,
 )
-from dashboard.accounts.providers import list_connections
-from dashboard.accounts.throttle import TooManyTries, count_try, forgive
+from dashboard.accounts.throttling import TooManyTries, count_try, forgive
 from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
 
 AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm

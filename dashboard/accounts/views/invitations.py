@@ -15,15 +15,15 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_managing_membership
+from dashboard.accounts.adapters import link
 from dashboard.accounts.forms import InviteForm, SignUpForm
-from dashboard.accounts.invitations import (
+from dashboard.accounts.members import (
     accept,
     find_invitation,
     invite,
     revoke,
     send_invitation,
 )
-from dashboard.accounts.letters import link
 from dashboard.accounts.models import Invitation, Membership, User
 from dashboard.accounts.views.sign_in import enter
 from dashboard.accounts.views.team import render_settings

@@ -22,7 +22,7 @@ from requests.exceptions import (
     Timeout,
 )
 
-from dashboard.accounts.providers import address_elsewhere
+from dashboard.accounts.adapters import address_elsewhere
 
 
 @login_not_required

@@ -23,11 +23,10 @@ from django.views.decorators.http import (
     require_safe,
 )
 
-from dashboard.accounts.known_devices import find_device, remember_device
 from dashboard.accounts.models import Team, User
-from dashboard.accounts.open_sessions import remember_session
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
-from dashboard.accounts.throttle import TooManyTries, count_try, forgive
+from dashboard.accounts.sessions import find_device, remember_device, remember_session
+from dashboard.accounts.throttling import TooManyTries, count_try, forgive
 from dashboard.observability.requests import is_of_this_machine
 
 

@@ -17,12 +17,21 @@ from django.views.decorators.http import (
     require_safe,
 )
 
-from dashboard.accounts.access import get_membership, get_owning_membership
+from dashboard.accounts.access import (
+    ASCENDING,
+    RIGHTS,
+    get_membership,
+    get_owning_membership,
+    roles_given_by,
+)
 from dashboard.accounts.forms import InviteForm, TeamForm
-from dashboard.accounts.invitations import open_invitations
-from dashboard.accounts.members import leave, may_switch, transfer_ownership
+from dashboard.accounts.members import (
+    leave,
+    may_switch,
+    open_invitations,
+    transfer_ownership,
+)
 from dashboard.accounts.models import Membership, Role, User
-from dashboard.accounts.roles import ASCENDING, RIGHTS, roles_given_by
 from dashboard.accounts.services import create_team
 
 

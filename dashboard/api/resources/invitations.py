@@ -12,12 +12,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.forms import InviteForm
-from dashboard.accounts.invitations import (
-    invite,
-    open_invitations,
-    revoke,
-    send_invitation,
-)
+from dashboard.accounts.members import invite, open_invitations, revoke, send_invitation
 from dashboard.accounts.models import Invitation
 from dashboard.api.auth import ADMIN, access_of
 from dashboard.api.filters import refuse_errors

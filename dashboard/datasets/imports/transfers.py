@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Count, Sum
 from django.http import Http404
 
+from dashboard.accounts.members import check_storage
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.limits import (
     MAX_TEAM_BYTES,
@@ -25,7 +26,6 @@ from dashboard.datasets.limits import (
 )
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.datasets.room import check_room
-from dashboard.team_limits import check_storage
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRead

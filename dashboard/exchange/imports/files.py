@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models import Count, Sum
 from django.utils import timezone
 
+from dashboard.accounts.members import check_storage
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.imports.transfers import write_part
 from dashboard.datasets.limits import (
@@ -38,7 +39,6 @@ from dashboard.exchange.formats.tfevents import is_event_file
 from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.jobs.models import OPEN
 from dashboard.project.slots import Busy, slot
-from dashboard.team_limits import check_storage
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRead

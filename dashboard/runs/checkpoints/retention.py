@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.jobs.models import OPEN
-from dashboard.live.publish import ring_on_commit
+from dashboard.live.pubsub import ring_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.checkpoints.listing import NOTHING, list_checkpoints
 from dashboard.runs.checkpoints.manifest import Damaged

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from channels.db import database_sync_to_async
 
-from dashboard.accounts.sockets import may_watch
+from dashboard.accounts.access import may_watch
 from dashboard.live.consumer import StreamConsumer
 from dashboard.live.messages import NOT_FOUND, NOT_SIGNED_IN, Position
-from dashboard.live.publish import group_name
+from dashboard.live.pubsub import group_name
 from dashboard.runs.stream.feed import feed_of
 
 

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
-from dashboard.live.over_http import answer_page
+from dashboard.live.consumer import answer_page
 from dashboard.runs.charts.intervals import ENDS, Interval
 from dashboard.runs.charts.of_a_run import sections_of, settings_of
 from dashboard.runs.checkpoints.listing import list_checkpoints

@@ -10,6 +10,7 @@ from django.http import Http404
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
+from dashboard.project.database import clean_text
 from dashboard.samples.annotations.mentions import mention
 from dashboard.samples.annotations.models import (
     MAX_COMMENT_CHARS,
@@ -18,7 +19,6 @@ from dashboard.samples.annotations.models import (
     Tag,
     Thumb,
 )
-from dashboard.samples.cleaning import clean_text
 from dashboard.samples.completion import NUM_COMPLETIONS
 from dashboard.samples.models import Group, GroupCompletions
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from dashboard.project.database import clean_text
 from dashboard.runs.models import Run
-from dashboard.samples.cleaning import clean_text
 from dashboard.samples.models import Group
 from dashboard.training.outside.limits import (
     MAX_COMPLETIONS,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.db.models.functions import Now
 
+from dashboard.accounts.members import check_storage
+from dashboard.project.database import clean_text
 from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.runs.state import transition
-from dashboard.samples.cleaning import clean_text
 from dashboard.samples.models import Group
-from dashboard.team_limits import check_storage
 from dashboard.training.follow import Lines
 from dashboard.training.ingest import ingest, last_ingested_line
 from dashboard.training.lease import Claim

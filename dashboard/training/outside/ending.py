@@ -12,9 +12,9 @@ from django.db.models import Max
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.project.database import clean_text
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import END_TIME, transition
-from dashboard.samples.cleaning import clean_text
 from dashboard.samples.models import Group
 from dashboard.training.lease import close_epoch
 from trainer.events import Event, RunFailed, RunFinished

@@ -13,14 +13,14 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
+from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.keeping import refuse_held
 from dashboard.runs.models import ENDED, Epoch, Run, RunState
 from dashboard.runs.state import EXTENDED, transition
 from dashboard.runs.tags import read_tags
-from dashboard.samples.cleaning import clean_json, clean_text
-from dashboard.team_limits import check_runs
 from dashboard.training.lease import Claim, close_epoch
 from dashboard.training.outside.limits import (
     MAX_RULES,

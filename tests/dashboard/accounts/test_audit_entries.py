@@ -16,7 +16,7 @@ from django.utils import timezone
 from dashboard import celery
 from dashboard.accounts.erasing import erase_entries_of_team, erase_person
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.accounts.origin import (
+from dashboard.accounts.request_context import (
     Origin,
     OriginMiddleware,
     acting_from,

@@ -12,7 +12,7 @@ from django.core.mail import EmailMessage
 from django.test import Client
 from pytest_django import Settings
 
-from dashboard.accounts.invitations import invite
+from dashboard.accounts.members import invite
 from dashboard.accounts.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db

@@ -9,10 +9,10 @@ import redis
 from django.conf import settings
 from django.test import Client
 
-from dashboard.accounts import throttle
-from dashboard.accounts.known_devices import COOKIE
+from dashboard.accounts import throttling
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
+from dashboard.accounts.sessions import COOKIE
 
 PASSWORD = "a long enough secret"
 REDIS_URL = settings.REDIS_URL
@@ -21,10 +21,10 @@ REDIS_URL = settings.REDIS_URL
 @pytest.fixture(autouse=True)
 def nothing_was_tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """And few tries are many, since to look at a password takes long on purpose."""
-    monkeypatch.setattr(throttle, "MAX_OF_DEVICE", 2)
-    monkeypatch.setattr(throttle, "MAX_OF_PAIR", 2)
-    monkeypatch.setattr(throttle, "MAX_OF_USERNAME", 4)
-    monkeypatch.setattr(throttle, "MAX_OF_ADDRESS", 5)
+    monkeypatch.setattr(throttling, "MAX_OF_DEVICE", 2)
+    monkeypatch.setattr(throttling, "MAX_OF_PAIR", 2)
+    monkeypatch.setattr(throttling, "MAX_OF_USERNAME", 4)
+    monkeypatch.setattr(throttling, "MAX_OF_ADDRESS", 5)
     forget()
     yield
     forget()
@@ -59,7 +59,7 @@ def guess_from_everywhere(username: str = "alice") -> None:
     """Until a username is refused from any address."""
     found = [
         sign_in(username, "wrong", f"192.0.2.{n}")
-        for n in range(throttle.MAX_OF_USERNAME)
+        for n in range(throttling.MAX_OF_USERNAME)
     ]
     assert set(found) == {422}
 
@@ -80,7 +80,7 @@ def test_after_several_wrong_passwords_even_the_right_one_waits(with_password: U
 
 
 def test_who_guesses_from_one_address_keeps_nobody_out_elsewhere(with_password: User):
-    found = [sign_in("alice", "wrong") for _ in range(throttle.MAX_OF_PAIR + 2)]
+    found = [sign_in("alice", "wrong") for _ in range(throttling.MAX_OF_PAIR + 2)]
 
     assert found == [422, 422, 429, 429]
     assert sign_in("alice", PASSWORD, "198.51.100.7") == 302
@@ -90,7 +90,7 @@ def test_who_guesses_from_everywhere_keeps_nobody_out_of_her_own_browser(
     with_password: User, known: Client
 ):
     guess_from_everywhere()
-    for n in range(throttle.MAX_OF_ADDRESS):
+    for n in range(throttling.MAX_OF_ADDRESS):
         sign_in(f"name {n}", "wrong", "203.0.113.9")
 
     assert sign_in("alice", PASSWORD, "203.0.113.9") == 429
@@ -155,7 +155,7 @@ def test_another_spelling_of_a_username_is_no_new_try(
 
 def test_addresses_of_one_network_count_as_one(with_password: User):
     """A household has 2^64 of IPv6, and may take another for each try."""
-    for n in range(throttle.MAX_OF_ADDRESS):
+    for n in range(throttling.MAX_OF_ADDRESS):
         assert sign_in(f"name {n}", "wrong", f"2001:db8:0:7::{n:x}") == 422
 
     assert sign_in("alice", PASSWORD, "2001:db8:0:7:ffff::1") == 429
@@ -163,7 +163,7 @@ def test_addresses_of_one_network_count_as_one(with_password: User):
 
 
 def test_whoever_must_wait_is_told_how_long_and_what_to_do_instead(db: None):
-    for _ in range(throttle.MAX_OF_PAIR):
+    for _ in range(throttling.MAX_OF_PAIR):
         sign_in("nobody", "wrong")
 
     form = {"username": "nobody", "password": "wrong"}
@@ -175,7 +175,7 @@ def test_whoever_must_wait_is_told_how_long_and_what_to_do_instead(db: None):
 
 
 def test_one_address_cannot_try_many_usernames(with_password: User):
-    for n in range(throttle.MAX_OF_ADDRESS):
+    for n in range(throttling.MAX_OF_ADDRESS):
         assert sign_in(f"name {n}", "Summer2026!") == 422
 
     assert sign_in("alice", PASSWORD) == 429
@@ -184,7 +184,7 @@ def test_one_address_cannot_try_many_usernames(with_password: User):
 
 def test_the_right_password_clears_what_was_mistyped(with_password: User):
     for _ in range(2):
-        for _ in range(throttle.MAX_OF_PAIR - 1):
+        for _ in range(throttling.MAX_OF_PAIR - 1):
             assert sign_in("alice", "wrong") == 422
 
         assert sign_in("alice", PASSWORD) == 302
@@ -194,18 +194,18 @@ def test_without_redis_people_still_sign_in(
     with_password: User, monkeypatch: pytest.MonkeyPatch
 ):
     nowhere = redis.Redis.from_url("unix:///nowhere/redis.sock")
-    monkeypatch.setattr(throttle, "redis_client", lambda: nowhere)
+    monkeypatch.setattr(throttling, "redis_client", lambda: nowhere)
 
     assert sign_in("alice", PASSWORD) == 302
 
 
 def test_a_try_that_is_forgiven_after_its_window_begins_a_new_one() -> None:
-    client = throttle.redis_client()
+    client = throttling.redis_client()
     client.decr("cohort:sign-in:a test")
 
-    counted = throttle.count("cohort:sign-in:a test", within_seconds=60)
+    counted = throttling.count("cohort:sign-in:a test", within_seconds=60)
 
-    assert counted == throttle.Counted(number=0, seconds_left=60)
+    assert counted == throttling.Counted(number=0, seconds_left=60)
     assert 0 < int(client.ttl("cohort:sign-in:a test")) <= 60  # type: ignore[arg-type]  # redis's types allow an awaitable
 
 

@@ -12,8 +12,8 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker, Settings
 
-from dashboard.accounts import invitations
-from dashboard.accounts.invitations import MOST_OPEN, accept, invite
+from dashboard.accounts import members
+from dashboard.accounts.members import MOST_OPEN, accept, invite
 from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, User
 
 pytestmark = pytest.mark.django_db
@@ -142,7 +142,7 @@ def test_only_so_many_are_open(alice: User) -> None:
 def test_only_so_many_are_made_a_day_revoked_or_not(
     alice: User, alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invitations, "MOST_A_DAY", 2)
+    monkeypatch.setattr(members, "MOST_A_DAY", 2)
     form = {"role": "viewer", "email": "somebody@example.org"}
     for _ in range(2):
         alice_client.post("/alpha/settings/invite", form)
@@ -189,7 +189,7 @@ def test_what_the_mail_server_refuses_is_shown_and_the_link_too(
     def refuse(*_args: object) -> None:
         raise ConnectionRefusedError
 
-    monkeypatch.setattr("dashboard.accounts.invitations.send_mail", refuse)
+    monkeypatch.setattr("dashboard.accounts.members.send_mail", refuse)
     form = {"role": "member", "email": "dora@example.org"}
     page = alice_client.post("/alpha/settings/invite", form).text
 

@@ -7,6 +7,7 @@ from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.test import Client
 
+from dashboard.accounts.access import RIGHTS
 from dashboard.accounts.members import (
     change_role,
     deactivate,
@@ -16,7 +17,6 @@ from dashboard.accounts.members import (
     transfer_ownership,
 )
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
-from dashboard.accounts.roles import RIGHTS
 
 pytestmark = pytest.mark.django_db
 

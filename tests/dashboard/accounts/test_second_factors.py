@@ -11,7 +11,7 @@ from allauth.mfa.totp.internal.auth import yield_hotp_counters_from_time as coun
 from django.test import Client
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
-from dashboard.accounts.factors import FactorAdapter
+from dashboard.accounts.adapters import FactorAdapter
 from dashboard.accounts.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db

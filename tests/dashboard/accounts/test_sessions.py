@@ -7,8 +7,8 @@ from allauth.usersessions.models import UserSession
 from django.test import Client
 
 from dashboard.accounts.models import User
-from dashboard.accounts.open_sessions import browser_of
 from dashboard.accounts.services import create_sign_in_link
+from dashboard.accounts.sessions import browser_of
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
-from dashboard.accounts.invitations import invite
+from dashboard.accounts.members import invite
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.alerts.channels import add_channel
 from dashboard.datasets.imports.jobs import start_job

@@ -13,7 +13,7 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from dashboard.accounts.models import User
-from dashboard.accounts.throttle import redis_client
+from dashboard.accounts.throttling import redis_client
 from dashboard.api import limits
 from dashboard.api.entrance import entrance
 from dashboard.api.models import Replay
@@ -120,7 +120,7 @@ def test_without_redis_nothing_is_counted_and_all_is_answered(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = redis.Redis.from_url("unix:///nowhere/redis.sock")
-    monkeypatch.setattr("dashboard.accounts.throttle.redis_client", lambda: nowhere)
+    monkeypatch.setattr("dashboard.accounts.throttling.redis_client", lambda: nowhere)
 
     found = program.get("/me")
 

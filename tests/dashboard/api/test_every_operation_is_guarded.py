@@ -12,7 +12,7 @@ from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.alerts.models import Alert
 from dashboard.api.auth import Access, Bearer
 from dashboard.api.models import ApiToken
-from dashboard.api.urls import urlpatterns
+from dashboard.api.urls import api_patterns
 from dashboard.api.v1 import api
 from dashboard.runs.models import Run, TeamPreset
 from tests.dashboard.api.asking import Program, make_token, token_of
@@ -76,10 +76,10 @@ def test_every_operation_takes_the_scope_of_its_row() -> None:
 
 
 def test_every_address_is_behind_the_entrance() -> None:
-    names = {pattern.name for pattern in urlpatterns}
+    names = {pattern.name for pattern in api_patterns}
 
     assert names == {f"api_{name}" for name in SCOPES} | set(NOT_OPERATIONS)
-    for pattern in urlpatterns:
+    for pattern in api_patterns:
         assert pattern.callback.login_required is False, pattern.name
 
 

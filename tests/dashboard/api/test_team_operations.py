@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core import mail
 
-from dashboard.accounts.invitations import accept, find_invitation
+from dashboard.accounts.members import accept, find_invitation
 from dashboard.accounts.models import (
     AuditEntry,
     Invitation,

@@ -15,7 +15,7 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from dashboard.accounts.erasing import erase_person
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.accounts.origin import Origin, acting_from
+from dashboard.accounts.request_context import Origin, acting_from
 from dashboard.accounts.services import record
 from dashboard.alerts.models import Channel
 from dashboard.auditlog import exports

@@ -9,8 +9,8 @@ import pytest
 from channels.layers import get_channel_layer
 from redis.exceptions import ConnectionError as RedisGone
 
-from dashboard.live import bell
-from dashboard.live.bell import Bell, bell_of
+from dashboard.live import pubsub
+from dashboard.live.pubsub import Bell, bell_of
 
 GROUP = "run-7000001"
 
@@ -102,7 +102,7 @@ async def test_a_redis_that_went_away_is_joined_again(
         return await receive(channel)
 
     monkeypatch.setattr(layer, "receive", fail_once)
-    monkeypatch.setattr(bell, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(pubsub, "RETRY_SECONDS", 0.01)
     own, page = Bell(GROUP), Page()
     await own.join(page.hear)
     await has_failed.wait()
@@ -116,7 +116,7 @@ async def test_a_redis_that_went_away_is_joined_again(
 async def test_a_redis_that_forgot_its_groups_is_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bell, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(pubsub, "RENEW_SECONDS", 0.05)
     own, page = Bell(GROUP), Page()
     await own.join(page.hear)
     redis, key = members()
@@ -139,7 +139,7 @@ async def test_nobody_waits_long_for_a_redis_that_does_not_answer(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(layer, "group_add", never)
-    monkeypatch.setattr(bell, "JOIN_SECONDS", 0.05)
+    monkeypatch.setattr(pubsub, "JOIN_SECONDS", 0.05)
     own, page = Bell(GROUP), Page()
 
     await asyncio.wait_for(own.join(page.hear), 30)

@@ -13,9 +13,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from dashboard.accounts.models import Team, User
-from dashboard.live.bell import _bells
 from dashboard.live.messages import OTHER_PROTOCOL, PROTOCOL
-from dashboard.live.publish import ACCESS
+from dashboard.live.pubsub import ACCESS, _bells
 from dashboard.project.environment import ROOT
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import refusal, watch

@@ -9,9 +9,8 @@ from django.db import OperationalError
 
 from dashboard.accounts.models import Team, User
 from dashboard.live import consumer
-from dashboard.live.bell import _bells
 from dashboard.live.messages import PROTOCOL
-from dashboard.live.publish import ACCESS
+from dashboard.live.pubsub import ACCESS, _bells
 from dashboard.runs.models import Run
 from dashboard.runs.stream.consumers import RunConsumer
 from tests.dashboard.live.watching import come, refusal, watch

@@ -15,7 +15,7 @@ from channels.layers import get_channel_layer
 from dashboard.accounts.models import Team, User
 from dashboard.live import consumer
 from dashboard.live.messages import Position
-from dashboard.live.publish import group_name
+from dashboard.live.pubsub import group_name
 from dashboard.runs.models import Run
 from dashboard.runs.stream import feed, frames
 from dashboard.runs.stream.consumers import RunConsumer
@@ -121,7 +121,7 @@ async def test_a_lost_doorbell_is_made_up_for_by_polling(
     monkeypatch.setattr(feed, "FRESH_SECONDS", 0.0)
     async with watch(story.run.id, alice) as viewer:
         await viewer.next_frame()
-        monkeypatch.setattr("dashboard.live.publish._silent_until", float("inf"))
+        monkeypatch.setattr("dashboard.live.pubsub._silent_until", float("inf"))
         await in_thread(story.take_steps)(1)
         frame = await viewer.next_frame()
 

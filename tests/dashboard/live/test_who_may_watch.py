@@ -78,7 +78,7 @@ async def test_access_that_ended_without_a_ring_is_noticed(
 ) -> None:
     monkeypatch.setattr(consumer, "RECHECK_SECONDS", 0.05)
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr("dashboard.live.publish._silent_until", float("inf"))
+    monkeypatch.setattr("dashboard.live.pubsub._silent_until", float("inf"))
 
     def sign_out() -> None:
         Session.objects.all().delete()

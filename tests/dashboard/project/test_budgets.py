@@ -13,7 +13,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.test import Client
 
 from dashboard.accounts.models import User
-from dashboard.accounts.throttle import redis_client
+from dashboard.accounts.throttling import redis_client
 from dashboard.api.models import Scope
 from dashboard.observability.requests import _spent_by
 from dashboard.project import budgets

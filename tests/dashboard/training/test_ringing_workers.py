@@ -7,7 +7,7 @@ from celery import Celery
 from django.conf import settings
 
 from dashboard.runs.models import Run
-from dashboard.training.dispatch import QUEUE, count_waiting, dispatch
+from dashboard.training.dispatch import QUEUE, count_waiting, send_work
 from tests.dashboard.training.factories import Launcher
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +29,7 @@ def test_every_startable_run_rings_once(app: Celery, launch: Launcher) -> None:
     ended = launch(name="c")
     Run.objects.filter(id=ended.id).update(state="stopped")
 
-    assert dispatch(app) == 2
+    assert send_work(app) == 2
     assert count_waiting(app) == 2
 
 
@@ -39,21 +39,21 @@ def test_while_no_worker_listens_messages_do_not_pile_up(
     launch()
 
     for _ in range(5):
-        dispatch(app)
+        send_work(app)
 
     assert count_waiting(app) == 1
 
 
 def test_what_redis_lost_is_rung_again(app: Celery, launch: Launcher) -> None:
     launch()
-    dispatch(app)
+    send_work(app)
     with app.connection_for_write() as broker:
         broker.default_channel.client.flushdb()
 
-    dispatch(app)
+    send_work(app)
 
     assert count_waiting(app) == 1
 
 
 def test_nothing_queued_is_nothing_rung(app: Celery) -> None:
-    assert dispatch(app) == 0
+    assert send_work(app) == 0

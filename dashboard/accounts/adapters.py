@@ -7,10 +7,17 @@ import hashlib
 import logging
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from functools import wraps
+from ipaddress import ip_address
+from smtplib import SMTPException
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
+from allauth.account.adapter import DefaultAccountAdapter
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from allauth.mfa.webauthn.forms import (
@@ -19,17 +26,28 @@ from allauth.mfa.webauthn.forms import (
     LoginWebAuthnForm,
     ReauthenticateWebAuthnForm,
 )
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, get_adapter
+from allauth.socialaccount.models import SocialAccount
+from allauth.socialaccount.signals import (
+    social_account_added,
+    social_account_removed,
+)
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.fernet import Fernet, InvalidToken
 from django import forms
 from django.conf import settings
 from django.core.exceptions import BadRequest
+from django.dispatch import receiver
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http.request import split_domain_port
+from django.urls import reverse
 from fido2 import cbor
 from fido2.utils import websafe_decode
 from fido2.webauthn import AuthenticationResponse, RegistrationResponse
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from dashboard.accounts.models import User
+from dashboard.accounts.services import note
 
 logger = logging.getLogger(__name__)
 # A key's answer holds less than 2 KiB. fido2 copies what is left at each item it reads,
@@ -191,3 +209,137 @@ class ReauthenticateKeyForm(ReauthenticateWebAuthnForm):  # type: ignore[misc]  
 
 class AddKeyForm(AddWebAuthnForm):  # type: ignore[misc]  # untyped
     credential = _hidden(RegistrationField)
+
+
+# Mail that is sent behind the answer: whoever asks for a new password learns neither
+# from the time that it takes nor from its failing whether there is such an account.
+
+_senders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="letters")
+
+
+def send_behind(send: Callable[[], None]) -> None:
+    _senders.submit(copy_context().run, _send, send)
+
+
+def _send(send: Callable[[], None]) -> None:
+    try:
+        send()
+    except (SMTPException, OSError) as error:
+        logger.error("A letter was not sent: %s.", type(error).__name__)
+    except Exception:
+        logger.exception("A letter was not sent.")
+
+
+def link(request: HttpRequest, path: str) -> str:
+    """For a letter: a Host that anybody may send must not lead its reader elsewhere.
+
+    Nor to its reader's own machine: this server's loopback names are allowed always.
+    """
+    begin = settings.LINKS_BEGIN
+    if not begin and split_domain_port(request.get_host())[0] in settings.ADDED_HOSTS:
+        begin = f"{request.scheme}://{settings.ALLOWED_HOSTS[0]}"
+    if not begin:
+        return request.build_absolute_uri(path)
+    parts = urlsplit(path)
+    return f"{begin}{parts._replace(scheme='', netloc='').geturl()}"
+
+
+# How django-allauth behaves here.
+
+UNKNOWN_ADDRESS = "0.0.0.0"  # nosec B104 # noqa: S104 - named only: nothing listens there
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        """People come by invitation, whose page makes the account."""
+        return False
+
+    def send_mail(self, template_prefix: str, email: str, context: Any) -> None:
+        if settings.MAIL_IS_SET_UP:
+            send = super().send_mail
+            send_behind(lambda: send(template_prefix, email, context))
+
+    def get_reset_password_from_key_url(self, key: str) -> str:
+        return link(self.request, super().get_reset_password_from_key_url(key))
+
+    def get_email_confirmation_url(
+        self, request: HttpRequest, emailconfirmation: Any
+    ) -> str:
+        found = super().get_email_confirmation_url(request, emailconfirmation)
+        return link(request, found)
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        """As the throttle knows it: uvicorn has looked through trusted proxies."""
+        return address_of(request)
+
+
+def address_of(request: HttpRequest) -> str:
+    try:
+        return str(ip_address(request.META.get("REMOTE_ADDR", "")))
+    except ValueError:  # by a unix socket, and the session's column takes no NULL
+        return UNKNOWN_ADDRESS
+
+
+# Signing in by an account elsewhere: OpenID Connect, GitHub, Google, where set up.
+
+View = Callable[..., HttpResponseBase]
+
+
+class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # untyped
+    """Accounts elsewhere only let in who is here already: people come by invitation."""
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
+        return False
+
+    def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:
+        return reverse("account")
+
+
+def address_elsewhere(request: HttpRequest, key: str, *, process: str) -> str:
+    """Where the provider asks the person; Http404 where it is not set up here.
+
+    Raises:
+        requests.RequestException: the provider cannot be asked where that is.
+    """
+    if key not in settings.SIGN_IN_PROVIDERS:
+        raise Http404("No such provider.")
+    provider = get_adapter().get_provider(request, key)
+    answer = provider.redirect(request, process=process)
+    return str(answer.headers["Location"])
+
+
+def only_where_set_up(key: str, view: View) -> View:
+    @wraps(view)  # keeps that it takes no sign-in
+    def guarded(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        if key not in settings.SIGN_IN_PROVIDERS:
+            raise Http404("No such provider.")
+        return view(request, **kwargs)
+
+    return guarded
+
+
+def list_connections(user: User) -> list[tuple[int, str, str]]:
+    """Of each: its number, the provider's name, and who the person is there."""
+    found = SocialAccount.objects.filter(user=user).order_by("pk")
+    return [(one.pk, _name(one.provider), who_is(one)) for one in found]
+
+
+def who_is(account: SocialAccount) -> str:
+    data = account.extra_data
+    data = {**data, **data.get("id_token", {}), **data.get("userinfo", {})}
+    names = ("preferred_username", "login", "email", "name")
+    return str(next((data[name] for name in names if data.get(name)), account.uid))
+
+
+def _name(key: str) -> str:
+    return str(settings.SIGN_IN_PROVIDERS.get(key, key))
+
+
+@receiver(social_account_added)
+def account_connected(*, sociallogin: Any, **_kwargs: Any) -> None:
+    note(sociallogin.user, "person.provider_added", kind=sociallogin.account.provider)
+
+
+@receiver(social_account_removed)
+def account_disconnected(*, socialaccount: Any, **_kwargs: Any) -> None:
+    note(socialaccount.user, "person.provider_removed", kind=socialaccount.provider)

@@ -1,0 +1,158 @@
+"""Where a person is signed in, and how that ends."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from allauth.usersessions.models import UserSession
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.models import Session
+from django.core import signing
+from django.db.models.signals import post_delete, post_save
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponseBase
+
+from dashboard.accounts.members import end_sessions
+from dashboard.accounts.models import Membership, User
+from dashboard.live.pubsub import ring_access_on_commit
+
+# More than one of them is named in an agent's text; the first that is counts.
+BROWSERS = (
+    ("Edg", "Edge"),
+    ("OPR", "Opera"),
+    ("Firefox", "Firefox"),
+    ("Chrome", "Chrome"),
+    ("Safari", "Safari"),
+    ("curl", "curl"),
+)
+SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    pk: int
+    browser: str
+    ip: str
+    since: datetime
+    is_this: bool
+
+
+def list_sessions(request: HttpRequest, user: User) -> list[OpenSession]:
+    """The newest first; those that have ended are forgotten on the way."""
+    found = UserSession.objects.purge_and_list(user)
+    key = request.session.session_key
+    return [
+        OpenSession(
+            pk=one.pk,
+            browser=browser_of(one.user_agent),
+            ip=one.ip,
+            since=one.created_at,
+            is_this=one.session_key == key,
+        )
+        for one in sorted(found, key=lambda one: one.created_at, reverse=True)
+    ]
+
+
+def remember_session(request: HttpRequest) -> None:
+    UserSession.objects.create_from_request(request)
+
+
+def end_session(user: User, pk: int) -> bool:
+    found = UserSession.objects.filter(user=user, pk=pk).first()
+    if found is not None:
+        found.end()
+    return found is not None
+
+
+def end_others(request: HttpRequest, user: User) -> int:
+    """Also those that are on no list, such as of a sign-in long ago."""
+    key = request.session.session_key or ""
+    UserSession.objects.filter(user=user).exclude(session_key=key).delete()
+    return end_sessions(user, but=key)
+
+
+def browser_of(agent: str) -> str:
+    """What somebody recognises of it.
+
+    >>> browser_of("Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/140.0")
+    'Firefox 140 on Linux'
+    """
+    for word, name in BROWSERS:
+        if version := re.search(rf"{word}\w*/(\d+)", agent):
+            system = next((one for one in SYSTEMS if one in agent), "")
+            of_system = f" on {system.replace('Mac OS X', 'macOS')}" if system else ""
+            return f"{name} {version[1]}{of_system}"
+    return agent[:60] or "unknown browser"
+
+
+# Browsers that somebody has signed in from before.
+#
+# Each keeps a signed cookie, OWASP's device cookie: it signs nobody in, but wrong
+# passwords from elsewhere do not count against who has it.
+
+COOKIE = "cohort_device"
+SALT = "accounts.known_devices"
+KEPT_SECONDS = 180 * 24 * 3_600
+
+
+def find_device(request: HttpRequest, username: str) -> str:
+    """The device's own name, where this very user has signed in from it; else ""."""
+    try:
+        known = signing.loads(
+            request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=KEPT_SECONDS
+        )
+    except signing.BadSignature:
+        return ""
+    # As the form looks for it: "Alice" may be another one, who vouches for herself.
+    is_same = known["username"] == User.normalize_username(username.strip())
+    return str(known["device"]) if is_same else ""
+
+
+def remember_device(response: HttpResponseBase, user: User) -> None:
+    device = {"username": user.username, "device": secrets.token_urlsafe(16)}
+    response.set_cookie(
+        COOKIE,
+        signing.dumps(device, salt=SALT),
+        max_age=KEPT_SECONDS,
+        path="/sign-in/",
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+# Tells open sockets at once that somebody may look at less than before.
+#
+# By signals, so that it holds for every way in which a row changes: a page, a command,
+# the end of a team. What a queryset's update() changes waits for the look twice a
+# minute.
+
+MATTERS = {"is_active", "password"}
+
+
+@receiver([post_delete, post_save], sender=Membership)
+def membership_changed(*, instance: Membership, **_kwargs: Any) -> None:
+    ring_access_on_commit(instance.user_id)
+
+
+@receiver(post_save, sender=User)
+def person_changed(
+    *,
+    instance: User,
+    created: bool,
+    update_fields: frozenset[str] | None,
+    **_kwargs: Any,
+) -> None:
+    is_about_access = update_fields is None or MATTERS & update_fields
+    if is_about_access and not created:
+        ring_access_on_commit(instance.pk)
+
+
+@receiver(post_delete, sender=Session)
+def session_ended(*, instance: Session, **_kwargs: Any) -> None:
+    user_id = instance.get_decoded().get(SESSION_KEY)
+    if user_id is not None:
+        ring_access_on_commit(int(user_id))
