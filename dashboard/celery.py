@@ -10,7 +10,7 @@ from celery.signals import task_postrun, task_prerun, worker_shutting_down
 from django.conf import settings
 
 from dashboard.accounts.request_context import act_as
-from dashboard.local import shutdown
+from dashboard.jobs import shutdown
 from dashboard.observability.requests import carry_requests
 from dashboard.observability.tracing import begin_reporting
 from dashboard.project.database import limit_sessions
@@ -25,7 +25,7 @@ app = Celery("cohort")
 carry_requests()
 begin_reporting()
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.conf.beat_scheduler = "dashboard.beat:Scheduler"
+app.conf.beat_scheduler = "dashboard.jobs.schedule:Scheduler"
 app.conf.beat_schedule = {
     "dispatch": {"task": "training.dispatch", "schedule": 5.0},
     "reap": {"task": "training.reap", "schedule": 5.0},

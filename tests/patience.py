@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 
 LOOKING = {
-    "dashboard.datasets.rows.page": ("SEARCH_SECONDS", "COUNT_SECONDS"),
+    "dashboard.datasets.row_pages": ("SEARCH_SECONDS", "COUNT_SECONDS"),
     "dashboard.datasets.views.save": ("COUNT_SECONDS",),
     "dashboard.rescoring.estimate": ("MAX_SECONDS",),
-    "dashboard.rewards.row_check": ("REFERENCE_SECONDS", "TRIVIAL_SECONDS"),
+    "dashboard.rewards.row_checks": ("REFERENCE_SECONDS", "TRIVIAL_SECONDS"),
     "dashboard.samples.rendering": ("PAGE_SECONDS",),
     "dashboard.upkeep.metrics.truth": ("STATEMENT_SECONDS",),
 }

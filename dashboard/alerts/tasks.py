@@ -3,8 +3,8 @@ from __future__ import annotations
 from celery import shared_task
 
 from dashboard.alerts.delivery import alone, deliver_due, forget_old
+from dashboard.jobs import shutdown
 from dashboard.jobs.kinds import register_purge
-from dashboard.local import shutdown
 
 register_purge(forget_old)
 

@@ -11,8 +11,8 @@ from django.utils.http import content_disposition_header
 from ninja import Query
 
 from dashboard.api.problems import Problem, refuse_field
-from dashboard.datasets.imports.transfers import OffsetMismatch
 from dashboard.datasets.limits import PART_BYTES
+from dashboard.datasets.uploads import OffsetMismatch
 from dashboard.datasets.views.download import Streamed
 
 # What an operation that answers with a file declares.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, TypeVar
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from dashboard.datasets.parsing.values import broken_text
+from dashboard.datasets.parsing.records import broken_text
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
 from dashboard.project.edits import Edit

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from dashboard.accounts.models import AuditEntry
-from dashboard.datasets.rows.exports import defused
+from dashboard.datasets.row_exports import defused
 
 AT_A_TIME = 1_000
 COLUMNS = (

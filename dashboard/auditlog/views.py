@@ -17,7 +17,7 @@ from dashboard.accounts.models import AuditEntry, Team
 from dashboard.auditlog.exports import TYPES, WRITERS
 from dashboard.auditlog.forms import FilterForm
 from dashboard.auditlog.objects import Shown, show_objects
-from dashboard.datasets.rows.exports import joined
+from dashboard.datasets.row_exports import joined
 from dashboard.datasets.views.download import Streamed
 
 PER_PAGE = 50

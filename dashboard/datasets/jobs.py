@@ -7,17 +7,19 @@ from collections.abc import Callable
 
 from django.conf import settings
 
-from dashboard.datasets import splits
-from dashboard.datasets.fetching.fetches import fetch_upload, host_of
-from dashboard.datasets.findings import differences, leaks, statistics, token_lengths
-from dashboard.datasets.findings.finding import Report
-from dashboard.datasets.generated import make_generated
-from dashboard.datasets.imports.mapping import Mapping
-from dashboard.datasets.imports.uploads import (
+from dashboard.accounts.models import User
+from dashboard.datasets import row_order, splits
+from dashboard.datasets.analysis import differences, findings, leaks
+from dashboard.datasets.analysis.findings import Report
+from dashboard.datasets.fetching.fetches import fetch_again, fetch_upload, host_of
+from dashboard.datasets.imports import (
     forget_what_is_old,
     import_upload,
     remove_files,
+    start_job,
 )
+from dashboard.datasets.limits import check_room_to_import
+from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import (
     DatasetVersion,
     Finding,
@@ -30,13 +32,17 @@ from dashboard.datasets.models import (
     VersionSplit,
     VersionStatistics,
 )
-from dashboard.datasets.parsing.refusals import ImportRefused
+from dashboard.datasets.parsing.records import ImportRefused
 from dashboard.datasets.queries import find_upload
-from dashboard.datasets.room import check_room_to_import
-from dashboard.datasets.rows import orders
-from dashboard.datasets.selections import make_selection
+from dashboard.datasets.selections import (
+    make_generated,
+    make_selection,
+    start_again,
+    start_generation_again,
+)
 from dashboard.datasets.trash import forget_old_trash
 from dashboard.jobs.kinds import Kind, register, register_purge
+from dashboard.jobs.models import JobState
 from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
 
 FETCH_TURN_SECONDS = 600.0
@@ -179,9 +185,9 @@ for name in ("dataset.import", "dataset.select"):
     register(Kind(name=name, run=import_rows, noun="import", lane="dataset.import"))
 register(Kind(name="dataset.generate", run=import_rows, noun="generation"))
 for model, make in (
-    (RowOrder, orders.make_order),
-    (VersionStatistics, statistics.make_statistics),
-    (TokenLengths, token_lengths.make_token_lengths),
+    (RowOrder, row_order.make_order),
+    (VersionStatistics, findings.make_statistics),
+    (TokenLengths, findings.make_token_lengths),
     (VersionDifference, differences.make_difference),
     (VersionLeak, leaks.make_leak),
     (VersionSplit, splits.make_split),
@@ -196,3 +202,29 @@ for model, make in (
     )
 register_purge(forget_what_is_old)
 register_purge(forget_old_trash)
+
+
+# What came to nothing is tried again, whatever kind of import it was.
+
+
+def start_job_again(job: ImportJob, user: User) -> ImportJob:
+    """The job anew; itself where it is done, or where there is nothing to read."""
+    upload = find_upload(job)
+    if job.is_fetch:
+        return fetch_again(upload, user) if upload else job
+    if job.state == JobState.DONE:
+        return job
+    if job.is_generated:
+        return start_generation_again(job, user)
+    if job.parent:
+        return start_again(job, user)[0]
+    if upload is None:
+        return job
+    again, _ = start_job(
+        upload=upload,
+        mapping=Mapping.from_json(job.mapping),
+        name=job.name,
+        user=user,
+        leave_out=job.leave_out,
+    )
+    return again

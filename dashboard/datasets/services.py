@@ -14,9 +14,9 @@ from dashboard.accounts.members import check_storage
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.models import Dataset, DatasetVersion
-from dashboard.datasets.parsing.refusals import Refusals
+from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.row import Row
-from dashboard.datasets.rows.staged import stage_rows
+from dashboard.datasets.row_storage import stage_rows
 
 # Called with what is done so far and all there is to do; what it raises undoes all.
 Report = Callable[[int, int], None]

@@ -13,12 +13,12 @@ from django.db.models import F, Func, Q, TextField, Value
 from django.db.models.functions import Coalesce
 
 from dashboard.accounts.models import User
-from dashboard.datasets.analysis.gathering import hash_of, plain, said
-from dashboard.datasets.findings.finding import REPORT_ROWS, Report, ask, unheard
+from dashboard.datasets.analysis.findings import REPORT_ROWS, Report, ask, unheard
+from dashboard.datasets.analysis.statistics import hash_of, plain, said
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Prompt
-from dashboard.datasets.rows.reading import are_few, read_rows_at
-from dashboard.datasets.rows.staged import Stage, StagedRows
+from dashboard.datasets.row_filters import are_few, read_rows_at
+from dashboard.datasets.row_storage import Stage, StagedRows
 from dashboard.datasets.services import open_draft, store_version
 
 ALL_HASHES = 2**64

@@ -16,8 +16,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.datasets.imports.jobs import request_stop
-from dashboard.datasets.imports.uploads import remove_files
+from dashboard.datasets.imports import remove_files, request_stop
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 
 KEPT = timedelta(days=30)

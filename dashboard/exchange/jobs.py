@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from dashboard.datasets.room import check_room
+from dashboard.datasets.limits import check_room
 from dashboard.exchange.imports.files import forget_what_is_old, remove_files, unpack
 from dashboard.exchange.imports.findings import Findings
 from dashboard.exchange.imports.making import make_run

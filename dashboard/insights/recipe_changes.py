@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dashboard.insights.differences import flatten, rule_settings, whole_config
-from dashboard.rewards.formulas import write_formula
+from dashboard.rewards.recipe_text import write_formula
 from dashboard.runs.models import Run
 from trainer.rewards.spec import Recipe
 

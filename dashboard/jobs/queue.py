@@ -31,7 +31,7 @@ from django.db.models.lookups import GreaterThan, LessThan
 from dashboard.accounts.models import User
 from dashboard.jobs.kinds import all_kinds, kind_of, lane_of, names_of
 from dashboard.jobs.models import OPEN, Job, JobState, JobTarget
-from dashboard.waking import DAY_SECONDS, wake
+from dashboard.jobs.schedule import DAY_SECONDS, wake
 
 MAX_WAITING = 8  # of a team in a lane, where a page asks for them
 RETRY_SECONDS = 10  # after the first outage of the database; three times it after each

@@ -6,9 +6,9 @@ from typing import Any
 from celery import Task, shared_task
 
 from dashboard.jobs import queue as jobs
+from dashboard.jobs import shutdown
 from dashboard.jobs.kinds import all_purges
 from dashboard.jobs.runner import run_pending
-from dashboard.local import shutdown
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from django.db.models import Max
 from dashboard.datasets.models import DatasetRow
 from dashboard.probes.forms import FROM_PROBE, FROM_RUN, MAX_ROWS, ChoiceForm
 from dashboard.probes.models import ProbeGroup
-from dashboard.rewards.findings import ScoredGroup
+from dashboard.rewards.recipe_checks import ScoredGroup
 from dashboard.rewards.trial import Trial, try_groups
 from dashboard.rewards.workbench import MAX_CHARS, as_sample, split_completions
 from dashboard.samples.models import Group

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.datasets.rows.exports import defused
+from dashboard.datasets.row_exports import defused
 from dashboard.rescoring.models import RescoredStep, Rescoring
 from dashboard.rescoring.records import COMPLETION, GROUP, SCORE, SIGNALS, unpack
 

@@ -18,7 +18,7 @@ from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.scoring import Refused, rescore_step
 from dashboard.rescoring.settings import StepSettings, asking_rules
 from dashboard.rescoring.summary import summarize
-from dashboard.rewards.sandboxes import sandbox_here
+from dashboard.rewards.trial import sandbox_here
 from trainer.rewards.session import open_session
 from trainer.rewards.spec import check_rules, needs_sandbox
 from trainer.rewards.workers import GroupScorer, ScoringFailed

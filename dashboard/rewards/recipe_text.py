@@ -1,14 +1,163 @@
-"""A recipe as JSON, and what is wrong with one as sentences."""
+"""A recipe's composition as one line, as pages, exports and the API show it.
+
+    0.5·format + 1·answer clipped to [0, 1] if format ≥ 1, clipped to [0, 1]
+    product((1 to 0.2 at step 100)·format, 1·answer if format ≥ 1 else n/a)
+
+Rules stand by their names; their kinds and settings are no part of it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from dashboard.rewards.json_text import read_json
-from trainer.rewards.spec import Recipe
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import Recipe, RuleSpec
+from trainer.rewards.terms import Clip, Schedule
+
+# How a recipe's ways to combine are called here; a sum is written with its signs.
+CALLS = {
+    "product": "product",
+    "minimum": "minimum",
+    "normalize_then_sum": "normalised",
+}
+SHAPES = {"to": "linear", "then": "steps"}
+_POINT = re.compile(
+    r"\s*(?P<word>to|then)\s+(?P<sign>[-−]?)"
+    r"(?P<weight>[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
+    r"\s+at\s+step\s+(?P<step>[0-9]{1,20})(?!\S)"
+)
+
+
+def write_formula(recipe: Recipe) -> str:
+    """
+    >>> "0.2·format + 1·answer if format ≥ 1, clipped to [0, 1]"
+    """
+    if recipe.combine == "sum":
+        body = _write_sum(recipe.rules)
+    else:
+        terms = ", ".join(map(_write_term, recipe.rules))
+        body = f"{CALLS[recipe.combine]}({terms})"
+    return body + (f", clipped to {write_clip(recipe.clip)}" if recipe.clip else "")
+
+
+def _write_sum(rules: Sequence[RuleSpec]) -> str:
+    text = ""
+    for rule in rules:
+        # A schedule stands in brackets, its signs with it.
+        is_less = rule.schedule is None and math.copysign(1, rule.weight) < 0
+        sign = "−" if is_less else "+"
+        term = _write_term(rule).removeprefix("−") if is_less else _write_term(rule)
+        text += f" {sign} {term}" if text else (f"−{term}" if is_less else term)
+    return text
+
+
+def _write_term(rule: RuleSpec) -> str:
+    text = f"{_write_weight(rule)}·{rule.name}"
+    if rule.clip is not None:
+        text += f" clipped to {write_clip(rule.clip)}"
+    gate = rule.only_if
+    if gate is not None:
+        text += f" if {gate.rule} ≥ {_write_number(gate.at_least)}"
+        text += " else n/a" if gate.otherwise == "not_applicable" else ""
+    return text
+
+
+def _write_weight(rule: RuleSpec) -> str:
+    return write_weight(rule.weight, rule.schedule)
+
+
+def write_weight(weight: float, schedule: Schedule | None) -> str:
+    """A weight as it goes: 0.5, or (0.5 to 0.1 at step 200)."""
+    start = _write_number(weight)
+    return start if schedule is None else f"({start} {write_schedule(schedule)})"
+
+
+def write_schedule(schedule: Schedule) -> str:
+    """How a weight goes on: to 0.1 at step 200."""
+    word = "to" if schedule.shape == "linear" else "then"
+    return " ".join(
+        f"{word} {_write_number(point.weight)} at step {point.step}"
+        for point in schedule.points
+    )
+
+
+def read_schedule(text: str) -> dict[str, Any]:
+    """The tree of what `write_schedule` writes; ValueError says from where it is wrong.
+
+    >>> read_schedule("to 0.1 at step 200 to 0 at step 400")
+    """
+    points: list[dict[str, Any]] = []
+    words: set[str] = set()
+    position, text = 0, text.rstrip()
+    while position < len(text) or not points:
+        found = _POINT.match(text, position)
+        if found is None or len(words | {found["word"]}) > 1:
+            again = " or ".join(f'"{word} 0.1 at step 200"' for word in words or SHAPES)
+            raise ValueError(
+                f'The weight later cannot be read at "{text[position:].strip()[:20]}". '
+                f"Write {again}."
+            )
+        words.add(found["word"])
+        weight = float(found["weight"]) * (-1 if found["sign"] else 1)
+        points.append({"step": int(found["step"]), "weight": weight})
+        position = found.end()
+    return {"shape": SHAPES[words.pop()], "points": points}
+
+
+def write_clip(clip: Clip) -> str:
+    low = "−∞" if clip.low is None else _write_number(clip.low)
+    high = "∞" if clip.high is None else _write_number(clip.high)
+    return f"[{low}, {high}]"
+
+
+def _write_number(value: float) -> str:
+    # Not :g, which would round it.
+    return str(value).removesuffix(".0").replace("-", "−", 1 if value < 0 else 0)
+
+
+# JSON as a person pastes it.
+
+
+class TwiceThere(ValueError):
+    """A key of an object, of which only one value could be meant."""
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise TwiceThere(
+                f"The key {key[:40]!r} is in one object twice. Keep one of the two."
+            )
+        found[key] = value
+    return found
+
+
+def read_json(text: str) -> Any:
+    """The tree a JSON text describes; ValueError says where the text is wrong."""
+    try:
+        text = text.removeprefix("\ufeff")  # the byte order mark of some editors
+        return json.loads(text, object_pairs_hook=_each_key_once)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"This is not JSON: {error.msg} at line {error.lineno}, column "
+            f"{error.colno}."
+        ) from None
+    except TwiceThere:
+        raise
+    except (ValueError, RecursionError):
+        raise ValueError(
+            "This JSON nests too deep or holds a number that is too long. Shorten it."
+        ) from None
+
+
+# A recipe as JSON, and what is wrong with one as sentences.
 
 
 def write_json(recipe: Recipe) -> str:
@@ -42,3 +191,126 @@ def describe(problem: Any) -> str:
     seen = repr(problem["input"])
     seen = seen if len(seen) <= 60 else f"{seen[:59]}…"
     return f"{message}; got {seen}."
+
+
+# Whether two recipes give the same rewards, however they are written.
+
+Spec = dict[str, Any]
+
+
+def is_same_reward(one: Spec, other: Spec) -> bool:
+    """Parameters that are left out are their defaults; names are labels alone."""
+    if _kinds(one) != _kinds(other):
+        return False
+    return _without_names(one) == _without_names(other)
+
+
+def _kinds(spec: Spec) -> list[str]:
+    return [rule["kind"] for rule in spec["rules"]]
+
+
+def _without_names(spec: Spec) -> Spec:
+    """The recipe with all that it leaves out, and rules by their places."""
+    tree = Recipe.model_validate(spec).model_dump(mode="json")
+    places = {rule["name"]: place for place, rule in enumerate(tree["rules"])}
+    for rule in tree["rules"]:
+        rule["name"] = places[rule["name"]]
+        if gate := rule.get("only_if"):
+            gate["rule"] = places[gate["rule"]]
+    return tree
+
+
+# A recipe as one line of words.
+
+PHRASES = {
+    "code_tests": "code passes the row's tests",
+    "contains": "{verb} of the phrases",
+    "cosine_length": "is right and short",
+    "countdown": "equation reaches the target",
+    "exact_answer": "answer is exactly right",
+    "format_tags": "uses {tags}",
+    "json_schema": "is JSON of the schema",
+    "language": "is written in {language}",
+    "length_rank": "is right and shorter than the others",
+    "length": "is {minimum:,} to {maximum:,} {unit} long",
+    "llm_judge": "score of the judge {model}",
+    "majority": "agrees with the majority",
+    "math_verify": "answer is mathematically right",
+    "multiple_choice": "chooses the right option",
+    "numeric_answer": "answer is numerically right",
+    "python_function": "what a Python function gives",
+    "reasoning_answer": "is right behind the reasoning",
+    "reasoning_gym": "task's own scorer",
+    "reasoning_steps": "shows {num_steps:,} steps",
+    "regex": "{verb} /{pattern}/",
+    "repetition": "repeats no {ngram_size} {unit}",
+    "reward_model": "score of the reward model {path}",
+    "script": "is written in {scripts}",
+    "soft_overlong": "stays clear of {limit:,} {unit}",
+    "xml_well_formed": "is well-formed XML",
+}
+LISTS = {
+    "product": "the product of",
+    "minimum": "the smallest of",
+    "normalize_then_sum": "the sum, each normalised within its group, of",
+}
+MATCH_VERBS = {
+    "contains": "contains",
+    "whole": "is",
+    "absent": "avoids",
+    "all": "contains all",
+    "any": "contains one",
+    "none": "contains none",
+    "share": "contains a share",
+}
+
+
+def recipe_sentence(recipe: Recipe) -> str:
+    """
+    >>> "1 × answer is numerically right + 0.2 × uses think and answer tags"
+    """
+    text = " ".join(f"{_sign(rule)} {_term(rule)}" for rule in recipe.rules)
+    if recipe.combine in LISTS:
+        terms = [_term(rule, is_listed=True) for rule in recipe.rules]
+        text = f"{LISTS[recipe.combine]} {'; '.join(terms)}"
+    if recipe.clip is not None:
+        text += f", clipped to {write_clip(recipe.clip)}"
+    return text.removeprefix("+ ")
+
+
+def _sign(rule: RuleSpec) -> str:
+    return "−" if rule.weight < 0 and rule.schedule is None else "+"
+
+
+def _term(rule: RuleSpec, *, is_listed: bool = False) -> str:
+    """A rule with its weight; where terms are listed, signs stand in front of it."""
+    weight = f"{rule.weight if is_listed else abs(rule.weight):g}".replace("-", "−")
+    if rule.schedule is not None:
+        weight = write_weight(rule.weight, rule.schedule)
+    text = f"{weight} × {_phrase(rule)}"
+    if rule.clip is not None:
+        text += f" (clipped to {write_clip(rule.clip)})"
+    gate = rule.only_if
+    if gate is not None:
+        text += f", only if {gate.rule} ≥ {gate.at_least:g}"
+        text += " (left out otherwise)" if rule.may_not_apply else ""
+    return text
+
+
+def _phrase(spec: RuleSpec) -> str:
+    rule = RULES.get(spec.kind)
+    if rule is None:
+        return spec.name
+    params = rule.params_model.model_validate(spec.params).model_dump()
+    template = PHRASES.get(spec.kind, rule.title.lower())
+    return template.format(**params, tags=_tags(params), verb=_verb(params))
+
+
+def _tags(params: dict[str, Any]) -> str:
+    names = [params.get("think_tag"), params.get("answer_tag")]
+    given = [name for name in names if name]
+    return f"{' and '.join(given)} tag{'s' if len(given) > 1 else ''}"
+
+
+def _verb(params: dict[str, Any]) -> str:
+    return MATCH_VERBS.get(str(params.get("match")), "matches")

@@ -11,13 +11,15 @@ import queue
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dashboard.project.slots import Busy, slot
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import START_SECONDS
 from trainer.rewards.rule import Sample
+from trainer.rewards.sandbox.levels import NAMES
+from trainer.rewards.sandbox.slot import Found, found_here
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe, judges_several
 
@@ -186,3 +188,36 @@ def _end_all() -> None:
 
 
 atexit.register(_end_all)
+
+
+# Which sandbox this process's machine has for rules that run code, for pages.
+
+# A page waits no longer for a machine that is too busy to tell.
+_PAGE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """A machine's sandbox as a page tells of it, kept with a worker as JSON."""
+
+    level: str | None
+    name: str  # what the level is made of; "" where there is none
+    has_group: bool
+    problem: str  # why there is none, and what to do
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sandbox_here(*, timeout_seconds: float = _PAGE_SECONDS) -> Sandbox:
+    """Looked for once; where there is none, again after a minute."""
+    return describe(found_here(timeout_seconds=timeout_seconds))
+
+
+def describe(found: Found) -> Sandbox:
+    return Sandbox(
+        level=found.level,
+        name=NAMES[found.level] if found.level else "",
+        has_group=found.has_group,
+        problem="" if found.level else found.sentence,
+    )

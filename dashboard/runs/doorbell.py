@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.waking import DAY_SECONDS, wake
+from dashboard.jobs.schedule import DAY_SECONDS, wake
 
 
 def ring_workers() -> None:

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.local import shutdown
+from dashboard.jobs import shutdown
 from dashboard.runs.directory import run_directory
 from dashboard.runs.doorbell import ring_deletion
 from dashboard.runs.models import Run

@@ -4,7 +4,7 @@ import time
 
 from celery import shared_task
 
-from dashboard.local import shutdown
+from dashboard.jobs import shutdown
 from dashboard.samples.search.making import index_run, runs_to_index
 from dashboard.samples.search.turn import take_turn
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from celery import Celery
 
+from dashboard.jobs.schedule import DAY_SECONDS
 from dashboard.training.lease import startable
-from dashboard.waking import DAY_SECONDS
 
 QUEUE = "training"
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from dashboard.datasets.rows.freeze import write_rows, write_some_rows
+from dashboard.datasets.row_storage import write_rows, write_some_rows
 from dashboard.runs.changing import first_config
 from dashboard.runs.directory import RunDirectory, eval_rows, run_directory
 from dashboard.runs.models import Run

@@ -8,7 +8,7 @@ from celery.signals import celeryd_after_setup, worker_ready, worker_shutdown
 from django.conf import settings
 from django.db import DatabaseError, Error, connection
 
-from dashboard.local import shutdown
+from dashboard.jobs import shutdown
 from dashboard.runs.models import Run
 from dashboard.training.dispatch import QUEUE
 from dashboard.training.dispatch import dispatch as ring_for_queued_runs

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_managed_team, get_membership_for
 from dashboard.accounts.models import User
-from dashboard.rewards.sandboxes import sandbox_here
+from dashboard.rewards.trial import sandbox_here
 from dashboard.runs.models import Run
 from dashboard.training.draining import drain, undrain
 from dashboard.training.models import Worker

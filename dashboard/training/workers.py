@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from dashboard.rewards.sandboxes import Sandbox, sandbox_here
+from dashboard.rewards.trial import Sandbox, sandbox_here
 from dashboard.runs.devices import Device
 from dashboard.training.draining import is_drained
 from dashboard.training.lives import lose_life

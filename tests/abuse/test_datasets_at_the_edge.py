@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from dashboard.datasets.models import DatasetVersion
-from tests.dashboard.datasets.imports.test_upload import MAPPING, RECORDS, jsonl, upload
+from tests.dashboard.datasets.test_upload import MAPPING, RECORDS, jsonl, upload
 
 pytestmark = pytest.mark.django_db
 

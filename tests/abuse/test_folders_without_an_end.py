@@ -18,12 +18,12 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.datasets.tokens.counting import Uncountable, count_tokens
-from dashboard.datasets.tokens.warm_tokenizers import WarmTokenizer
+from dashboard.datasets.token_preview import Uncountable, count_tokens
+from dashboard.datasets.tokenizer_pool import WarmTokenizer
 from dashboard.project.environment import ROOT
 from dashboard.runs.launch.lengths import has_chat_template
 from dashboard.runs.launch.model_config import read_characters, read_model_config
-from tests.dashboard.datasets.tokens.chat_model import save_chat_model
+from tests.dashboard.datasets.chat_model import save_chat_model
 from tests.dashboard.runs.stories import queue_run
 from trainer.model_sizes import weights_in
 

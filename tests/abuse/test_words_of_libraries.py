@@ -26,7 +26,7 @@ from dashboard.exchange.imports.files import unpack
 from dashboard.exchange.models import RunImport
 from dashboard.project.edits import Edit
 from dashboard.project.mail import why_not_mailed
-from dashboard.rewards.json_text import read_json
+from dashboard.rewards.recipe_text import read_json
 from dashboard.runs.config.phase_text import read_phases
 from dashboard.runs.config.toml_text import Lines, read_toml
 from dashboard.runs.describing import describe_run

@@ -21,7 +21,7 @@ from tests.bench.machine import heading, say, table
 
 # Models are imported once Django is set up.
 if TYPE_CHECKING:
-    from dashboard.datasets.imports.mapping import Mapping
+    from dashboard.datasets.mapping import Mapping
     from dashboard.datasets.models import DatasetVersion, Upload
 
 THOUGHT = "Let us try 3 * 4 = 12, then $\\frac{24}{2} + 5$, which is “17”, not 24.\n"
@@ -33,7 +33,7 @@ def main(num_megabytes: int, *, is_job: bool) -> None:
 
 
 def measure(num_megabytes: int, *, is_job: bool) -> None:
-    from dashboard.datasets.imports.mapping import Mapping
+    from dashboard.datasets.mapping import Mapping
 
     upload = written_upload(num_megabytes * 10**6)
     mapping = Mapping(prompt="question", answer="answer", columns=("level", "solution"))
@@ -59,13 +59,13 @@ def measure(num_megabytes: int, *, is_job: bool) -> None:
 
 
 def do_import(upload: Upload, mapping: Mapping) -> DatasetVersion:
-    from dashboard.datasets.imports.uploads import import_upload
+    from dashboard.datasets.imports import import_upload
 
     return import_upload(upload=upload, mapping=mapping, name="Bench", user=None)
 
 
 def do_job(upload: Upload, mapping: Mapping) -> DatasetVersion:
-    from dashboard.datasets.imports.jobs import start_job
+    from dashboard.datasets.imports import start_job
     from dashboard.jobs.queue import claim_job
     from dashboard.jobs.runner import Context, run
 

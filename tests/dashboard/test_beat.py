@@ -11,8 +11,8 @@ import pytest
 from celery import Celery
 from django.conf import settings
 
-from dashboard.beat import Scheduler
 from dashboard.celery import app as cohort
+from dashboard.jobs.schedule import Scheduler
 
 QUEUE = settings.CELERY_TASK_DEFAULT_QUEUE
 
@@ -65,7 +65,7 @@ def test_no_clock_ends_a_message(app: Celery, scheduler: Scheduler) -> None:
     tick(scheduler, times=4)
 
     assert {headers["expires"] for headers in take_all(app)} == {None}
-    assert cohort.conf.beat_scheduler == "dashboard.beat:Scheduler"
+    assert cohort.conf.beat_scheduler == "dashboard.jobs.schedule:Scheduler"
     entries = cohort.conf.beat_schedule.values()
     assert not any("expires" in entry.get("options", {}) for entry in entries)
 

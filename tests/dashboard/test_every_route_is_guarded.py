@@ -15,10 +15,9 @@ from django.utils import timezone
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Channel, Delivery
-from dashboard.datasets.generators.reasoning_gym import Option, Task
-from dashboard.datasets.imports.jobs import request_stop, start_job
-from dashboard.datasets.imports.mapping import Mapping
-from dashboard.datasets.imports.uploads import store_upload
+from dashboard.datasets.generators import Option, Task
+from dashboard.datasets.imports import request_stop, start_job, store_upload
+from dashboard.datasets.mapping import Mapping
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import SavedView, TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule

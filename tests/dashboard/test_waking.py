@@ -9,7 +9,7 @@ import pytest
 from celery import Celery
 from django.conf import settings
 
-from dashboard.waking import wake
+from dashboard.jobs.schedule import wake
 
 QUEUE = "waking-test"
 
@@ -38,7 +38,7 @@ def test_without_a_broker_it_is_noted_and_nothing_breaks(
     nowhere = "redis+socket:///nowhere/redis.sock"
     monkeypatch.setattr(settings, "CELERY_BROKER_URL", nowhere)
 
-    with caplog.at_level(logging.WARNING, logger="dashboard.waking"):
+    with caplog.at_level(logging.WARNING, logger="dashboard.jobs.schedule"):
         wake("some.work", queue=QUEUE, expires=60)
 
     assert "some.work" in caplog.text

@@ -78,7 +78,7 @@ def _resume(log: LogBuilder, checkpoint: Path) -> None:
 
 
 def live(run_id: int) -> None:
-    from dashboard.local import shutdown
+    from dashboard.jobs import shutdown
     from dashboard.training.lease import claim_run
     from dashboard.training.supervise import Timing, supervise
 
@@ -110,7 +110,7 @@ def main(host: str) -> None:
     from billiard.common import reset_signals
     from django.db import connection
 
-    from dashboard.local import shutdown
+    from dashboard.jobs import shutdown
 
     hurry()
     connection.settings_dict["HOST"] = host

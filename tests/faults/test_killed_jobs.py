@@ -25,8 +25,8 @@ NUM_RESCORED_STEPS = 600
 @pytest.fixture
 def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
     """Of a file that takes a few seconds."""
-    from dashboard.datasets.imports.jobs import start_job
-    from dashboard.datasets.imports.mapping import Mapping
+    from dashboard.datasets.imports import start_job
+    from dashboard.datasets.mapping import Mapping
     from dashboard.datasets.models import Upload
 
     upload = Upload(team=team, filename="a.jsonl", stored_name="a", format="jsonl")

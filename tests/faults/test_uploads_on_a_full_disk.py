@@ -11,7 +11,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import room
+from dashboard.datasets import limits
 from dashboard.datasets.models import Upload
 from tests.faults.small_disk import MEBIBYTE, fill, make_room, small_disk
 
@@ -54,7 +54,7 @@ def test_a_part_that_meets_a_full_disk_leaves_nothing_of_itself(
     alice_client: Client, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Somebody else was quicker to write than the look at the disk could tell.
-    monkeypatch.setattr(room, "RESERVED_BYTES", -(2**40))
+    monkeypatch.setattr(limits, "RESERVED_BYTES", -(2**40))
     upload_id = begin(alice_client).json()["id"]
     assert send(alice_client, upload_id, offset=0).status_code == 200
     fill(disk, leave=MEBIBYTE // 2)

@@ -447,10 +447,10 @@ FAULTS = [
     ),
     Fault(
         "G3",
-        "dashboard/datasets/imports/transfers.py",
+        "dashboard/datasets/uploads.py",
         "    if num_bytes > MAX_UPLOAD_BYTES:",
         "    if num_bytes > 2 * MAX_UPLOAD_BYTES:",
-        "tests/dashboard/datasets/imports/test_transfers.py",
+        "tests/dashboard/datasets/test_transfers.py",
     ),
     Fault(
         "G4",
@@ -492,7 +492,7 @@ FAULTS = [
         "dashboard/jobs/runner.py",
         "mine = self.held().filter(cancel_requested=False)",
         "mine = self.held()",
-        "tests/dashboard/datasets/imports/test_import_jobs.py",
+        "tests/dashboard/datasets/test_import_jobs.py",
     ),
     Fault(
         "J3",

@@ -17,11 +17,10 @@ from dashboard.api.resources.recipes import (
     version_out,
 )
 from dashboard.api.schemas import Id, IdIn, Input, fill
-from dashboard.rewards.findings import Finding
-from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion
-from dashboard.rewards.row_check import check_rows
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_checks import Finding
+from dashboard.rewards.recipe_text import recipe_sentence, write_formula
+from dashboard.rewards.row_checks import check_rows
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, recipe_bounds
 

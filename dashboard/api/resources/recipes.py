@@ -13,11 +13,10 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, or_refuse, refuse_field
 from dashboard.api.schemas import Id, Input, Person, fill
-from dashboard.rewards.code_text import find_fault
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.queries import get_recipe
 from dashboard.rewards.recipe_text import describe
-from dashboard.rewards.services import save_recipe_version
+from dashboard.rewards.rule_editor import find_fault
+from dashboard.rewards.services import get_recipe, save_recipe_version
 from trainer.rewards.spec import Recipe
 
 router = Router(tags=["Rewards"], auth=READ)

@@ -14,7 +14,7 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import or_conflict
 from dashboard.api.resources.rescorings import RescoringOut, rescoring_out
 from dashboard.api.schemas import Done, Id, fill
-from dashboard.datasets.rows.exports import joined
+from dashboard.datasets.row_exports import joined
 from dashboard.rescoring import services
 from dashboard.rescoring.exports import TYPES, WRITERS
 from dashboard.rescoring.queries import get_rescoring, list_failures

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dashboard.accounts.templatetags.numbers import num_bytes
-from dashboard.datasets.fetching.gates import Token
-from dashboard.datasets.fetching.request import Answer, Broken, NotFetched, ask
-from dashboard.datasets.limits import MAX_UPLOAD_BYTES
-from dashboard.datasets.room import check_room
+from dashboard.datasets.fetching.http import Answer, Broken, NotFetched, Token, ask
+from dashboard.datasets.limits import MAX_UPLOAD_BYTES, check_room
 from trainer.internet import Gate, Target
 
 CHUNK_BYTES = 256 * 2**10

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Sum
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.fetching.choices import Choice
+from dashboard.datasets.fetching.choices import Choice, look
 from dashboard.datasets.fetching.download import (
     ROOM_BYTES,
     Download,
@@ -20,7 +20,13 @@ from dashboard.datasets.fetching.download import (
     Way,
 )
 from dashboard.datasets.fetching.finishing import check_content, finish
-from dashboard.datasets.fetching.gates import hub_gate, hub_home, hub_token, links_gate
+from dashboard.datasets.fetching.http import (
+    NotFetched,
+    hub_gate,
+    hub_home,
+    hub_token,
+    links_gate,
+)
 from dashboard.datasets.fetching.hub import Hub
 from dashboard.datasets.fetching.links import (
     HubLink,
@@ -29,13 +35,10 @@ from dashboard.datasets.fetching.links import (
     from_json,
     without_query,
 )
-from dashboard.datasets.fetching.looking import look
-from dashboard.datasets.fetching.request import NotFetched
-from dashboard.datasets.imports.jobs import start_fetch
-from dashboard.datasets.imports.transfers import check_share
-from dashboard.datasets.limits import MAX_TEAM_BYTES, MAX_UPLOAD_BYTES
+from dashboard.datasets.imports import start_fetch
+from dashboard.datasets.limits import MAX_TEAM_BYTES, MAX_UPLOAD_BYTES, check_room
 from dashboard.datasets.models import Dataset, ImportJob, Upload
-from dashboard.datasets.room import check_room
+from dashboard.datasets.uploads import check_share
 from dashboard.jobs.models import OPEN
 from trainer.internet import Refused, read_link
 

@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin
 
-from dashboard.datasets.fetching.gates import Token, hub_home
-from dashboard.datasets.fetching.request import Answer, Broken, NotFetched, ask
+from dashboard.datasets.fetching.http import (
+    Answer,
+    Broken,
+    NotFetched,
+    Token,
+    ask,
+    hub_home,
+)
 from trainer.internet import Gate, Target, read_link
 
 MAX_ANSWER_BYTES = 16 * 2**20

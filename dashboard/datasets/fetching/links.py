@@ -10,7 +10,7 @@ from socket import AI_NUMERICHOST
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from dashboard.datasets.fetching.gates import hub_home, links_gate
+from dashboard.datasets.fetching.http import hub_home, links_gate
 from trainer.internet import Refused, read_link, resolve
 
 HUB_HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")

@@ -9,8 +9,7 @@ from django.conf import settings
 from django.db import models
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.models.lineage import origin_of
-from dashboard.datasets.models.versions import Dataset, DatasetVersion
+from dashboard.datasets.models.versions import Dataset, DatasetVersion, origin_of
 from dashboard.jobs.models import JobState, JobTarget
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from dashboard.datasets.limits import MAX_NAME_CHARS
-from dashboard.datasets.parsing.lines import encoding_of
-from dashboard.datasets.parsing.source import MAGICS, Source, Unreadable
+from dashboard.datasets.parsing.csv_reader import read_csv, read_tsv
+from dashboard.datasets.parsing.json_reader import read_json_file, read_jsonl
+from dashboard.datasets.parsing.parquet import read_parquet
+from dashboard.datasets.parsing.records import Parsed, bounded
+from dashboard.datasets.parsing.streams import MAGICS, Source, Unreadable, encoding_of
 
 SNIFFED_BYTES = 64 * 2**10
 SUFFIXES = {
@@ -184,3 +189,28 @@ def _table_format(text: str) -> str | None:
         if len(names) == len(header) == len(row) > 1:
             return format_
     return None
+
+
+# Which reader a file needs, and reading it.
+
+READERS = {
+    "jsonl": read_jsonl,
+    "json": read_json_file,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
+}
+
+
+def read_records(source: Source) -> Generator[Parsed, None, None]:
+    """Every row as a record or a refusal; at least one of either."""
+    with closing(_read(source)) as parsed:
+        yield from bounded(parsed)
+
+
+def _read(source: Source) -> Generator[Parsed, None, None]:
+    try:
+        yield from READERS[source.format](source)
+    except Unreadable as error:
+        # It cannot be unpacked from its first byte on, or not as a whole.
+        yield replace(error.refusal, ends_file=True)

@@ -1,15 +1,241 @@
-"""A record is a line's values by column name, before any column has a role."""
+"""What is said about a row that cannot be imported."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from dashboard.datasets.limits import MAX_COLUMNS, MAX_NAME_CHARS, MAX_ROWS
-from dashboard.datasets.parsing.refusals import Refusal, quote
-from dashboard.datasets.parsing.values import broken_text
+from dashboard.datasets.limits import (
+    MAX_COLUMNS,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_LINE_CHARS,
+    MAX_NAME_CHARS,
+    MAX_ROWS,
+    SHOWN_REFUSALS,
+)
+
+SHOWN_CHARS = 80
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Where, what was seen, what is wrong with it, what to do."""
+
+    problem: str
+    remedy: str
+    line: int | None = None  # from 1; None: the file as a whole
+    row: int | None = None  # from 1, where a line may hold several
+    column: str | None = None
+    value: str = ""
+    ends_file: bool = False  # nothing was read beyond it
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "line": self.line,
+            "row": self.row,
+            "column": self.column,
+            "value": self.value,
+            "problem": self.problem,
+            "remedy": self.remedy,
+        }
+
+    @property
+    def place(self) -> str:
+        parts = [f"line {self.line:,}"] if self.line else ["the file"]
+        if self.row is not None:
+            parts.append(f"row {self.row:,}")
+        if self.column is not None:
+            parts.append(f'column "{self.column}"')
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        seen = f" Got {self.value}." if self.value else ""
+        place = self.place[0].upper() + self.place[1:]
+        return f"{place}: {self.problem}{seen} {self.remedy}"
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The first hundred, and how many there are among how many good rows."""
+
+    shown: list[Refusal] = field(default_factory=list)
+    count: int = 0
+    num_good: int = 0
+    ends_file: bool = False  # rows may have been lost that nobody has seen
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_good + self.count
+
+    @property
+    def can_be_left_out(self) -> bool:
+        return self.num_good > 0 and not self.ends_file
+
+    def add(self, refusal: Refusal) -> None:
+        self.count += 1
+        self.ends_file = self.ends_file or refusal.ends_file
+        if len(self.shown) < SHOWN_REFUSALS:
+            self.shown.append(refusal)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "shown": [refusal.as_json() for refusal in self.shown],
+            "count": self.count,
+            "num_good": self.num_good,
+            "ends_file": self.ends_file,
+        }
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Refusals:
+        """What `as_json` made."""
+        return cls(**{**tree, "shown": [Refusal(**item) for item in tree["shown"]]})
+
+
+class ImportRefused(ValueError):
+    """Rows were refused, so nothing was imported."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        super().__init__(str(refusals.shown[0]))
+        self.refusals = refusals
+
+
+def quote(value: Any) -> str:
+    """A value as a page can show it: short, on one line, always valid text."""
+    if isinstance(value, str):
+        text = json.dumps(value[: SHOWN_CHARS + 1], ensure_ascii=False)
+    else:
+        text = _written(value)
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+
+
+def num_chars_of(value: Any) -> int:
+    """How long it is as JSON; 8 MiB for what JSON cannot hold."""
+    try:
+        return len(json.dumps(value, ensure_ascii=False, default=repr))
+    except (RecursionError, ValueError):
+        return MAX_LINE_CHARS
+
+
+def _written(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__}"
+
+
+# Whether a value can be kept: as JSON, as UTF-8, and in PostgreSQL.
+
+
+class Unusable(ValueError):
+    """A value that cannot be kept: what is wrong with it, and what to do."""
+
+    def __init__(self, problem: str, remedy: str, value: Any) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+        self.value = value
+
+
+def check_value(value: Any) -> None:
+    """Raise Unusable when the value, or one inside it, cannot be kept."""
+    if isinstance(value, str):  # as most are
+        _check_text(value)
+        return
+    # A list of work rather than recursion: depth is what a hostile file plays with.
+    pending = [(value, 0)]
+    while pending:
+        inner, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise Unusable(
+                f"Lists and objects are nested more than {MAX_DEPTH} deep.",
+                "Flatten the value, or leave the column out.",
+                "",
+            )
+        if isinstance(inner, dict):
+            for key in inner:
+                _check_leaf(key)
+            pending += [(child, depth + 1) for child in inner.values()]
+        elif isinstance(inner, list):
+            pending += [(child, depth + 1) for child in inner]
+        else:
+            _check_leaf(inner)
+
+
+def _check_leaf(value: Any) -> None:
+    if isinstance(value, str):
+        _check_text(value)
+    elif isinstance(value, float):
+        check_float(value)
+    elif isinstance(value, bool) or value is None:
+        return
+    elif isinstance(value, int):
+        _check_int(value)
+    else:
+        kind = type(value).__name__
+        raise Unusable(
+            f"A value of type {kind} has no place in JSON.",
+            "Write the column as text or numbers, or leave it out.",
+            repr(value),
+        )
+
+
+def _check_text(text: str) -> None:
+    if len(text) > MAX_LINE_CHARS:
+        raise Unusable(
+            f"A text may have {MAX_LINE_CHARS:,} characters at most; "
+            f"this one has {len(text):,}.",
+            "Shorten it, or leave the column out.",
+            text,
+        )
+    if broken := broken_text(text):
+        raise Unusable(
+            f"The text holds {broken}.", "Remove that character from the row.", text
+        )
+
+
+def broken_text(text: str) -> str | None:
+    """What in a text PostgreSQL or UTF-8 cannot hold."""
+    if "\x00" in text:
+        return "a NUL character"
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"half of a surrogate pair (U+{ord(text[error.start]):04X})"
+    return None
+
+
+def check_float(value: float) -> None:
+    if not math.isfinite(value):
+        raise Unusable(
+            "The number is not finite.",
+            "Use null where there is no number.",
+            value,
+        )
+
+
+def _check_int(value: int) -> None:
+    # A digit is 3.32 bits; counting them exactly would cost as much as printing.
+    if value.bit_length() > MAX_DIGITS * 3.32:
+        raise too_many_digits("a whole number")
+
+
+def too_many_digits(value: str) -> Unusable:
+    return Unusable(
+        f"The number has more than {MAX_DIGITS:,} digits.",
+        "Write it as text, in quotes.",
+        value,
+    )
+
+
+# A record is a line's values by column name, before any column has a role.
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from django import template
 
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import quote
+from dashboard.datasets.parsing.records import Record, quote
 
 register = template.Library()
 

@@ -5,11 +5,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.datasets.findings.changes import KINDS, read_changes
-from dashboard.datasets.findings.differences import find_difference
+from dashboard.datasets.analysis.differences import KINDS, find_difference, read_changes
 from dashboard.datasets.models import DatasetVersion, VersionDifference
 from dashboard.datasets.queries import get_dataset, versions_with_use
-from dashboard.datasets.rows.page import read_number
+from dashboard.datasets.row_pages import read_number
 from dashboard.datasets.views.detail import chosen
 
 

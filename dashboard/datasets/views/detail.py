@@ -14,8 +14,8 @@ from dashboard.datasets.queries import (
     list_uses,
     versions_with_use,
 )
-from dashboard.datasets.rows.filters import RowFilterForm
-from dashboard.datasets.rows.page import read_page, read_place
+from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_pages import read_page, read_place
 from dashboard.datasets.views.trash import show_trashed
 
 

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET
 from dashboard.accounts.access import get_team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import get_any_dataset, versions_with_use
-from dashboard.datasets.rows.exports import (
+from dashboard.datasets.row_exports import (
     TYPES,
     WRITERS,
     RowsMissing,

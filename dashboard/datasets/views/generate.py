@@ -8,9 +8,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership_for
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.forms.generate import GenerateForm
-from dashboard.datasets.generated import start_generation
-from dashboard.datasets.generators.reasoning_gym import (
+from dashboard.datasets.generators import (
     GeneratorsMissing,
     Option,
     Task,
@@ -19,6 +17,8 @@ from dashboard.datasets.generators.reasoning_gym import (
 )
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.row import Row
+from dashboard.datasets.selections import start_generation
+from dashboard.datasets.version_forms import GenerateForm
 from dashboard.datasets.views.imports import follow
 
 EXAMPLES = 3

@@ -8,12 +8,12 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.again import start_job_again
 from dashboard.datasets.fetching.fetches import choices_of, host_of
-from dashboard.datasets.generated import query_of
-from dashboard.datasets.imports.jobs import request_stop
+from dashboard.datasets.imports import request_stop
+from dashboard.datasets.jobs import start_job_again
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import find_upload, get_import_job
+from dashboard.datasets.selections import query_of
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import notify_workers, reap_of, waiting_reason
 

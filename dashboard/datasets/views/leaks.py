@@ -6,10 +6,10 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
-from dashboard.datasets.findings.leaks import KINDS, LeakPage, find_leak, read_leaks
+from dashboard.datasets.analysis.leaks import KINDS, LeakPage, find_leak, read_leaks
 from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.queries import get_dataset, list_versions, versions_with_use
-from dashboard.datasets.rows.page import read_number
+from dashboard.datasets.row_pages import read_number
 from dashboard.datasets.splits import other_half
 from dashboard.datasets.views.detail import chosen
 

@@ -10,19 +10,20 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.forms.mapping import MappingForm
-from dashboard.datasets.forms.prompt import PromptForm
-from dashboard.datasets.imports.jobs import begin_work, start_job
-from dashboard.datasets.imports.uploads import (
+from dashboard.datasets.import_forms import MappingForm
+from dashboard.datasets.imports import (
     Peek,
+    begin_work,
     forget_upload,
     map_records,
+    start_job,
     try_peek,
 )
 from dashboard.datasets.models import ImportJob, Upload
-from dashboard.datasets.parsing.refusals import Refusals
+from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
-from dashboard.datasets.tokens.choices import list_models
+from dashboard.datasets.token_preview import list_models
+from dashboard.datasets.version_forms import PromptForm
 from dashboard.datasets.views.imports import follow, follow_address
 from dashboard.datasets.views.mapping_prompt import preview_place
 from dashboard.jobs.models import JobState

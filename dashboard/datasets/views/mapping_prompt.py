@@ -8,13 +8,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
-from dashboard.datasets.forms.mapping import MappingForm
-from dashboard.datasets.forms.prompt import PromptForm
-from dashboard.datasets.imports.uploads import Peek, map_records, try_peek
+from dashboard.datasets.import_forms import MappingForm
+from dashboard.datasets.imports import Peek, map_records, try_peek
 from dashboard.datasets.models import Upload
-from dashboard.datasets.parsing.refusals import Refusal
+from dashboard.datasets.parsing.records import Refusal
 from dashboard.datasets.queries import get_upload
-from dashboard.datasets.tokens.preview import NUM_ROWS, Preview, preview_row, read_row
+from dashboard.datasets.token_preview import NUM_ROWS, Preview, preview_row, read_row
+from dashboard.datasets.version_forms import PromptForm
 
 
 @require_POST

@@ -9,11 +9,15 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.forms.prompt import PromptForm
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import get_dataset, versions_with_use
-from dashboard.datasets.tokens.choices import list_models
-from dashboard.datasets.tokens.preview import Preview, preview_version, read_row
+from dashboard.datasets.token_preview import (
+    Preview,
+    list_models,
+    preview_version,
+    read_row,
+)
+from dashboard.datasets.version_forms import PromptForm
 from dashboard.datasets.views.detail import chosen
 
 

@@ -5,12 +5,12 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership_for
-from dashboard.datasets.forms.target import TargetForm
+from dashboard.datasets.import_forms import TargetForm
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import get_dataset, versions_with_use
-from dashboard.datasets.rows.filters import RowFilterForm
-from dashboard.datasets.rows.page import read_number
-from dashboard.datasets.rows.search import COUNT_SECONDS, Count, Search, count_matching
+from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_pages import read_number
+from dashboard.datasets.row_search import COUNT_SECONDS, Count, Search, count_matching
 from dashboard.datasets.selections import source_of_view
 from dashboard.datasets.views.detail import chosen
 from dashboard.datasets.views.imports import follow

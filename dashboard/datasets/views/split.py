@@ -9,9 +9,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership_for
-from dashboard.datasets.forms.split import SplitForm
 from dashboard.datasets.queries import get_dataset, versions_with_use
 from dashboard.datasets.splits import list_splits, split_version
+from dashboard.datasets.version_forms import SplitForm
 from dashboard.datasets.views.detail import chosen
 
 

@@ -10,15 +10,16 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.findings.finding import ask_again
-from dashboard.datasets.findings.statistics import find_statistics
-from dashboard.datasets.findings.statistics_figures import histogram
-from dashboard.datasets.findings.statistics_text import list_alike, summarize_tokens
-from dashboard.datasets.findings.token_lengths import find_token_lengths
-from dashboard.datasets.forms.tokens import TokenForm
+from dashboard.datasets.analysis.figures import histogram, list_alike, summarize_tokens
+from dashboard.datasets.analysis.findings import (
+    ask_again,
+    find_statistics,
+    find_token_lengths,
+)
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.queries import get_dataset, versions_with_use
-from dashboard.datasets.tokens.choices import list_models, refuse_model
+from dashboard.datasets.token_preview import list_models, refuse_model
+from dashboard.datasets.version_forms import TokenForm
 from dashboard.datasets.views.detail import chosen
 
 LIMIT = 512  # a run's own default

@@ -18,15 +18,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import User
-from dashboard.datasets.forms.upload import TransferForm
-from dashboard.datasets.imports.transfers import (
-    OffsetMismatch,
-    append_part,
-    begin_transfer,
-)
-from dashboard.datasets.imports.uploads import forget_what_is_old
+from dashboard.datasets.import_forms import TransferForm
+from dashboard.datasets.imports import forget_what_is_old
 from dashboard.datasets.models import Upload
 from dashboard.datasets.queries import get_upload
+from dashboard.datasets.uploads import OffsetMismatch, append_part, begin_transfer
 from dashboard.datasets.views.upload import asked_dataset
 
 

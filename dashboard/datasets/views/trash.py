@@ -7,7 +7,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.forms.name import RestoreForm
+from dashboard.datasets.import_forms import RestoreForm
 from dashboard.datasets.models import Dataset
 from dashboard.datasets.queries import find_trashed, get_dataset, list_trashed
 from dashboard.datasets.trash import (

@@ -11,8 +11,8 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import read
-from dashboard.datasets.forms.upload import LinkForm, PasteForm, UploadForm
-from dashboard.datasets.imports.uploads import (
+from dashboard.datasets.import_forms import LinkForm, PasteForm, UploadForm
+from dashboard.datasets.imports import (
     finish_transfer,
     forget_upload,
     forget_what_is_old,
@@ -20,7 +20,7 @@ from dashboard.datasets.imports.uploads import (
     store_upload,
 )
 from dashboard.datasets.models import Dataset, Upload
-from dashboard.datasets.parsing.refusals import Refusals
+from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import get_dataset, get_upload, list_waiting
 from dashboard.jobs.queue import notify_workers
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dashboard.datasets.rows.exports import defused
+from dashboard.datasets.row_exports import defused
 
 ROW_GROUP_ROWS = 1_000
 ROW_GROUP_BYTES = 8 * 2**20

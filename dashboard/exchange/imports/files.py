@@ -20,7 +20,6 @@ from django.utils import timezone
 
 from dashboard.accounts.members import check_storage
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.imports.transfers import write_part
 from dashboard.datasets.limits import (
     AT_ONCE_BYTES,
     MAX_TEAM_BYTES,
@@ -28,13 +27,12 @@ from dashboard.datasets.limits import (
     MAX_UPLOAD_BYTES,
     PEEK_ROWS,
     UNPACKED_FLOOR_BYTES,
+    check_room,
 )
-from dashboard.datasets.parsing.detection import detect
-from dashboard.datasets.parsing.formats import read_records
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import num_chars_of
-from dashboard.datasets.parsing.source import Source
-from dashboard.datasets.room import check_room
+from dashboard.datasets.parsing.detection import detect, read_records
+from dashboard.datasets.parsing.records import Record, num_chars_of
+from dashboard.datasets.parsing.streams import Source
+from dashboard.datasets.uploads import write_part
 from dashboard.exchange.formats.tfevents import is_event_file
 from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.jobs.models import OPEN

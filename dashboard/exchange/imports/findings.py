@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from dashboard.datasets.limits import MAX_ROWS, SHOWN_REFUSALS
-from dashboard.datasets.parsing.refusals import Refusal
+from dashboard.datasets.parsing.records import Refusal
 from dashboard.datasets.row import as_json
 from dashboard.exchange.imports.items import LATEST_TIME, Point, Sample
 from dashboard.exchange.imports.reading import WANDB, Found

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dashboard.datasets.parsing.parquet import read_batches
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import Refusal
-from dashboard.datasets.parsing.source import Source
+from dashboard.datasets.parsing.records import Record, Refusal
+from dashboard.datasets.parsing.streams import Source
 from dashboard.project.subprocesses import serve
 
 Rows = list[tuple[int, dict[str, Any]] | Refusal]

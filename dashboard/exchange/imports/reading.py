@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
 
-from dashboard.datasets.parsing.detection import Detected, detect
-from dashboard.datasets.parsing.formats import read_records
-from dashboard.datasets.parsing.records import Parsed, Record
-from dashboard.datasets.parsing.refusals import Refusal, quote
-from dashboard.datasets.parsing.source import Source
-from dashboard.datasets.parsing.values import broken_text
+from dashboard.datasets.parsing.detection import Detected, detect, read_records
+from dashboard.datasets.parsing.records import (
+    Parsed,
+    Record,
+    Refusal,
+    broken_text,
+    quote,
+)
+from dashboard.datasets.parsing.streams import Source
 from dashboard.exchange.formats.tfevents import is_event_file, read_scalars
 from dashboard.exchange.imports.items import MAX_STEP, Item, Point
 from dashboard.exchange.imports.samples import read_sample, tool_of

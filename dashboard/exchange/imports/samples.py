@@ -17,9 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import Refusal, quote
-from dashboard.datasets.parsing.values import broken_text
+from dashboard.datasets.parsing.records import Record, Refusal, broken_text, quote
 from dashboard.datasets.row import Prompt, as_json
 from dashboard.exchange.imports.items import MAX_STEP, Sample
 from trainer.client.lines import rule_name

@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import Refusal, quote
+from dashboard.datasets.parsing.records import Record, Refusal, quote
 from dashboard.exchange.imports.items import MAX_STEP, Point
 from trainer.client.lines import metric_name
 

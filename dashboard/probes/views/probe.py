@@ -15,7 +15,7 @@ from dashboard.probes.models import Probe
 from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
 from dashboard.probes.services import request_stop
 from dashboard.probes.tries import TryForm, settings_of, sides_of
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.launch.memory import estimate_memory
 from dashboard.runs.launch.verdict import verdict_of
 from dashboard.runs.queries import get_run

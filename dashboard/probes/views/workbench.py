@@ -31,13 +31,16 @@ from dashboard.probes.models import Probe
 from dashboard.probes.queries import what_it_waits_for
 from dashboard.probes.services import draw_positions, request_stop, start_probe
 from dashboard.project.edits import EditConflict
-from dashboard.rewards.findings import find_in_groups
 from dashboard.rewards.forms import NewRecipeForm
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.queries import get_recipe, versions_with_use
-from dashboard.rewards.recipe_draft import RecipeDraft
-from dashboard.rewards.row_check import check_rows
-from dashboard.rewards.services import save_recipe_version
+from dashboard.rewards.recipe_checks import find_in_groups
+from dashboard.rewards.recipe_editor import RecipeDraft
+from dashboard.rewards.row_checks import check_rows
+from dashboard.rewards.services import (
+    get_recipe,
+    save_recipe_version,
+    versions_with_use,
+)
 from dashboard.rewards.views.detail import choose_version
 from dashboard.rewards.views.editor import (
     apply_action,

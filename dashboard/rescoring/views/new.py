@@ -24,7 +24,7 @@ from dashboard.rescoring.selection import Selection, select_steps
 from dashboard.rescoring.services import check_start, start_rescoring
 from dashboard.rescoring.settings import StepSettings, why_no_advantages
 from dashboard.rewards.models import RecipeVersion
-from dashboard.rewards.recipe_draft import RecipeDraft
+from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.views.editor import apply_action, derived_context
 from dashboard.samples.recipes import recipe_spec
 from trainer.rewards.rules import RULES

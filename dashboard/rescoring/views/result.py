@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.rows.exports import joined
+from dashboard.datasets.row_exports import joined
 from dashboard.datasets.views.download import Streamed
 from dashboard.jobs.queue import waiting_reason
 from dashboard.rescoring.changes import Change, list_changes
@@ -30,7 +30,7 @@ from dashboard.rescoring.queries import (
 from dashboard.rescoring.records import SIGNALS
 from dashboard.rescoring.services import delete_rescoring, request_stop
 from dashboard.rescoring.summary import summarize
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.charts.clipping import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run

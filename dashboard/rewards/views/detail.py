@@ -5,12 +5,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion
-from dashboard.rewards.queries import get_recipe, versions_with_use
-from dashboard.rewards.recipe_draft import RecipeDraft
-from dashboard.rewards.recipe_text import write_json
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_editor import RecipeDraft
+from dashboard.rewards.recipe_text import recipe_sentence, write_formula, write_json
+from dashboard.rewards.services import get_recipe, versions_with_use
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 

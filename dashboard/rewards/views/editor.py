@@ -19,13 +19,19 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.project.edits import MAX_DIFFERENCES, EditConflict, compare_texts
 from dashboard.rewards.forms import NewRecipeForm
-from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.queries import get_recipe, versions_with_use
-from dashboard.rewards.recipe_draft import RecipeDraft
-from dashboard.rewards.recipe_text import read_recipe, write_json
-from dashboard.rewards.sentences import recipe_sentence
-from dashboard.rewards.services import save_recipe_version
+from dashboard.rewards.recipe_editor import RecipeDraft
+from dashboard.rewards.recipe_text import (
+    read_recipe,
+    recipe_sentence,
+    write_formula,
+    write_json,
+)
+from dashboard.rewards.services import (
+    get_recipe,
+    save_recipe_version,
+    versions_with_use,
+)
 from dashboard.rewards.views.detail import choose_version
 from dashboard.rewards.views.workbench import workbench_context
 from trainer.rewards.rules import RULES

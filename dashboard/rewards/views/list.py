@@ -5,8 +5,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.rewards.queries import list_recipes
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_text import recipe_sentence
+from dashboard.rewards.services import list_recipes
 from trainer.rewards.spec import Recipe
 
 

@@ -10,7 +10,7 @@ from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetRow
 from dashboard.rewards.forms import TryForm
-from dashboard.rewards.recipe_draft import RecipeDraft
+from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.workbench import (
     MAX_SECONDS,
     Bench,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
-from dashboard.datasets.room import check_room
+from dashboard.datasets.limits import check_room
 from dashboard.runs.checkpoints.manifest import (
     BLOCK_BYTES,
     MANIFEST,

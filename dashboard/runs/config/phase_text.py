@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.rewards.json_text import read_json
+from dashboard.rewards.recipe_text import read_json
 from dashboard.runs.config.snapshot import toml_value
 from dashboard.runs.config.typed_toml import parse_toml, refuse_unstorable, shown
 

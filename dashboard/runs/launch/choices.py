@@ -9,7 +9,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
 from dashboard.rewards.models import RecipeVersion
-from dashboard.rewards.sameness import is_same_reward
+from dashboard.rewards.recipe_text import is_same_reward
 from dashboard.runs.launch.model_choices import StarterModel, offered_models
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dashboard.datasets.findings.leaks import KINDS, find_leak
+from dashboard.datasets.analysis.leaks import KINDS, find_leak
 from dashboard.datasets.models import DatasetVersion, VersionLeak
 
 

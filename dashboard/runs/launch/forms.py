@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.tokens.preview import SETTINGS
+from dashboard.datasets.token_preview import SETTINGS
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.config.errors import Problems, find_problems
 from dashboard.runs.config.fields import read_texts, read_tree

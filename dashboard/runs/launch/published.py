@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.tokens.choices import refuse_folder, within_data
+from dashboard.datasets.token_preview import refuse_folder, within_data
 from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
 

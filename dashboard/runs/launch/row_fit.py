@@ -10,7 +10,7 @@ from django.db.models import BigIntegerField, Max
 from django.db.models.expressions import RawSQL
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion, TokenLengths
-from dashboard.datasets.rows.filters import PROMPT_CHARS
+from dashboard.datasets.row_filters import PROMPT_CHARS
 from trainer.config import DataConfig
 
 EVAL, STEP = "data.num_eval_rows", "rollout.prompts_per_step"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dashboard.rewards.sameness import is_same_reward
+from dashboard.rewards.recipe_text import is_same_reward
 from dashboard.runs.config.fields import ConfigField, all_fields, put, write_texts
 from dashboard.runs.config.phase_text import write_phases
 from dashboard.runs.config.snapshot import write_toml_tree

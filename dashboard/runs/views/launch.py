@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import idle_table, recipe_facts
 from dashboard.runs.config.phase_text import EXAMPLE

@@ -7,7 +7,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team
-from dashboard.datasets.tokens.preview import (
+from dashboard.datasets.token_preview import (
     SETTINGS,
     Preview,
     preview_version,

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
-from dashboard.datasets.forms.target import TargetForm
+from dashboard.datasets.import_forms import TargetForm
 from dashboard.datasets.views.imports import follow
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run

@@ -10,9 +10,8 @@ from django.utils import timezone
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.alerts.channels import add_channel
-from dashboard.datasets.imports.jobs import start_job
-from dashboard.datasets.imports.mapping import Mapping
-from dashboard.datasets.imports.uploads import store_upload
+from dashboard.datasets.imports import start_job, store_upload
+from dashboard.datasets.mapping import Mapping
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import Run, RunGroup
 from dashboard.training.outside.opening import Opening, open_run

@@ -8,9 +8,8 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.datasets.imports.jobs import start_job
-from dashboard.datasets.imports.mapping import Mapping
-from dashboard.datasets.imports.uploads import store_upload
+from dashboard.datasets.imports import start_job, store_upload
+from dashboard.datasets.mapping import Mapping
 from dashboard.runs.models import SavedView
 from dashboard.samples.annotations.models import Comment
 from tests.dashboard.reports.stories import make_report

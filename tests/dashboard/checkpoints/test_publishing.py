@@ -12,7 +12,7 @@ from pytest_django import Settings
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.datasets.tokens.choices import refuse_model
+from dashboard.datasets.token_preview import refuse_model
 from dashboard.runs.changing import extend_run
 from dashboard.runs.launch.model_choices import label_model, offered_models
 from dashboard.runs.launch.published import hold_published

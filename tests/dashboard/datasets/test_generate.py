@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.datasets.generators import reasoning_gym
-from dashboard.datasets.generators.options import describe_options
-from dashboard.datasets.generators.reasoning_gym import (
+from dashboard.datasets import generators
+from dashboard.datasets.generators import (
     LIFTED,
+    SENTENCES,
     GeneratorsMissing,
     Option,
+    describe_options,
     generate_rows,
     list_tasks,
 )
-from dashboard.datasets.generators.sentences import SENTENCES
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from tests.dashboard.jobs.working import do_all
 
@@ -25,21 +25,23 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 FORM = {"name": "Sums", "size": "5", "seed": "3"}
-APART = reasoning_gym._ask  # in a process of its own, which takes seconds to load
+APART = generators._ask  # in a process of its own, which takes seconds to load
 
 
 def ask_here(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # libraries it imports are out of date
-        from dashboard.datasets.generators import process
+        from dashboard.datasets import generator_process
     rows = question.get("rows")
-    for reply in process._generate(**rows) if rows else process._describe():
+    for reply in (
+        generator_process._generate(**rows) if rows else generator_process._describe()
+    ):
         yield json.loads(json.dumps(reply, default=str))
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning_gym, "_ask", ask_here)
+    monkeypatch.setattr(generators, "_ask", ask_here)
 
 
 def test_tasks_come_with_a_summary_and_none_of_those_that_run_code():
@@ -97,7 +99,7 @@ def test_the_same_seed_gives_the_same_rows(monkeypatch: pytest.MonkeyPatch):
     first = list(generate_rows("chain_sum", size=4, seed=7))
 
     assert first != list(generate_rows("chain_sum", size=4, seed=8))
-    monkeypatch.setattr(reasoning_gym, "_ask", APART)
+    monkeypatch.setattr(generators, "_ask", APART)
     assert first == list(generate_rows("chain_sum", size=4, seed=7))
 
 
@@ -131,8 +133,8 @@ def test_options_that_make_no_sense_are_answered():
 
 
 def test_a_task_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reasoning_gym, "_ask", APART)
-    monkeypatch.setattr(reasoning_gym, "MAX_SECONDS", 1)
+    monkeypatch.setattr(generators, "_ask", APART)
+    monkeypatch.setattr(generators, "MAX_SECONDS", 1)
     options = {"min_terms": 50_000_000, "max_terms": 50_000_000}
 
     with pytest.raises(ValueError, match="0 of 1 rows"):

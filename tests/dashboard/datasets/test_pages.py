@@ -8,7 +8,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion, Upload
 from dashboard.datasets.queries import list_datasets
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from tests.dashboard.datasets.imports.test_upload import upload
+from tests.dashboard.datasets.test_upload import upload
 
 
 def make(team: Team, user: User | None, **changes: Any) -> DatasetVersion:

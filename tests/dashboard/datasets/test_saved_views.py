@@ -11,11 +11,10 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import selections
+from dashboard.datasets import row_storage, selections
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row import Row
-from dashboard.datasets.rows import selected
-from dashboard.datasets.rows.freeze import write_rows
+from dashboard.datasets.row_storage import write_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs.models import JobState
@@ -45,9 +44,9 @@ def version(team: Team) -> DatasetVersion:
 
 @pytest.fixture
 def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.datasets.rows.reading.MAX_ROWS_OF_PAGE", 0)
+    monkeypatch.setattr("dashboard.datasets.row_filters.MAX_ROWS_OF_PAGE", 0)
     monkeypatch.setattr(selections, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(selected, "COPIED_AT_ONCE", 5)
+    monkeypatch.setattr(row_storage, "COPIED_AT_ONCE", 5)
 
 
 def address(version: DatasetVersion, query: str = "") -> str:
@@ -142,8 +141,8 @@ def test_before_it_is_saved_the_page_says_how_many_rows_there_are(
 def test_where_counting_takes_long_the_page_counts_on(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.rows.search.FIRST_WINDOW", 16)
-    monkeypatch.setattr("dashboard.datasets.rows.search.LARGEST_WINDOW", 16)
+    monkeypatch.setattr("dashboard.datasets.row_search.FIRST_WINDOW", 16)
+    monkeypatch.setattr("dashboard.datasets.row_search.LARGEST_WINDOW", 16)
     monkeypatch.setattr("dashboard.datasets.views.save.COUNT_SECONDS", 0)
     url, said = address(version, "answer=no"), []
 
@@ -329,7 +328,7 @@ def test_rows_that_vanished_from_the_database_are_told(version: DatasetVersion):
     version.rows.filter(position=3).delete()
 
     with pytest.raises(ValueError, match="Sums v1 lacks rows"):
-        selected.select_rows(version, [([2, 3], 2)], on_read=None)
+        row_storage.select_rows(version, [([2, 3], 2)], on_read=None)
 
 
 def test_memory_does_not_grow_with_the_rows(team: Team):

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.analysis.gathering import plain, said
+from dashboard.datasets import row_filters
+from dashboard.datasets.analysis.statistics import plain, said
 from dashboard.datasets.models import Dataset, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Row
-from dashboard.datasets.rows import reading
-from dashboard.datasets.rows.freeze import write_rows
+from dashboard.datasets.row_storage import write_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import is_held_out, make_split, split_version
 from tests.dashboard.jobs.working import waiting
@@ -221,8 +221,8 @@ def test_a_large_version_is_left_to_a_worker_and_made_once(
     alice: User,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
-    monkeypatch.setattr(reading, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
+    monkeypatch.setattr(row_filters, "ROWS_AT_ONCE", 7)
 
     made = split(version, alice)
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.datasets.imports.uploads import store_upload
+from dashboard.datasets.imports import store_upload
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.rows.freeze import write_rows
+from dashboard.datasets.row_storage import write_rows
 from dashboard.datasets.services import create_dataset_version
 from tests.dashboard.datasets.parsing.test_parsing_properties import JSON, NAMES, TEXT
 
@@ -148,7 +148,7 @@ def test_rows_that_fail_midway_leave_nothing(team: Team):
 
 
 def test_it_tells_how_much_is_stored(team: Team, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dashboard.datasets.rows.staged.COPY_BYTES", 1)
+    monkeypatch.setattr("dashboard.datasets.row_storage.COPY_BYTES", 1)
     told: list[tuple[int, int]] = []
 
     create(team, ROWS, on_stored=lambda done, total: told.append((done, total)))
@@ -159,7 +159,7 @@ def test_it_tells_how_much_is_stored(team: Team, monkeypatch: pytest.MonkeyPatch
 def test_what_is_raised_between_batches_undoes_all(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.rows.staged.COPY_BYTES", 1)
+    monkeypatch.setattr("dashboard.datasets.row_storage.COPY_BYTES", 1)
 
     def cancel(done: int, total: int) -> None:
         if done:

@@ -19,15 +19,14 @@ from django.db.models import Model
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets import generated, splits
+from dashboard.datasets import selections as generated
+from dashboard.datasets import splits
+from dashboard.datasets.analysis import findings
 from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import Link
-from dashboard.datasets.findings import finding, token_lengths
-from dashboard.datasets.generated import start_generation
-from dashboard.datasets.generators.reasoning_gym import Task
-from dashboard.datasets.imports.jobs import start_job
-from dashboard.datasets.imports.mapping import Mapping
-from dashboard.datasets.imports.uploads import store_upload
+from dashboard.datasets.generators import Task
+from dashboard.datasets.imports import start_job, store_upload
+from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import (
     DatasetVersion,
     RowOrder,
@@ -39,7 +38,7 @@ from dashboard.datasets.models import (
     VersionStatistics,
 )
 from dashboard.datasets.row import Row
-from dashboard.datasets.selections import source_of, start_selection
+from dashboard.datasets.selections import source_of, start_generation, start_selection
 from dashboard.datasets.services import create_dataset_version
 from dashboard.exchange.imports import jobs as exchange_jobs
 from dashboard.exchange.imports.files import begin_import, store_file
@@ -53,7 +52,7 @@ from dashboard.probes.models import Probe
 from dashboard.rescoring.models import RescoredStep
 from dashboard.runs.models import Run
 from tests.dashboard.datasets.fetching.site import Site, file, web_site
-from tests.dashboard.datasets.imports.test_upload import FILES
+from tests.dashboard.datasets.test_upload import FILES
 from tests.dashboard.exchange.tools import verl_jsonl
 from tests.dashboard.jobs.working import change_kind, do, hear, take
 from tests.dashboard.probes.factories import make_probe, make_version
@@ -215,13 +214,11 @@ def made(
     team: Team, alice: User, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Made]:
     """However small, everything is left to a worker, which reports each row."""
-    monkeypatch.setattr(finding, "REPORT_ROWS", 1)
+    monkeypatch.setattr(findings, "REPORT_ROWS", 1)
     monkeypatch.setattr(splits, "REPORT_ROWS", 1)
     monkeypatch.setattr(exchange_jobs, "is_quick", lambda _: False)
     monkeypatch.setattr(generated, "generate_rows", written)
-    monkeypatch.setattr(
-        token_lengths, "count_tokens", lambda _, rows: {3: len(list(rows))}
-    )
+    monkeypatch.setattr(findings, "count_tokens", lambda _, rows: {3: len(list(rows))})
     change_kind(monkeypatch, "probe", run=partial(probe, command=scripted("finish")))
     with web_site() as site:
         settings.DATASET_HOSTS = site.host

@@ -13,9 +13,9 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard.accounts.models import Team
+from dashboard.datasets import row_filters
 from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
-from dashboard.datasets.rows import reading
 from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs import kinds, queue, runner
 from dashboard.jobs.kinds import Kind, all_kinds, all_purges, register
@@ -239,7 +239,7 @@ def test_a_worker_does_one_of_a_lane_at_a_time(
 @pytest.fixture
 def versions(team: Team, monkeypatch: pytest.MonkeyPatch) -> list[DatasetVersion]:
     """However few their rows, a worker looks through them."""
-    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 0)
+    monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 0)
     return [
         create_dataset_version(
             team=team,

@@ -21,7 +21,7 @@ from dashboard.observability import requests
 from dashboard.project import overload, slots
 from dashboard.upkeep.health_checks import forget_report
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.datasets.imports.test_upload import FILES, MAPPING, upload
+from tests.dashboard.datasets.test_upload import FILES, MAPPING, upload
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

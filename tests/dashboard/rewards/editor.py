@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.rewards.params import as_texts
+from dashboard.rewards.rule_params import as_texts
 
 
 def fields(*rules: tuple[str, dict[str, str]], **others: str) -> dict[str, str]:

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.params import as_texts, param_fields
-from dashboard.rewards.recipe_draft import RecipeDraft
-from dashboard.rewards.recipe_text import read_recipe, write_json
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_editor import RecipeDraft
+from dashboard.rewards.recipe_text import read_recipe, recipe_sentence, write_json
+from dashboard.rewards.rule_params import as_texts, param_fields
 from dashboard.rewards.services import save_recipe_version
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.rules import RULES

@@ -10,7 +10,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.rewards.findings import (
+from dashboard.rewards.recipe_checks import (
     Finding,
     ScoredGroup,
     TrivialScore,
@@ -22,9 +22,9 @@ from dashboard.rewards.findings import (
     find_rules_that_agree,
     find_unread_references,
 )
-from dashboard.rewards.row_check import check_rows
-from dashboard.rewards.trivial import (
+from dashboard.rewards.row_checks import (
     Tags,
+    check_rows,
     choice_letters,
     tags_of,
     trivial_completions,

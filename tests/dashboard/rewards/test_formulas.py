@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.rewards.formulas import read_schedule, write_formula, write_schedule
+from dashboard.rewards.recipe_text import read_schedule, write_formula, write_schedule
 from trainer.rewards.spec import Recipe
 from trainer.rewards.terms import Schedule, Turn
 

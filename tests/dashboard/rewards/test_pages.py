@@ -3,7 +3,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team, User
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import save_recipe_version
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe

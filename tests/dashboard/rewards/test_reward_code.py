@@ -11,7 +11,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.rewards import sandboxes
+from dashboard.rewards import trial
 from dashboard.rewards.management.commands import check_sandbox
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.sandbox import pool
@@ -68,7 +68,7 @@ def test_the_editor_says_that_code_cannot_run_and_what_to_do(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
-    monkeypatch.setattr(sandboxes, "found_here", lambda **_: nothing)
+    monkeypatch.setattr(trial, "found_here", lambda **_: nothing)
     added = fields(action="add", add_kind="code_tests")
 
     page = alice_client.post("/alpha/rewards/new", added).content.decode()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.rewards.sameness import is_same_reward
+from dashboard.rewards.recipe_text import is_same_reward
 
 FORMAT: dict[str, Any] = {"name": "format", "kind": "format_tags", "weight": 0.2}
 ANSWER: dict[str, Any] = {"name": "answer", "kind": "numeric_answer", "weight": 1.0}

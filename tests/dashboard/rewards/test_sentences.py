@@ -1,6 +1,6 @@
 """A recipe as one line of words: its numbers, its parts and how they are combined."""
 
-from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.recipe_text import recipe_sentence
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 

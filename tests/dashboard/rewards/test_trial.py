@@ -10,8 +10,8 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.rewards import row_check, trial
-from dashboard.rewards.row_check import check_rows
+from dashboard.rewards import row_checks, trial
+from dashboard.rewards.row_checks import check_rows
 from dashboard.rewards.trial import BUSY, NO_TIME, try_groups, try_samples
 from tests.trainer.rewards.judge_server import judge_server
 from trainer.rewards.rule import Sample
@@ -143,6 +143,6 @@ def test_versions_never_change_so_they_are_looked_at_once(
     version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = check_rows(NUMERIC, version)
-    monkeypatch.setattr(row_check, "_check", None)
+    monkeypatch.setattr(row_checks, "_check", None)
 
     assert check_rows(NUMERIC, version) == first

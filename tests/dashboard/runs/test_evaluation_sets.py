@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.findings.leaks import find_leak
+from dashboard.datasets.analysis.leaks import find_leak
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -402,7 +402,7 @@ def test_a_comparison_in_the_background_is_asked_for_again(
     train: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dashboard.datasets.rows.reading.MAX_ROWS_OF_PAGE", 10)
+    monkeypatch.setattr("dashboard.datasets.row_filters.MAX_ROWS_OF_PAGE", 10)
 
     said = post(alice_client, filled | one_set(hard), "/sets")
 

@@ -11,7 +11,7 @@ import pytest
 from dashboard.accounts.models import User
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.rows.freeze import draw_rows
+from dashboard.datasets.row_storage import draw_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.control import resume_run
 from dashboard.runs.directory import eval_rows

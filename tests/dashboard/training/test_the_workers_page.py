@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.accounts.models import User
-from dashboard.rewards import sandboxes
-from dashboard.rewards.sandboxes import describe
+from dashboard.rewards import trial
+from dashboard.rewards.trial import describe
 from dashboard.runs.models import Run
 from dashboard.training import workers
 from dashboard.training.hosts import list_hosts
@@ -189,10 +189,10 @@ def test_the_servers_own_sandbox_is_told(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grouped = Found(level="A", reasons={}, has_group=True)
-    monkeypatch.setattr(sandboxes, "found_here", lambda **_: grouped)
+    monkeypatch.setattr(trial, "found_here", lambda **_: grouped)
     assert "control group" in page(alice_client)
 
-    monkeypatch.setattr(sandboxes, "found_here", lambda **_: NONE)
+    monkeypatch.setattr(trial, "found_here", lambda **_: NONE)
     assert "Install bubblewrap" in page(alice_client)
 
 

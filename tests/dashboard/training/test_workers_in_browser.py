@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
-from dashboard.rewards.sandboxes import describe
+from dashboard.rewards.trial import describe
 from dashboard.training.workers import register, tell_facts
 from tests.browser.accessibility import findings_in_each_view
 from trainer.rewards.sandbox.slot import Found

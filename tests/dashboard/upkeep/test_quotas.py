@@ -15,9 +15,9 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.datasets.imports.transfers import begin_transfer
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.uploads import begin_transfer
 from dashboard.exchange.imports.files import begin_file
 from dashboard.exchange.models import RunImport
 from dashboard.runs.changing import extend_run

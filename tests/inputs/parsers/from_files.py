@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
-from dashboard.datasets.parsing.source import Source
+from dashboard.datasets.parsing.streams import Source
 from dashboard.exchange.imports.files import begin_import, discard, store_file, unpack
 from dashboard.runs.checkpoints.manifest import Damaged, read_manifest, verify_file
 from dashboard.runs.launch.model_config import has_chat_template, read_model_config
@@ -230,7 +230,7 @@ def check_dump(text: str) -> None:
 
 PARSERS = [
     Parser("Parquet, spoilt", spoilt(SOUND).filter(bool), check_parquet,
-           ("dashboard.datasets.parsing.parquet", "dashboard.datasets.parsing.parquet_sizes")),
+           ("dashboard.datasets.parsing.parquet", "dashboard.datasets.parsing.parquet")),
     Parser("Parquet, any bytes", st.binary(max_size=200).map(lambda d: b"PAR1" + d + b"PAR1"),
            check_parquet, ("dashboard.datasets.parsing.parquet",)),
     Parser("events, any bytes", st.lists(st.binary(max_size=60), max_size=4), check_events,

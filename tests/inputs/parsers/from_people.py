@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from dashboard.accounts.models import User
 from dashboard.api.paging import read_cursor
 from dashboard.api.problems import Problem
-from dashboard.datasets.analysis.answer_types import answer_type
+from dashboard.datasets.analysis.statistics import answer_type
 from dashboard.datasets.parsing.detection import detect
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import Refusal
+from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.exchange.formats.crc32c import masked_crc32c
 from dashboard.exchange.formats.tfevents import (
     read_scalars,
@@ -32,10 +31,9 @@ from dashboard.exchange.imports.samples import read_sample, tool_of
 from dashboard.exchange.imports.scalars import layout_of, read_point
 from dashboard.live.messages import parse_request
 from dashboard.reports.markdown import render_prose
-from dashboard.rewards.code_text import find_code_fault
-from dashboard.rewards.formulas import read_schedule
-from dashboard.rewards.params import as_value, param_fields
-from dashboard.rewards.recipe_text import read_recipe, write_json
+from dashboard.rewards.recipe_text import read_recipe, read_schedule, write_json
+from dashboard.rewards.rule_editor import find_code_fault
+from dashboard.rewards.rule_params import as_value, param_fields
 from dashboard.runs.config.phase_text import read_phases
 from dashboard.runs.config.toml_text import read_toml
 from dashboard.runs.table.columns import read_columns
@@ -258,14 +256,14 @@ DATASETS = "dashboard.datasets.parsing"
 
 def dataset(kind: str, module: str) -> Parser:
     inputs = st.binary(min_size=1, max_size=200) | FRAGMENTS.filter(bool)
-    modules = (f"{DATASETS}.{module}", "dashboard.datasets.imports.mapping")
+    modules = (f"{DATASETS}.{module}", "dashboard.datasets.mapping")
     return Parser(
         f"datasets, {kind}", inputs, lambda data: check_answers(kind, data), modules
     )
 
 
 SCALARS = ("dashboard.exchange.formats.tfevents",)
-RECIPE = ("dashboard.rewards.recipe_text", "dashboard.rewards.json_text")
+RECIPE = ("dashboard.rewards.recipe_text", "dashboard.rewards.recipe_text")
 TYPED = ("dashboard.runs.config.toml_text", "dashboard.runs.config.typed_toml")
 PARSERS = [
     dataset("jsonl", "jsonl"),
@@ -279,12 +277,12 @@ PARSERS = [
     Parser("names and beginnings of files", st.tuples(of("./", "rows", "csv", "json", "parquet", "gz"),
            st.binary(max_size=99) | FRAGMENTS), check_name, (f"{DATASETS}.detection",)),
     Parser("types of answers", ANY_TEXT | JSON.map(dumped) | DEEP, check_answer,
-           ("dashboard.datasets.analysis.answer_types",)),
+           ("dashboard.datasets.analysis.statistics",)),
     Parser("recipes, any JSON", JSON.map(dumped) | DEEP, check_recipe, RECIPE),
     Parser("recipes, nearly right", RECIPES.map(dumped), check_recipe, RECIPE),
     Parser("recipes, any text", of('{}[]",:', "rules", "kind", "NaN", "1e999"), check_recipe, RECIPE),
     Parser("parameters of a rule", JSON.map(dumped) | ANY_TEXT | DEEP, check_param,
-           ("dashboard.rewards.params",)),
+           ("dashboard.rewards.rule_params",)),
     Parser("run configurations", CONFIGS, check_config, ("trainer.config.run",)),
     Parser("files of run configurations", st.tuples(CONFIGS.map(dumped) | DEEP
            | of('[]=".\n# {}', "optim", "num_steps", "1"), st.sampled_from(["toml", "json"])), check_file,
@@ -303,13 +301,13 @@ PARSERS = [
     Parser("settings of a command", of("=.[]{}\"\'0123456789e-", "optim.num_steps", "null", "NaN") | DEEP.map(
            lambda text: f"a={text}"), check_setting, ("trainer.client.commands",)),
     Parser("schedules", of("0123456789.e+-−", "to ", "then ", " at step "), check_schedule,
-           ("dashboard.rewards.formulas",)),
+           ("dashboard.rewards.recipe_text",)),
     Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern,
            ("trainer.rewards.patterns",)),
     Parser("patterns of a log", of("()[]{}|*+?.^$\\", "(?i)", "\\1", "{9}", "a"), check_log_pattern,
            ("dashboard.training.logs.search",)),
     Parser("code", of("()[]{}:=\n\t '\"\\", "def ", "reward", "lambda", "f'", "class"), find_code_fault,
-           ("dashboard.rewards.code_text",)),
+           ("dashboard.rewards.rule_editor",)),
     Parser("markup and formulas", of("$\\{}[]()<>*_`#|\n-!&^", "\\frac", "<script>", "javascript:",
            "\\begin{", "|-|", "https://a.b", "::chart"), check_markup,
            ("dashboard.samples.rendering", "dashboard.reports.markdown")),

@@ -20,7 +20,7 @@ from safetensors.torch import save
 from dashboard.api.problems import Problem
 from dashboard.api.resources import outside
 from dashboard.datasets.fetching import hub
-from dashboard.datasets.fetching.request import NotFetched
+from dashboard.datasets.fetching.http import NotFetched
 from tests.inputs.parsers.row import (
     ANY_TEXT,
     BODIES,

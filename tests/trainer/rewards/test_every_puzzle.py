@@ -55,7 +55,7 @@ def made(task: str) -> tuple[dict[str, Any], ...]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # libraries it imports are out of date
         # Loaded with the test that needs it: it takes seconds.
-        from dashboard.datasets.generators.process import _generate
+        from dashboard.datasets.generator_process import _generate
 
         *replies, last = _generate(task=task, size=2, seed=3, options={})
     assert last == {"done": True}

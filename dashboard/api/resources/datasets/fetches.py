@@ -13,7 +13,7 @@ from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dat
 from dashboard.api.schemas import Input
 from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import read
-from dashboard.datasets.imports.uploads import forget_what_is_old
+from dashboard.datasets.imports import forget_what_is_old
 from dashboard.datasets.queries import get_import_job
 from dashboard.jobs.queue import notify_workers
 

@@ -12,7 +12,7 @@ from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import refuse_field
 from dashboard.api.schemas import LARGEST_STEP, Input
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows.filters import RowFilterForm
+from dashboard.datasets.row_filters import RowFilterForm
 
 Text = Annotated[str, Query("", max_length=500)]
 Length = Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)]

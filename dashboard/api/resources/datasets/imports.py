@@ -15,8 +15,7 @@ from dashboard.api.resources.datasets.mapping import (
 )
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
 from dashboard.api.schemas import Done, Id
-from dashboard.datasets.imports.jobs import request_stop
-from dashboard.datasets.imports.uploads import forget_upload, peek, store_upload
+from dashboard.datasets.imports import forget_upload, peek, request_stop, store_upload
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import get_import_job
 from dashboard.jobs.models import JobState

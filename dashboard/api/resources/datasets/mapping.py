@@ -11,12 +11,10 @@ from dashboard.accounts.models import User
 from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import Problem
 from dashboard.api.schemas import Input
-from dashboard.datasets.forms.mapping import MappingForm
-from dashboard.datasets.forms.name import TAKEN
-from dashboard.datasets.imports.jobs import begin_work, start_job
-from dashboard.datasets.imports.uploads import Peek
+from dashboard.datasets.import_forms import TAKEN, MappingForm
+from dashboard.datasets.imports import Peek, begin_work, start_job
 from dashboard.datasets.models import Dataset, ImportJob, Upload
-from dashboard.datasets.parsing.refusals import Refusals
+from dashboard.datasets.parsing.records import Refusals
 from dashboard.jobs.models import JobState
 
 

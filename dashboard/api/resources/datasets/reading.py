@@ -23,7 +23,7 @@ from dashboard.api.resources.datasets.schemas import (
 )
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.datasets import trash
-from dashboard.datasets.forms.name import RestoreForm
+from dashboard.datasets.import_forms import RestoreForm
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import (
     get_any_dataset,
@@ -31,8 +31,8 @@ from dashboard.datasets.queries import (
     list_trashed,
     list_versions,
 )
-from dashboard.datasets.rows.exports import RowsMissing, check_rows
-from dashboard.datasets.rows.page import look_from
+from dashboard.datasets.row_exports import RowsMissing, check_rows
+from dashboard.datasets.row_pages import look_from
 from dashboard.datasets.views.download import send_rows
 
 router = Router(tags=["Datasets"], auth=READ)

@@ -16,8 +16,7 @@ from dashboard.api.resources.datasets.mapping import MappingIn, begin_import
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
 from dashboard.api.schemas import Done, Id, Input, fill
 from dashboard.datasets.fetching.fetches import choices_of
-from dashboard.datasets.imports.transfers import append_part, begin_transfer
-from dashboard.datasets.imports.uploads import (
+from dashboard.datasets.imports import (
     Peek,
     finish_transfer,
     forget_upload,
@@ -26,6 +25,7 @@ from dashboard.datasets.imports.uploads import (
 )
 from dashboard.datasets.models import Upload
 from dashboard.datasets.queries import get_upload, live_or_done_job
+from dashboard.datasets.uploads import append_part, begin_transfer
 
 router = Router(tags=["Dataset uploads"], auth=READ)
 

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 
 from dashboard.datasets.analysis.differences import compare
-from dashboard.datasets.analysis.gathering import hash_of
+from dashboard.datasets.analysis.statistics import hash_of
 
 
 def diff(old: list[tuple[str, str]], new: list[tuple[str, str]]):

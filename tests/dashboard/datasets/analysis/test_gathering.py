@@ -6,9 +6,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dashboard.datasets.analysis.answer_types import answer_type
-from dashboard.datasets.analysis.gathering import Gatherer, describe
-from dashboard.datasets.analysis.near_duplicates import (
+from dashboard.datasets.analysis.statistics import (
+    Gatherer,
+    answer_type,
+    describe,
     find_groups,
     signature,
     similarity,
@@ -155,7 +156,7 @@ def test_near_duplicates_leave_out_what_says_the_same_anyway():
 
 
 def test_of_many_rows_every_so_many_th_is_compared(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dashboard.datasets.analysis.gathering.MAX_COMPARED", 4)
+    monkeypatch.setattr("dashboard.datasets.analysis.statistics.MAX_COMPARED", 4)
     rows = [Row(prompt=f"{STORY} {i}") for i in range(9)]
 
     near = gather(rows)["near"]

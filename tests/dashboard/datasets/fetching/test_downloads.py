@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from dashboard.datasets.fetching import download, request
+from dashboard.datasets.fetching import download, http
 from dashboard.datasets.fetching.download import Download, Known, Way
-from dashboard.datasets.fetching.gates import Token, links_gate
-from dashboard.datasets.fetching.request import NotFetched
+from dashboard.datasets.fetching.http import NotFetched, Token, links_gate
 from dashboard.jobs.runner import JobReleased
 from tests.dashboard.datasets.fetching.site import (
     Handler,
@@ -211,7 +210,7 @@ def test_a_server_that_is_quick_enough_is_waited_for(
 
 
 def test_silence_ends(site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(request, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(http, "IDLE_SECONDS", 0.1)
     site.pages["/rows"] = drip(site, BODY, seconds=5)
 
     with pytest.raises(NotFetched, match=r"sent nothing for 0\.1 s"):
@@ -226,7 +225,7 @@ def test_a_drip_of_headers_ends(
         while not site.over.wait(0.02):
             handler.wfile.write(b"X: y\r\n")
 
-    monkeypatch.setattr(request, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(http, "ANSWER_SECONDS", 0.1)
     site.pages["/rows"] = headers
 
     with pytest.raises(NotFetched, match=r"0\.1 s"):

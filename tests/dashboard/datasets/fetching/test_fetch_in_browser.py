@@ -12,10 +12,7 @@ from dashboard.datasets.models import DatasetVersion, ImportJob
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.datasets.fetching.hub_site import MAIN, add_dataset
 from tests.dashboard.datasets.fetching.site import Site, file, status, web_site
-from tests.dashboard.datasets.imports.test_transfer_in_browser import (
-    ROWS,
-    start_default_worker,
-)
+from tests.dashboard.datasets.test_transfer_in_browser import ROWS, start_default_worker
 from tests.faults.workers import Worker
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -21,8 +21,7 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team, User
 from dashboard.datasets import jobs as dataset_jobs
 from dashboard.datasets.fetching import download, fetches
-from dashboard.datasets.imports.jobs import request_stop
-from dashboard.datasets.imports.uploads import forget_what_is_old
+from dashboard.datasets.imports import forget_what_is_old, request_stop
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -40,12 +39,8 @@ from tests.dashboard.datasets.fetching.site import (
     status,
     web_site,
 )
-from tests.dashboard.datasets.imports.test_import_jobs import (
-    IMPORTS,
-    go_silent,
-    page_of,
-)
-from tests.dashboard.datasets.imports.test_upload import FILES, MAPPING, RECORDS, jsonl
+from tests.dashboard.datasets.test_import_jobs import IMPORTS, go_silent, page_of
+from tests.dashboard.datasets.test_upload import FILES, MAPPING, RECORDS, jsonl
 from tests.dashboard.jobs.working import change_kind, do, do_all, take, target_of
 
 PAGE = "/alpha/datasets/upload"
@@ -232,7 +227,7 @@ def test_a_gzip_bomb_is_refused(
     line = json.dumps({"question": "2+2?", "solution": "4", "more": "x" * 50}) + "\n"
     bomb = gzip.compress(line.encode() * 40_000)
     monkeypatch.setattr(
-        "dashboard.datasets.parsing.source.UNPACKED_FLOOR_BYTES", 100_000
+        "dashboard.datasets.parsing.streams.UNPACKED_FLOOR_BYTES", 100_000
     )
     site.pages["/rows.jsonl.gz"] = file(bomb)
     job = fetch(alice_client, site.url("/rows.jsonl.gz"))
@@ -434,7 +429,7 @@ def test_teams_take_turns(alice_client: Client, site: Site):
 def test_a_download_leaves_the_workers_imports_alone(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.imports.uploads.AT_ONCE_BYTES", -1)
+    monkeypatch.setattr("dashboard.datasets.imports.AT_ONCE_BYTES", -1)
     site.pages["/rows.jsonl"] = file(ROWS)
     done = fetch(alice_client, site.url("/rows.jsonl"))
     give(alice_client, site.url("/a.jsonl"))

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from dashboard.datasets.fetching import choices, download, hub, looking
+from dashboard.datasets.fetching import choices, download, hub
 from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
 from dashboard.jobs.models import JobState
 from tests.dashboard.datasets.fetching.hub_site import (
@@ -31,13 +31,8 @@ from tests.dashboard.datasets.fetching.site import (
     web_site,
 )
 from tests.dashboard.datasets.fetching.test_fetches import fetch, give, take_up, text_of
-from tests.dashboard.datasets.imports.test_import_jobs import page_of
-from tests.dashboard.datasets.imports.test_upload import (
-    MAPPING,
-    RECORDS,
-    jsonl,
-    parquet,
-)
+from tests.dashboard.datasets.test_import_jobs import page_of
+from tests.dashboard.datasets.test_upload import MAPPING, RECORDS, jsonl, parquet
 from tests.dashboard.jobs.working import do
 
 NAME = "maths/sums"
@@ -225,7 +220,7 @@ def test_a_bomb_among_the_parts_is_refused(
     files = {"a.parquet": file.getvalue(), "b.parquet": file.getvalue()}
     add_dataset(site, NAME, files, card=configs(train=list(files)))
     monkeypatch.setattr(
-        "dashboard.datasets.fetching.joining.MAX_UNPACKED_BYTES", 10_000_000
+        "dashboard.datasets.fetching.finishing.MAX_UNPACKED_BYTES", 10_000_000
     )
 
     job = fetch(alice_client, NAME, part="train")
@@ -343,7 +338,7 @@ def test_a_long_list_of_files_is_read_to_its_end(alice_client: Client, site: Sit
 def test_a_cut_list_says_so(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.fetching.looking.MAX_CHOICES", 2)
+    monkeypatch.setattr("dashboard.datasets.fetching.choices.MAX_CHOICES", 2)
     add_dataset(site, NAME, {f"{i}.jsonl": ROWS for i in range(5)})
 
     job = fetch(alice_client, NAME)
@@ -356,7 +351,7 @@ def test_files_that_many_splits_share_are_not_all_listed(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     """A short README could otherwise make a page of hundreds of megabytes."""
-    monkeypatch.setattr(looking, "MAX_LISTED_FILES", 7)
+    monkeypatch.setattr(choices, "MAX_LISTED_FILES", 7)
     splits = {f"part{i}": "*.jsonl" for i in range(3)}
     files = {f"{i}.jsonl": ROWS for i in range(3)}
     add_dataset(site, NAME, files, card=configs(**splits))

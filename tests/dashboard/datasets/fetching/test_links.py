@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from dashboard.datasets.fetching.gates import links_gate
+from dashboard.datasets.fetching.http import links_gate
 from dashboard.datasets.fetching.links import HubLink, Link, read
 from trainer import internet
 from trainer.internet import Refused, read_link, resolve

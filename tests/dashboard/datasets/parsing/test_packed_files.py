@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.datasets.parsing.formats import read_records
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import Refusal
-from dashboard.datasets.parsing.source import Source
+from dashboard.datasets.parsing.detection import read_records
+from dashboard.datasets.parsing.records import Record, Refusal
+from dashboard.datasets.parsing.streams import Source
 from tests.dashboard.datasets.parsing.bad_files import parquet, zstd
 
 PACK = {"gzip": lambda content: gzip.compress(content, mtime=0), "zstd": zstd}
@@ -84,7 +83,9 @@ def test_a_bomb_goes_off_nowhere(tmp_path: Path, packing: str, name: str):
 def test_a_file_may_not_unpack_to_more_than_a_hundred_times_its_size(
     tmp_path: Path, packing: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.parsing.source.UNPACKED_FLOOR_BYTES", 2**20)
+    monkeypatch.setattr(
+        "dashboard.datasets.parsing.streams.UNPACKED_FLOOR_BYTES", 2**20
+    )
     line = json.dumps({"prompt": "a" * 2**10}).encode() + b"\n"
 
     *rows, last = read_records(source(tmp_path, PACK[packing](line * 9_000), packing))

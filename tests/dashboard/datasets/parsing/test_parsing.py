@@ -12,17 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboard.datasets.imports.mapping import Mapping, map_record
+from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.models import Upload
-from dashboard.datasets.parsing.detection import detect
-from dashboard.datasets.parsing.formats import read_records
+from dashboard.datasets.parsing.detection import detect, read_records
 from dashboard.datasets.parsing.parquet import read_batches
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import Refusal
-from dashboard.datasets.parsing.source import Source
+from dashboard.datasets.parsing.records import Record, Refusal
+from dashboard.datasets.parsing.streams import Source
 from dashboard.datasets.row import Row
-from tests.dashboard.datasets.imports.test_upload import jsonl, parquet
 from tests.dashboard.datasets.parsing.bad_files import zstd
+from tests.dashboard.datasets.test_upload import jsonl, parquet
 
 
 def read(folder: Path, file_format: str, content: bytes) -> list[Any]:
@@ -111,8 +109,8 @@ def test_an_entry_that_is_too_long_ends_its_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ):
     """Wherever it ends in the window."""
-    monkeypatch.setattr("dashboard.datasets.parsing.json_file.MAX_LINE_CHARS", 40)
-    monkeypatch.setattr("dashboard.datasets.parsing.json_file.PIECE_CHARS", 16)
+    monkeypatch.setattr("dashboard.datasets.parsing.json_reader.MAX_LINE_CHARS", 40)
+    monkeypatch.setattr("dashboard.datasets.parsing.json_reader.PIECE_CHARS", 16)
     content = f'[{{"a": 1}},\n{{"a": "{"x" * length}"}}, {{"a": 3}}]'
 
     parsed = read(tmp_path, "json", content.encode())
@@ -133,7 +131,7 @@ def test_a_document_that_is_no_json_is_read_up_to_its_fault(tmp_path: Path):
 def test_a_line_that_is_too_long_does_not_shift_the_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.parsing.lines.MAX_LINE_CHARS", 20)
+    monkeypatch.setattr("dashboard.datasets.parsing.streams.MAX_LINE_CHARS", 20)
     content = b'{"a": 1}\n' + b"x" * 95 + b'\n{"a": 2}\n'
 
     parsed = read(tmp_path, "jsonl", content)

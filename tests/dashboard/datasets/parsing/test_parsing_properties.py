@@ -15,12 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.datasets.imports.mapping import Mapping, map_record
-from dashboard.datasets.parsing.detection import detect
-from dashboard.datasets.parsing.formats import READERS, read_records
-from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.parsing.refusals import Refusal
-from dashboard.datasets.parsing.source import Source
+from dashboard.datasets.mapping import Mapping, map_record
+from dashboard.datasets.parsing.detection import READERS, detect, read_records
+from dashboard.datasets.parsing.records import Record, Refusal
+from dashboard.datasets.parsing.streams import Source
 from dashboard.datasets.row import Row
 from tests.dashboard.datasets.parsing.bad_files import zstd
 
@@ -185,7 +183,7 @@ def test_a_json_list_comes_back_as_it_was(
     content = json.dumps(tree, ensure_ascii=False, indent=indent).encode()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dashboard.datasets.parsing.json_file.PIECE_CHARS", piece)
+        patch.setattr("dashboard.datasets.parsing.json_reader.PIECE_CHARS", piece)
         parsed = parse("json", content)
 
     assert [item.values for item in parsed] == rows

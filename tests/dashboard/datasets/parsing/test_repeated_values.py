@@ -13,17 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from dashboard.datasets.parsing import parquet
-from dashboard.datasets.parsing.formats import read_records
-from dashboard.datasets.parsing.records import Parsed, Record
-from dashboard.datasets.parsing.refusals import Refusal
-from dashboard.datasets.parsing.source import Source
+from dashboard.datasets.parsing.detection import read_records
+from dashboard.datasets.parsing.records import Parsed, Record, Refusal
+from dashboard.datasets.parsing.streams import Source
 
 MIB = 2**20
 READ = """
 import sys
 from pathlib import Path
 from dashboard.datasets.parsing.parquet import read_batches
-from dashboard.datasets.parsing.source import Source
+from dashboard.datasets.parsing.streams import Source
 for items in read_batches(Source(Path(sys.argv[1]), "parquet")):
     pass
 # Unlike ru_maxrss, it does not count the process that started this one.

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from celery.app.task import Context
 
+from dashboard.jobs.schedule import DAY_SECONDS
 from dashboard.runs import doorbell
 from dashboard.training import beat, outage, supervise, tasks, workers
 from dashboard.training.lease import Claim
-from dashboard.waking import DAY_SECONDS
 from tests.dashboard.training.machine.actors import Actor, Cast, current
 from tests.dashboard.training.machine.trainers import ScriptedTrainer
 

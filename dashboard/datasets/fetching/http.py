@@ -1,0 +1,253 @@
+"""One GET: redirects looked at one by one, failures in words, never with the body."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPMessage, HTTPResponse
+from typing import NoReturn
+from urllib.parse import quote, urljoin
+
+from django.conf import settings
+
+from trainer.internet import (
+    Connection,
+    Gate,
+    Refused,
+    Target,
+    read_hosts,
+    read_link,
+    read_url,
+    why_unreachable,
+)
+
+# Where a worker may go for a dataset, and with which token.
+
+VARIABLE = "COHORT_DATASET_HOSTS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """It goes to its home and nowhere else, redirects included."""
+
+    text: str = field(repr=False)
+    home: Target
+
+    def is_for(self, target: Target) -> bool:
+        here = (target.scheme, target.origin)
+        return bool(self.text) and here == (self.home.scheme, self.home.origin)
+
+
+def links_gate() -> Gate:
+    """Raises Refused where the variable cannot be read."""
+    return Gate(
+        asks="A dataset is fetched",
+        variable=VARIABLE,
+        schemes=("https", "http"),
+        allowed=read_hosts(settings.DATASET_HOSTS, VARIABLE),
+    )
+
+
+def hub_gate() -> Gate:
+    """The operator named the hub, so it may be of the own network."""
+    gate = links_gate()
+    return Gate(
+        asks=gate.asks,
+        variable=gate.variable,
+        schemes=gate.schemes,
+        allowed=gate.allowed | {hub_home().origin},
+    )
+
+
+def hub_home() -> Target:
+    """ValueError where HF_ENDPOINT is no URL."""
+    try:
+        return read_url(settings.HUB_ENDPOINT)
+    except ValueError as error:
+        raise ValueError(f"HF_ENDPOINT cannot be read. {error}") from None
+
+
+def hub_token() -> Token | None:
+    """ValueError, without a letter of it, where no header can carry it."""
+    text = settings.HUB_TOKEN
+    if not text:
+        return None
+    if not text.isascii() or not text.isprintable():
+        raise ValueError(
+            "HF_TOKEN holds characters that no token has. An administrator sets it "
+            "anew in the environment of the default worker, and starts that again."
+        )
+    return Token(text=text, home=hub_home())
+
+
+MAX_REDIRECTS = 5
+ANSWER_SECONDS = 30.0  # until its headers are here
+IDLE_SECONDS = 30.0  # without a byte
+_REDIRECTS = {301, 302, 303, 307, 308}
+# An overloaded server says these, or one that stands before it.
+_PASSING = {408, 425, 429, 500, 502, 503, 504, 520, 522, 524}
+_MAX_WAIT_SECONDS = 60.0
+_AGENT = "cohort"
+
+
+class NotFetched(ValueError):
+    """There is nothing to be had there; the text says why and what to do."""
+
+    def __init__(self, text: str, *, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Broken(Exception):
+    """It may be had if it is asked for again."""
+
+    def __init__(self, text: str, *, wait_seconds: float = 0.0) -> None:
+        super().__init__(text)
+        self.wait_seconds = wait_seconds
+
+
+class Answer:
+    """An answer whose body is yet to be read."""
+
+    def __init__(
+        self, target: Target, connection: Connection, response: HTTPResponse
+    ) -> None:
+        self.target = target
+        self.status = response.status
+        self.headers: HTTPMessage = response.headers
+        self._connection = connection
+        self._response = response
+
+    def read(self, num_bytes: int) -> bytes:
+        """Some of what comes next; nothing at the end. Raises Broken."""
+        self._connection.deadline = time.monotonic() + IDLE_SECONDS
+        host = self.target.host
+        try:
+            data = self._response.read1(num_bytes)
+        except TimeoutError:
+            raise Broken(f"{host} sent nothing for {IDLE_SECONDS:g} s") from None
+        except (OSError, HTTPException):
+            raise Broken(f"The connection to {host} broke off") from None
+        if not data and self._response.length:
+            raise Broken(f"The connection to {host} broke off")
+        return data
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+
+def ask(
+    target: Target,
+    gate: Gate,
+    *,
+    headers: Mapping[str, str] | None = None,
+    token: Token | None = None,
+    on_wait: Callable[[], None],
+) -> Answer:
+    """The answer with a body, from wherever redirects lead. NotFetched or Broken."""
+    for _ in range(MAX_REDIRECTS + 1):
+        sent = dict(headers or {})
+        if token and token.is_for(target):
+            sent["Authorization"] = f"Bearer {token.text}"
+        answer = _ask_once(target, gate, sent, on_wait)
+        if answer.status in (200, 206, 416):
+            return answer
+        answer.close()
+        if answer.status not in _REDIRECTS:
+            _refuse(answer)
+        target = _next(answer, gate)
+    raise NotFetched(
+        f"{target.host} is the end of more than {MAX_REDIRECTS} redirects. Give the "
+        "address of the file itself."
+    )
+
+
+def _ask_once(
+    target: Target, gate: Gate, headers: dict[str, str], on_wait: Callable[[], None]
+) -> Answer:
+    host = target.host
+    connection = Connection(target, gate, on_wait=on_wait)
+    connection.deadline = time.monotonic() + ANSWER_SECONDS
+    fixed = {
+        # Ranges count the file's own bytes.
+        "Accept-Encoding": "identity",
+        "User-Agent": _AGENT,
+        "Connection": "close",
+    }
+    try:
+        connection.request("GET", target.path, headers={**fixed, **headers})
+        return Answer(target, connection, connection.getresponse())
+    except Refused as error:
+        raise NotFetched(str(error)) from None
+    except socket.gaierror as error:
+        raise Broken(
+            f"The name {host} could not be resolved ({error.strerror}). The machine "
+            "of the default worker may have no network, or the name is wrong"
+        ) from None
+    except ssl.SSLCertVerificationError as error:
+        connection.close()
+        raise NotFetched(
+            f"The certificate of {host} cannot be trusted: {error.verify_message}."
+        ) from None
+    except TimeoutError:
+        connection.close()
+        raise Broken(f"{host} did not answer within {ANSWER_SECONDS:g} s") from None
+    except OSError as error:
+        connection.close()
+        said = f"{host} cannot be reached: {why_unreachable(error)}"
+        raise Broken(said) from None
+    except HTTPException:
+        connection.close()
+        # What it said instead is the server's own affair.
+        raise Broken(f"{host} did not answer as a web server does") from None
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _next(answer: Answer, gate: Gate) -> Target:
+    here = answer.target
+    location = answer.headers.get("Location", "")
+    to = urljoin(f"{here.scheme}://{here.authority}{here.path}", location)
+    try:
+        there = read_link(quote(to, safe="%/:=&?~#+!$,;'@()*[]"))
+    except ValueError:
+        raise NotFetched(
+            f"{here.host} sends on to an address that is none of http or https. Give "
+            "the address of the file itself."
+        ) from None
+    is_worse = here.scheme == "https" and there.scheme == "http"
+    if is_worse and there.origin not in gate.allowed:
+        raise NotFetched(
+            f"{here.host} sends on from https to http of {there.host}, where anybody "
+            "on the way could change the file. Give the address of the file itself."
+        )
+    return there
+
+
+def _refuse(answer: Answer) -> NoReturn:
+    host, status = answer.target.host, answer.status
+    if status in _PASSING:
+        raise Broken(
+            f"{host} cannot answer now (status {status})",
+            wait_seconds=_wait_seconds(answer.headers.get("Retry-After", "")),
+        )
+    if status in (401, 403):
+        text = f"{host} does not give this file to everybody (status {status})."
+        remedy = "Give an address that needs no sign-in, or upload the file."
+    elif status in (404, 410):
+        text = f"{host} has nothing at this address (status {status})."
+        remedy = "Look at its spelling."
+    else:
+        text = f"{host} answered with status {status} instead of a file."
+        remedy = "Give the address of the file itself."
+    raise NotFetched(f"{text} {remedy}", status=status)
+
+
+def _wait_seconds(value: str) -> float:
+    is_number = value.isascii() and value.isdigit() and len(value) < 9
+    return min(float(value), _MAX_WAIT_SECONDS) if is_number else 0.0

@@ -1,0 +1,79 @@
+"""The child that runs a task's own code.
+
+Options are whatever a person typed, so a task may run for ever or fill the memory;
+here the kernel ends it. A JSON object on stdin says what is asked. On stdout comes a
+JSON object on each line, the last of which has "done" or "refused".
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import resource
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from reasoning_gym import create_dataset
+from reasoning_gym.factory import DATASETS
+
+from dashboard.datasets.generators import describe_options
+
+MAX_BYTES = 4 * 2**30
+# One mixes other tasks, the other runs code snippets that it carries.
+LEFT_OUT = frozenset({"composite", "codeio"})
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    seconds = int(asked["seconds"])
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    replies = _generate(**asked["rows"]) if "rows" in asked else _describe()
+    for reply in replies:
+        sys.stdout.write(json.dumps(reply, default=str) + "\n")
+
+
+def _describe() -> Iterator[dict[str, Any]]:
+    for name in sorted(set(DATASETS) - LEFT_OUT):
+        dataset, config = DATASETS[name]
+        options = describe_options(config)
+        yield {"task": name, "summary": _summary(dataset), "options": options}
+    yield {"done": True}
+
+
+def _summary(dataset: type) -> str:
+    # Its own words only: inspect.getdoc would take those of the base class.
+    first = inspect.cleandoc(dataset.__doc__ or "").split("\n\n")[0]
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
+    return plain.removesuffix(".")
+
+
+def _generate(
+    *, task: str, size: int, seed: int, options: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    try:
+        entries = create_dataset(task, size=size, seed=seed, **options)
+        for number in range(size):
+            yield {"entry": _plain(entries[number])}
+    except Exception as error:  # noqa: BLE001 - a hundred tasks, each with its own ways to fail
+        yield {"refused": str(error) or type(error).__name__}
+        return
+    yield {"done": True}
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON can say it; scorers read the entry again."""
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(inner) for inner in value), key=str)
+    # NumPy's scalars know their Python value.
+    return value.item() if hasattr(value, "item") else value
+
+
+if __name__ == "__main__":
+    main()

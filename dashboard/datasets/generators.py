@@ -1,0 +1,291 @@
+"""Tasks that write their own prompts, from the reasoning-gym package."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import inspect
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import tokenize
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from functools import cache
+from io import StringIO
+from typing import Any
+
+from dashboard.datasets.row import Row
+from dashboard.project.slots import slot
+from dashboard.project.subprocesses import bare_environment
+from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
+
+# What a task's configuration says of its own options, read from its source.
+
+SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠"}
+LONGEST_BOUND = 80
+
+
+def describe_options(config: type) -> list[dict[str, Any]]:
+    """The settings that are one number, word or switch; size and seed come apart."""
+    source = textwrap.dedent(inspect.getsource(config))
+    comments, bounds = _comments(source), _bounds(source)
+    return [
+        {
+            "name": field.name,
+            "default": field.default,
+            "help": comments.get(field.name, ""),
+            "bounds": ", ".join(bounds.get(field.name, ())),
+        }
+        for field in dataclasses.fields(config)
+        if field.name not in ("size", "seed")
+        and isinstance(field.default, bool | int | float | str)
+    ]
+
+
+def _comments(source: str) -> dict[str, str]:
+    """The remark behind each field, on any of its lines."""
+    remarks = {
+        token.start[0]: token.string.lstrip("# ").rstrip(". ")
+        for token in tokenize.generate_tokens(StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found = {}
+    for field in _class(source).body:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            lines = range(field.lineno, (field.end_lineno or field.lineno) + 1)
+            said = " ".join(remarks[line] for line in lines if line in remarks)
+            if said:
+                found[field.target.id] = said[0].upper() + said[1:]
+    return found
+
+
+def _bounds(source: str) -> dict[str, list[str]]:
+    """What is asserted of each field, where it is a comparison of plain values."""
+    found: dict[str, list[str]] = {}
+    for node in ast.walk(_class(source)):
+        if not isinstance(node, ast.Assert):
+            continue
+        for test in _parts(node.test):
+            names = _fields_compared(test)
+            text = ast.unparse(test).replace("self.", "")
+            text = re.sub("[<>!]=", lambda sign: SIGNS[sign.group()], text)
+            if len(text) <= LONGEST_BOUND:
+                for name in names:
+                    found.setdefault(name, []).append(text)
+    return found
+
+
+def _parts(test: ast.expr) -> list[ast.expr]:
+    both = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+    return test.values if both else [test]  # type: ignore[attr-defined]  # a BoolOp has them
+
+
+def _fields_compared(test: ast.expr) -> list[str]:
+    """The fields of a comparison; none where it compares anything else."""
+    if not isinstance(test, ast.Compare):
+        return []
+    if any(isinstance(sign, ast.Is | ast.IsNot) for sign in test.ops):
+        return []
+    sides = [test.left, *test.comparators]
+    names = [side.attr for side in sides if isinstance(side, ast.Attribute)]
+    plain = all(isinstance(side, ast.Attribute) or _is_literal(side) for side in sides)
+    return names if plain else []
+
+
+def _is_literal(side: ast.expr) -> bool:
+    try:
+        ast.literal_eval(side)
+    except ValueError:
+        return False
+    return True
+
+
+def _class(source: str) -> ast.ClassDef:
+    (found,) = ast.parse(source).body
+    assert isinstance(found, ast.ClassDef)
+    return found
+
+
+# What a task is, where its package says nothing of it, or what another task is.
+
+SENTENCES = {
+    "ab": "Applies rewriting rules to a row of tokens such as A# #B until none fits",
+    "acre": "Tells from observations whether objects switch a detector on",
+    "aiw": "Counts the siblings, friends or colleagues that somebody has",
+    "arc_agi": "Finds the rule behind pairs of coloured grids and applies it once more",
+    "bf": "Tells what a Brainf*** program prints",
+    "boxnet": "Plans how arms in the cells of a grid move boxes to their targets",
+    "calendar_arithmetic": "Reckons with dates, weekdays and leap years",
+    "emoji_mystery": "Deciphers a sentence that is hidden in an emoji",
+    "gsm_symbolic": "Asks word problems of grade school with other names and numbers",
+    "list_functions": "Finds the function behind pairs of lists, then applies it",
+    "number_format": "Picks the largest or smallest of numbers in several notations",
+    "puzzle24": "Makes 24 of four numbers by arithmetic",
+    "rearc": "Gives puzzles like those of ARC, made anew by its rules",
+    "string_manipulation": "Rewrites a string by rules until none applies",
+    "survo": "Fills a grid with numbers so that its rows and columns have given sums",
+}
+
+
+# The Countdown rule reads these columns.
+LIFTED = {"countdown": ("numbers", "target")}
+MAX_SECONDS = 60
+
+
+class GeneratorsMissing(ValueError):
+    """The package is not here, as in the web image, or does not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A setting of a task that is one number, word or switch."""
+
+    name: str
+    default: bool | int | float | str
+    help: str = ""
+    bounds: str = ""  # "max_terms ≥ min_terms"
+
+    @property
+    def text(self) -> str:
+        default = self.default
+        return str(default).lower() if isinstance(default, bool) else str(default)
+
+    def parse(self, text: str) -> bool | int | float | str:
+        try:
+            if isinstance(self.default, bool):
+                return {"true": True, "false": False}[text.strip().lower()]
+            return self._kept(type(self.default)(text))
+        except (KeyError, ValueError):
+            kind = {bool: "true or false", int: "a whole number", float: "a number"}
+            kind[str] = "a text without NUL"
+            raise ValueError(
+                f"{self.name} must be {kind[type(self.default)]}; got {text[:60]!r}."
+            ) from None
+
+    @staticmethod
+    def _kept(value: int | float | str) -> int | float | str:
+        """The value; ValueError when no database keeps it."""
+        is_finite = not isinstance(value, float) or math.isfinite(value)
+        if not is_finite or (isinstance(value, str) and "\x00" in value):
+            raise ValueError(value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+
+    @property
+    def scorer_note(self) -> str:
+        """Why the task's own scorer is not a rule; empty when it is one."""
+        return REFUSED_TASKS.get(self.name, "")
+
+
+@cache
+def list_tasks() -> tuple[Task, ...]:
+    with slot():
+        *described, last = [*_ask({})] or [{}]
+    if "done" not in last:
+        raise GeneratorsMissing(
+            "The reasoning-gym package, which the tasks come from, could not be "
+            "started. Check that there is memory for it, then reload."
+        )
+    return tuple(
+        Task(
+            reply["task"],
+            SENTENCES.get(reply["task"]) or reply["summary"],
+            tuple(Option(**option) for option in reply["options"]),
+        )
+        for reply in described
+    )
+
+
+@cache
+def example_rows(task: str, count: int) -> tuple[Row, ...]:
+    """With the default options and seed 0."""
+    with slot():
+        return tuple(generate_rows(task, size=count, seed=0))
+
+
+def generate_rows(
+    task: str, *, size: int, seed: int, options: dict[str, Any] | None = None
+) -> Generator[Row, None, None]:
+    """`size` rows; ValueError when the task refuses the options or takes too long."""
+    rows = {"task": task, "size": size, "seed": seed, "options": options or {}}
+    num_rows = 0
+    reply: dict[str, Any] = {}
+    for reply in _ask({"rows": rows}):
+        if "entry" in reply:
+            num_rows += 1
+            yield _row(task, reply["entry"])
+    if "refused" in reply:
+        raise ValueError(
+            f"{task} refuses these options at row {num_rows + 1:,}: "
+            f"{reply['refused']}. Change them, or go back to the defaults."
+        )
+    if "done" not in reply:
+        raise ValueError(
+            f"{task} made {num_rows:,} of {size:,} rows, then its {MAX_SECONDS} s or "
+            "its memory were used up. Ask for fewer rows or easier options."
+        )
+
+
+def _row(task: str, entry: dict[str, Any]) -> Row:
+    answer = entry["answer"]
+    lifted = {name: entry["metadata"][name] for name in LIFTED.get(task, ())}
+    return Row(
+        prompt=entry["question"],
+        answer=answer if answer is None or isinstance(answer, str) else str(answer),
+        columns={"task": task, "entry": entry, **lifted},
+    )
+
+
+def _ask(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What the child answers, until it is done or its time is up."""
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise GeneratorsMissing(
+            "This server has no reasoning-gym package, which the tasks come from. "
+            "Install cohort[engine] beside the web process, or upload a file."
+        )
+    with tempfile.TemporaryFile() as asked:
+        asked.write(json.dumps({"seconds": MAX_SECONDS, **question}).encode())
+        asked.seek(0)
+        with subprocess.Popen(
+            [sys.executable, "-m", "dashboard.datasets.generator_process"],
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=tempfile.gettempdir(),
+            env=_environment(),
+        ) as child:
+            alarm = threading.Timer(MAX_SECONDS, child.kill)
+            alarm.start()
+            try:
+                assert child.stdout is not None
+                yield from _replies(child.stdout)
+            finally:
+                alarm.cancel()
+                child.kill()
+
+
+def _environment() -> dict[str, str]:
+    # reasoning-gym imports matplotlib, which keeps a font cache between starts.
+    fonts = f"{tempfile.gettempdir()}/cohort-generator-{os.getuid()}"
+    return bare_environment() | {"MPLCONFIGDIR": fonts, "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _replies(lines: Any) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return  # ended in the middle of a line
+        yield json.loads(line)

@@ -1,0 +1,286 @@
+"""Where chosen rows go: into a new dataset, or into a new version of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID, uuid4
+
+from django import forms
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.templatetags.numbers import num_bytes
+from dashboard.datasets.imports import begin_work
+from dashboard.datasets.limits import MAX_PASTED_CHARS, MAX_UPLOAD_BYTES, PART_BYTES
+from dashboard.datasets.mapping import Mapping, guess_mapping
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
+from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFIXES
+from dashboard.datasets.row_filters import are_few
+from dashboard.datasets.selections import find_job, key_of, start_again, start_selection
+from dashboard.jobs.models import JobState
+from dashboard.project.forms import offer
+
+# The name of a dataset, which no other of the team has.
+
+TAKEN = "taken"
+
+
+def free_name(team: Team, name: str) -> str:
+    """The name, when the team has no dataset of that name."""
+    taken = Dataset.objects.filter(team=team, name=name, trashed_at=None).first()
+    if taken is not None:
+        raise forms.ValidationError(
+            '%(team)s already has a dataset named "%(name)s". Choose another name, or '
+            "upload this as a new version from that dataset's page.",
+            code=TAKEN,
+            params={"team": team, "name": name, "dataset": taken},
+        )
+    return name
+
+
+class NameField(forms.CharField):
+    def __init__(self) -> None:
+        super().__init__(
+            label="Name",
+            max_length=80,
+            widget=forms.TextInput(attrs={"class": "form-control"}),
+        )
+
+
+class RestoreForm(forms.Form):
+    name = NameField()
+
+
+class TargetForm(forms.Form):
+    target = forms.ChoiceField(
+        label="Save as",
+        required=False,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    name = NameField()
+    # Drawn for each form that is shown: sent twice, it asks for the same thing.
+    key = forms.UUIDField(widget=forms.HiddenInput)
+
+    def __init__(self, team: Team, *, name: str, data: Any = None) -> None:
+        self.team = team
+        super().__init__(data, initial={"name": name[:80], "key": uuid4()})
+        self.fields["name"].required = False
+        self.fields["name"].help_text = "Of the new dataset."
+        datasets = team.datasets.filter(trashed_at__isnull=True).order_by("-pk")
+        self._datasets = {str(dataset.pk): dataset for dataset in datasets}
+        newer = [(key, f"a new version of {it}") for key, it in self._datasets.items()]
+        offer(self, "target", [("", "a new dataset"), *newer])
+
+    def clean(self) -> dict[str, Any]:
+        given = self.cleaned_data
+        is_named = given.get("target") or given.get("name") or "name" in self.errors
+        if not is_named:
+            self.add_error("name", "A new dataset needs a name. Give one.")
+        return given
+
+    def start(
+        self,
+        *,
+        parent: DatasetVersion,
+        source: dict[str, Any],
+        user: User,
+        positions: Sequence[int] = (),
+    ) -> ImportJob | None:
+        """The job that a valid form asks for; None: the form says why there is none.
+
+        Where the name is taken, it may be by what this very form has made.
+        """
+        key = key_of(
+            self.form_key, name=self.new_name, dataset=self.dataset, source=source
+        )
+        try:
+            free_name(self.team, self.new_name)
+        except forms.ValidationError as error:
+            if job := find_job(self.team, key):
+                return job
+            self.add_error("name", error)
+            return None
+        job, is_new = start_selection(
+            parent=parent,
+            source=source,
+            name=self.new_name,
+            dataset=self.dataset,
+            user=user,
+            key=key,
+            positions=positions,
+        )
+        while not is_new and job.state in (JobState.FAILED, JobState.CANCELLED):
+            job, is_new = start_again(job, user)  # sent anew after it came to nothing
+        if is_new:
+            begin_work(job, at_once=are_few(parent, positions=positions))
+        if job.state == JobState.FAILED:
+            self.add_error(None, job.error)
+            return None
+        return job
+
+    @property
+    def dataset(self) -> Dataset | None:
+        """The one that gets a new version."""
+        return self._datasets.get(self.cleaned_data.get("target", ""))
+
+    @property
+    def new_name(self) -> str:
+        return "" if self.dataset else self.cleaned_data["name"]
+
+    @property
+    def form_key(self) -> UUID:
+        key: UUID = self.cleaned_data["key"]
+        return key
+
+
+class MappingForm(forms.Form):
+    """Choices are the file's own columns. `name` is asked for a new dataset only."""
+
+    name = NameField()
+    prompt = forms.ChoiceField(
+        label="Prompt",
+        help_text="A text, or a list of chat messages with role and content, or "
+        "with from and value, as ShareGPT has them.",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    answer = forms.ChoiceField(
+        label="Answer",
+        required=False,
+        help_text="The ground truth that rules compare a completion with.",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    columns = forms.MultipleChoiceField(
+        label="Keep as extra columns",
+        required=False,
+        help_text="Rules and prompt templates can read these.",
+        widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
+    )
+
+    def __init__(self, upload: Upload, names: list[str], data: Any = None) -> None:
+        self.upload = upload
+        guess = guess_mapping(names, _mapping_before(upload))
+        initial = {**guess.as_json(), "name": PurePath(upload.filename).stem[:80]}
+        super().__init__(data, initial=initial)
+        choices = [(name, name) for name in names]
+        offer(self, "prompt", choices)
+        offer(self, "answer", [("", "no answer"), *choices])
+        offer(self, "columns", choices)
+        if upload.dataset:
+            del self.fields["name"]
+
+    def clean_name(self) -> str:
+        return free_name(self.upload.team, self.cleaned_data["name"])
+
+    def clean(self) -> dict[str, Any]:
+        answer = self.cleaned_data.get("answer")
+        if answer and answer == self.cleaned_data.get("prompt"):
+            self.add_error(
+                "answer",
+                f'"{answer}" is the prompt already. Choose another column, or '
+                "“no answer”.",
+            )
+        return self.cleaned_data
+
+    @property
+    def mapping(self) -> Mapping:
+        """What was chosen; the guess where nothing valid was."""
+        chosen = getattr(self, "cleaned_data", {}) if self.is_bound else {}
+        if "prompt" not in chosen:
+            chosen = {**self.initial, **chosen}
+        prompt = chosen["prompt"]
+        answer = chosen.get("answer") or None
+        columns = chosen.get("columns", [])
+        return Mapping(
+            prompt=prompt,
+            answer=None if answer == prompt else answer,
+            columns=tuple(name for name in columns if name not in (prompt, answer)),
+        )
+
+
+def _mapping_before(upload: Upload) -> Mapping | None:
+    """Of the dataset's newest version, where the file becomes another one."""
+    if upload.dataset is None:
+        return None
+    newest = upload.dataset.versions.order_by("number").last()
+    return Mapping.from_json(newest.mapping) if newest and newest.mapping else None
+
+
+# Where rows come from: a file, pasted text, a link.
+
+
+class UploadForm(forms.Form):
+    file = forms.FileField(
+        label="File",
+        help_text=f"{CHOICES}, as it is or packed (.gz, .zst), up to "
+        f"{num_bytes(MAX_UPLOAD_BYTES)}. You see its columns before anything is "
+        "imported. If the connection breaks, the upload resumes where it stopped.",
+        widget=forms.FileInput(
+            attrs={
+                "class": "form-control",
+                "accept": ",".join([*SUFFIXES, *PACKED_SUFFIXES]),
+                "data-max-bytes": MAX_UPLOAD_BYTES,
+                "data-part-bytes": PART_BYTES,
+            }
+        ),
+        error_messages={
+            "required": "No file was sent. Choose one.",
+            "empty": "The file is empty. Choose one that holds rows.",
+        },
+    )
+
+
+class PasteForm(forms.Form):
+    rows = forms.CharField(
+        label="Rows",
+        strip=False,
+        max_length=MAX_PASTED_CHARS,
+        help_text="JSON lines, one JSON list, or a table as a spreadsheet copies it: "
+        "CSV or TSV with a header line and two columns or more.",
+        widget=forms.Textarea(
+            attrs={
+                "class": "form-control pasted-rows",
+                "rows": 6,
+                "spellcheck": "false",
+            }
+        ),
+        error_messages={"required": "Nothing was pasted. Paste some rows."},
+    )
+
+
+class LinkForm(forms.Form):
+    """Where a worker fetches a file from."""
+
+    link = forms.CharField(
+        label="URL of a file, or id of a hub dataset",
+        max_length=4_000,
+        help_text="https://… of a JSONL, JSON, CSV, TSV or Parquet file, packed or "
+        "not; or owner/name of the Hugging Face hub, such as openai/gsm8k.",
+        widget=forms.TextInput(
+            attrs={"class": "form-control", "spellcheck": "false", "inputmode": "url"}
+        ),
+        error_messages={"required": "No link was given. Paste one."},
+    )
+    revision = forms.CharField(
+        label="Revision",
+        required=False,
+        max_length=200,
+        help_text="Of a hub dataset: branch, tag or commit; empty: main.",
+        widget=forms.TextInput(attrs={"class": "form-control", "spellcheck": "false"}),
+    )
+    part = forms.CharField(
+        label="Split or file",
+        required=False,
+        max_length=500,
+        help_text="Of a hub dataset: such as train, main/train or data/train.jsonl; "
+        "empty: choose from what there is.",
+        widget=forms.TextInput(attrs={"class": "form-control", "spellcheck": "false"}),
+    )
+
+
+class TransferForm(forms.Form):
+    """A file that is about to arrive in parts."""
+
+    filename = forms.CharField(max_length=1_000, strip=False)
+    num_bytes = forms.IntegerField(min_value=0, max_value=2**60)
+    fingerprint = forms.CharField(max_length=64)

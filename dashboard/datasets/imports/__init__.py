@@ -1,1 +1,0 @@
-"""From a file to rows: parts that arrive, columns that are mapped, jobs."""

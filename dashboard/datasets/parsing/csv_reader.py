@@ -1,0 +1,160 @@
+"""CSV and TSV with a header line; CSV parts fields by commas, semicolons or tabs."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dashboard.datasets.limits import MAX_LINE_CHARS
+from dashboard.datasets.parsing.records import (
+    Parsed,
+    Record,
+    Refusal,
+    quote,
+    refuse_names,
+)
+from dashboard.datasets.parsing.streams import Source, Unreadable, read_lines
+
+# Python's own limit is 131,072; it holds for the whole process.
+csv.field_size_limit(MAX_LINE_CHARS)
+
+QUOTE = "Put a text that holds the separator or a line break in double quotes."
+FILL_UP = (
+    "Give it a value or an empty field for every column; put a text that holds a "
+    "line break in double quotes."
+)
+
+
+def read_csv(source: Source) -> Iterator[Parsed]:
+    yield from _read(source, _delimiter(source))
+
+
+def read_tsv(source: Source) -> Iterator[Parsed]:
+    yield from _read(source, "\t")
+
+
+def _read(source: Source, delimiter: str) -> Iterator[Parsed]:
+    texts = _Texts(source)
+    reader = csv.reader(texts, strict=True, delimiter=delimiter)
+    start = 1
+    try:
+        line, header, refusal = _header(reader, texts)
+        if refusal := refusal or _refuse_header(line, header):
+            yield replace(refusal, ends_file=True)
+            return
+        start = reader.line_num + 1
+        for fields in reader:
+            if refusal := texts.take_refusal():
+                yield refusal
+            elif fields:
+                yield _record(start, header, fields)
+            start = reader.line_num + 1
+    except Unreadable as error:
+        yield replace(error.refusal, ends_file=True)
+    except csv.Error:
+        # Where quotes are broken, no later line can be told from a field.
+        yield _refuse_quotes(start, texts.beginning)
+
+
+class _Texts:
+    """Lines for the csv module, and what is wrong with those of the row at hand."""
+
+    def __init__(self, source: Source) -> None:
+        # newline="": inside quotes a line end belongs to the field as it is.
+        self._lines = read_lines(source, newline="")
+        self._num_chars = 0
+        self._refusal: Refusal | None = None
+        self.start, self.beginning = 1, ""  # where the row at hand begins, and how
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        if not self._num_chars:
+            self.start, self.beginning = line.number, line.text
+        self._num_chars += len(line.text)
+        if line.refusal and (not line.text or line.refusal.ends_file):
+            raise Unreadable(line.refusal)
+        if self._num_chars > MAX_LINE_CHARS:
+            raise Unreadable(line.refusal or _refuse_length(self.start, line.text))
+        self._refusal = self._refusal or line.refusal
+        return line.text
+
+    def take_refusal(self) -> Refusal | None:
+        """The first of the row's lines; the next row begins."""
+        refusal, self._refusal = self._refusal, None
+        self._num_chars = 0
+        return refusal
+
+
+def _header(
+    reader: Iterator[list[str]], texts: _Texts
+) -> tuple[int, list[str], Refusal | None]:
+    """The first line that is not blank: its number, names, and what is wrong."""
+    for header in reader:
+        line, refusal = texts.start, texts.take_refusal()
+        if header or refusal:
+            return line, header, refusal
+    return 1, [], None
+
+
+def _delimiter(source: Source) -> str:
+    texts = (line.text for line in read_lines(source, newline=""))
+    header = next((text for text in texts if text.strip()), "")
+    return max(",;\t", key=header.count)
+
+
+def _refuse_header(line: int, header: list[str]) -> Refusal | None:
+    repeated = [name for name, count in Counter(header).items() if count > 1]
+    if repeated:
+        return Refusal(
+            line=line,
+            value=quote(repeated[0]),
+            problem="Two columns have the same name.",
+            remedy="Rename one of them.",
+        )
+    refusal = refuse_names(line, header)
+    if refusal and "" in header:
+        return Refusal(
+            line=line,
+            value=quote(header),
+            problem="A column has no name.",
+            remedy="Name it; a table saved by pandas wants index=False.",
+        )
+    return refusal
+
+
+def _record(line: int, header: list[str], fields: list[str]) -> Parsed:
+    if len(fields) == len(header):
+        return Record(line, dict(zip(header, fields, strict=True)))
+    is_short = len(fields) < len(header)
+    plural = "" if len(fields) == 1 else "s"
+    return Refusal(
+        line=line,
+        value=quote(fields),
+        problem=f"The row has {len(fields)} field{plural}, the header {len(header)}.",
+        remedy=FILL_UP if is_short else QUOTE,
+    )
+
+
+def _refuse_quotes(line: int, text: str) -> Refusal:
+    return Refusal(
+        line=line,
+        value=quote(text.rstrip("\r\n")),
+        problem="The quotes of the row that begins here do not match.",
+        remedy='Put the field in double quotes and write a quote inside it as "".',
+        ends_file=True,
+    )
+
+
+def _refuse_length(line: int, text: str) -> Refusal:
+    return Refusal(
+        line=line,
+        value=quote(text),
+        problem=f"A row of several lines is longer than {MAX_LINE_CHARS:,} characters.",
+        remedy="Look for a double quote that nothing closes, or shorten the row.",
+        ends_file=True,
+    )

@@ -1,0 +1,125 @@
+"""A version's rows as a file: JSONL for programs, CSV for people with a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.row import Row, as_json
+from dashboard.datasets.row_filters import read_rows_at
+
+# What spreadsheets begin a formula with, also in full width; they skip blanks, quotes
+# and what cannot be seen before it.
+_SKIPPED = "\\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\uff02\uff07\ufeff\u200b"
+_BEGINNINGS = "\\t\\r\\n=+@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u2212-"
+_FORMULA = re.compile(f"[{_SKIPPED}]*[{_BEGINNINGS}]")
+
+
+class RowsMissing(ValueError):
+    """Nobody is given a file that looks whole and is not; the text is for the user."""
+
+
+def check_rows(version: DatasetVersion) -> None:
+    """RowsMissing, before anything is sent."""
+    num_missing = version.num_rows - version.rows.count()
+    if num_missing:
+        raise RowsMissing(
+            f"{version} lacks {num_missing:,} of {version.num_rows:,} rows in the "
+            "database. Import it again as a new version."
+        )
+
+
+def read_rows(version: DatasetVersion) -> Iterator[Row]:
+    """In their order; memory holds few of them, as many may be downloading.
+
+    RowsMissing where they go meanwhile, which breaks off the sending.
+    """
+    num_read = 0
+    for row in read_rows_at(version.rows.all(), range(version.num_rows)):
+        yield row.as_row()
+        num_read += 1
+    if num_read < version.num_rows:
+        raise RowsMissing(f"{version} was deleted while it was sent.")
+
+
+def write_jsonl(version: DatasetVersion) -> Iterator[str]:
+    """One object a line, under the names of the file that the rows came from."""
+    for row in read_rows(version):
+        yield as_json(_record(version, row)) + "\n"
+
+
+def write_csv(version: DatasetVersion) -> Iterator[str]:
+    """With a mark at the beginning by which spreadsheets know UTF-8."""
+    writer = csv.writer(_Line())
+    names = _names(version)
+    yield "\ufeff" + writer.writerow([defused(name) for name in names])
+    for row in read_rows(version):
+        record = _record(version, row)
+        yield writer.writerow([_cell(record.get(name)) for name in names])
+
+
+WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
+TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
+
+
+def filename(version: DatasetVersion, suffix: str) -> str:
+    """The dataset's name as far as every system takes it, and the version."""
+    name = re.sub(r"[^\w.-]+", "-", version.dataset.name).strip("-.")
+    return f"{name or 'dataset'}-v{version.number}.{suffix}"
+
+
+def defused(text: str) -> str:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def joined(parts: Iterable[str], size: int = 64 * 2**10) -> Iterator[bytes]:
+    """Pieces large enough to be worth sending."""
+    held, length = [], 0
+    for part in parts:
+        held.append(part)
+        length += len(part)
+        if length >= size:
+            yield "".join(held).encode()
+            held, length = [], 0
+    if held:
+        yield "".join(held).encode()
+
+
+def _prompt_name(version: DatasetVersion) -> str:
+    return str(version.mapping.get("prompt") or "prompt")
+
+
+def _answer_name(version: DatasetVersion) -> str | None:
+    """None for a version whose rows have no answers."""
+    name: str | None = version.mapping.get("answer", "answer")
+    return name
+
+
+def _names(version: DatasetVersion) -> list[str]:
+    names = [_prompt_name(version), _answer_name(version)]
+    names += version.mapping.get("columns", [])
+    return [name for name in names if name is not None]
+
+
+def _record(version: DatasetVersion, row: Row) -> dict[str, Any]:
+    record = {**row.columns, _prompt_name(version): row.prompt}
+    if name := _answer_name(version):
+        record[name] = row.answer
+    return record
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return defused(value if isinstance(value, str) else as_json(value))
+
+
+class _Line:
+    """What csv writes to: `writerow` gives the line back."""
+
+    def write(self, line: str) -> str:
+        return line

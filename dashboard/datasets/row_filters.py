@@ -1,0 +1,279 @@
+"""Which rows of a version are wanted and in which order, as the address says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import numpy as np
+from django import forms
+from django.db.models import (
+    BigIntegerField,
+    BinaryField,
+    F,
+    Func,
+    QuerySet,
+    RowRange,
+    Sum,
+    TextField,
+    Value,
+    Window,
+)
+from django.db.models.functions import Cast, Coalesce
+from django.http import QueryDict
+from numpy.typing import NDArray
+
+from dashboard.datasets.models import DatasetRow, DatasetVersion, Finding
+from dashboard.project.forms import offer
+
+# A chat prompt is kept as JSON: what counts is what its messages say.
+_SAID = "jsonb_path_query_array(prompt::jsonb, '$[*].content')::text"
+_SAID_CHARS = (
+    "(SELECT sum(char_length(said.value ->> 'content'))"
+    " FROM jsonb_array_elements(prompt::jsonb) said)"
+)
+# Upper case and strpos take half the time of ILIKE.
+_TEXT = (
+    f"(CASE WHEN is_chat THEN strpos(upper({_SAID}), upper(%s)) > 0"
+    " ELSE strpos(upper(prompt), upper(%s)) > 0 END"
+    " OR strpos(upper(answer), upper(%s)) > 0)"
+)
+PROMPT_CHARS = (
+    f"(CASE WHEN is_chat THEN {_SAID_CHARS} ELSE char_length(prompt)::bigint END)"
+)
+
+ANSWERS = [("", "any answer"), ("yes", "has an answer"), ("no", "has no answer")]
+KINDS = [("", "text or chat"), ("text", "text"), ("chat", "chat messages")]
+SORTS = {
+    "position": "row number",
+    "prompt_length": "length of prompt",
+    "answer": "answer",
+    "answer_length": "length of answer",
+}
+COLUMN = "column:"  # before the name of a column to sort by
+
+
+class RowFilterForm(forms.Form):
+    """A bad value is named, and left out."""
+
+    q = forms.CharField(
+        required=False, max_length=500, strip=False, label="Prompt or answer contains"
+    )
+    answer = forms.ChoiceField(required=False, choices=ANSWERS, label="Answer")
+    kind = forms.ChoiceField(required=False, choices=KINDS, label="Prompt is")
+    min_chars = forms.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=2**31 - 1,
+        label="Prompt length from",
+    )
+    max_chars = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="to, in characters"
+    )
+    column = forms.ChoiceField(required=False, label="Column")
+    value = forms.CharField(required=False, max_length=500, label="equals")
+    sort = forms.ChoiceField(required=False, label="Order by")
+
+    def __init__(self, version: DatasetVersion, query: QueryDict) -> None:
+        super().__init__(_without_nul(query))
+        columns = version.mapping.get("columns", [])
+        sorts = list(SORTS.items())
+        sorts += [(f"{COLUMN}{name}", f"column {name}") for name in columns]
+        turned = [(f"-{key}", f"{name}, descending") for key, name in sorts]
+        both = [pair for pairs in zip(sorts, turned, strict=True) for pair in pairs]
+        self._sorts = dict(both)
+        offer(self, "sort", both)
+        offer(self, "column", [("", "any"), *((name, name) for name in columns)])
+        if not columns:
+            del self.fields["column"], self.fields["value"]
+        for field in self.fields.values():
+            chosen = isinstance(field.widget, forms.Select)
+            field.widget.attrs["class"] = "form-select" if chosen else "form-control"
+
+    @classmethod
+    def read(cls, version: DatasetVersion, query: QueryDict) -> Self:
+        form = cls(version, query)
+        form.is_valid()
+        return form
+
+    def clean(self) -> dict[str, Any]:
+        low, high = self._given("min_chars"), self._given("max_chars")
+        if low is not None and high is not None and low > high:
+            self.add_error(
+                "max_chars",
+                f"No prompt is at least {low} and at most {high} characters long. "
+                "Swap the two, or leave one empty.",
+            )
+        return self.cleaned_data
+
+    def _given(self, name: str) -> Any:
+        found = self.cleaned_data.get(name)
+        return None if found == "" else found
+
+    @property
+    def text(self) -> str:
+        return self._given("q") or ""
+
+    @property
+    def order_key(self) -> str:
+        """A key of SORTS or a column's behind COLUMN, without its direction."""
+        return (self._given("sort") or "position").removeprefix("-")
+
+    @property
+    def is_turned(self) -> bool:
+        return (self._given("sort") or "").startswith("-")
+
+    @property
+    def is_narrowed(self) -> bool:
+        return bool(self.conditions)
+
+    @property
+    def is_asked(self) -> bool:
+        return self.is_narrowed or bool(self._given("sort"))
+
+    @property
+    def query(self) -> str:
+        """The part of the address that shows this view again."""
+        given = {name: self._given(name) for name in self.fields}
+        if given["sort"] == "position":
+            del given["sort"]  # as it is without
+        return urlencode({k: v for k, v in given.items() if v is not None})
+
+    @property
+    def words(self) -> str:
+        """The view in words."""
+        said = [f"“{self.text}” in prompt or answer"] if self.text else []
+        said += [
+            dict(choices)[wanted]
+            for name, choices in (("answer", ANSWERS), ("kind", KINDS))
+            if (wanted := self._given(name))
+        ]
+        if (low := self._given("min_chars")) is not None:
+            said.append(f"prompts of {low:,} characters or more")
+        if (high := self._given("max_chars")) is not None:
+            said.append(f"prompts of {high:,} characters or fewer")
+        if column := self._given("column"):
+            said.append(f"{column} = {self.cleaned_data.get('value') or ''}")
+        sort = self._given("sort")
+        if sort and sort != "position":
+            said.append(f"by {self._sorts[sort]}")
+        return ", ".join(said) or "all rows"
+
+    @property
+    def conditions(self) -> list[tuple[str, list[Any]]]:
+        """SQL about one row, all of which must hold, and what stands in it."""
+        found: list[tuple[str, list[Any]]] = []
+        # Cheap ones first, which spare a row the dear ones.
+        if has_answer := self._given("answer"):
+            wanted = "IS NOT NULL" if has_answer == "yes" else "IS NULL"
+            found.append((f"answer {wanted}", []))
+        if kind := self._given("kind"):
+            found.append(("is_chat = %s", [kind == "chat"]))
+        if (low := self._given("min_chars")) is not None:
+            found.append((f"{PROMPT_CHARS} >= %s", [low]))
+        if (high := self._given("max_chars")) is not None:
+            found.append((f"{PROMPT_CHARS} <= %s", [high]))
+        if column := self._given("column"):
+            value = self.cleaned_data.get("value") or ""
+            # NULL is JSON's null, or no such key.
+            found.append(("coalesce(columns ->> %s, '') = %s", [column, value]))
+        if self.text:
+            said = _as_in_json(self.text)
+            found.append((_TEXT, [said, self.text, self.text]))
+        return found
+
+
+def _without_nul(query: QueryDict) -> QueryDict:
+    """PostgreSQL refuses NUL in any text it is sent."""
+    clean = query.copy()
+    for name, values in query.lists():
+        clean.setlist(name, [value.replace("\x00", "") for value in values])
+    return clean
+
+
+def _as_in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+# Positions of rows, a million of them at most, kept in one field of a finding.
+
+BYTES = np.dtype("<u4")
+
+
+def as_bytes(positions: NDArray[np.int64]) -> bytes:
+    return positions.astype(BYTES).tobytes()
+
+
+def read_positions(found: Finding, field: str, first: int, number: int) -> list[int]:
+    """Part of the list; one query, which sends no more than that part."""
+    part = Func(
+        F(field),
+        Value(first * BYTES.itemsize + 1),
+        Value(number * BYTES.itemsize),
+        function="substring",
+        output_field=BinaryField(),
+    )
+    held = type(found)._default_manager.filter(pk=found.pk)
+    positions: list[int] = np.frombuffer(
+        bytes(held.values_list(part, flat=True).get()), BYTES
+    ).tolist()
+    return positions
+
+
+# Rows in their order, a few at a time: one alone may hold 8 MiB.
+
+# Whichever comes first.
+ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 2 * 2**20
+# What is looked through while a page is made, in a fifth of a second.
+MAX_ROWS_OF_PAGE, MAX_BYTES_OF_PAGE = 1_000, 8 * 2**20
+
+
+def read_rows_at(rows: QuerySet[DatasetRow], positions: range) -> Iterator[DatasetRow]:
+    """Those of some rising positions. Memory holds two megabytes, or one row."""
+    at = 0
+    while at < len(positions):
+        part = positions[at : at + ROWS_AT_ONCE]
+        at += len(part)  # were none there, by whoever reached into the database
+        for row in _first_of(_at(rows, part)):
+            at = positions.index(row.position) + 1
+            yield row
+
+
+def _at(rows: QuerySet[DatasetRow], positions: range) -> QuerySet[DatasetRow]:
+    if positions.step == 1:
+        return rows.filter(
+            position__gte=positions[0], position__lte=positions[-1]
+        ).order_by("position")
+    return rows.filter(position__in=list(positions)).order_by("position")
+
+
+def _first_of(rows: QuerySet[DatasetRow]) -> QuerySet[DatasetRow]:
+    """As many as fit, and one at least; the database adds up how large they are."""
+    before = Window(Sum(_size()), order_by="position", frame=RowRange(end=-1))
+    return rows.annotate(before=Coalesce(before, 0)).filter(before__lte=BYTES_AT_ONCE)
+
+
+def are_few(*versions: DatasetVersion, positions: Sequence[int] = ()) -> bool:
+    """Whether the rows of these can be looked through while a page is made: all of
+    them, or those at some positions."""
+    num_rows = len(positions) or sum(version.num_rows for version in versions)
+    if num_rows > MAX_ROWS_OF_PAGE:
+        return False
+    rows = DatasetRow.objects.filter(version__in=versions)
+    if positions:
+        rows = rows.filter(position__in=positions)
+    num_bytes: int = rows.aggregate(sum=Coalesce(Sum(_size()), 0))["sum"]
+    return num_bytes <= MAX_BYTES_OF_PAGE
+
+
+def _size() -> Func:
+    """Of a row, in bytes."""
+    columns = Cast("columns", TextField())
+    texts = (F("prompt"), Coalesce(F("answer"), Value("")), columns)
+    num_bytes = BigIntegerField()
+    prompt, answer, rest = (
+        Func(text, function="octet_length", output_field=num_bytes) for text in texts
+    )
+    return Cast(prompt + answer + rest, num_bytes)

@@ -1,0 +1,140 @@
+"""Orders of a version's rows: places 0, 1, 2 … and the position of the row at each.
+
+Rows never change, so an order is found once. Where there are many rows that is work for
+the background; a stored order is an array of positions of which a page reads its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from django.db import connection
+from django.db.models import BinaryField, F, Func, Value
+
+from dashboard.datasets.models import DatasetVersion, RowOrder
+from dashboard.datasets.row_filters import COLUMN, PROMPT_CHARS
+from dashboard.jobs.queue import enqueue_few, is_worth_asking, newest_job
+
+# Sorted anew for each page: 40 ms at most.
+MAX_SORTED_AT_ONCE = 20_000
+BYTES = np.dtype("<u4")
+
+_EXPRESSIONS = {
+    "prompt_length": PROMPT_CHARS,
+    "answer": "answer",
+    "answer_length": "char_length(answer)",
+}
+
+
+class Order(Protocol):
+    def positions(self, first: int, last: int) -> Sequence[int]:
+        """Of the rows at places first … last - 1."""
+
+
+class ByPosition:
+    def positions(self, first: int, last: int) -> range:
+        return range(first, last)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    listed: np.ndarray
+
+    def positions(self, first: int, last: int) -> Sequence[int]:
+        part: list[int] = self.listed[first:last].tolist()
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    key: int
+
+    def positions(self, first: int, last: int) -> Sequence[int]:
+        size = BYTES.itemsize
+        part = Func(
+            F("positions"),
+            Value(first * size + 1),
+            Value((last - first) * size),
+            function="substring",
+            output_field=BinaryField(),
+        )
+        found = RowOrder.objects.filter(pk=self.key).values_list(part, flat=True).get()
+        listed: list[int] = np.frombuffer(bytes(found), BYTES).tolist()
+        return listed
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Another order from its end."""
+
+    order: Order
+    num_rows: int
+
+    def positions(self, first: int, last: int) -> Sequence[int]:
+        found = self.order.positions(self.num_rows - last, self.num_rows - first)
+        return found[::-1]
+
+
+def find_order(version: DatasetVersion, key: str, *, is_turned: bool) -> Order | None:
+    """None while it is being made: it has been asked for."""
+    order = _find(version, key)
+    if order is None or not is_turned:
+        return order
+    return Turned(order, version.num_rows)
+
+
+def _find(version: DatasetVersion, key: str) -> Order | None:
+    if key == "position":
+        return ByPosition()
+    if version.num_rows <= MAX_SORTED_AT_ONCE:
+        return Listed(_sorted_positions(version, key))
+    stored = RowOrder.objects.defer("positions")
+    found, _ = stored.get_or_create(version=version, key=key)
+    if found.is_made:
+        return Stored(found.pk)
+    job = newest_job(found.JOB, found.pk)
+    if is_worth_asking(job):
+        # Where too much waits, the next look at the page asks again.
+        enqueue_few(found.JOB, found.pk, team_id=version.dataset.team_id)
+    return None
+
+
+def make_at_once(version: DatasetVersion, key: str, *, is_turned: bool) -> Order:
+    """For who can wait for it: made here where it is not kept."""
+    order: Order
+    stored = version.row_orders.filter(key=key, is_made=True).only("pk").first()
+    if key == "position":
+        order = ByPosition()
+    elif stored:
+        order = Stored(stored.pk)
+    else:
+        order = Listed(_sorted_positions(version, key))
+    return Turned(order, version.num_rows) if is_turned else order
+
+
+def make_order(order_id: int, _report: object = None) -> None:
+    """One statement of the database: it has no progress to report."""
+    order = (
+        RowOrder.objects.select_related("version").defer("positions").get(pk=order_id)
+    )
+    if not order.is_made:
+        positions = _sorted_positions(order.version, order.key).tobytes()
+        RowOrder.objects.filter(pk=order_id).update(positions=positions, is_made=True)
+
+
+def _sorted_positions(version: DatasetVersion, key: str) -> np.ndarray:
+    """Rows that have nothing to sort by come last, equal ones by their number."""
+    if key.startswith(COLUMN):
+        # As jsonb: numbers by their size, before texts.
+        by, values = "columns -> %s", [key.removeprefix(COLUMN)]
+    else:
+        by, values = _EXPRESSIONS[key], []
+    table = "datasets_datasetrow WHERE version_id = %s"
+    sql = f"SELECT position FROM {table} ORDER BY {by} NULLS LAST, position"  # nosec B608 # noqa: S608 - `by` is ours
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [version.pk, *values])
+        rows = (position for (position,) in cursor)
+        return np.fromiter(rows, BYTES, count=version.num_rows)

@@ -1,0 +1,212 @@
+"""One page of a version's rows, and where the pages beside it begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dashboard.datasets.models import DatasetRow, DatasetVersion
+from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_order import ByPosition, find_order
+from dashboard.datasets.row_search import (
+    COUNT_SECONDS,
+    SEARCH_SECONDS,
+    Count,
+    Found,
+    Search,
+    count_matching,
+    look_back,
+    look_on,
+)
+
+ROWS_PER_PAGE = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowPage:
+    rows: list[DatasetRow]
+    num_rows: int  # of the version
+    page_start: int  # the place at which the page begins
+    first: int  # places first … last - 1 were looked at
+    last: int
+    is_full: bool
+    is_backward: bool
+    is_narrowed: bool
+    count: Count | None  # None: of a page that is gone on with
+    order_is_made: bool
+    num_before: int = 0  # rows that are on the page already
+    chosen: int | None = None  # the row that was jumped to
+    problem: str = ""  # why there was no jump
+
+    @property
+    def is_searching(self) -> bool:
+        """Time ran out before the page was full."""
+        return not (self.is_full or self.is_backward) and self.has_next
+
+    @property
+    def is_searching_back(self) -> bool:
+        return self.is_backward and not self.is_full and self.has_previous
+
+    @property
+    def has_previous(self) -> bool:
+        return self.page_start > 0
+
+    @property
+    def has_next(self) -> bool:
+        return self.last < self.num_rows
+
+    @property
+    def num_shown(self) -> int:
+        return self.num_before + len(self.rows)
+
+    @property
+    def previous_start(self) -> int:
+        return max(0, self.page_start - ROWS_PER_PAGE)
+
+    @property
+    def last_start(self) -> int:
+        """Where the last page of all rows begins."""
+        return (self.num_rows - 1) // ROWS_PER_PAGE * ROWS_PER_PAGE
+
+    @property
+    def sentence(self) -> str:
+        if not self.is_narrowed:
+            return f"{self.first + 1:,}–{self.last:,} of {self.num_rows:,} rows"
+        if self.page_start == 0 and not self.has_next:
+            return _matching(self.num_shown)
+        if self.count is None or not self.count.num_looked:
+            return f"{self.num_shown} shown"
+        if self.count.is_exact:
+            return f"{self.num_shown} of {_matching(self.count.num_matching)} shown"
+        return (
+            f"{self.num_shown} of more than {_matching(self.count.num_matching)} shown "
+            f"(the first {self.count.num_looked:,} of {self.num_rows:,} rows counted)"
+        )
+
+
+def _matching(number: int) -> str:
+    return f"{number:,} matching row{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """What the address says of the page: rows from a place on, or those before it."""
+
+    start: int = 0
+    end: int | None = None  # look back from here
+    chosen: int | None = None
+    problem: str = ""
+    # Going on with a page whose time ran out: from `resume`, with rows there already.
+    resume: int | None = None
+    num_before: int = 0
+
+
+def read_place(query: Mapping[str, str], num_rows: int) -> Place:
+    if query.get("row", "").strip():
+        return _jump(query["row"].strip(), num_rows)
+    start = min(read_number(query.get("from")) or 0, num_rows - 1)
+    end = read_number(query.get("to"))
+    resume = read_number(query.get("on"))
+    return Place(
+        start=start,
+        end=min(end, num_rows) if end is not None else None,
+        resume=min(resume, num_rows) if resume is not None else None,
+        num_before=min(read_number(query.get("have")) or 0, ROWS_PER_PAGE - 1),
+    )
+
+
+def _jump(text: str, num_rows: int) -> Place:
+    row = read_number(text.replace(",", ""))
+    if row is None or row >= num_rows:
+        return Place(
+            problem=f"There is no row {text[:20]}; rows are numbered 0 to "
+            f"{num_rows - 1:,}."
+        )
+    return Place(start=row // ROWS_PER_PAGE * ROWS_PER_PAGE, chosen=row)
+
+
+def read_number(text: str | None) -> int | None:
+    """None for what cannot be a row's number."""
+    if text and text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    return None
+
+
+def read_page(version: DatasetVersion, form: RowFilterForm, place: Place) -> RowPage:
+    """The rows, their count; two queries and one for each window looked at."""
+    order = find_order(version, form.order_key, is_turned=form.is_turned)
+    search = Search(
+        version=version, conditions=form.conditions, order=order or ByPosition()
+    )
+    found = _look(search, place)
+    is_further = place.resume is not None
+    return RowPage(
+        page_start=found.first if place.resume is None else place.start,
+        is_narrowed=bool(search.conditions),
+        rows=_read_rows(version, [position for _, position in found.matches]),
+        num_rows=version.num_rows,
+        first=found.first,
+        last=found.last,
+        is_full=len(found.matches) + place.num_before >= ROWS_PER_PAGE,
+        is_backward=place.end is not None,
+        count=None if is_further else _count(search, found, wanted=ROWS_PER_PAGE),
+        order_is_made=order is not None,
+        num_before=place.num_before,
+        chosen=place.chosen,
+        problem=place.problem,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Looked:
+    """Rows from a place on, for who goes on by places."""
+
+    rows: list[DatasetRow]
+    last: int  # the place at which the next rows begin
+    is_end: bool
+    count: Count
+
+
+def look_from(
+    version: DatasetVersion, form: RowFilterForm, start: int, *, wanted: int
+) -> Looked | None:
+    """As far as the time goes. None while the order is being made."""
+    order = find_order(version, form.order_key, is_turned=form.is_turned)
+    if order is None:
+        return None
+    search = Search(version=version, conditions=form.conditions, order=order)
+    found = look_on(search, start, wanted=wanted, seconds=SEARCH_SECONDS)
+    return Looked(
+        rows=_read_rows(version, [position for _, position in found.matches]),
+        last=found.last,
+        is_end=found.last >= version.num_rows,
+        count=_count(search, found, wanted=wanted),
+    )
+
+
+def _count(search: Search, found: Found, *, wanted: int) -> Count:
+    if search.conditions and found.first == 0 and len(found.matches) < wanted:
+        # Every match so far is on the page: looking again would tell nothing.
+        return Count(
+            num_matching=len(found.matches),
+            num_looked=found.last,
+            is_exact=found.last == search.version.num_rows,
+        )
+    return count_matching(search, seconds=COUNT_SECONDS)
+
+
+def _look(search: Search, place: Place) -> Found:
+    if place.resume is not None:
+        missing = ROWS_PER_PAGE - place.num_before
+        return look_on(search, place.resume, wanted=missing, seconds=SEARCH_SECONDS)
+    if place.end is not None:
+        return look_back(
+            search, place.end, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
+        )
+    return look_on(search, place.start, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS)
+
+
+def _read_rows(version: DatasetVersion, positions: list[int]) -> list[DatasetRow]:
+    rows = version.rows.filter(position__in=positions)
+    by_position = {row.position: row for row in rows}
+    return [by_position[position] for position in positions]

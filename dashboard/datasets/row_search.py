@@ -1,0 +1,175 @@
+"""Finding rows by looking through them, for as long as a page may take.
+
+There is no index over the texts: it would cost more than the import itself, and say
+nothing of two letters (DECISIONS.md, 4). A window of places is
+one query, and grows while windows are quick, so that neither a million short rows nor a
+hundred long ones keep a page waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.row_order import ByPosition, Order
+
+Condition = tuple[str, list[Any]]
+Match = tuple[int, int]  # a place in the order, and the row's position
+
+SEARCH_SECONDS = 0.5
+COUNT_SECONDS = 0.25
+FIRST_WINDOW = 64
+LARGEST_WINDOW = 50_000
+QUICK_SECONDS = 0.03  # a window that took less is followed by a wider one
+SLOW_SECONDS = 0.12
+
+
+@dataclass(kw_only=True, slots=True)
+class Search:
+    """The rows of a version for which all conditions hold."""
+
+    version: DatasetVersion
+    conditions: Sequence[Condition]
+    order: Order = field(default_factory=ByPosition)
+
+    def find(self, first: int, last: int, *, at_most: int | None) -> list[Match]:
+        """Matching rows at places first … last - 1, in their order."""
+        positions = self.order.positions(first, last)
+        if isinstance(positions, range):
+            found = self._select_between(positions, at_most)
+            return [(first + positions.index(at), at) for at in found]
+        matching = set(self._select("position = ANY(%s)", [list(positions)]))
+        places = enumerate(positions, start=first)
+        return [(place, at) for place, at in places if at in matching][:at_most]
+
+    def _select_between(self, positions: range, at_most: int | None) -> list[int]:
+        # Counted from the end, the range runs downwards.
+        direction = "ASC" if positions.step > 0 else "DESC"
+        return self._select(
+            "position >= %s AND position <= %s",
+            [min(positions), max(positions)],
+            # LIMIT NULL is no limit.
+            f"ORDER BY position {direction} LIMIT %s",
+            [at_most],
+        )
+
+    def _select(
+        self, where: str, values: list[Any], tail: str = "", last: Sequence[Any] = ()
+    ) -> list[int]:
+        wheres, given = self._where(where, values)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT position FROM datasets_datasetrow WHERE {wheres} {tail}",  # nosec B608 # noqa: S608 - no user's text
+                [*given, *last],
+            )
+            return [position for (position,) in cursor]
+
+    def count(self, first: int, last: int) -> int:
+        """How many rows at positions first … last - 1 match."""
+        wheres, given = self._where("position >= %s AND position < %s", [first, last])
+        sql = f"SELECT count(*) FROM datasets_datasetrow WHERE {wheres}"  # nosec B608 # noqa: S608 - no user's text
+        with connection.cursor() as cursor:
+            cursor.execute(sql, given)
+            number: int = cursor.fetchone()[0]
+            return number
+
+    def _where(self, where: str, values: list[Any]) -> tuple[str, list[Any]]:
+        parts = ["version_id = %s", where, *(sql for sql, _ in self.conditions)]
+        given = [self.version.pk, *values]
+        for _, more in self.conditions:
+            given += more
+        return " AND ".join(f"({part})" for part in parts), given
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    matches: list[Match]
+    first: int  # places first … last - 1 were looked at
+    last: int
+
+
+def look_on(search: Search, start: int, *, wanted: int, seconds: float) -> Found:
+    """The first matching rows from a place on, as far as the time goes."""
+    end = search.version.num_rows
+    pace = Pace(seconds)
+    matches: list[Match] = []
+    at = start
+    while at < end and len(matches) < wanted and pace.has_time:
+        to = min(end, at + pace.window)
+        missing = wanted - len(matches)
+        with pace:
+            found = search.find(at, to, at_most=missing)
+        matches += found
+        # A full page ends at its last row, so that the next begins behind it.
+        at = found[-1][0] + 1 if len(found) == missing else to
+    return Found(matches=matches, first=start, last=at)
+
+
+def look_back(search: Search, end: int, *, wanted: int, seconds: float) -> Found:
+    """The last matching rows before a place, as far as the time goes."""
+    pace = Pace(seconds)
+    matches: list[Match] = []
+    at = end
+    while at > 0 and len(matches) < wanted and pace.has_time:
+        start = max(0, at - pace.window)
+        with pace:
+            found = search.find(start, at, at_most=None)
+        matches = found[-(wanted - len(matches)) :] + matches
+        at = matches[0][0] if len(matches) == wanted else start
+    return Found(matches=matches, first=at, last=end)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Count:
+    """`num_matching` among the first `num_looked` rows of the version."""
+
+    num_matching: int
+    num_looked: int
+    is_exact: bool
+
+
+def count_matching(
+    search: Search, *, seconds: float, before: Count | None = None
+) -> Count:
+    """`before`: what was counted already, to go on from."""
+    end = search.version.num_rows
+    if not search.conditions:
+        return Count(num_matching=end, num_looked=end, is_exact=True)
+    pace = Pace(seconds)
+    number, at = (before.num_matching, before.num_looked) if before else (0, 0)
+    while at < end and pace.has_time:
+        to = min(end, at + pace.window)
+        with pace:
+            number += search.count(at, to)
+        at = to
+    return Count(num_matching=number, num_looked=at, is_exact=at == end)
+
+
+class Pace:
+    """How many places the next query takes, by how long the one before took."""
+
+    def __init__(self, seconds: float) -> None:
+        self.window = FIRST_WINDOW
+        self._until = time.monotonic() + seconds
+        self._begun: float | None = None
+
+    @property
+    def has_time(self) -> bool:
+        """At least for one window, so that asking again always gets on."""
+        return self._begun is None or time.monotonic() < self._until
+
+    def __enter__(self) -> None:
+        self._begun = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        assert self._begun is not None
+        taken = time.monotonic() - self._begun
+        if taken < QUICK_SECONDS:
+            self.window = min(LARGEST_WINDOW, self.window * 8)
+        elif taken > SLOW_SECONDS:
+            self.window = max(1, self.window // 4)

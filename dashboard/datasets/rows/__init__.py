@@ -1,1 +1,0 @@
-"""The rows of a version: staged, stored, searched, put in order, paged, sent."""

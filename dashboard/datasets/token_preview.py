@@ -1,0 +1,303 @@
+"""A row as a model sees it, rendered by the engine in a process that is kept warm."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from django.conf import settings
+from pydantic import ValidationError
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.row import Row
+from dashboard.datasets.tokenizer_pool import Answer, Busy, tokenizers
+from dashboard.project.environment import ROOT
+from dashboard.project.slots import release_connection
+from trainer.config import HUB_ID, DataConfig
+
+# Models whose tokenizer a team may count with, and those that it may not.
+
+OF_A_TEAM = re.compile(r"(models|runs)/(\d{1,18})(?:/.*)?")
+
+
+def list_models(team: Team) -> list[str]:
+    """The newest run's, folders of the starter models, what other runs have used."""
+    starters = sorted((Path(settings.COHORT_DATA) / "starter").glob("*/model"))
+    paths = [str(path) for path in starters if (path / "tokenizer.json").is_file()]
+    # Runs are of a higher rung, and named by string only.
+    runs = (
+        team.runs.filter(origin={})
+        .order_by("-pk")
+        .values_list("config__model__path", flat=True)
+    )
+    used = list(runs[:200])
+    return list(dict.fromkeys([*used[:1], *paths, *used[1:]]))[:20]
+
+
+def refuse_model(team: Team, model: str) -> str:
+    """Why its tokenizer is not looked at; "" where it may be."""
+    if not model.startswith("/"):
+        # Relative, it would lead from the engine's folder to another one's.
+        return "" if HUB_ID.fullmatch(model) else _no_model(model)
+    found = OF_A_TEAM.fullmatch(within_data(model))
+    if found is None:
+        return refuse_folder(model)
+    kind, number = found[1], int(found[2])
+    is_own = (
+        number == team.pk if kind == "models" else team.runs.filter(pk=number).exists()
+    )
+    return "" if is_own else _no_model(model)
+
+
+def _no_model(model: str) -> str:
+    return (
+        f"This team has no model in {model[:200]!r}. Give a folder, which starts with "
+        "/, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct."
+    )
+
+
+def refuse_folder(path: str) -> str:
+    """Why a model in this folder may not be read; "" where it may be."""
+    allowed = [*settings.MODEL_FOLDERS, Path(settings.COHORT_DATA).resolve()]
+    if not settings.MODEL_FOLDERS or any(map(_resolved(path).is_relative_to, allowed)):
+        return ""
+    return (
+        f"Models may not lie in {path[:200]!r}. Name a folder in one of "
+        f"{', '.join(map(str, settings.MODEL_FOLDERS))}, or let the operator add yours "
+        "to COHORT_MODEL_FOLDERS."
+    )
+
+
+def _resolved(path: str) -> Path:
+    """Whatever detour it takes; / where there can be no such path."""
+    try:
+        return Path(path).resolve()
+    except (ValueError, OSError, RuntimeError):
+        return Path("/")
+
+
+def within_data(path: str) -> str:
+    """Where in COHORT_DATA it lies, whatever detour it takes; "" where it does not."""
+    if not path.startswith("/") or "\0" in path:
+        return ""
+    try:
+        data = Path(settings.COHORT_DATA).resolve()
+        return str(Path(path).resolve().relative_to(data))
+    except (ValueError, OSError, RuntimeError):
+        return ""
+
+
+# Of DataConfig: what a prompt is made of besides its row.
+SETTINGS = ("system_prompt", "prompt_template", "completion_prefix", "chat_template")
+NUM_ROWS = 5
+WAITED_SECONDS = 1.0  # how long a view waits before it says that it is under way
+MAX_ROW_CHARS = 200_000
+MAX_SETTING_CHARS = 20_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """What consecutive tokens decode to; a special token stands alone."""
+
+    text: str
+    is_special: bool = False
+    num_left_out: int = 0  # tokens in place of which this stands
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """Pieces, or why there are none."""
+
+    row: int = 0
+    num_rows: int = 0
+    problem: str = ""
+    is_under_way: bool = False
+    waits_for: str = ""  # what keeps it from being begun
+    pieces: tuple[Piece, ...] = ()
+    num_tokens: int = 0
+    num_unknown: int = 0
+    limit: int = 0
+    prefix: str = ""
+
+    @property
+    def row_numbers(self) -> range:
+        return range(self.num_rows)
+
+    @property
+    def is_too_long(self) -> bool:
+        return self.num_tokens > self.limit
+
+
+def read_row(form: Mapping[str, Any]) -> int:
+    text = form.get("row", "")
+    return int(text) if text.isdecimal() and len(text) < 4 else 0
+
+
+def preview_version(
+    team: Team, version: DatasetVersion, *, model: str, row: int, data: dict[str, Any]
+) -> Preview:
+    """One of the version's first rows; it waits a second at most.
+
+    `data` are settings of DataConfig.
+    """
+    num_rows = min(NUM_ROWS, version.num_rows)
+    row = max(0, min(row, num_rows - 1))
+    stored = version.rows.filter(position=row).first()
+    if stored is None:
+        return Preview(problem="The dataset has no such row.")
+    return preview_row(
+        team, stored.as_row(), model=model, row=row, num_rows=num_rows, data=data
+    )
+
+
+def preview_row(
+    team: Team, of: Row, *, model: str, row: int, num_rows: int, data: dict[str, Any]
+) -> Preview:
+    at: dict[str, Any] = {"row": row, "num_rows": num_rows}
+    refusal = refuse_model(team, model) or _refuse_size(of, data)
+    if refusal := refusal or _refuse_settings(data):
+        return Preview(problem=refusal, **at)
+    question = {
+        "index": row,
+        "row": {"prompt": of.prompt, "answer": of.answer, "columns": of.columns},
+        "data": data,
+    }
+    try:
+        future = tokenizers.ask(team_id=team.pk, model=model, question=question)
+        release_connection()
+        answer = future.result(timeout=WAITED_SECONDS)
+    except NotYet:
+        return Preview(is_under_way=True, **at)
+    except Busy as busy:
+        return Preview(is_under_way=True, waits_for=str(busy), **at)
+    if problem := answer.get("problem"):
+        return Preview(problem=problem, **at)
+    return Preview(
+        pieces=_pieces(answer),
+        num_tokens=answer["num_tokens"],
+        num_unknown=answer["num_unknown"],
+        # Settings that were refused have no answer.
+        limit=int(data["max_prompt_tokens"]),
+        prefix=data["completion_prefix"],
+        **at,
+    )
+
+
+def _pieces(answer: Answer) -> tuple[Piece, ...]:
+    first = [Piece(text=text, is_special=yes) for text, yes in answer["pieces"]]
+    last = [Piece(text=text, is_special=yes) for text, yes in answer["last_pieces"]]
+    left_out = answer["num_left_out"]
+    gap = [Piece(text="", num_left_out=left_out)] if left_out else []
+    return (*first, *gap, *last)
+
+
+def _refuse_size(row: Row, data: dict[str, Any]) -> str:
+    num_chars = len(row.canonical())
+    if num_chars > MAX_ROW_CHARS:
+        return (
+            f"This row has {num_chars:,} characters; {MAX_ROW_CHARS:,} can be shown "
+            "here. Choose another row."
+        )
+    for name in SETTINGS:
+        length = len(data[name] or "")
+        if length > MAX_SETTING_CHARS:
+            return (
+                f"data.{name} has {length:,} characters; {MAX_SETTING_CHARS:,} can be "
+                "shown here. Shorten it."
+            )
+    return ""
+
+
+def _refuse_settings(data: dict[str, Any]) -> str:
+    try:
+        DataConfig.model_validate({**data, "rows": "-"})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        return f"data.{name}: {first['msg']}; got {str(first['input'])[:80]!r}."
+    return ""
+
+
+# How long prompts are in a model's tokens. The engine counts, in its own process.
+
+MAX_SECONDS = 600
+SHOWN_CHARS = 400
+
+
+class Uncountable(Exception):
+    """Why there are no token lengths, and what to do."""
+
+
+def count_tokens(model: str, rows: Iterable[Row]) -> Counter[int]:
+    """How many rows have which length, as a run with default settings renders them."""
+    # Into files: what is not read from a pipe would stop the child.
+    with (
+        TemporaryFile("w+", encoding="utf-8") as counts,
+        TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
+    ):
+        code = _run(model, rows, counts, errors)
+        counts.seek(0)
+        errors.seek(0)
+        if code != 0:
+            raise Uncountable(_explain(model, code, errors.read()))
+        return Counter(int(line) for line in counts)
+
+
+def _run(model: str, rows: Iterable[Row], counts: IO[str], errors: IO[str]) -> int:
+    command = [sys.executable, "-m", "trainer", "tokens", "--model", model]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=counts,
+        stderr=errors,
+        encoding="utf-8",
+    ) as child:
+        assert child.stdin
+        # One that hangs over a hub it cannot reach must not keep the worker.
+        timer = threading.Timer(MAX_SECONDS, child.kill)
+        timer.start()
+        try:
+            # Where it has ended early, its code and its errors tell why.
+            with suppress(BrokenPipeError):
+                for row in rows:
+                    child.stdin.write(row.canonical() + "\n")
+                child.stdin.close()
+            return child.wait()
+        finally:
+            timer.cancel()
+            child.kill()
+            with suppress(BrokenPipeError):
+                child.stdin.close()
+
+
+def _explain(model: str, code: int, errors: str) -> str:
+    if "ModuleNotFoundError" in errors:
+        return (
+            "This worker has no training engine, whose tokenizers count the tokens. "
+            "Start a worker for the queue “default” where the engine is installed."
+        )
+    if -code in (signal.SIGALRM, signal.SIGPROF):  # timers of its own
+        return (
+            f"The tokenizer of {model} took longer than it may to load, or for one "
+            "prompt. Check its files and its chat template, or choose another model."
+        )
+    if code < 0:
+        return (
+            f"The tokenizer of {model} was ended after {MAX_SECONDS // 60} minutes, or "
+            "when memory ran out. Try a model whose files lie on this machine."
+        )
+    last = errors.strip().splitlines()[-1:] or [f"it ended with code {code}"]
+    return f"The tokenizer of {model} counted nothing: {last[0][:SHOWN_CHARS]}"

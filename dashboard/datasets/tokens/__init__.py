@@ -1,1 +1,0 @@
-"""Prompts as a model's tokenizer sees them."""

@@ -1,0 +1,160 @@
+"""Files that arrive in parts, and go on where they stopped.
+
+The file as it lies tells how much of it is here, so a server that ends in the middle of
+a part loses nothing but what it had not written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Count, Sum
+from django.http import Http404
+
+from dashboard.accounts.members import check_storage
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.limits import (
+    MAX_TEAM_BYTES,
+    MAX_TEAM_UPLOADS,
+    MAX_UPLOAD_BYTES,
+    PART_BYTES,
+    check_room,
+)
+from dashboard.datasets.models import Dataset, Upload
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
+
+PIECE_BYTES = 2**20
+
+
+class OffsetMismatch(Exception):
+    """The part does not begin where the file ends, or another is being written."""
+
+
+def begin_transfer(
+    *,
+    team: Team,
+    user: User,
+    filename: str,
+    num_bytes: int,
+    fingerprint: str,
+    dataset: Dataset | None,
+) -> Upload:
+    """The upload to send parts of: the same user's unfinished one of the same file.
+
+    ValueError where the file is too large, or there is no room for it.
+    """
+    filename = filename.replace("\x00", "")[-200:] or "file"
+    fingerprint = fingerprint.replace("\x00", "")[:64]
+    with transaction.atomic():
+        # Two at once would otherwise both be new, or both have the last room.
+        Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+        begun = team.uploads.filter(
+            created_by=user,
+            filename=filename,
+            num_bytes=num_bytes,
+            fingerprint=fingerprint,
+            dataset=dataset,
+            is_whole=False,
+        ).first()
+        if begun:
+            return begun
+        check_size(filename, num_bytes)
+        check_share(team, num_bytes)
+        check_room(num_bytes, purpose=filename)
+        return Upload.objects.create(
+            team=team,
+            dataset=dataset,
+            filename=filename,
+            stored_name=uuid.uuid4().hex,
+            num_bytes=num_bytes,
+            fingerprint=fingerprint,
+            is_whole=False,
+            created_by=user,
+        )
+
+
+def check_size(filename: str, num_bytes: int) -> None:
+    if num_bytes <= 0:
+        raise ValueError(f"{filename} is empty. Choose a file that holds rows.")
+    if num_bytes > MAX_UPLOAD_BYTES:
+        raise ValueError(
+            f"{filename} has {num_bytes:,} bytes; {MAX_UPLOAD_BYTES:,} are allowed. "
+            "Split it into several datasets."
+        )
+
+
+def check_share(team: Team, num_bytes: int) -> None:
+    """ValueError where the team's waiting files are all that a team may have."""
+    check_storage(team, num_bytes, purpose="the file")
+    waiting = team.uploads.aggregate(count=Count("pk"), held=Sum("num_bytes"))
+    held = waiting["held"] or 0
+    if waiting["count"] >= MAX_TEAM_UPLOADS or held + num_bytes > MAX_TEAM_BYTES:
+        raise ValueError(
+            f"{team} has {waiting['count']:,} files of {held:,} bytes that wait to be "
+            f"imported; {MAX_TEAM_UPLOADS} files of {MAX_TEAM_BYTES:,} bytes together "
+            "may wait. Import or discard some of those listed below first."
+        )
+
+
+@transaction.atomic
+def append_part(
+    *,
+    team: Team,
+    user: User,
+    upload_id: int,
+    offset: int,
+    part: SupportsRead[bytes],
+    size: int,
+) -> Upload:
+    """Write `size` bytes of the file from `offset` on.
+
+    OffsetMismatch where the file ends elsewhere; ValueError for an unfit part.
+    """
+    # The row's lock keeps parts of one upload from being written at the same time.
+    mine = Upload.objects.filter(origin={}).select_for_update(
+        skip_locked=True, of=("self",)
+    )
+    upload = mine.filter(team=team, created_by=user, pk=upload_id).first()
+    if upload is None:
+        if not team.uploads.filter(created_by=user, pk=upload_id, origin={}).exists():
+            raise Http404("No such upload.")
+        raise OffsetMismatch
+    if upload.is_whole:
+        raise OffsetMismatch
+    write_part(upload.path, upload.num_bytes, offset, part, size)
+    return upload
+
+
+def write_part(
+    path: Path, num_bytes: int, offset: int, part: SupportsRead[bytes], size: int
+) -> None:
+    """Append `size` bytes to a file that is to have `num_bytes`; its row is locked.
+
+    OffsetMismatch where the file ends elsewhere; ValueError where the part does not
+    fit. A part that cannot be written leaves the file as it was.
+    """
+    if offset != (path.stat().st_size if path.exists() else 0):
+        raise OffsetMismatch
+    if not 0 < size <= PART_BYTES or offset + size > num_bytes:
+        raise ValueError(
+            f"A part holds 1 to {PART_BYTES:,} bytes, and this file has "
+            f"{num_bytes - offset:,} to come; got {size:,}."
+        )
+    check_room(size, purpose="the next part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as file:
+        try:
+            while size > 0 and (piece := part.read(min(PIECE_BYTES, size))):
+                if file.write(piece) < len(piece):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                size -= len(piece)
+        except OSError:
+            file.truncate(offset)
+            raise

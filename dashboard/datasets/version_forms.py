@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.import_forms import NameField, free_name
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.token_preview import MAX_SETTING_CHARS, SETTINGS
+from dashboard.project.forms import offer
+from trainer.config import DataConfig, read_about
+
+NEEDED = {"share": ("share", "seed"), "column": ("column",)}
+
+
+class SplitForm(forms.Form):
+    """What of a version is held out, and how the two halves are named."""
+
+    by = forms.ChoiceField(
+        label="Held out",
+        choices=[("share", "a share of the rows")],
+        initial="share",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    share = forms.FloatField(
+        label="Share in %",
+        required=False,
+        min_value=0.001,
+        max_value=99.999,
+        initial=10,
+        widget=forms.NumberInput(attrs={"class": "form-control", "step": "any"}),
+    )
+    seed = forms.IntegerField(
+        label="Seed",
+        required=False,
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=0,
+        help_text="The same version, share and seed always give the same halves.",
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+    column = forms.ChoiceField(
+        label="Column",
+        required=False,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    value = forms.CharField(
+        label="Value",
+        required=False,
+        max_length=500,
+        strip=False,
+        help_text="Rows with exactly this value in the column are held out.",
+        widget=forms.TextInput(attrs={"class": "form-control"}),
+    )
+    train_name = NameField()
+    eval_name = NameField()
+
+    def __init__(self, version: DatasetVersion, data: Any = None) -> None:
+        self.team = version.dataset.team
+        name = version.dataset.name[:70]
+        initial = {"train_name": f"{name} train", "eval_name": f"{name} eval"}
+        super().__init__(data, initial=initial)
+        self.fields["train_name"].label = "Name of the train half"
+        self.fields["eval_name"].label = "Name of the held-out half"
+        columns = version.mapping.get("columns", [])
+        if columns:
+            offer(self, "column", [(name, name) for name in columns])
+            by = [("share", "a share of the rows"), ("column", "a column's value")]
+            offer(self, "by", by)
+        else:
+            del self.fields["column"], self.fields["value"]
+
+    def clean_train_name(self) -> str:
+        return free_name(self.team, self.cleaned_data["train_name"])
+
+    def clean_eval_name(self) -> str:
+        name = free_name(self.team, self.cleaned_data["eval_name"])
+        if name == self.cleaned_data.get("train_name"):
+            raise forms.ValidationError(
+                f'"{name}" is the name of the train half. Choose another for this one.'
+            )
+        return name
+
+    def clean(self) -> dict[str, Any]:
+        given = self.cleaned_data
+        for name in NEEDED.get(given.get("by", ""), ()):
+            if given.get(name) in (None, "") and name not in self.errors:
+                self.add_error(name, f"The {name} is missing. Give one.")
+        return given
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """As VersionSplit keeps it, of a valid form."""
+        given = self.cleaned_data
+        names = (
+            ("by", "share", "seed")
+            if given["by"] == "share"
+            else ("by", "column", "value")
+        )
+        return {name: given[name] for name in names}
+
+
+class GenerateForm(forms.Form):
+    name = NameField()
+    size = forms.IntegerField(
+        label="Rows",
+        min_value=1,
+        max_value=20_000,
+        initial=1_000,
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+    seed = forms.IntegerField(
+        label="Seed",
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=0,
+        help_text="The same task, rows and seed always give the same prompts.",
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+
+    def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
+        self.team = team
+        super().__init__(*args, **kwargs)
+
+    def clean_name(self) -> str:
+        return free_name(self.team, self.cleaned_data["name"])
+
+
+# Which tokenizer prompts are counted with.
+
+LONGEST = 500
+
+
+class TokenForm(forms.Form):
+    model = forms.CharField(
+        max_length=LONGEST,
+        label="Tokenizer of",
+        help_text="A folder on the workers, or a hub id.",
+        widget=forms.TextInput(
+            attrs={"class": "form-control", "list": "models", "autocomplete": "off"}
+        ),
+    )
+    limit = forms.IntegerField(
+        min_value=1,
+        max_value=131_072,
+        initial=512,
+        required=False,
+        label="Prompt limit in tokens",
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+
+    def clean_model(self) -> str:
+        model: str = self.cleaned_data["model"].strip()
+        if "\x00" in model or model.startswith("-"):
+            raise forms.ValidationError(
+                f"{model[:40]!r} is neither a folder, which starts with /, nor a hub "
+                "id such as Qwen/Qwen2.5-0.5B-Instruct."
+            )
+        return model
+
+
+# What the preview of a prompt is made with, beside the rows.
+
+_TEMPLATE = DataConfig.model_fields["chat_template"]
+
+
+def _text(name: str) -> forms.CharField:
+    """A setting of a run, explained in the run's own words."""
+    field = DataConfig.model_fields[name]
+    attrs = {"class": "form-control mono", "spellcheck": "false"}
+    # As the launch form has them: a line, or several.
+    is_long = read_about(field).get("is_long")
+    widget = forms.Textarea({**attrs, "rows": 2}) if is_long else forms.TextInput(attrs)
+    return forms.CharField(
+        label=field.title,
+        help_text=field.description or "",
+        required=False,
+        strip=False,
+        max_length=MAX_SETTING_CHARS,
+        widget=widget,
+    )
+
+
+class PromptForm(forms.Form):
+    """Its controls have the names that the launch form gives them."""
+
+    model = forms.CharField(
+        max_length=LONGEST,
+        label="Model",
+        help_text="A folder on this server, or a hub id.",
+        widget=forms.TextInput(
+            attrs={"class": "form-control", "list": "models", "autocomplete": "off"}
+        ),
+        error_messages={"required": "Choose a model, whose tokenizer renders the row."},
+    )
+    chat_template = forms.ChoiceField(
+        choices=tuple(read_about(_TEMPLATE).get("choices", {}).items()),
+        required=False,
+        label=_TEMPLATE.title,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    system_prompt = _text("system_prompt")
+    prompt_template = _text("prompt_template")
+    completion_prefix = _text("completion_prefix")
+
+    clean_model = TokenForm.clean_model
+
+    def add_prefix(self, field_name: str) -> str:
+        return f"data.{field_name}" if field_name in SETTINGS else field_name
+
+    @classmethod
+    def prefilled(cls, query: Mapping[str, Any], *, model: str) -> PromptForm:
+        """With what the address holds, and this model unless it names one."""
+        settings = {name: query.get(f"data.{name}", "") for name in SETTINGS}
+        return cls(initial={"model": query.get("model", model), **settings})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As DataConfig takes them."""
+        texts = {
+            name: self.cleaned_data[name].replace("\r\n", "\n") for name in SETTINGS
+        }
+        default = DataConfig.model_fields["max_prompt_tokens"].default
+        return {
+            "system_prompt": texts["system_prompt"] or None,
+            "prompt_template": texts["prompt_template"] or None,
+            "completion_prefix": texts["completion_prefix"],
+            "chat_template": texts["chat_template"] or "auto",
+            "max_prompt_tokens": default,
+        }
+
+    @property
+    def first_problem(self) -> str:
+        name, errors = next(iter(self.errors.items()))
+        label = self.fields[name].label
+        return str(errors[0]) if name == "model" else f"{label}: {errors[0]}"

@@ -1,6 +1,0 @@
-from django.apps import AppConfig
-
-
-class JobsConfig(AppConfig):
-    name = "dashboard.jobs"
-    label = "jobs"

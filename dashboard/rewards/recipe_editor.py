@@ -1,0 +1,101 @@
+"""A recipe while it is being written: what was typed, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from dashboard.rewards.recipe_text import describe, write_json
+from dashboard.rewards.rule_editor import CLIP_FIELDS, RuleDraft, clip_texts, clip_tree
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import MAX_RULES, Recipe, RuleSpec
+
+
+@dataclass(slots=True)
+class RecipeDraft:
+    rules: list[RuleDraft]
+    errors: list[str] = field(default_factory=list)
+    combine: str = "sum"
+    clip: dict[str, str] = field(default_factory=dict)  # clip_low and clip_high
+    recipe: Recipe | None = None
+    json_text: str = ""
+    typed_json: str | None = None  # what could not be read
+    json_errors: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> RecipeDraft:
+        return cls(
+            [RuleDraft.of(spec) for spec in recipe.rules],
+            combine=recipe.combine,
+            clip=clip_texts(recipe.clip),
+        )
+
+    @classmethod
+    def posted(cls, data: Mapping[str, str]) -> RecipeDraft:
+        rules = []
+        for number in range(MAX_RULES):
+            prefix = f"rules-{number}-"
+            kind = data.get(f"{prefix}kind")
+            if kind in RULES:
+                rules.append(RuleDraft.posted(data, prefix, kind))
+        clip = {name: data.get(name, "") for name in CLIP_FIELDS}
+        return cls(rules, combine=data.get("combine", "sum"), clip=clip)
+
+    def validate(self) -> Recipe | None:
+        for number, rule in enumerate(self.rules):
+            rule.prefix = f"rules-{number}"
+            rule.validate()
+        if len(self.specs) == len(self.rules):
+            self._join(self.specs)
+        self.json_text = write_json(self.recipe) if self.recipe else ""
+        if self.typed_json is not None:
+            self.json_text = self.typed_json
+        return self.recipe
+
+    def _join(self, specs: list[RuleSpec]) -> None:
+        try:
+            self.recipe = Recipe.model_validate(
+                {
+                    "rules": specs,
+                    "combine": self.combine,
+                    "clip": clip_tree(self.clip),
+                }
+            )
+        except ValidationError as error:
+            self.errors += [
+                describe(problem) for problem in error.errors(include_url=False)
+            ]
+
+    @property
+    def specs(self) -> list[RuleSpec]:
+        """Of the rules that are right, once they are validated."""
+        return [rule.spec for rule in self.rules if rule.spec and not rule.errors]
+
+    @property
+    def names(self) -> list[str]:
+        return [rule.name for rule in self.rules]
+
+    @property
+    def wrong_names(self) -> list[str]:
+        """Of the rules in which something is wrong, once they are validated."""
+        return [rule.name or rule.rule.title for rule in self.rules if rule.errors]
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rules) >= MAX_RULES
+
+    def add(self, kind: str) -> None:
+        if kind in RULES and not self.is_full:
+            taken = [rule.name for rule in self.rules]
+            self.rules.append(RuleDraft.new(kind, taken))
+
+    def remove(self, number: int) -> None:
+        if number < len(self.rules):
+            del self.rules[number]
+
+    def move(self, number: int, by: int) -> None:
+        to = number + by
+        if number < len(self.rules) and 0 <= to < len(self.rules):
+            self.rules.insert(to, self.rules.pop(number))

@@ -1,0 +1,256 @@
+"""What a recipe makes of a dataset's rows, whatever a model will say to them."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.core.cache import cache
+
+from dashboard.datasets.models import DatasetRow, DatasetVersion
+from dashboard.rewards.recipe_checks import (
+    Finding,
+    TrivialScore,
+    UnreadReference,
+    find_high_trivials,
+    find_unread_references,
+)
+from dashboard.rewards.trial import Trial, try_groups, try_samples
+from dashboard.rewards.workbench import as_sample
+from trainer.rewards.spec import Recipe, judges_several, recipe_bounds
+
+# Completions that solve nothing, made for a row. Pure functions.
+
+# Options of a multiple choice are letters, and few.
+MOST_LETTERS = 10
+LETTER_SHARE = 0.9
+THINK_TAG, ANSWER_TAG = "think", "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Trivial:
+    """One way to say nothing, in forms of which one may suit a recipe better."""
+
+    label: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    think: str
+    answer: str
+
+    def around(self, answer: str) -> str:
+        return (
+            f"<{self.think}>\n</{self.think}>\n<{self.answer}>{answer}</{self.answer}>"
+        )
+
+
+def trivial_completions(
+    *, prompt: str, answers: Sequence[str], tags: Tags, seed: int
+) -> list[Trivial]:
+    """Those of one row; `answers` are those of the dataset's rows.
+
+    The same kinds in the same order for each row of a dataset.
+    """
+    guesses = []
+    if answers:
+        guess, _ = Counter(answers).most_common(1)[0]
+        guesses = [
+            Trivial(
+                f"the dataset's most frequent answer, “{_short(guess)}”",
+                written(guess, tags),
+            )
+        ]
+    letters = [
+        Trivial(f"always the letter {letter}", written(letter, tags))
+        for letter in choice_letters(answers)
+    ]
+    number = str(random.Random(seed).randint(0, 100))  # noqa: S311 - a repeatable guess
+    return [
+        Trivial("an empty completion", ("",)),
+        Trivial("the prompt, said again", (prompt,)),
+        Trivial("only tags, with nothing in them", (tags.around(""), _tight(tags))),
+        *guesses,
+        *letters,
+        Trivial("a random number from 0 to 100", written(number, tags)),
+    ]
+
+
+def written(answer: str, tags: Tags) -> tuple[str, ...]:
+    """An answer as recipes look for it: plain, tagged, boxed, behind a marker."""
+    return (
+        answer,
+        tags.around(answer),
+        f"\\boxed{{{answer}}}",
+        f"#### {answer}",
+    )
+
+
+def choice_letters(answers: Sequence[str]) -> list[str]:
+    """The options of a multiple choice; none where answers are something else."""
+    letters = [answer.strip().upper() for answer in answers]
+    single = [text for text in letters if len(text) == 1 and "A" <= text <= "Z"]
+    kinds = sorted(set(single))
+    is_choice = len(single) >= LETTER_SHARE * max(len(answers), 1)
+    return kinds if is_choice and 2 <= len(kinds) <= MOST_LETTERS else []
+
+
+def tags_of(recipe: Recipe) -> Tags:
+    """The tags that the recipe's rules name, or the usual ones."""
+    think = answer = ""
+    for rule in recipe.rules:
+        think = think or str(rule.params.get("think_tag") or "")
+        answer = answer or str(
+            rule.params.get("answer_tag") or rule.params.get("tag") or ""
+        )
+    return Tags(think or THINK_TAG, answer or ANSWER_TAG)
+
+
+def _tight(tags: Tags) -> str:
+    return f"<{tags.think}></{tags.think}><{tags.answer}></{tags.answer}>"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+MAX_ROWS = 500  # whose references are read
+MAX_TRIVIAL_ROWS = 40  # each with a dozen completions or more
+REFERENCE_SECONDS = 4.0
+TRIVIAL_SECONDS = 4.0
+KEPT_SECONDS = 3_600
+SHOWN_POSITIONS = 8
+
+
+def check_rows(recipe: Recipe, version: DatasetVersion) -> list[Finding]:
+    """Findings about references and trivial completions; versions never change.
+
+    At most some hundred rows for some seconds, and it says how many were looked at.
+    """
+    spec = recipe.model_dump_json()
+    key = f"row-check-{version.pk}-{hashlib.sha256(spec.encode()).hexdigest()}"
+    found: list[Finding] | None = cache.get(key)
+    if found is None:
+        found, is_whole = _check(recipe, version)
+        if is_whole:  # else the machine was busy, and may look at more later
+            cache.set(key, found, KEPT_SECONDS)
+    return found
+
+
+def _check(recipe: Recipe, version: DatasetVersion) -> tuple[list[Finding], bool]:
+    rows = sample_rows(version)
+    owner = f"team {version.dataset.team_id}"
+    read = _try_references(recipe, rows, owner)
+    looked = [pair for pair in zip(rows, read, strict=True) if pair[1].score]
+    findings = find_unread_references(
+        unread_references(looked), num_looked=len(looked), num_rows=version.num_rows
+    )
+    trivials, is_whole = _try_trivials(recipe, rows, owner)
+    findings += find_high_trivials(
+        trivials, bounds=recipe_bounds(recipe), num_rows=version.num_rows
+    )
+    return findings, is_whole and len(looked) == len(rows)
+
+
+def sample_rows(version: DatasetVersion) -> list[DatasetRow]:
+    """All rows of a small version, and some hundred of a large one, always the same."""
+    rows = version.rows.order_by("position")
+    if version.num_rows <= MAX_ROWS:
+        return list(rows)
+    drawn = random.Random(version.pk).sample(range(version.num_rows), MAX_ROWS)  # noqa: S311 - a repeatable choice, no secret
+    return list(rows.filter(position__in=drawn))
+
+
+def _try_references(
+    recipe: Recipe, rows: Sequence[DatasetRow], owner: str
+) -> list[Trial]:
+    tags = tags_of(recipe)
+    alone = [[as_sample(row, tags.around(row.answer or "1"))] for row in rows]
+    tried = try_groups(
+        recipe, alone, seconds=REFERENCE_SECONDS, owner=owner, reads_rows=True
+    )
+    return [trial for (trial,) in tried]
+
+
+def unread_references(
+    looked: Sequence[tuple[DatasetRow, Trial]],
+) -> list[UnreadReference]:
+    """The rules that gave no score, and the rows that they gave none for."""
+    rows: defaultdict[str, list[int]] = defaultdict(list)
+    errors: dict[str, str] = {}
+    for row, trial in looked:
+        assert trial.score is not None
+        for rule, error in trial.score.errors.items():
+            rows[rule].append(row.position)
+            errors.setdefault(rule, error)
+    return [
+        UnreadReference(
+            rule=rule,
+            error=errors[rule],
+            positions=tuple(positions[:SHOWN_POSITIONS]),
+            num_rows=len(positions),
+        )
+        for rule, positions in rows.items()
+    ]
+
+
+def _try_trivials(
+    recipe: Recipe, rows: Sequence[DatasetRow], owner: str
+) -> tuple[list[TrivialScore], bool]:
+    if any(judges_several(rule) for rule in recipe.rules):
+        return [], True  # there is nothing to compare one with, or a model to be asked
+    answers = [row.answer for row in rows if row.answer is not None]
+    tags = tags_of(recipe)
+    # Of a drawn sample the first are a sample too; of a small version, spread out.
+    step = max(1, len(rows) // MAX_TRIVIAL_ROWS)
+    chosen = rows[::step][:MAX_TRIVIAL_ROWS]
+    made = [
+        trivial_completions(
+            prompt=as_sample(row, "").prompt,
+            answers=answers,
+            tags=tags,
+            seed=row.position,
+        )
+        for row in chosen
+    ]
+    samples = [
+        as_sample(row, text)
+        for row, trivials in zip(chosen, made, strict=True)
+        for trivial in trivials
+        for text in trivial.texts
+    ]
+    trials = try_samples(recipe, samples, seconds=TRIVIAL_SECONDS, owner=owner)
+    is_whole = all(trial.score for trial in trials)
+    return _mean_scores(chosen, made, trials), is_whole
+
+
+def _mean_scores(
+    rows: Sequence[DatasetRow],
+    made: Sequence[Sequence[Trivial]],
+    trials: Sequence[Trial],
+) -> list[TrivialScore]:
+    """Of each kind the form that is given the most, over the rows that have a score."""
+    replies = iter(trials)
+    totals: defaultdict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
+    for row, trivials in zip(rows, made, strict=True):
+        for kind, trivial in enumerate(trivials):
+            for form in range(len(trivial.texts)):
+                score = next(replies).score
+                if score is not None and score.total is not None:
+                    totals[kind, form].append((score.total, row.position))
+    best: dict[int, TrivialScore] = {}
+    for (kind, _), given in totals.items():
+        mean = sum(total for total, _ in given) / len(given)
+        if kind not in best or mean > best[kind].mean:
+            highest = sorted(given, reverse=True)[:SHOWN_POSITIONS]
+            best[kind] = TrivialScore(
+                label=made[0][kind].label,
+                mean=mean,
+                positions=tuple(sorted(position for _, position in highest)),
+                num_rows=len(given),
+            )
+    return [best[kind] for kind in sorted(best)]

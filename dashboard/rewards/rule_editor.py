@@ -1,0 +1,332 @@
+"""A rule of a recipe while it is being written: what was typed, and what is wrong."""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboard.rewards.recipe_text import describe, read_schedule, write_schedule
+from dashboard.rewards.rule_params import (
+    ParamField,
+    Unreadable,
+    as_text,
+    as_texts,
+    as_value,
+    param_fields,
+)
+from dashboard.rewards.trial import sandbox_here
+from trainer.rewards.rule import Example, Rule
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import MAX_RULES, RuleSpec
+from trainer.rewards.terms import Clip
+
+# Whether a reward function's source is Python; it is parsed here, and never run.
+
+
+def find_code_fault(source: str) -> str:
+    """A sentence with the line, or "" where nothing is wrong."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(source)
+    except SyntaxError as error:
+        line = (error.text or "").strip()[:60]
+        return (
+            f"Line {error.lineno} is not valid Python: {error.msg}; got {line!r}. "
+            "Correct the line."
+        )
+    except (ValueError, RecursionError, MemoryError):
+        return "The code is nested too deep to be read. Make it flatter."
+    return ""
+
+
+def find_fault(rule: RuleSpec) -> str:
+    """The same of a rule, whatever its kind."""
+    if rule.kind != "python_function":
+        return ""
+    return find_code_fault(str(rule.params.get("source", "")))
+
+
+# A rule's two examples, as its part of the editor shows them.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownExample:
+    """Texts; an empty one is not there."""
+
+    verdict: str
+    prompt: str
+    completion: str
+    answer: str
+    columns: str
+    others: tuple[str, ...]  # completions beside it, where they are compared
+    settings: tuple[tuple[str, str], ...]  # label and text of those that it sets
+    long_settings: tuple[tuple[str, str], ...]  # those of several lines
+
+
+def shown_examples(kind: str) -> list[ShownExample]:
+    rule = RULES[kind]
+    return [
+        _shown(kind, rule.example_pass, "Scores as high as can be"),
+        _shown(kind, rule.example_fail, "Scores less"),
+    ]
+
+
+def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
+    sample = example.sample
+    settings = [
+        (field.label, _on_one_line(text) if field.kind == "lines" else text)
+        for field in param_fields(kind)
+        if field.name in example.params
+        and (text := as_text(example.params[field.name], field.kind))
+    ]
+    return ShownExample(
+        verdict=verdict,
+        prompt=sample.prompt,
+        completion=sample.completion,
+        answer=sample.answer or "",
+        columns=_as_json(dict(sample.columns)),
+        others=example.others,
+        settings=tuple(each for each in settings if "\n" not in each[1]),
+        long_settings=tuple(each for each in settings if "\n" in each[1]),
+    )
+
+
+def _as_json(values: dict[str, object]) -> str:
+    return json.dumps(values, ensure_ascii=False) if values else ""
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\n", ", ")
+
+
+CLIP_FIELDS = ("clip_low", "clip_high")
+TERM_FIELDS = (
+    "gate_rule",
+    "gate_at_least",
+    "gate_otherwise",
+    "schedule",
+    *CLIP_FIELDS,
+)
+TERM_PLACES = ("name", "weight", "only_if", "clip", "schedule")
+
+
+@dataclass(slots=True)
+class DraftField:
+    """One input of one rule, as a template shows it."""
+
+    field: ParamField
+    text: str
+    errors: list[str]
+
+    @property
+    def is_changed(self) -> bool:
+        # Browsers send line ends as CR LF whatever was typed.
+        return self.text.replace("\r\n", "\n") != self.field.default
+
+
+@dataclass(slots=True)
+class RuleDraft:
+    kind: str
+    name: str
+    weight: str
+    texts: dict[str, str]
+    term: dict[str, str] = field(default_factory=dict)  # by the names of TERM_FIELDS
+    # By parameter name; those of TERM_PLACES are reserved, "" is the whole rule.
+    errors: dict[str, list[str]] = field(default_factory=dict)
+    spec: RuleSpec | None = None
+    prefix: str = ""  # of its fields' names; the recipe gives it
+
+    @classmethod
+    def new(cls, kind: str, taken: Iterable[str]) -> RuleDraft:
+        return cls(kind, _free_name(kind, set(taken)), "1", as_texts(kind, {}))
+
+    @classmethod
+    def of(cls, spec: RuleSpec) -> RuleDraft:
+        texts = as_texts(spec.kind, spec.params)
+        return cls(spec.kind, spec.name, _plain(spec.weight), texts, _term_texts(spec))
+
+    @classmethod
+    def posted(cls, data: Mapping[str, str], prefix: str, kind: str) -> RuleDraft:
+        texts = {
+            # A switch that is off, like a field left out, is not sent at all.
+            item.name: data.get(f"{prefix}params-{item.name}", "")
+            for item in param_fields(kind)
+        }
+        name, weight = data.get(f"{prefix}name", ""), data.get(f"{prefix}weight", "")
+        term = {field: data.get(f"{prefix}{field}", "") for field in TERM_FIELDS}
+        return cls(kind, name.strip(), weight, texts, term)
+
+    @property
+    def rule(self) -> Rule[Any]:
+        return RULES[self.kind]
+
+    @property
+    def examples(self) -> list[ShownExample]:
+        return shown_examples(self.kind)
+
+    @property
+    def fields(self) -> list[DraftField]:
+        return [
+            DraftField(item, self.texts[item.name], self.errors.get(item.name, []))
+            for item in param_fields(self.kind)
+        ]
+
+    @property
+    def num_changed(self) -> int:
+        return sum(item.is_changed for item in self.fields)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its settings are shown unasked: one is wrong, must be given, or is
+        a program, which is what such a rule is about."""
+        return any(item.errors or item.field.is_program for item in self.fields)
+
+    @property
+    def name_errors(self) -> list[str]:
+        return self.errors.get("name", [])
+
+    @property
+    def weight_errors(self) -> list[str]:
+        return self.errors.get("weight", [])
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether it has more than a weight, or something of that is wrong."""
+        return any(self.term.values()) or bool(
+            self.gate_errors or self.clip_errors or self.schedule_errors
+        )
+
+    @property
+    def gate_errors(self) -> list[str]:
+        return self.errors.get("only_if", [])
+
+    @property
+    def clip_errors(self) -> list[str]:
+        return self.errors.get("clip", [])
+
+    @property
+    def schedule_errors(self) -> list[str]:
+        return self.errors.get("schedule", [])
+
+    @property
+    def rule_errors(self) -> list[str]:
+        return self.errors.get("", [])
+
+    @property
+    def sandbox_problem(self) -> str:
+        """Why this machine cannot try it; "" where it can, or needs no sandbox."""
+        return sandbox_here().problem if self.rule.needs_sandbox else ""
+
+    def validate(self) -> None:
+        """Fill `spec`, or `errors` under the field that each belongs to."""
+        params = self._params()
+        term = self._term()
+        try:
+            self.spec = RuleSpec.model_validate(
+                {
+                    "name": self.name,
+                    "kind": self.kind,
+                    "weight": self.weight.strip(),
+                    **term,
+                    "params": params,
+                }
+            )
+        except ValidationError as error:
+            self._add(error, known=TERM_PLACES)
+        else:
+            if fault := find_fault(self.spec):
+                self._refuse("source", fault)
+
+    def _term(self) -> dict[str, Any]:
+        """What it has beside its weight, of the texts that are there."""
+        given = {name: text.strip() for name, text in self.term.items()}
+        tree: dict[str, Any] = {"clip": clip_tree(given)}
+        if given.get("gate_rule"):
+            tree["only_if"] = {
+                "rule": given["gate_rule"],
+                "at_least": given.get("gate_at_least") or "1",
+                "otherwise": given.get("gate_otherwise") or "zero",
+            }
+        if given.get("schedule"):
+            try:
+                tree["schedule"] = read_schedule(given["schedule"])
+            except ValueError as error:
+                self._refuse("schedule", str(error))
+        return tree
+
+    def _params(self) -> dict[str, Any]:
+        values = {}
+        for item in param_fields(self.kind):
+            try:
+                values[item.name] = as_value(item, self.texts[item.name])
+            except Unreadable as error:
+                self._refuse(item.name, str(error))
+        if self.errors:
+            return {}
+        try:
+            params = self.rule.params_model.model_validate(values)
+        except ValidationError as error:
+            self._add(error, known=tuple(values))
+            return {}
+        checked: dict[str, Any] = params.model_dump(mode="json")
+        return checked
+
+    def _add(self, error: ValidationError, known: tuple[str, ...]) -> None:
+        for problem in error.errors(include_url=False):
+            place = str(problem["loc"][0]) if problem["loc"] else ""
+            if place in known:
+                self._refuse(place, describe(problem))
+            elif not self.errors:
+                # The parameters say it beside their field already.
+                self._refuse("", describe(problem))
+
+    def _refuse(self, place: str, sentence: str) -> None:
+        self.errors.setdefault(place, []).append(sentence)
+
+
+def _term_texts(spec: RuleSpec) -> dict[str, str]:
+    texts = clip_texts(spec.clip)
+    if spec.schedule is not None:
+        texts["schedule"] = write_schedule(spec.schedule)
+    if spec.only_if is not None:
+        texts["gate_rule"] = spec.only_if.rule
+        texts["gate_at_least"] = _plain(spec.only_if.at_least)
+        if spec.may_not_apply:
+            texts["gate_otherwise"] = spec.only_if.otherwise
+    return texts
+
+
+def clip_texts(clip: Clip | None) -> dict[str, str]:
+    ends = (clip.low, clip.high) if clip else (None, None)
+    return {
+        name: _plain(end)
+        for name, end in zip(CLIP_FIELDS, ends, strict=True)
+        if end is not None
+    }
+
+
+def clip_tree(texts: Mapping[str, str]) -> dict[str, str] | None:
+    """A clip of the ends that are given; None without any."""
+    ends = {
+        name.removeprefix("clip_"): texts[name].strip()
+        for name in CLIP_FIELDS
+        if texts.get(name, "").strip()
+    }
+    return ends or None
+
+
+def _plain(number: float) -> str:
+    # Not :g, which would round it.
+    return str(number).removesuffix(".0")
+
+
+def _free_name(kind: str, taken: set[str]) -> str:
+    names = [kind, *(f"{kind}_{number}" for number in range(2, MAX_RULES + 2))]
+    return next(name for name in names if name not in taken)

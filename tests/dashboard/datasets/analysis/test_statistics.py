@@ -1,0 +1,323 @@
+"""Statistics of a version: asked for once, made by a worker, kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets import row_filters
+from dashboard.datasets.analysis import findings
+from dashboard.datasets.analysis.findings import make_statistics, make_token_lengths
+from dashboard.datasets.models import DatasetVersion, TokenLengths, VersionStatistics
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.jobs.models import JobState
+from tests.dashboard.jobs.working import do, do_all, take, waiting
+
+ROWS = [
+    *(Row(prompt=f"{i} plus {i} is?", answer=str(2 * i)) for i in range(12)),
+    Row(prompt="3 plus 3 is?", answer="7"),
+    Row(prompt=[{"role": "user", "content": "4 PLUS 4 is?"}]),
+]
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return create_dataset_version(
+        team=team, name="Sums", rows=ROWS, mapping={}, source={}, user=None
+    )
+
+
+def url(version: DatasetVersion) -> str:
+    return f"/alpha/datasets/{version.dataset_id}/statistics"
+
+
+def words(answer: Any) -> str:
+    """What the page says, without its marks."""
+    text = re.sub(
+        r"<script.*?</script>|<[^>]+>", " ", answer.content.decode(), flags=re.S
+    )
+    return " ".join(text.split())
+
+
+def test_a_small_version_is_looked_through_at_once(
+    alice_client: Client, version: DatasetVersion
+):
+    answer = alice_client.get(url(version))
+
+    result = answer.context["result"]
+    assert (result["num_rows"], result["missing_answers"]) == (14, 1)
+    assert [one.num_more for one in answer.context["alike"]] == [0, 1, 1, 0]
+    assert answer.context["num_repeats"] == 2
+    assert "integer 13" in words(answer)
+    assert "&amp;row=12#row-12" in answer.content.decode()
+    assert waiting() == []
+    figures = answer.context["figures"]
+    assert sum(figures["prompt_chars"]["data"][0]["y"]) == 14
+    json.dumps(figures, allow_nan=False)
+
+
+def test_it_is_looked_through_once(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    alice_client.get(url(version))
+    monkeypatch.setattr(findings, "Gatherer", None)
+
+    assert "14 rows" in words(alice_client.get(url(version)))
+    assert VersionStatistics.objects.count() == 1
+
+
+def test_a_large_version_is_left_to_a_worker(
+    alice_client: Client,
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
+
+    page = alice_client.get(url(version))
+    alice_client.get(url(version))
+
+    found = VersionStatistics.objects.get()
+    assert waiting() == [("dataset.statistics", found.pk)]
+    assert "0 of 14 so far" in words(page)
+    assert 'hx-trigger="every 2s"' in page.content.decode()
+
+    make_statistics(found.pk)
+
+    page = alice_client.get(url(version))
+    assert page.context["result"]["num_rows"] == 14
+    assert "hx-trigger" not in page.content.decode()
+
+
+def test_rows_that_are_large_are_left_to_a_worker_as_well(
+    alice_client: Client,
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A thousand of 4 MB would otherwise all be in the web process at once."""
+    monkeypatch.setattr(row_filters, "MAX_BYTES_OF_PAGE", 50, raising=False)
+
+    page = alice_client.get(url(version))
+
+    assert "0 of 14 so far" in words(page)
+    assert len(waiting()) == 1
+
+
+def test_how_far_it_is_is_written_down(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
+    monkeypatch.setattr(findings, "REPORT_ROWS", 5)
+    alice_client.get(url(version))
+
+    job = do(take())
+
+    assert (job.done, job.total, job.unit) == (10, 14, "rows")
+    found = VersionStatistics.objects.get()
+    assert (found.num_looked, found.num_wanted) == (14, 14)
+
+
+def test_a_page_tells_how_far_the_worker_is(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
+    alice_client.get(url(version))
+    take().held().update(done=7, total=14)
+
+    assert "7 of 14 so far" in words(alice_client.get(url(version)))
+
+
+def test_a_fault_is_told_and_asked_for_again_by_a_person_only(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
+    monkeypatch.setattr(findings, "Gatherer", None)
+    alice_client.get(url(version))
+    failed = do(take())
+    assert failed.state == JobState.FAILED
+
+    assert alice_client.get(url(version)).context["found"].problem == failed.error
+    assert waiting() == []
+
+
+def test_rows_that_are_gone_are_told(alice_client: Client, version: DatasetVersion):
+    version.rows.filter(position=5).delete()
+
+    found = alice_client.get(url(version)).context["found"]
+
+    assert "13 rows" in found.problem
+    assert "14" in found.problem
+
+
+def make_tokenizer(folder: Path) -> str:
+    """One whose tokens are words, made without importing transformers."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+
+    folder.mkdir()
+    tokenizer = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def test_tokens_are_counted_by_the_engine(
+    alice_client: Client, version: DatasetVersion, tmp_path: Path
+):
+    model = make_tokenizer(tmp_path / "model")
+
+    answer = alice_client.post(
+        url(version), {"version": 1, "model": model, "limit": 3}, follow=True
+    )
+
+    counted = TokenLengths.objects.get()
+    assert ("dataset.token_lengths", counted.pk) in waiting()
+    assert "0 of 14 rows" in words(answer)
+
+    make_token_lengths(counted.pk)
+
+    counted.refresh_from_db()
+    assert counted.problem == ""
+    assert counted.result == {"lengths": [[4, 14]], "every": 1}
+    for limit, num_longer in ((3, 14), (4, 0)):
+        page = alice_client.get(url(version), {"model": model, "limit": limit})
+        assert f"{num_longer} of 14 prompts" in words(page)
+
+
+@pytest.mark.slow
+def test_a_model_without_a_tokenizer_is_named(
+    alice_client: Client, version: DatasetVersion, tmp_path: Path
+):
+    form = {"version": 1, "model": str(tmp_path), "limit": 3}
+    alice_client.post(url(version), form)
+    counted = TokenLengths.objects.get()
+
+    do_all()
+
+    text = words(alice_client.get(url(version), {"model": str(tmp_path)}))
+    assert str(tmp_path) in text
+    assert "no tokenizer" in text
+    # Asking again may help: the folder may have got one.
+    alice_client.post(url(version), form, follow=True)
+    assert waiting() == [("dataset.token_lengths", counted.pk)]
+    assert TokenLengths.objects.get().problem == ""
+
+
+def test_of_many_rows_some_are_counted_and_the_page_says_so(
+    alice_client: Client,
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(findings, "MAX_TOKENIZED", 5)
+    given: list[str] = []
+
+    def count(model: str, rows: Any) -> dict[int, int]:
+        given.extend(str(row.prompt) for row in rows)
+        return {4: 3, 9: 2}
+
+    monkeypatch.setattr(findings, "count_tokens", count)
+    alice_client.post(url(version), {"version": 1, "model": "m", "limit": 8})
+    make_token_lengths(TokenLengths.objects.get().pk)
+
+    text = words(alice_client.get(url(version), {"model": "m", "limit": 8}))
+
+    assert given == [str(ROWS[i].prompt) for i in (0, 3, 6, 9, 12)]
+    assert "2 of 5 prompts (40 %)" in text
+    assert "5 of 14 rows" in text
+    assert "every 3" in text
+
+
+def test_a_viewer_sees_but_does_not_ask_for_tokens(
+    bob_client: Client, version: DatasetVersion
+):
+    page = bob_client.get(url(version), {"model": "m"})
+
+    assert page.status_code == 200
+    assert "Count tokens" not in page.content.decode()
+    assert bob_client.post(url(version), {"model": "m"}).status_code == 403
+    assert not TokenLengths.objects.exists()
+
+
+def test_a_stranger_finds_nothing(charlie_client: Client, version: DatasetVersion):
+    assert charlie_client.get(url(version)).status_code == 404
+    assert charlie_client.post(url(version), {"model": "m"}).status_code == 404
+
+
+def test_what_is_no_model_is_refused(alice_client: Client, version: DatasetVersion):
+    for model in ("", "-v", "a\x00b", "m" * 501):
+        answer = alice_client.post(url(version), {"version": 1, "model": model})
+
+        assert answer.status_code == 422
+        assert alice_client.get(url(version), {"model": model}).status_code == 200
+    assert not TokenLengths.objects.exists()
+
+
+def test_the_page_costs_the_same_queries_however_much_it_shows(
+    alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
+):
+    alice_client.get(url(version))
+
+    with django_assert_max_num_queries(10):
+        alice_client.get(url(version))
+
+
+@pytest.fixture
+def counted(team: Team) -> DatasetVersion:
+    rows = [Row(prompt=f"{number}?", answer="1") for number in range(14)]
+    version = create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+    TokenLengths.objects.create(
+        version=version,
+        model="m",
+        num_wanted=14,
+        num_looked=14,
+        result={"lengths": [[3, 8], [5, 4], [9, 2]], "every": 1},
+    )
+    return version
+
+
+def figure(client: Client, counted: DatasetVersion, limit: int) -> Any:
+    page = client.get(
+        f"/alpha/datasets/{counted.dataset_id}/statistics",
+        {"model": "m", "limit": limit},
+    )
+    assert 'data-figure="tokens"' in page.text
+    return page.context["figures"]["tokens"]
+
+
+def test_each_bar_counts_the_prompts_of_its_length(
+    alice_client: Client, counted: DatasetVersion
+) -> None:
+    (bars,) = figure(alice_client, counted, 4)["data"]
+
+    counts = {x: y for x, y in zip(bars["x"], bars["y"], strict=True) if y}
+    assert counts == {3: 8, 5: 4, 9: 2}
+
+
+def test_the_limit_is_a_line_between_what_fits_and_what_does_not(
+    alice_client: Client, counted: DatasetVersion
+) -> None:
+    for limit, places in ((4, [4.5]), (9, [9.5]), (500, [])):
+        shapes = figure(alice_client, counted, limit)["layout"].get("shapes", [])
+
+        assert [shape["x0"] for shape in shapes] == places
+
+
+def test_the_share_above_the_limit_is_told(
+    alice_client: Client, counted: DatasetVersion
+) -> None:
+    url = f"/alpha/datasets/{counted.dataset_id}/statistics"
+
+    page = alice_client.get(url, {"model": "m", "limit": 4}).text
+
+    assert "42.86 %" in page

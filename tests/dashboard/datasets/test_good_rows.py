@@ -1,0 +1,224 @@
+"""Where rows are refused, the user mends the file, or does without exactly those."""
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import AuditEntry, Team
+from dashboard.datasets.imports import import_upload
+from dashboard.datasets.mapping import Mapping
+from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, Upload
+from dashboard.datasets.parsing.records import ImportRefused
+from tests.dashboard.datasets.test_upload import MAPPING, RECORDS, jsonl, upload
+
+BAD = {"question": "", "solution": "1", "level": 0}
+MESSY = jsonl([*RECORDS, BAD, *RECORDS, {"question": "a"}, *RECORDS])
+
+
+def post(client: Client, url: str, **changes: Any) -> Any:
+    return client.post(url, {**MAPPING, **changes})
+
+
+def test_the_page_offers_both_ways(alice_client: Client):
+    answer = post(alice_client, upload(alice_client, MESSY))
+
+    assert answer.status_code == 422
+    refusals = answer.context["refusals"]
+    assert (refusals.count, refusals.num_good) == (2, 6)
+    assert 'name="retry"' in answer.text
+    assert 'name="leave_out" value="2"' in answer.text
+
+
+def test_the_good_rows_become_a_version_that_says_what_it_lacks(
+    alice_client: Client, team: Team
+):
+    url = upload(alice_client, MESSY)
+    post(alice_client, url)
+
+    answer = alice_client.post(url, {**MAPPING, "leave_out": "2"}, follow=True)
+
+    version = DatasetVersion.objects.get()
+    assert (version.num_rows, version.num_left_out) == (6, 2)
+    assert [item["line"] for item in version.left_out] == [3, 6]
+    assert version.left_out[1]["column"] == "solution"
+    assert DatasetRow.objects.count() == 6
+    assert "2 left-out rows" in answer.text
+    assert version.left_out[0]["problem"] in answer.text
+    entry = AuditEntry.objects.get(verb="dataset.version_created")
+    assert entry.detail["num_left_out"] == 2
+
+
+def test_a_number_that_is_none_is_refused_by_its_column(alice_client: Client):
+    lines = "".join(
+        f'{{"question": "a", "solution": "b", "level": {number}}}\n'
+        for number in ("NaN", "Infinity", "-Infinity", "1e999")
+    )
+    url = upload(alice_client, MESSY + lines.encode())
+
+    answer = post(alice_client, url)
+    mended = post(alice_client, url, leave_out="2", columns=[])
+
+    found = answer.context["refusals"].shown[-4:]
+    assert [(one.line, one.column) for one in found] == [
+        (line, "level") for line in (9, 10, 11, 12)
+    ]
+    assert mended.status_code == 302, "a column that is not kept is not checked"
+
+
+def test_only_the_count_that_was_seen_is_agreed_to(alice_client: Client):
+    url = upload(alice_client, MESSY)
+
+    for count in ("1", "3", "0", "-2", "2.0", "", "9" * 30, "x"):
+        answer = post(alice_client, url, leave_out=count)
+
+        assert answer.status_code == 422
+        assert answer.context["refusals"].count == 2
+    assert Dataset.objects.count() == 0
+    assert Upload.objects.count() == 1
+
+
+def test_other_columns_need_another_consent(alice_client: Client):
+    url = upload(alice_client, MESSY)
+    post(alice_client, url)
+
+    answer = post(alice_client, url, leave_out="2", answer="")
+
+    assert answer.status_code == 422
+    assert answer.context["refusals"].num_good == 7
+    assert post(alice_client, url, leave_out="1", answer="").status_code == 302
+    assert DatasetVersion.objects.get().num_rows == 7
+
+
+def test_a_file_without_bad_rows_leaves_nothing_out(alice_client: Client):
+    url = upload(alice_client)
+
+    assert post(alice_client, url, leave_out="2").status_code == 302
+    version = DatasetVersion.objects.get()
+    assert (version.num_rows, version.num_left_out, version.left_out) == (2, 0, [])
+
+
+def test_a_file_that_ends_in_the_dark_cannot_be_imported_in_part(
+    alice_client: Client,
+):
+    content = b'question,solution,level\na,b,1\nc,d,2\n"e,f,3\ng,h,4\n'
+    url = upload(alice_client, content, "sums.csv")
+
+    answer = post(alice_client, url)
+
+    assert "leave_out" not in answer.text
+    assert 'name="retry"' in answer.text
+    assert post(alice_client, url, leave_out="1").status_code == 422
+    assert Dataset.objects.count() == 0
+
+
+def test_where_no_row_is_good_there_is_nothing_to_import(alice_client: Client):
+    url = upload(alice_client, jsonl([BAD, BAD]))
+
+    answer = post(alice_client, url)
+
+    assert answer.context["refusals"].num_good == 0
+    assert "leave_out" not in answer.text
+    assert post(alice_client, url, leave_out="2").status_code == 422
+    assert Dataset.objects.count() == 0
+
+
+def test_a_hundred_left_out_rows_are_kept_and_all_are_counted(alice_client: Client):
+    url = upload(alice_client, jsonl([*RECORDS, *[BAD] * 714]))
+    assert "100 of 714" in post(alice_client, url).content.decode()
+
+    page = alice_client.post(url, {**MAPPING, "leave_out": "714"}, follow=True)
+
+    assert "714 left out" in page.content.decode()
+    assert "100 of 714" in page.content.decode()
+    assert len(DatasetVersion.objects.get().left_out) == 100
+
+
+def test_fix_and_retry_forgets_the_file_and_asks_for_another(alice_client: Client):
+    post(alice_client, upload(alice_client))
+    dataset = Dataset.objects.get()
+    url = upload(alice_client, MESSY, query=f"?dataset={dataset.pk}")
+
+    answer = alice_client.post(url, {"retry": "1"})
+
+    assert answer["Location"] == f"/alpha/datasets/upload?dataset={dataset.pk}"
+    assert Upload.objects.count() == 0
+
+
+MANY = jsonl([{"question": "a" * 10_000, "solution": "b"}] * 2_000)
+COLUMNS = Mapping(prompt="question", answer="solution")
+
+
+def test_a_job_is_told_how_far_the_import_is(alice_client: Client):
+    upload(alice_client, MANY)
+    read: list[tuple[int, int]] = []
+    stored: list[tuple[int, int]] = []
+
+    import_upload(
+        upload=Upload.objects.get(),
+        mapping=COLUMNS,
+        name="Many",
+        user=None,
+        on_read=lambda *seen: read.append(seen),
+        on_stored=lambda *seen: stored.append(seen),
+    )
+
+    for told in (read, stored):
+        assert len(told) > 1
+        assert told == sorted(told)
+        assert len({total for _, total in told}) == 1
+    assert read[-1][0] <= read[-1][1] == len(MANY)
+    assert stored[-1][0] == stored[-1][1]
+
+
+class Cancelled(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stage", ["on_read", "on_stored"])
+def test_a_job_can_end_the_import_at_any_stage(alice_client: Client, stage: str):
+    upload(alice_client, MANY)
+
+    def cancel(done: int, total: int) -> None:
+        if done:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        import_upload(
+            upload=Upload.objects.get(),
+            mapping=COLUMNS,
+            name="Many",
+            user=None,
+            **{stage: cancel},
+        )
+
+    assert Dataset.objects.count() == 0
+    assert Upload.objects.get().path.exists(), "the file waits for another try"
+
+
+def test_bad_rows_are_counted_to_the_end_though_none_is_stored(alice_client: Client):
+    upload(alice_client, jsonl([BAD]) + MANY)
+    read: list[int] = []
+
+    with pytest.raises(ImportRefused) as refused:
+        import_upload(
+            upload=Upload.objects.get(),
+            mapping=COLUMNS,
+            name="Many",
+            user=None,
+            on_read=lambda done, total: read.append(done),
+        )
+
+    assert refused.value.refusals.num_good == 2_000
+    assert len(read) > 1
+
+
+def test_a_preview_of_huge_rows_stays_small(alice_client: Client):
+    rows = [{"question": "a" * 2**20, "solution": "b"}] * 15
+    url = upload(alice_client, "".join(json.dumps(r) + "\n" for r in rows).encode())
+
+    page = alice_client.get(url)
+
+    assert len(page.context["seen"].records) == 1
+    assert page.context["seen"].refusals.num_good == 15

@@ -1,0 +1,134 @@
+"""Which columns of well-known datasets are taken for the prompt and the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.datasets.mapping import Mapping, guess_mapping, map_record
+from dashboard.datasets.parsing.records import Record, Refusal
+from dashboard.datasets.row import Row
+
+# Columns as published, in their order.
+KNOWN = {
+    "GSM8K": ("question answer", "question", "answer"),
+    "MATH": ("problem level type solution", "problem", "solution"),
+    "MATH-500": (
+        "problem solution answer subject level unique_id",
+        "problem",
+        "answer",
+    ),
+    "Countdown with prompts": ("prompt answer target nums", "prompt", "answer"),
+    "DeepScaleR": ("problem answer solution", "problem", "answer"),
+    "OpenR1-Math": (
+        "problem solution answer problem_type question_type source uuid "
+        "is_reasoning_complete generations correctness_math_verify messages",
+        "problem",
+        "answer",
+    ),
+    "Big-Math": (
+        "problem answer source domain llama8b_solve_rate",
+        "problem",
+        "answer",
+    ),
+    "OpenMathReasoning": (
+        "expected_answer problem_type problem_source generation_model problem",
+        "problem",
+        "expected_answer",
+    ),
+    "NuminaMath": ("source problem solution messages", "problem", "solution"),
+    "MetaMathQA": ("type query original_question response", "query", "response"),
+    "AIME": ("ID Problem Solution Answer", "Problem", "Answer"),
+    "AQuA": ("question options rationale correct", "question", "correct"),
+    "ARC": ("id question choices answerKey", "question", "answerKey"),
+    "UltraFeedback, binarized": (
+        "prompt prompt_id chosen rejected messages score_chosen score_rejected",
+        "prompt",
+        None,
+    ),
+    "UltraFeedback": (
+        "source instruction models completions correct_answers incorrect_answers",
+        "instruction",
+        None,
+    ),
+    "Alpaca": ("instruction input output text", "instruction", "output"),
+    "HumanEval": (
+        "task_id prompt canonical_solution test entry_point",
+        "prompt",
+        "canonical_solution",
+    ),
+    "MBPP": ("task_id text code test_list", "text", None),
+    "chat": ("id messages", "messages", None),
+    "ShareGPT": ("id conversations", "conversations", None),
+}
+
+
+def test_a_known_datasets_columns_are_guessed() -> None:
+    for name, (text, prompt, answer) in KNOWN.items():
+        columns = text.split()
+
+        guess = guess_mapping(columns)
+
+        assert (guess.prompt, guess.answer) == (prompt, answer), name
+        assert set(guess.columns) == {*columns} - {prompt, answer}, name
+
+
+def test_a_new_versions_columns_are_those_of_the_version_before() -> None:
+    before = Mapping(prompt="Frage", answer="Lösung", columns=("level",))
+
+    same = guess_mapping(["level", "answer", "Lösung", "Frage"], before)
+    renamed = guess_mapping(["level", "question", "Lösung"], before)
+    without = guess_mapping(["Frage", "level", "answer"], before)
+
+    assert (same.prompt, same.answer) == ("Frage", "Lösung")
+    assert same.columns == ("level", "answer")
+    assert (renamed.prompt, renamed.answer) == ("question", "Lösung")
+    assert (without.prompt, without.answer) == ("Frage", "answer")
+
+
+def _mapped(prompt: Any) -> Row | Refusal:
+    record = Record(line=1, row=1, values={"conversations": prompt})
+    return map_record(record, Mapping(prompt="conversations"), is_text=False)
+
+
+def test_sharegpt_messages_become_chat_messages() -> None:
+    row = _mapped(
+        [
+            {"from": "system", "value": "Be brief."},
+            {"from": "human", "value": "1+1?"},
+            {"from": "gpt", "value": "2"},
+            {"from": "human", "value": "And 2+2?"},
+        ]
+    )
+
+    assert isinstance(row, Row)
+    assert row.prompt == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "And 2+2?"},
+    ]
+
+
+def test_what_cannot_be_converted_is_refused_with_a_remedy() -> None:
+    asked = {"from": "human", "value": "?"}
+    for messages, remedy in (
+        ([{"from": "bing", "value": "?"}], "system, human, user, gpt,"),
+        ([{"from": ["human"], "value": "?"}], "system, human, user, gpt,"),
+        ([{"from": "human", "value": 3}], "one text"),
+        ([asked, {"from": "gpt", "value": "!"}], "answer column"),
+        ([{**asked, "weight": 1}], '"role"'),
+    ):
+        refused = _mapped(messages)
+
+        assert isinstance(refused, Refusal)
+        assert remedy in refused.remedy
+
+
+def test_countdown_tasks_without_a_prompt_say_that_one_is_missing() -> None:
+    guess = guess_mapping(["target", "nums"])
+    record = Record(line=1, row=1, values={"target": 98, "nums": [44, 19, 35]})
+
+    refused = map_record(record, guess, is_text=False)
+
+    assert isinstance(refused, Refusal)
+    assert (refused.column, refused.value) == (guess.prompt, "98")

@@ -1,0 +1,332 @@
+"""An import as a job: started once, worked on by one, told of, never half done."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.imports import forget_what_is_old, start_job
+from dashboard.datasets.mapping import Mapping
+from dashboard.datasets.models import (
+    Dataset,
+    DatasetRow,
+    DatasetVersion,
+    ImportJob,
+    Upload,
+)
+from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.queue import Claim, claim_next, reap
+from dashboard.jobs.runner import Context
+from tests.dashboard.datasets.test_upload import MAPPING, RECORDS, jsonl, upload
+from tests.dashboard.jobs.working import do, take
+
+COLUMNS = Mapping(prompt="question", answer="solution", columns=("level",))
+BAD = {"question": "", "solution": "1"}
+
+
+@pytest.fixture(autouse=True)
+def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small, a file is imported by a worker: here, by `take_up`."""
+    monkeypatch.setattr("dashboard.datasets.imports.AT_ONCE_BYTES", -1)
+
+
+IMPORTS = ("dataset.import",)
+
+
+def take_up(worker: str = "default@here") -> Claim:
+    return take(*IMPORTS, worker=worker)
+
+
+def press_import(client: Client, url: str, **changes: Any) -> ImportJob:
+    answer = client.post(url, {**MAPPING, **changes})
+    assert answer.status_code == 302, answer.content.decode()
+    job = ImportJob.objects.latest("pk")
+    assert answer["Location"] == page_of(job)
+    return job
+
+
+def page_of(job: ImportJob) -> str:
+    return f"/alpha/datasets/imports/{job.pk}"
+
+
+def poll(client: Client, job: ImportJob) -> Any:
+    return client.get(page_of(job), headers={"hx-request": "true"})
+
+
+def go_silent(job: ImportJob) -> None:
+    Job.objects.filter(importjob=job).update(lease_until=Now() - timedelta(seconds=1))
+
+
+@pytest.fixture
+def job(alice_client: Client) -> ImportJob:
+    return press_import(alice_client, upload(alice_client))
+
+
+def test_the_page_leads_to_the_version_once_it_is_there(
+    alice_client: Client, job: ImportJob
+):
+    assert "Waiting for a worker" in poll(alice_client, job).content.decode()
+
+    do(take_up())
+
+    version = DatasetVersion.objects.get()
+    answer = poll(alice_client, job)
+    assert answer["HX-Redirect"] == f"/alpha/datasets/{version.dataset_id}/"
+    for address in (answer["HX-Redirect"], page_of(job)):
+        assert "Imported 2 rows" in alice_client.get(address).text
+
+
+def test_refused_rows_are_shown_with_both_ways_on(alice_client: Client):
+    url = upload(alice_client, jsonl([*RECORDS, BAD]))
+    job = press_import(alice_client, url, name="Mine", columns=[])
+
+    do(take_up())
+
+    assert poll(alice_client, job)["HX-Redirect"] == url
+    page = alice_client.get(url)
+    assert 'name="retry"' in page.text
+    assert 'name="leave_out" value="1"' in page.text
+    assert page.context["refusals"].shown[0].line == 3
+    assert page.context["form"]["name"].value() == "Mine"
+    assert page.context["form"]["columns"].value() == []
+    assert Dataset.objects.count() == 0
+
+    press_import(alice_client, url, leave_out="1", name="Mine", columns=[])
+    do(take_up())
+
+    assert DatasetVersion.objects.get().num_left_out == 1
+
+
+def test_a_second_click_finds_the_import_under_way(
+    alice_client: Client, job: ImportJob
+):
+    url = f"/alpha/datasets/uploads/{job.upload_id}"
+
+    assert press_import(alice_client, url) == job
+    assert alice_client.get(url)["Location"] == page_of(job)
+    claim = take_up()
+    assert press_import(alice_client, url) == job
+    do(claim)
+
+    assert press_import(alice_client, url) == job, "also where it has just ended"
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_two_processes_start_one_job(alice_client: Client, alice: User, job: ImportJob):
+    again, is_new = start_job(
+        upload=Upload.objects.get(), mapping=COLUMNS, name="Again", user=alice
+    )
+
+    assert (again, is_new) == (job, False)
+
+
+def test_an_import_that_waits_for_another_says_so(alice_client: Client, job: ImportJob):
+    second = press_import(alice_client, upload(alice_client), name="Second")
+    take_up()
+
+    assert "number 1" in _after_a_while(alice_client, second)
+
+
+def _after_a_while(client: Client, job: ImportJob) -> str:
+    Job.objects.filter(importjob=job).update(created_at=Now() - timedelta(seconds=9))
+    return str(client.get(page_of(job)).content.decode())
+
+
+def test_where_no_worker_runs_the_page_says_so(alice_client: Client, job: ImportJob):
+    assert "No worker" in _after_a_while(alice_client, job)
+
+
+def test_stopping_what_waits_is_at_once(alice_client: Client, job: ImportJob):
+    alice_client.post(page_of(job), {"stop": "1"})
+
+    assert claim_next(IMPORTS, "default@a") is None
+    page = alice_client.get(page_of(job))
+    assert page.context["job"].state == JobState.CANCELLED
+    columns = f"/alpha/datasets/uploads/{job.upload_id}"
+    assert f'href="{columns}"' in page.text
+    assert alice_client.get(columns).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_stopping_what_is_being_stored_undoes_it(alice_client: Client, job: ImportJob):
+    claim = take_up()
+
+    def press_stop() -> None:
+        alice_client.post(page_of(job), {"stop": "1"})
+        connection.close()
+
+    def stop(context: Context) -> None:
+        if context.noted["unit"] == "rows" and context.noted["done"]:
+            assert DatasetRow.objects.count() == 2, "they are stored, but not for good"
+            thread = threading.Thread(target=press_stop)
+            thread.start()
+            thread.join()
+
+    do(claim, on_progress=stop)
+
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
+    assert Dataset.objects.count() == 0
+    assert DatasetRow.objects.count() == 0
+    assert Upload.objects.get().path.exists()
+
+
+def test_stopping_what_has_ended_says_so(alice_client: Client, job: ImportJob):
+    do(take_up())
+
+    page = alice_client.post(page_of(job), {"stop": "1"}, follow=True)
+
+    assert "ended already" in page.text
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_a_job_whose_worker_is_gone_is_begun_anew(alice_client: Client, job: ImportJob):
+    take_up()
+    go_silent(job)
+
+    page = alice_client.get(page_of(job))
+
+    assert page.context["job"].state == JobState.QUEUED
+    do(take_up("another"))
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_a_worker_that_was_given_up_stores_nothing(job: ImportJob):
+    slow = take_up("slow")
+    go_silent(job)
+    reap()
+    quick = take_up("quick")
+
+    do(slow)
+
+    assert DatasetVersion.objects.count() == 0
+    job.refresh_from_db()
+    assert job.job
+    assert (job.state, job.job.worker) == (JobState.RUNNING, "quick")
+    do(quick)
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_what_loses_its_worker_again_and_again_fails(
+    alice_client: Client, job: ImportJob
+):
+    for _ in range(3):
+        take_up()
+        go_silent(job)
+        reap()
+
+    page = alice_client.get(page_of(job))
+    assert page.context["job"].state == JobState.FAILED
+    assert "3 times" in page.text
+    assert 'name="again"' in page.text
+
+    alice_client.post(page_of(job), {"again": "1"})
+    do(take_up())
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_what_was_to_stop_is_not_begun_anew(alice_client: Client, job: ImportJob):
+    take_up()
+    alice_client.post(page_of(job), {"stop": "1"})
+    go_silent(job)
+
+    reap()
+
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
+
+
+def test_a_name_that_was_taken_meanwhile_is_told(
+    alice_client: Client, alice: User, team: Team, job: ImportJob
+):
+    Dataset.objects.create(team=team, name="Sums", created_by=alice)
+
+    do(take_up())
+
+    page = alice_client.get(page_of(job))
+    assert page.context["job"].state == JobState.FAILED
+    assert f'href="/alpha/datasets/uploads/{job.upload_id}"' in page.text
+    columns = alice_client.get(f"/alpha/datasets/uploads/{job.upload_id}")
+    assert columns.context["form"]["name"].value() == "Sums", "as it was chosen"
+    assert "name" in columns.context["form"].errors
+
+
+def test_a_file_that_the_worker_cannot_see_is_told(job: ImportJob):
+    Upload.objects.get().path.unlink()
+
+    do(take_up())
+
+    job.refresh_from_db()
+    assert job.state == JobState.FAILED
+    assert str(settings.COHORT_DATA) in job.error
+
+
+def test_a_disk_without_room_is_told_before(
+    job: ImportJob, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.limits.RESERVED_BYTES", 2**60)
+
+    do(take_up())
+
+    job.refresh_from_db()
+    assert job.state == JobState.FAILED
+    assert "1,048,576 TiB" in job.error
+
+
+def test_rows_that_are_there_already_end_the_job(alice_client: Client, job: ImportJob):
+    do(take_up())
+    dataset = Dataset.objects.get()
+    url = upload(alice_client, query=f"?dataset={dataset.pk}")
+    again = press_import(alice_client, url)
+
+    do(take_up())
+
+    page = alice_client.get(page_of(again))
+    assert (page.context["job"].state, page.context["job"].made_version) == (
+        JobState.DONE,
+        False,
+    )
+    assert dataset.versions.count() == 1
+
+
+def test_a_viewer_watches_and_a_stranger_finds_nothing(
+    bob_client: Client, charlie_client: Client, job: ImportJob
+):
+    assert bob_client.get(page_of(job)).status_code == 200
+    assert bob_client.post(page_of(job), {"stop": "1"}).status_code == 403
+    assert charlie_client.get(page_of(job)).status_code == 404
+    assert charlie_client.post(page_of(job), {"stop": "1"}).status_code == 404
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED
+
+
+def test_a_waiting_import_keeps_its_file(job: ImportJob):
+    old = Now() - timedelta(days=8)
+    Upload.objects.update(created_at=old)
+    forget_what_is_old()
+    assert Upload.objects.count() == 1
+
+    do(take_up())
+    Job.objects.update(finished_at=old)
+    forget_what_is_old()
+
+    assert ImportJob.objects.count() == 0
+
+
+def test_what_a_killed_worker_had_imported_is_removed(job: ImportJob):
+    claim = take_up()
+    claim.end(JobState.DONE)
+    path = Upload.objects.get().path
+
+    forget_what_is_old()
+
+    assert not path.exists()
+    assert Upload.objects.count() == 0

@@ -1,0 +1,453 @@
+"""A row as a model sees it: the engine's own rendering, in a process kept warm."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets import token_preview, tokenizer_pool
+from dashboard.datasets.imports import store_upload
+from dashboard.datasets.models import DatasetVersion, Upload
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.tokenizer_pool import WarmTokenizers
+from dashboard.runs.models import Run
+from tests.dashboard.datasets.chat_model import save_chat_model
+from tests.dashboard.samples.factories import make_run
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("chat") / "model"
+    save_chat_model(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    rows = [
+        Row(prompt="3 plus 4?", answer="7", columns={"level": 2}),
+        Row(prompt=[{"role": "user", "content": "<b>4</b>"}], answer="8"),
+        Row(prompt="x" * 3_000),
+    ]
+    return create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[WarmTokenizers]:
+    pool = WarmTokenizers()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def patient(kept: WarmTokenizers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process for this file, waited for as long as it takes."""
+    monkeypatch.setattr(token_preview, "tokenizers", kept)
+    monkeypatch.setattr(token_preview, "WAITED_SECONDS", 60.0)
+    # The database gives each test's team another key.
+    ask = kept.ask
+    monkeypatch.setattr(kept, "ask", lambda *, team_id, **rest: ask(team_id=1, **rest))
+
+
+def url(version: DatasetVersion) -> str:
+    return f"/alpha/datasets/{version.dataset_id}/prompt"
+
+
+def ask(client: Client, version: DatasetVersion, model: str, **form: Any) -> str:
+    form = {name.replace("data_", "data."): text for name, text in form.items()}
+    answer = client.post(url(version), {"model": model, **form})
+    assert answer.status_code == 200
+    return answer.text
+
+
+def shown(page: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", "", page)).split())
+
+
+@pytest.mark.usefixtures("patient")
+def test_special_tokens_stand_apart_and_tokens_are_counted(
+    alice_client: Client, version: DatasetVersion, model: str
+) -> None:
+    page = ask(alice_client, version, model)
+
+    special = '<span class="visually-hidden"> special token </span>'
+    assert f"{special}&lt;u&gt;</span><span>3 plus 4?</span>" in page
+    assert f'{special}&lt;a&gt;</span><span class="preview-begin">' in page
+    assert "11 tokens" in shown(page)
+
+
+@pytest.mark.usefixtures("patient")
+def test_template_and_prefix_are_those_of_the_run(
+    alice_client: Client, version: DatasetVersion, model: str
+) -> None:
+    text = shown(
+        ask(
+            alice_client,
+            version,
+            model,
+            data_prompt_template="Level {level}: {prompt}",
+            data_completion_prefix="<think>",
+            data_chat_template="none",
+        )
+    )
+
+    assert "Level 2: 3 plus 4?<think>" in text
+    assert "completion prefix" in text
+    assert "special token" not in text
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_a_template_cannot_do_is_told(
+    alice_client: Client, version: DatasetVersion, model: str
+) -> None:
+    said: list[tuple[dict[str, str], str]] = [
+        ({"data_prompt_template": "{levle}"}, "{levle}, which row 0"),
+        ({"data_system_prompt": "Add up."}, "System role"),
+        ({"data_prompt_template": "{prompt}", "row": "1"}, "list of messages"),
+        ({"data_chat_template": "always"}, "Chat template:"),
+        ({"data_system_prompt": "x" * 20_001}, "System prompt:"),
+    ]
+    for form, what in said:
+        assert what in shown(ask(alice_client, version, model, **form))
+
+
+@pytest.mark.usefixtures("patient")
+def test_another_row_is_shown_and_its_text_stays_text(
+    alice_client: Client, version: DatasetVersion, model: str
+) -> None:
+    page = ask(alice_client, version, model, row="1")
+
+    assert "<span>&lt;b&gt;4&lt;/b&gt;</span>" in page
+    assert '<input type="hidden" name="row" value="1">' in page
+
+
+@pytest.mark.usefixtures("patient")
+def test_of_a_long_prompt_the_middle_is_left_out(
+    alice_client: Client, version: DatasetVersion, model: str
+) -> None:
+    page = ask(alice_client, version, model, row="2")
+
+    assert "3,002 tokens" in shown(page)
+    assert "… 1,002 tokens not shown …" in page
+    assert page.count("x") < 2_100
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_row_beyond_the_bound_is_not_sent_to_the_engine(
+    alice_client: Client,
+    version: DatasetVersion,
+    model: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_preview, "MAX_ROW_CHARS", 1_000)
+
+    assert "1,000" in shown(ask(alice_client, version, model, row="2"))
+
+
+def test_a_view_says_that_it_is_under_way_and_is_asked_again(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Future[dict[str, Any]] = Future()
+    monkeypatch.setattr(token_preview.tokenizers, "ask", lambda **_: found)
+    monkeypatch.setattr(token_preview, "WAITED_SECONDS", 0.01)
+
+    waiting = ask(alice_client, version, "org/m")
+    found.set_result({"problem": "no tokenizer"})
+    page = ask(alice_client, version, "org/m")
+
+    assert "delay:1s" in waiting
+    assert "no tokenizer" in page
+    assert "delay:1s" not in page
+
+
+@pytest.mark.slow  # a process of its own
+def test_an_answer_is_remembered_for_the_page_that_asks_again(tmp_path: Path) -> None:
+    pool = WarmTokenizers()
+    model = str(tmp_path)
+
+    first = pool.ask(team_id=1, model=model, question=QUESTION)
+    said = first.result(60)["problem"]
+    again = pool.ask(team_id=1, model=model, question=QUESTION)
+
+    assert model in said
+    assert again.done()
+    assert again.result()["problem"] == said
+    pool.close()
+
+
+@pytest.mark.slow  # a process of its own
+def test_a_template_does_not_get_all_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    save_chat_model(folder, template="{{ 'a' * 9000000000 }}")
+    turns = [{"role": "user", "content": "x"}]
+    row = {"prompt": turns, "answer": None, "columns": {}}
+    pool = WarmTokenizers()
+
+    question = {"index": 0, "row": row, "data": {}}
+    asked = pool.ask(team_id=1, model=str(folder), question=question)
+
+    assert "too much memory" in asked.result(60)["problem"]
+    pool.close()
+
+
+def test_pieces_are_cut_however_long_a_token_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Loaded with the test that needs it: it takes seconds.
+    from trainer.commands import preview as prompt_previews
+
+    monkeypatch.setattr(prompt_previews, "decode_text", lambda _, ids: "a" * len(ids))
+    monkeypatch.setattr(prompt_previews, "SHOWN_CHARS", 5)
+    tokenizer = SimpleNamespace(all_special_ids=[9], added_tokens_decoder={})
+
+    pieces = prompt_previews.cut_up(tokenizer, [1, 1, 9, 1, 1, 1, 1, 9])  # type: ignore[arg-type]
+
+    assert pieces == [("aa", False), ("a", True), ("aa…", False)]
+
+
+@pytest.mark.slow  # a process of its own
+def test_an_idle_process_ends(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_pool, "KEPT_SECONDS", 0.05)
+    pool = WarmTokenizers()
+    pool.ask(team_id=1, model=model, question=QUESTION).result(timeout=60)
+
+    (kept,) = pool._kept.values()
+    deadline = time.monotonic() + 20
+    while kept._child.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    assert not kept._child.is_alive()
+    assert kept.has_ended
+
+
+@pytest.mark.slow  # a process of its own
+def test_a_rendering_without_end_is_cut_off(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_pool, "RENDER_SECONDS", 0.0)
+    pool = WarmTokenizers()
+
+    answer = pool.ask(team_id=1, model=model, question=QUESTION).result(timeout=60)
+
+    assert "0 s" in answer["problem"]
+
+
+QUESTION = {
+    "index": 0,
+    "row": {"prompt": "3", "answer": None, "columns": {}},
+    "data": {},
+}
+
+
+def test_a_viewer_starts_no_process_and_strangers_find_nothing(
+    bob_client: Client, charlie_client: Client, version: DatasetVersion
+) -> None:
+    assert "role is viewer" in bob_client.get(url(version)).text
+    assert bob_client.post(url(version), {"model": "m"}).status_code == 403
+    assert charlie_client.post(url(version), {"model": "m"}).status_code == 404
+
+
+def test_the_page_is_filled_in_from_its_address(
+    alice_client: Client, version: DatasetVersion
+) -> None:
+    page = alice_client.get(
+        url(version), {"model": "org/m", "data.system_prompt": "Think <first>."}
+    ).text
+
+    assert 'value="org/m"' in page
+    assert "Think &lt;first&gt;.</textarea>" in page
+
+
+@pytest.mark.parametrize("tab", ["prompt", "statistics"])
+def test_the_model_of_the_newest_run_is_suggested(
+    alice_client: Client, version: DatasetVersion, team: Team, tab: str
+) -> None:
+    for path in ("org/older", "org/newest"):
+        Run.objects.filter(pk=make_run(team).pk).update(
+            config={"model": {"path": path}}
+        )
+
+    page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/{tab}").text
+
+    assert 'name="model" value="org/newest"' in page
+
+
+def test_the_launch_form_takes_the_settings_over_and_previews(
+    alice_client: Client, version: DatasetVersion
+) -> None:
+    page = alice_client.get(
+        "/alpha/runs/new",
+        {"dataset": version.pk, "model": "org/m", "data.prompt_template": "{prompt}!"},
+    ).text
+
+    assert "{prompt}!</textarea>" in page
+    assert 'hx-post="/alpha/runs/new/prompt"' in page
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_launch_form_shows_what_its_own_settings_make(
+    alice_client: Client, version: DatasetVersion, model: str
+) -> None:
+    form = {
+        "dataset": version.pk,
+        "model": "",
+        "model_other": model,
+        "data.prompt_template": "Add: {prompt}",
+        "data.max_prompt_tokens": "12",
+    }
+
+    text = shown(alice_client.post("/alpha/runs/new/prompt", form).text)
+
+    assert "16 tokens" in text
+    assert "Add: 3 plus 4?" in text
+
+
+def test_the_launch_form_says_what_is_missing(
+    alice_client: Client, version: DatasetVersion
+) -> None:
+    own = {"dataset": str(version.pk), "model_other": "org/m"}
+    said: list[tuple[dict[str, str], str]] = [
+        ({"model_other": "org/m"}, "Choose a dataset"),
+        ({"dataset": own["dataset"]}, "Choose a model"),
+        ({**own, "data.max_prompt_tokens": "a"}, "data.max_prompt_tokens:"),
+    ]
+    for form, what in said:
+        assert what in shown(alice_client.post("/alpha/runs/new/prompt", form).text)
+
+
+@pytest.fixture
+def sent(team: Team, alice: User) -> Upload:
+    rows = [
+        {"question": "3 plus 4?", "hint": "Count.", "solution": "7"},
+        {"question": "", "hint": "None.", "solution": "8"},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    file = SimpleUploadedFile("rows.jsonl", lines)
+    return store_upload(team=team, user=alice, file=file, dataset=None)
+
+
+def ask_before(client: Client, upload: Upload, model: str, **form: Any) -> str:
+    form = {name.replace("data_", "data."): text for name, text in form.items()}
+    given = {"model": model, "prompt": "question", "name": "Rows", **form}
+    answer = client.post(f"/alpha/datasets/uploads/{upload.pk}/prompt", given)
+    assert answer.status_code == 200
+    return answer.text
+
+
+@pytest.mark.usefixtures("patient")
+def test_before_the_import_the_chosen_columns_are_rendered(
+    alice_client: Client, sent: Upload, model: str
+) -> None:
+    question = ask_before(alice_client, sent, model)
+    hint = ask_before(
+        alice_client,
+        sent,
+        model,
+        prompt="hint",
+        columns=["question"],
+        data_prompt_template="{prompt} So: {question}",
+    )
+
+    assert "3 plus 4?" in shown(question)
+    assert "<u>" in shown(question)
+    assert question.count("preview-special") == 2
+    assert "Count. So: 3 plus 4?" in shown(hint)
+    assert not DatasetVersion.objects.exists()
+
+
+@pytest.mark.usefixtures("patient")
+def test_before_the_import_a_row_that_would_be_refused_is_told(
+    alice_client: Client, sent: Upload, model: str
+) -> None:
+    page = ask_before(alice_client, sent, model, row="1")
+
+    assert "Line 2" in shown(page)
+    assert "Row 1" in page
+    assert "preview-text" not in page
+
+
+def test_before_the_import_a_model_is_asked_for(
+    alice_client: Client, sent: Upload
+) -> None:
+    assert "Choose a model" in ask_before(alice_client, sent, "")
+
+
+def test_a_file_that_is_gone_is_told(alice_client: Client, sent: Upload) -> None:
+    sent.path.unlink()
+
+    assert "no longer here" in ask_before(alice_client, sent, "org/model")
+
+
+def test_another_teams_file_is_not_rendered(
+    charlie_client: Client, sent: Upload, alice_client: Client
+) -> None:
+    address = f"/datasets/uploads/{sent.pk}/prompt"
+
+    assert charlie_client.post(f"/alpha{address}").status_code == 404
+    assert charlie_client.post(f"/other{address}").status_code == 404
+
+
+def test_the_page_of_columns_offers_the_preview_to_those_who_may_ask(
+    alice_client: Client, bob_client: Client, sent: Upload
+) -> None:
+    address = f"/alpha/datasets/uploads/{sent.pk}"
+
+    assert 'id="prompt-preview"' in alice_client.get(address).text
+    assert 'id="prompt-preview"' not in bob_client.get(address).text
+
+
+def test_tokens_that_the_model_does_not_know_are_counted() -> None:
+    # Loaded with the test that needs it: it takes seconds.
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from transformers import PreTrainedTokenizerFast
+
+    from trainer.commands.preview import answer
+
+    words = Tokenizer(WordLevel({"<unk>": 0, "3": 1, "+": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = Whitespace()
+    row = {"prompt": "3 + 4 apples", "answer": None, "columns": {}}
+    question = {"index": 0, "row": row, "data": {}}
+    knows_less = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
+    ends_so = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", eos_token="<unk>"
+    )
+
+    assert answer(knows_less, question)["num_unknown"] == 2
+    assert answer(ends_so, question)["num_unknown"] == 0
+
+
+def test_a_prompt_that_the_model_cannot_read_is_told(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Future[dict[str, Any]] = Future()
+    found.set_result(
+        {
+            "pieces": [["3 plus ", False], ["<unk>", True]],
+            "last_pieces": [],
+            "num_tokens": 3,
+            "num_unknown": 1,
+            "num_left_out": 0,
+        }
+    )
+    monkeypatch.setattr(token_preview.tokenizers, "ask", lambda **_: found)
+
+    page = ask(alice_client, version, "a/model")
+
+    assert "1 of the 3" in shown(page)

@@ -1,0 +1,286 @@
+"""What a version's rows are found by, and how one pages through them."""
+
+import re
+from itertools import chain
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets import row_order, row_search
+from dashboard.datasets.models import DatasetVersion, RowOrder
+from dashboard.datasets.row import Row
+from dashboard.datasets.row_order import make_order
+from dashboard.datasets.row_pages import RowPage
+from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.jobs.working import waiting
+
+
+def create(team: Team, rows: list[Row]) -> DatasetVersion:
+    return create_dataset_version(
+        team=team,
+        name="Shares",
+        rows=rows,
+        mapping={"columns": ["i", "of"]},
+        source={},
+        user=None,
+    )
+
+
+def shares(number: int) -> list[Row]:
+    return [
+        Row(
+            prompt=f"What is {i}% of {'9' * (i % 7)}200?",
+            answer=None if i % 9 == 8 else str(2 * i),
+            columns={"i": i, "of": "two" if i % 2 else None},
+        )
+        for i in range(number)
+    ]
+
+
+CHAT = Row(
+    prompt=[
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": 'Say "é"\nand 5 \\ 7'},
+    ],
+    answer="é",
+)
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return create(team, [*shares(45), CHAT])
+
+
+def look(client: Client, version: DatasetVersion, **query: Any) -> RowPage:
+    answer = client.get(f"/alpha/datasets/{version.dataset_id}/", query)
+    assert answer.status_code == 200
+    page: RowPage = answer.context["page"]
+    return page
+
+
+def positions(page: RowPage) -> list[int]:
+    return [row.position for row in page.rows]
+
+
+def visit(
+    client: Client, version: DatasetVersion, **query: Any
+) -> tuple[list[int], dict[str, dict[str, str]]]:
+    """The rows of a page, and the addresses behind its links by their names."""
+    answer = client.get(f"/alpha/datasets/{version.dataset_id}/", query)
+    found = re.findall(r'href="(\?[^"]*)"[^>]*>(\w+)</a>', answer.content.decode())
+    links = {}
+    for address, name in found:
+        given = parse_qs(urlsplit(address.replace("&amp;", "&")).query)
+        links[name] = {key: values[0] for key, values in given.items()}
+    return positions(answer.context["page"]), links
+
+
+def walk(client: Client, version: DatasetVersion, by: str, **query: Any) -> list[Any]:
+    """The rows of each page, as one who follows the links sees them."""
+    rows, links = visit(client, version, **query)
+    seen = [rows]
+    while by in links:
+        rows, links = visit(client, version, **links[by])
+        seen.append(rows)
+        assert len(seen) < 60, "the links lead round in a circle"
+    return seen
+
+
+def test_rows_are_paged_by_their_number(alice_client: Client, version: DatasetVersion):
+    pages = walk(alice_client, version, "Next")
+
+    assert pages == [list(range(20)), list(range(20, 40)), list(range(40, 46))]
+    assert look(alice_client, version, **{"from": 40}).sentence == "41–46 of 46 rows"
+    _, links = visit(alice_client, version)
+    assert walk(alice_client, version, "Previous", **links["Last"]) == pages[::-1]
+
+
+def test_a_place_that_is_none_is_answered(
+    alice_client: Client, version: DatasetVersion
+):
+    for start in ("99", "x", "-1", "9" * 30, "٣"):
+        assert look(alice_client, version, **{"from": start}).rows
+        assert look(alice_client, version, q="What", to=start).rows is not None
+        assert look(alice_client, version, on=start, have=start).rows is not None
+
+
+@pytest.mark.parametrize(
+    ("window", "query", "sort"),
+    [
+        (1, {"q": "4"}, "-position"),
+        (64, {"q": "4"}, "-answer"),
+        (1, {"answer": "yes"}, "-answer"),
+        (64, {"answer": "yes"}, "-position"),
+    ],
+)
+def test_pages_of_found_rows_hold_each_row_once_both_ways(
+    alice_client: Client,
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+    window: int,
+    query: dict[str, str],
+    sort: str,
+):
+    monkeypatch.setattr(row_search, "FIRST_WINDOW", window)
+    monkeypatch.setattr(row_search, "LARGEST_WINDOW", window)
+    monkeypatch.setattr("dashboard.datasets.row_pages.ROWS_PER_PAGE", 6)
+    asked = {"sort": sort, **query}
+
+    forward = walk(alice_client, version, "Next", **asked)
+    _, links = visit(alice_client, version, **asked)
+    backward = walk(alice_client, version, "Previous", **links["Last"])
+
+    found = list(chain(*forward))
+    assert sorted(found) == sorted(set(found))
+    assert list(chain(*backward[::-1])) == found
+    assert look(alice_client, version, **query).count.num_matching == len(found)
+
+
+def test_rows_are_searched_as_plain_text(alice_client: Client, version: DatasetVersion):
+    counts = {"44%": 1, "WHAT": 45, "%": 45, "_": 0, "88": 0, "\x00": 46, "'": 0}
+    for text, count in counts.items():
+        found = look(alice_client, version, q=text).count
+
+        assert found is not None
+        assert (found.num_matching, found.is_exact) == (count, True), text
+
+
+def test_of_a_chat_what_its_messages_say_is_searched(
+    alice_client: Client, version: DatasetVersion
+):
+    for text in ('say "É"', "\nand", "5 \\ 7", "be brief"):
+        assert positions(look(alice_client, version, q=text)) == [45], text
+    for text in ("role", "system", "content"):
+        assert positions(look(alice_client, version, q=text)) == [], text
+
+
+def test_filters_narrow_the_rows(alice_client: Client, version: DatasetVersion):
+    for query, wanted in (
+        ({"answer": "no"}, [8, 17, 26, 35, 44]),
+        ({"answer": "no", "q": "8%"}, [8]),
+        ({"kind": "chat"}, [45]),
+        ({"column": "i", "value": "7"}, [7]),
+        ({"column": "of", "value": "two", "max_chars": "19"}, [1, 7, 21, 35]),
+        ({"column": "of", "value": "", "min_chars": "25"}, [20, 34, 45]),
+        ({"min_chars": "26"}, [45]),
+        ({"column": "i", "value": "seven"}, []),
+    ):
+        assert positions(look(alice_client, version, **query)) == wanted, query
+
+
+def test_what_a_filter_cannot_mean_is_said(
+    alice_client: Client, version: DatasetVersion
+):
+    url = f"/alpha/datasets/{version.dataset_id}/"
+    asked = {"min_chars": "9", "max_chars": "3", "column": "x", "sort": "x"}
+
+    answer = alice_client.get(url, asked)
+
+    assert {"max_chars", "column", "sort"} <= set(answer.context["form"].errors)
+    assert len(answer.context["page"].rows) == 20
+
+
+def test_rows_are_sorted(alice_client: Client, version: DatasetVersion):
+    def first(sort: str) -> list[int]:
+        return positions(look(alice_client, version, sort=sort))[:3]
+
+    assert first("-position") == [45, 44, 43]
+    assert first("prompt_length") == [0, 7, 1]
+    assert first("-prompt_length") == [45, 41, 34]
+    assert first("answer") == [0, 5, 6]  # "0", "10", "12": texts, not numbers
+    assert first("-answer") == [44, 35, 26]  # which have none
+    assert first("-column:i")[1:] == [44, 43]  # the chat has none
+    assert first("column:i") == [0, 1, 2]
+
+
+def test_many_rows_are_sorted_in_the_background_once(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    sorted_at_once = positions(look(alice_client, version, sort="-prompt_length"))
+    monkeypatch.setattr(row_order, "MAX_SORTED_AT_ONCE", 10)
+
+    before = look(alice_client, version, sort="-prompt_length")
+    look(alice_client, version, sort="prompt_length")
+
+    assert not before.order_is_made
+    assert positions(before) == list(range(20))
+    order = RowOrder.objects.get()
+    assert waiting() == [("dataset.order", order.pk)]
+
+    make_order(order.pk)
+    after = look(alice_client, version, sort="-prompt_length")
+
+    assert after.order_is_made
+    assert positions(after) == sorted_at_once
+    page_2 = look(alice_client, version, sort="-prompt_length", **{"from": 20})
+    assert not set(positions(page_2)) & set(positions(after))
+
+
+def test_a_search_that_takes_too_long_says_how_far_it_came(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(row_search, "FIRST_WINDOW", 10)
+    monkeypatch.setattr("dashboard.datasets.row_pages.SEARCH_SECONDS", 1e-9)
+    monkeypatch.setattr("dashboard.datasets.row_pages.COUNT_SECONDS", 1e-9)
+    url = f"/alpha/datasets/{version.dataset_id}/"
+
+    text = alice_client.get(url, {"q": "what is 1"}).content.decode()
+
+    assert "10 of 46 rows" in text
+    assert "more than 1" in text
+    assert 'hx-get="?q=what+is+1&amp;on=10&amp;have=1"' in text
+    further = alice_client.get(
+        url, {"q": "what is 1", "on": 10, "have": 1}, headers={"HX-Request": "true"}
+    )
+    text = further.content.decode()
+    assert "<html" not in text
+    assert 'id="row-19"' in text
+    assert 'id="row-1"' not in text
+    assert "20 of 46 rows" in text
+    assert further.context["page"].num_shown == 11
+
+
+def test_a_row_is_gone_to_by_its_number(alice_client: Client, version: DatasetVersion):
+    page = look(alice_client, version, row="41")
+
+    assert positions(page) == list(range(40, 46))
+    assert page.chosen == 41
+    assert look(alice_client, version, row=" 4,5".strip()).chosen == 45
+
+
+def test_a_row_that_is_not_there_is_said(alice_client: Client, version: DatasetVersion):
+    for row in ("46", "-1", "x", "9" * 40, "1e3"):
+        page = look(alice_client, version, row=row)
+
+        assert "0 to 45" in page.problem
+        assert positions(page) == list(range(20))
+
+
+def test_a_page_costs_the_same_queries_whatever_is_asked(
+    alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
+):
+    # Session, user, memberships, team, dataset, versions, runs of two kinds; then rows
+    # to show, their texts, and the count of a filter.
+    for query, number in (({}, 10), ({"q": "what"}, 11), ({"sort": "answer"}, 11)):
+        with django_assert_max_num_queries(number):
+            look(alice_client, version, **query)
+
+
+def test_extra_columns_keep_the_order_of_the_file(team: Team):
+    rows = [Row(prompt="a", columns={"customer": 1, "number": 2, "b": 3, "a": 4})]
+    version = create_dataset_version(
+        team=team,
+        name="Orders",
+        rows=rows,
+        mapping={"columns": ["customer", "number"]},
+        source={},
+        user=None,
+    )
+
+    row = version.rows.get()
+
+    assert list(row.columns) == ["a", "b", "number", "customer"]
+    assert list(row.ordered_columns) == ["customer", "number", "a", "b"]

@@ -1,0 +1,339 @@
+"""A file in parts: each where the file ends, whoever is asked how far it is."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.datasets.imports import forget_what_is_old
+from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
+from dashboard.datasets.models import DatasetRow, Upload
+from tests.dashboard.datasets.test_upload import FILES, MAPPING
+
+CONTENT = FILES["sums.jsonl"]
+UPLOADS = "/alpha/datasets/uploads"
+SUMS = {"filename": "sums.jsonl", "num_bytes": len(CONTENT), "fingerprint": "aa-1"}
+
+
+def begin(client: Client, query: str = "", **changes: Any) -> Any:
+    return client.post(f"{UPLOADS}{query}", {**SUMS, **changes})
+
+
+def send(client: Client, upload_id: int, offset: object, part: bytes) -> Any:
+    return client.generic(
+        "POST",
+        f"{UPLOADS}/{upload_id}/parts?offset={offset}",
+        part,
+        "application/octet-stream",
+    )
+
+
+def finish(client: Client, upload_id: int) -> Any:
+    return client.post("/alpha/datasets/upload", {"upload": upload_id})
+
+
+def test_parts_become_a_dataset(alice_client: Client):
+    told = begin(alice_client).json()
+    assert (told["received"], told["is_whole"]) == (0, False)
+
+    assert send(alice_client, told["id"], 0, CONTENT[:40]).json()["received"] == 40
+    assert send(alice_client, told["id"], 40, CONTENT[40:]).status_code == 200
+    answer = finish(alice_client, told["id"])
+
+    assert answer["Location"] == f"{UPLOADS}/{told['id']}"
+    upload = Upload.objects.get()
+    assert (upload.is_whole, upload.format) == (True, "jsonl")
+    assert alice_client.post(answer["Location"], MAPPING).status_code == 302
+    assert DatasetRow.objects.count() == 2
+
+
+def test_the_same_file_goes_on_where_it_stopped(alice_client: Client):
+    first = begin(alice_client).json()
+    send(alice_client, first["id"], 0, CONTENT[:30])
+
+    again = begin(alice_client).json()
+
+    assert (again["id"], again["received"]) == (first["id"], 30)
+
+
+def test_another_file_begins_anew(alice_client: Client):
+    changes = (
+        {"filename": "other.jsonl"},
+        {"num_bytes": len(CONTENT) + 1},
+        {"fingerprint": "aa-2"},
+    )
+    begun = [begin(alice_client, **change).json()["id"] for change in ({}, *changes)]
+
+    assert len(set(begun)) == 4
+
+
+def test_another_persons_file_is_another(alice_client: Client, team: Team):
+    dora = User.objects.create_user("dora")
+    Membership.objects.create(team=team, user=dora, role=Role.MEMBER)
+    client = Client()
+    client.force_login(dora)
+    first = begin(alice_client).json()
+
+    assert begin(client).json()["id"] != first["id"]
+    assert send(client, first["id"], 0, CONTENT).status_code == 404
+
+
+def test_a_part_out_of_step_is_told_where_to_go_on(alice_client: Client):
+    upload_id = begin(alice_client).json()["id"]
+    send(alice_client, upload_id, 0, CONTENT[:30])
+
+    for offset in (0, 29, 31):
+        answer = send(alice_client, upload_id, offset, CONTENT[offset:])
+
+        assert answer.status_code == 409
+        assert answer.json()["received"] == 30
+    assert Upload.objects.get().path.read_bytes() == CONTENT[:30]
+    told = alice_client.get(f"{UPLOADS}/{upload_id}/parts").json()
+    assert told["received"] == 30
+
+
+def test_a_part_that_does_not_fit_is_refused(alice_client: Client):
+    upload_id = begin(alice_client).json()["id"]
+
+    for offset, part, said in (
+        (0, CONTENT + b"x", f"got {len(CONTENT) + 1:,}"),
+        (0, b"", "got "),
+        ("", CONTENT, "got ''"),
+        ("-1", CONTENT, "got '-1'"),
+        ("٣", CONTENT, "whole numbers"),
+        ("9" * 30, CONTENT, "whole numbers"),
+    ):
+        answer = send(alice_client, upload_id, offset, part)
+
+        assert answer.status_code == 422
+        assert said in answer.json()["error"]
+    assert Upload.objects.get().num_received == 0
+
+
+def test_a_part_has_a_largest_size(alice_client: Client):
+    upload_id = begin(alice_client, num_bytes=PART_BYTES + 1).json()["id"]
+
+    answer = send(alice_client, upload_id, 0, b"x" * (PART_BYTES + 1))
+
+    assert answer.status_code == 422
+
+
+def test_what_cannot_be_begun_is_refused(alice_client: Client):
+    for change, said in (
+        ({"num_bytes": 0}, "empty"),
+        ({"num_bytes": MAX_UPLOAD_BYTES + 1}, f"{MAX_UPLOAD_BYTES:,}"),
+        ({"num_bytes": "x"}, "number"),
+        ({"num_bytes": -1}, "0"),
+        ({"filename": ""}, "required"),
+        ({"fingerprint": "x" * 65}, "64"),
+    ):
+        answer = begin(alice_client, **change)
+
+        assert answer.status_code == 422
+        assert said in answer.json()["error"]
+    assert Upload.objects.count() == 0
+
+
+def test_a_disk_without_room_is_told_before_anything_is_sent(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    upload_id = begin(alice_client).json()["id"]
+    monkeypatch.setattr("dashboard.datasets.limits.RESERVED_BYTES", 2**60)
+
+    for answer in (
+        begin(alice_client, filename="b"),
+        send(alice_client, upload_id, 0, CONTENT),
+    ):
+        assert answer.status_code == 422
+        assert "iB left; " in answer.json()["error"]
+    form = alice_client.post("/alpha/datasets/upload", {"rows": "a,b\n1,2\n"})
+    assert "iB left; " in form.content.decode()
+
+
+def test_a_team_has_so_much_room_and_no_more(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.uploads.MAX_TEAM_BYTES", 2 * len(CONTENT))
+    begin(alice_client)
+    begin(alice_client, filename="b")
+
+    answer = begin(alice_client, filename="c")
+
+    assert answer.status_code == 422
+    assert "Import or discard" in answer.json()["error"]
+    assert begin(alice_client).status_code == 200, "what was begun may go on"
+
+
+def test_a_team_has_so_many_waiting_files(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.uploads.MAX_TEAM_UPLOADS", 1)
+    begin(alice_client)
+
+    assert begin(alice_client, filename="c").status_code == 422
+
+
+def test_what_is_not_whole_has_no_columns_yet(alice_client: Client):
+    upload_id = begin(alice_client).json()["id"]
+    send(alice_client, upload_id, 0, CONTENT[:30])
+
+    early = finish(alice_client, upload_id)
+
+    assert early.status_code == 422
+    assert f"30 of the {len(CONTENT)} bytes" in early.content.decode()
+    page = alice_client.get(f"{UPLOADS}/{upload_id}")
+    assert page["Location"] == "/alpha/datasets/upload"
+    assert alice_client.post(f"{UPLOADS}/{upload_id}", MAPPING)["Location"] == (
+        "/alpha/datasets/upload"
+    )
+    assert Upload.objects.count() == 1
+
+
+def test_half_a_file_is_listed_and_may_be_discarded(alice_client: Client):
+    upload_id = begin(alice_client).json()["id"]
+    send(alice_client, upload_id, 0, CONTENT[:30])
+
+    page = alice_client.get("/alpha/datasets/upload").content.decode()
+    assert f"30 B of {len(CONTENT)} B" in page
+    path = Upload.objects.get().path
+    alice_client.post(f"{UPLOADS}/{upload_id}", {"discard": "1"})
+
+    assert Upload.objects.count() == 0
+    assert not path.exists()
+
+
+def test_half_a_file_is_forgotten_after_a_week(alice_client: Client):
+    upload_id = begin(alice_client).json()["id"]
+    send(alice_client, upload_id, 0, CONTENT[:30])
+    path = Upload.objects.get().path
+    Upload.objects.update(created_at=Now() - timedelta(days=8))
+
+    forget_what_is_old()
+
+    assert Upload.objects.count() == 0
+    assert not path.exists()
+
+
+def test_a_whole_file_of_another_kind_is_refused_and_forgotten(alice_client: Client):
+    zipped = b"PK\x03\x04" + b"x" * 20
+    upload_id = begin(alice_client, num_bytes=len(zipped)).json()["id"]
+    send(alice_client, upload_id, 0, zipped)
+
+    answer = finish(alice_client, upload_id)
+
+    assert answer.status_code == 422
+    assert "spreadsheet" in answer.content.decode()
+    assert Upload.objects.count() == 0
+
+
+def test_a_whole_file_without_a_good_row_shows_what_is_wrong(alice_client: Client):
+    bad = b"{not json}\n"
+    upload_id = begin(alice_client, num_bytes=len(bad)).json()["id"]
+    send(alice_client, upload_id, 0, bad)
+
+    answer = finish(alice_client, upload_id)
+
+    assert answer.status_code == 422
+    assert answer.context["refusals"].count == 1
+    assert Upload.objects.count() == 0
+
+
+def test_it_becomes_a_version_of_the_dataset_it_was_sent_for(alice_client: Client):
+    first = begin(alice_client).json()["id"]
+    send(alice_client, first, 0, CONTENT)
+    alice_client.post(finish(alice_client, first)["Location"], MAPPING)
+    dataset_id = DatasetRow.objects.first().version.dataset_id
+
+    told = begin(alice_client, query=f"?dataset={dataset_id}").json()
+
+    assert Upload.objects.get().dataset_id == dataset_id
+    assert begin(alice_client).json()["id"] != told["id"]
+    assert begin(alice_client, query="?dataset=999999").status_code == 404
+
+
+def test_strangers_and_viewers_send_nothing(
+    alice_client: Client, bob_client: Client, charlie_client: Client
+):
+    upload_id = begin(alice_client).json()["id"]
+
+    assert begin(bob_client).status_code == 403
+    assert send(bob_client, upload_id, 0, CONTENT).status_code == 403
+    assert begin(charlie_client).status_code == 404
+    assert send(charlie_client, upload_id, 0, CONTENT).status_code == 404
+    other = f"/other/datasets/uploads/{upload_id}/parts"
+    assert charlie_client.get(other).status_code == 404
+    assert charlie_client.post(f"{other}?offset=0").status_code == 404
+    assert Upload.objects.get().num_received == 0
+
+
+def test_a_form_of_another_site_sends_no_part(alice: User, alice_client: Client):
+    upload_id = begin(alice_client).json()["id"]
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(alice)
+
+    assert send(client, upload_id, 0, CONTENT).status_code == 403
+
+
+@pytest.mark.django_db(transaction=True)
+def test_parts_sent_at_the_same_time_are_written_one_after_another(alice: User):
+    """Each of eight tries to append the same part; one does, the others are told."""
+    client = Client()
+    client.force_login(alice)
+    part = b"x" * 2**20
+    upload_id = begin(client, num_bytes=2 * len(part)).json()["id"]
+    found: list[int] = []
+
+    def race() -> None:
+        found.append(send(client, upload_id, 0, part).status_code)
+        connection.close()
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(found) == [200] + [409] * 7
+    assert Upload.objects.get().num_received == len(part)
+
+
+def test_pasted_rows_come_to_the_same_page(alice_client: Client):
+    for rows, file_format in (
+        ('{"question": "1+1?", "solution": "2"}\n' * 2, "jsonl"),
+        ('{"question": "1+1?", "solution": "2"}', "jsonl"),
+        ('[{"question": "1+1?", "solution": "2"}]', "json"),
+        ("question,solution\r\n1+1?,2\r\n", "csv"),
+        ("question;solution\n1+1?;2", "csv"),
+        ('question\tsolution\n"1 + 1, please?"\t2\n', "tsv"),
+    ):
+        given = {"rows": rows}
+        answer = alice_client.post("/alpha/datasets/upload", given, follow=True)
+
+        upload = Upload.objects.latest("pk")
+        assert (upload.format, upload.remark) == (file_format, "")
+        form = answer.context["form"]
+        assert form["prompt"].value() == "question"
+        assert form["answer"].value() == "solution"
+        assert form["name"].value() == "pasted rows"
+
+
+def test_what_was_pasted_and_cannot_be_read_is_answered(alice_client: Client):
+    for rows, said in (
+        ("", "pasted"),
+        ("hello", "hello"),
+        ('{"a": 1,}', "1 refused row"),
+        ("\x00", "Null characters"),
+        ("x" * (2**21 + 1), "2097152"),
+    ):
+        answer = alice_client.post("/alpha/datasets/upload", {"rows": rows})
+
+        assert answer.status_code == 422
+        assert said in answer.text
+    assert Upload.objects.count() == 0

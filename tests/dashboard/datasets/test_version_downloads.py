@@ -1,0 +1,231 @@
+"""A version as a file: nothing lost in JSONL, nothing run by a spreadsheet in CSV."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.accounts.models import Team
+from dashboard.datasets import row_exports, row_filters
+from dashboard.datasets.imports import import_upload, store_upload
+from dashboard.datasets.mapping import Mapping
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.row import Row
+from dashboard.datasets.row_exports import defused
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.trash import trash_dataset
+from dashboard.datasets.views.download import Streamed
+
+ODD: list[Any] = [
+    1e16,
+    -0.0,
+    0.1,
+    2**70,
+    12345678901234567890.5,
+    True,
+    None,
+    "007",
+    "",
+    "a\u2028b\u2029\x85\r\n\t\\ \"q\" 'p'",
+    "\u202eevil\u2066 🧑‍🚀",
+    [[], {}, {"b": 1, "a": [None]}],
+    {"": 0},
+]
+ROWS = [
+    Row(prompt=f"What? {i}\u2028=1", answer=str(value) or "-", columns={"x": value})
+    for i, value in enumerate(ODD)
+]
+ROWS += [
+    Row(
+        prompt=[
+            {"role": "system", "content": ""},
+            {"role": "user", "content": "=1+1\n"},
+        ],
+        answer=" 5 ",
+        columns={"x": -5},
+    )
+]
+MAPPING = {"prompt": "q", "answer": "@solution", "columns": ["x"]}
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return create_dataset_version(
+        team=team, name="Sümme / №1", rows=ROWS, mapping=MAPPING, source={}, user=None
+    )
+
+
+def fetch(client: Client, version: DatasetVersion, suffix: str) -> Any:
+    url = f"/alpha/datasets/{version.dataset_id}/download"
+    return client.get(url, {"version": version.number, "format": suffix})
+
+
+def test_what_was_downloaded_is_the_same_content_when_imported_again(
+    alice_client: Client, version: DatasetVersion, team: Team
+):
+    content = fetch(alice_client, version, "jsonl").getvalue()
+
+    file = SimpleUploadedFile("rows.jsonl", content)
+    upload = store_upload(team=team, user=None, file=file, dataset=None)
+    again = import_upload(
+        upload=upload, mapping=Mapping.from_json(MAPPING), name="Again", user=None
+    )
+    assert again.content_sha256 == version.content_sha256
+
+
+def test_rows_without_answers_come_back_as_such(alice_client: Client, team: Team):
+    mapping = {"prompt": "text", "answer": None, "columns": ["answer"]}
+    version = create_dataset_version(
+        team=team,
+        name="Bare",
+        rows=[Row(prompt="a", columns={"answer": 1})],
+        mapping=mapping,
+        source={},
+        user=None,
+    )
+
+    content = fetch(alice_client, version, "jsonl").getvalue()
+
+    assert json.loads(content) == {"text": "a", "answer": 1}
+
+
+def test_the_file_is_named_after_dataset_and_version(
+    alice_client: Client, version: DatasetVersion
+):
+    answer = fetch(alice_client, version, "jsonl")
+
+    assert answer["Content-Type"] == "application/jsonl; charset=utf-8"
+    said = answer["Content-Disposition"]
+    assert said == "attachment; filename*=utf-8''S%C3%BCmme-1-v1.jsonl"
+
+
+def test_csv_shows_the_same_values(alice_client: Client, version: DatasetVersion):
+    answer = fetch(alice_client, version, "csv")
+
+    text = answer.getvalue().decode("utf-8-sig")
+    records = list(csv.reader(io.StringIO(text, newline="")))
+    assert records[0] == ["q", "'@solution", "x"]
+    assert len(records) == 1 + len(ROWS)
+    assert records[1][1:] == ["1e+16", "10000000000000000"]
+    assert records[2][1:] == ["'-0.0", "0.0"]
+    chat = records[-1]
+    assert json.loads(chat[0])[1] == {"role": "user", "content": "=1+1\n"}
+    assert chat[1:] == [" 5 ", "'-5"]
+
+
+def test_a_cell_that_could_be_a_formula_is_a_text():
+    formulas = [
+        *("=1+1", "+1", "-2+3", "@SUM(A1)", "−1", "=cmd|' /C calc'!A0"),
+        *("\t=1", "\r=1", "\n=1", " =1", "\ttext", "\ufeff=1", "\u200b=1"),
+        *('"=1+1', "'=1", "''@x", '" =1', "＂＝1", "“=1”"),
+        *("＝1+1", "＋1", "－1", "＠x"),
+    ]
+    others = ["", "5", "1-2", "a=b", "mail@x", "What is -5?", "'a"]
+
+    assert [defused(cell) for cell in formulas] == [f"'{cell}" for cell in formulas]
+    assert [defused(cell) for cell in others] == others
+
+
+@given(st.text("=+-@\t\r\n '\"＝＋－＠ab1", max_size=8))
+def test_no_cell_begins_as_a_formula(cell: str):
+    safe = defused(cell)
+
+    assert safe in (cell, f"'{cell}")
+    if cell.lstrip(" '\"")[:1] in tuple("=+-@\t\r\n＝＋－＠"):
+        assert safe == f"'{cell}"
+
+
+def test_rows_are_sent_while_they_are_read():
+    made: list[int] = []
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(3):
+            made.append(number)
+            yield b"%d" % number
+
+    async def first() -> bytes:
+        async for piece in Streamed(pieces()):
+            return piece
+        raise AssertionError
+
+    assert asyncio.run(first()) == b"0"
+    assert made == [0]
+
+
+def test_memory_holds_a_part_of_the_rows(
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: Any,
+):
+    monkeypatch.setattr(row_filters, "ROWS_AT_ONCE", 4)
+    rows = row_exports.read_rows(version)
+
+    with django_assert_num_queries(1):
+        [next(rows) for _ in range(4)]
+    with django_assert_num_queries(3):
+        assert len(list(rows)) == len(ROWS) - 4
+
+
+def test_a_version_that_lacks_rows_is_not_sent_short(
+    alice_client: Client, version: DatasetVersion
+):
+    rows = row_exports.read_rows(version)
+    version.rows.filter(position=3).delete()
+
+    answer = fetch(alice_client, version, "jsonl")
+
+    address = f"/alpha/datasets/{version.dataset_id}/"
+    assert (answer.status_code, answer["Location"]) == (302, address)
+    said = alice_client.get(address).content.decode()
+    assert f"1 of {len(ROWS)} rows" in said
+    with pytest.raises(row_exports.RowsMissing):
+        list(rows)
+
+
+def test_memory_holds_one_of_rows_that_are_large(
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: Any,
+):
+    monkeypatch.setattr(row_filters, "BYTES_AT_ONCE", 0)
+    rows = row_exports.read_rows(version)
+
+    for _ in ROWS:
+        with django_assert_num_queries(1):
+            next(rows)
+    assert not list(rows)
+
+
+def test_another_format_or_version_is_not_there(
+    alice_client: Client, version: DatasetVersion
+):
+    assert fetch(alice_client, version, "exe").status_code == 404
+    url = f"/alpha/datasets/{version.dataset_id}/download?version=2"
+    assert alice_client.get(url).status_code == 404
+
+
+def test_a_viewer_downloads_and_a_stranger_does_not(
+    bob_client: Client, charlie_client: Client, version: DatasetVersion
+):
+    assert fetch(bob_client, version, "jsonl").status_code == 200
+    assert fetch(charlie_client, version, "jsonl").status_code == 404
+
+
+def test_what_is_in_the_trash_is_still_downloaded(
+    alice_client: Client, version: DatasetVersion
+):
+    trash_dataset(version.dataset, None)
+
+    assert fetch(alice_client, version, "jsonl").status_code == 200
+    page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/")
+    assert "Download JSONL" in page.content.decode()

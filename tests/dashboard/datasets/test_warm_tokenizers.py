@@ -1,0 +1,144 @@
+"""Tokenizers are few, and every team gets one in its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets import token_preview, tokenizer_pool
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.tokenizer_pool import Busy, WarmTokenizers
+
+QUESTION = {
+    "index": 0,
+    "row": {"prompt": "3", "answer": None, "columns": {}},
+    "data": {},
+}
+
+
+@pytest.fixture
+def pool() -> Iterator[WarmTokenizers]:
+    pool = WarmTokenizers()
+    yield pool
+    pool.close()
+
+
+def ask(pool: WarmTokenizers, team_id: int, model: str) -> Future[dict[str, Any]]:
+    """Of a process that needs seconds to find out that there is no such model."""
+    return pool.ask(team_id=team_id, model=model, question=QUESTION)
+
+
+def kept(pool: WarmTokenizers) -> list[tuple[int, str]]:
+    return sorted(pool._kept)
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr(tokenizer_pool, "TURN_SECONDS", 150 - seconds)
+
+
+def test_processes_are_few_and_no_team_has_anothers(pool: WarmTokenizers) -> None:
+    for team_id, model in ((1, "/a"), (2, "/a"), (3, "/a")):
+        ask(pool, team_id, model)
+
+    assert len({one._child.pid for one in pool._kept.values()}) == 3
+    with pytest.raises(Busy, match="All tokenizers"):
+        ask(pool, 4, "/a")
+
+
+def test_a_team_has_two_at_most(pool: WarmTokenizers) -> None:
+    ask(pool, 1, "/a")
+    ask(pool, 1, "/b")
+
+    with pytest.raises(Busy, match="Your team"):
+        ask(pool, 1, "/c")
+
+
+def test_a_team_without_one_gets_that_of_a_team_with_two(pool: WarmTokenizers) -> None:
+    taken = ask(pool, 1, "/a")
+    ask(pool, 2, "/a")
+    ask(pool, 1, "/b")
+    ended = pool._kept[1, "/a"]._child
+
+    ask(pool, 3, "/a")
+
+    assert kept(pool) == [(1, "/b"), (2, "/a"), (3, "/a")]
+    assert ended._process.wait(5) < 0
+    with pytest.raises(Busy, match="given way"):  # which asks again
+        taken.result(timeout=5)
+    with pytest.raises(Busy, match="All tokenizers"):
+        ask(pool, 1, "/a")
+
+
+def test_nobody_waits_longer_than_a_turn(
+    pool: WarmTokenizers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for team_id in (1, 2, 3):
+        ask(pool, team_id, "/a")
+    with pytest.raises(Busy):
+        ask(pool, 4, "/a")
+
+    pass_time(monkeypatch, 200)
+    ask(pool, 4, "/a")
+
+    assert kept(pool) == [(2, "/a"), (3, "/a"), (4, "/a")]
+
+
+def test_who_asks_oftener_is_not_served_sooner(
+    pool: WarmTokenizers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for team_id in (1, 2, 3):
+        ask(pool, team_id, "/a")
+    for team_id in (4, 5, 5, 5):
+        with pytest.raises(Busy):
+            ask(pool, team_id, "/a")
+    pass_time(monkeypatch, 200)
+
+    for team_id in (5, 1):  # 1 has one, and wants a second
+        with pytest.raises(Busy, match="Other teams wait"):
+            ask(pool, team_id, "/b")
+    ask(pool, 4, "/a")
+    ask(pool, 5, "/a")
+
+    assert kept(pool) == [(3, "/a"), (4, "/a"), (5, "/a")]
+
+
+def test_who_has_gone_away_holds_up_nobody(
+    pool: WarmTokenizers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for team_id in (1, 2, 3):
+        ask(pool, team_id, "/a")
+    with pytest.raises(Busy):
+        ask(pool, 4, "/a")
+    pass_time(monkeypatch, 200)
+    monkeypatch.setattr(tokenizer_pool, "FORGOTTEN_SECONDS", -1.0)
+
+    ask(pool, 5, "/a")
+
+    assert (5, "/a") in kept(pool)
+
+
+def test_a_page_that_waits_says_for_what_and_asks_again(
+    alice_client: Client,
+    team: Team,
+    pool: WarmTokenizers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [Row(prompt="3 plus 4?")]
+    version = create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+    monkeypatch.setattr(token_preview, "tokenizers", pool)
+    for team_id in (-1, -2, -3):
+        ask(pool, team_id, "/a")
+
+    address = f"/alpha/datasets/{version.dataset_id}/prompt"
+    page = alice_client.post(address, {"model": "/a"}).text
+
+    assert tokenizer_pool.ALL_AT_WORK in page
+    assert "delay:1s" in page
