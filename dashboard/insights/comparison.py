@@ -16,7 +16,7 @@ from dashboard.insights.points import Points, read_points
 from dashboard.insights.series import Series, make_series
 from dashboard.insights.sets import Arrangement, RunSet
 from dashboard.insights.window import Window, find_window
-from dashboard.runs.charts.clipping import NOTE
+from dashboard.runs.charts.chart import NOTE
 from dashboard.runs.models import Run
 
 SMOOTHING = 0.6  # of single runs; a band is shown as it was measured

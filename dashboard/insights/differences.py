@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.runs.config.flat import (
+from dashboard.runs.config.snapshot import (
     flatten_config,
     flatten_rule,
     flatten_tree,
     told_settings,
+    write_setting,
 )
-from dashboard.runs.config.snapshot import write_setting
 from dashboard.runs.models import Run
 from trainer.config import RunConfig
 

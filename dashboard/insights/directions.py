@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from dashboard.runs.charts.direction import direction_of
+from dashboard.runs.charts.chart import direction_of
 
 Better = Literal["higher", "lower", "neither"]
 

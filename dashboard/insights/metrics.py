@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.runs.charts.intervals import is_bound
+from dashboard.runs.charts.series import is_bound
 from dashboard.runs.models import REWARD, Evaluation, Run
 
 TITLES = {

@@ -16,8 +16,8 @@ from psycopg import Cursor, sql
 
 from dashboard.insights.kept_points import MOST_BYTES, KeptPoints
 from dashboard.insights.statistics import Array
-from dashboard.runs.charts.carried import begin_of
-from dashboard.runs.charts.clipping import clip_all, has_clipped
+from dashboard.runs.charts.chart import clip_all, has_clipped
+from dashboard.runs.charts.series import begin_of
 from dashboard.runs.models import Evaluation, Run
 
 TOTALS = {"tokens": "total/tokens", "samples": "total/completions"}

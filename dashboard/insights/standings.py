@@ -12,7 +12,7 @@ from django.db.models.functions import Cast
 
 from dashboard.insights.directions import Better
 from dashboard.insights.statistics import subtract
-from dashboard.runs.charts.clipping import clip
+from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import Evaluation, Run
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dashboard.accounts.models import Team, User
 from dashboard.probes.models import Probe
 from dashboard.probes.services import MAX_COMPLETIONS, draw_positions, start_probe
-from dashboard.runs.launch.forms import Launch
+from dashboard.runs.launch.form import Launch
 
 # As many prompts as a step takes, within what is quick.
 FEWEST_PROMPTS, MOST_PROMPTS, MOST_SAMPLES = 16, 64, 16

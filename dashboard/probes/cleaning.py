@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from dashboard.jobs.models import OPEN
 from dashboard.probes.models import Probe
+from dashboard.runs.checkpoints.files import Shelf
 from dashboard.runs.checkpoints.retention import keep_best
-from dashboard.runs.checkpoints.shelf import Shelf
 
 KEPT = timedelta(days=30)  # after its end
 MOST_KEPT = 200  # of a team

@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.config.fields import all_fields, put, write_texts
-from dashboard.runs.directory import ROWS
-from dashboard.runs.launch.model_choices import StarterModel
-from dashboard.runs.launch.row_fit import fit_to_rows
+from dashboard.runs.launch.base_models import StarterModel
+from dashboard.runs.launch.checks import fit_to_rows
 from dashboard.runs.models import Checkpoint
+from dashboard.runs.queries import ROWS
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 

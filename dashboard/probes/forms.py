@@ -15,7 +15,7 @@ from dashboard.datasets.queries import list_versions
 from dashboard.probes.models import Probe
 from dashboard.project.forms import offer
 from dashboard.rewards.forms import LARGEST
-from dashboard.runs.launch.model_choices import StarterModel
+from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.models import Run
 from trainer.config import AdvantageConfig
 

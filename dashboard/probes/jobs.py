@@ -22,7 +22,7 @@ from dashboard.probes.cleaning import (
 )
 from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.project.database import clean_json, clean_text
-from dashboard.runs.checkpoints.shelf import FilesGone, Shelf, gone
+from dashboard.runs.checkpoints.files import FilesGone, Shelf, gone
 from dashboard.runs.models import Checkpoint
 from dashboard.training.follow import LogFollower
 from dashboard.training.process import TrainerProcess

@@ -14,8 +14,7 @@ from dashboard.jobs.models import OPEN
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.probes.models import Probe
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.launch.model_choices import label_model
-from dashboard.runs.launch.published import hold_published
+from dashboard.runs.launch.base_models import hold_published, label_model
 from dashboard.runs.models import Checkpoint
 from trainer.config import RunConfig
 

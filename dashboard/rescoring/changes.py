@@ -10,7 +10,7 @@ from django.core.paginator import Page, Paginator
 
 from dashboard.rescoring.records import Numbers, Records
 from dashboard.rescoring.summary import has_moved
-from dashboard.runs.charts.clipping import clip_all
+from dashboard.runs.charts.chart import clip_all
 
 PER_PAGE = 50
 

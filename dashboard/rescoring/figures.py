@@ -9,8 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dashboard.rescoring.records import Numbers, Records
-from dashboard.runs.charts.chart import figure_tree
-from dashboard.runs.charts.clipping import clip_all
+from dashboard.runs.charts.chart import clip_all, figure_tree
 
 MAX_POINTS = 1_000
 SMALLEST, LARGEST = 5.0, 22.0  # a point's diameter, px

@@ -18,7 +18,7 @@ from dashboard.rescoring.records import (
     Records,
     unpack,
 )
-from dashboard.runs.charts.clipping import clip_all
+from dashboard.runs.charts.chart import clip_all
 
 # Advantages are floats added up in another order than the engine's.
 ROUNDING = 1e-9

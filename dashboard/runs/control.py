@@ -9,10 +9,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
-from dashboard.runs.config.error_shares import allow_share, common_share
-from dashboard.runs.doorbell import ring_workers
+from dashboard.runs.config.errors import allow_share, common_share
 from dashboard.runs.models import ENDED, Run, RunState
-from dashboard.runs.state import END_TIME, transition
+from dashboard.runs.state import END_TIME, ring_workers, transition
 
 
 def request_stop(*, run: Run, user: User | None) -> bool:

@@ -1,11 +1,175 @@
-"""Lookups of runs. A run is found through its team only."""
+"""Where a run comes from and what was made of it: forks and clones, as a tree."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
 from django.http import Http404
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
+
+MAX_RUNS = 500
+MAX_DEPTH = 50
+SHOWN = ("id", "name", "state", "last_step", "num_steps", "fork_step", "created_at")
+PARENTS = ("forked_from_id", "cloned_from_id")
+
+
+@dataclass(slots=True)
+class Member:
+    run: Run
+    children: list[Member] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    root: Member
+    num_runs: int
+    is_whole: bool  # False: there are more than are shown
+
+
+def find_lineage(run: Run) -> Lineage:
+    """The tree that a run belongs to; a query for each generation."""
+    root = Member(_first_ancestor(run))
+    known, generation, is_whole = {root.run.id}, [root], True
+    for _ in range(MAX_DEPTH):
+        parents = {member.run.id: member for member in generation}
+        made = list(_made_of(parents)[: MAX_RUNS - len(known) + 1])
+        if len(known) + len(made) > MAX_RUNS:
+            made, is_whole = made[: MAX_RUNS - len(known)], False
+        generation = []
+        for each in made:
+            if each.id in known:
+                continue
+            known.add(each.id)
+            member = Member(each)
+            parents[_parent_of(each) or 0].children.append(member)
+            generation.append(member)
+        if not generation or not is_whole:
+            break
+    return Lineage(root, len(known), is_whole)
+
+
+def list_children(run: Run) -> list[Run]:
+    """What was forked or cloned from it, the newest first; one query."""
+    return list(_made_of([run.id]).order_by("-id")[:MAX_RUNS])
+
+
+def list_ancestors(run: Run) -> Iterator[tuple[Run, int]]:
+    """The runs that a fork goes on from, nearest first, each up to a step."""
+    step = run.fork_step
+    for _ in range(MAX_DEPTH):
+        if step is None or run.forked_from is None:
+            return
+        run = run.forked_from
+        yield run, step
+        step = None if run.fork_step is None else min(step, run.fork_step)
+
+
+def _made_of(ids: Iterable[int]) -> QuerySet[Run]:
+    ids = list(ids)
+    forks = Q(forked_from__in=ids)
+    clones = Q(cloned_from__in=ids, forked_from=None)
+    return Run.objects.filter(forks | clones).only(*SHOWN, *PARENTS).order_by("id")
+
+
+def _parent_of(run: Run) -> int | None:
+    return run.forked_from_id or run.cloned_from_id
+
+
+def _first_ancestor(run: Run) -> Run:
+    for _ in range(MAX_DEPTH):
+        parent = _parent_of(run)
+        if parent is None:
+            break
+        run = Run.objects.only(*SHOWN, *PARENTS).get(id=parent)
+    return run
+
+
+# The files of a run: what the trainer reads, and what it writes.
+
+ROWS = "rows.jsonl"  # the dataset version as it was at launch
+
+
+def eval_rows(name: str) -> str:
+    """The file of an evaluation set, beside the rows."""
+    return f"eval-{name}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDirectory:
+    """What one life of the trainer leaves behind."""
+
+    path: Path
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def changes(self) -> Path:
+        """What its trainer hears of between steps."""
+        return self.path / "changes.json"
+
+    @property
+    def pulse(self) -> Path:
+        """Touched while its trainer moves: trainer/host.py."""
+        return self.path / "pulse"
+
+    @property
+    def trainer_log(self) -> Path:
+        return self.path / "trainer.log"
+
+    @property
+    def trainer_times(self) -> Path:
+        """When its lines were written: training/logs/times.py."""
+        return self.path / "trainer.times"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.path / "supervisor.log"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def rows(self) -> Path:
+        return self.path / ROWS
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def epochs(self) -> Path:
+        """What each life left, by its number."""
+        return self.path / "epochs"
+
+    def epoch(self, number: int) -> EpochDirectory:
+        return EpochDirectory(self.epochs / str(number))
+
+    def epoch_numbers(self) -> list[int]:
+        """Lives that left a directory, oldest first."""
+        if not self.epochs.is_dir():
+            return []
+        return sorted(int(p.name) for p in self.epochs.iterdir() if p.name.isdigit())
+
+
+def run_directory(run_id: int) -> RunDirectory:
+    return RunDirectory(Path(settings.COHORT_DATA) / "runs" / str(run_id))
+
+
+# Lookups of runs. A run is found through its team only.
 
 RELATED = (
     "team",

@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from celery import shared_task
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -22,9 +23,10 @@ from django.utils import timezone
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.jobs import shutdown
-from dashboard.runs.directory import run_directory
-from dashboard.runs.doorbell import ring_deletion
+from dashboard.jobs.kinds import register_purge
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
+from dashboard.runs.state import ring_deletion
 
 logger = logging.getLogger(__name__)
 KEPT = timedelta(days=30)  # as datasets are
@@ -174,3 +176,13 @@ def forget_run(run: Run) -> None:
             delete_run(run, None)
     except DatabaseError:
         logger.exception("run %s could not be deleted from the trash", run.pk)
+
+
+SECONDS = 8.0  # beat rings every ten
+register_purge(forget_old_trash)
+
+
+@shared_task(name="runs.delete_rows", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def delete_rows() -> None:
+    """Of runs that are deleted, for a while."""
+    delete_hidden_rows(until=time.monotonic() + SECONDS)

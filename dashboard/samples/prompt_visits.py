@@ -16,7 +16,7 @@ from django.http import Http404
 from numpy.typing import NDArray
 from psycopg import Cursor
 
-from dashboard.runs.charts.bounds import find_bounds
+from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.samples.recipes import right_from

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.runs.models import Run
-from dashboard.runs.queue.sentences import ordinal
+from dashboard.runs.progress import ordinal
 from dashboard.samples.models import Group, GroupTokens
 from dashboard.samples.token_records import unpack_tokens
 from trainer.config import LoggingConfig

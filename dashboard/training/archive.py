@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from dashboard.runs.checkpoints.manifest import (
+from dashboard.runs.checkpoints.files import (
+    MODEL,
     Damaged,
     Manifest,
     ManifestFile,
@@ -17,7 +18,6 @@ from dashboard.runs.checkpoints.manifest import (
     open_file,
     read_manifest,
 )
-from dashboard.runs.checkpoints.shelf import MODEL
 from dashboard.runs.models import Checkpoint
 
 PIECE_BYTES = 1024 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard.runs.checkpoints.manifest import Damaged, read_manifest, verify_file
+from dashboard.runs.checkpoints.files import Damaged, read_manifest, verify_file
 
 NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
 

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.project.database import clean_text
-from dashboard.runs.changing import STEPS
+from dashboard.runs.changes import STEPS
 from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.runs.state import END_TIME, transition
 from dashboard.training.lease import HOLDING, Claim, Fenced, close_epoch

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dashboard.datasets.row_storage import write_rows, write_some_rows
-from dashboard.runs.changing import first_config
-from dashboard.runs.directory import RunDirectory, eval_rows, run_directory
+from dashboard.runs.changes import first_config
 from dashboard.runs.models import Run
+from dashboard.runs.queries import RunDirectory, eval_rows, run_directory
 
 
 def freeze(run: Run, *, on_progress: Callable[[], None] = lambda: None) -> RunDirectory:

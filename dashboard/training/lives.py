@@ -7,8 +7,8 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.runs.state import END_TIME, transition
 from dashboard.training.lease import HOLDING, close_epoch
 from dashboard.training.tail import SHOWN_LINES, read_tail, with_tail

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dashboard.runs.checkpoints.origins import origin_of, take_checkpoint
-from dashboard.runs.directory import RunDirectory
+from dashboard.runs.checkpoints.listing import origin_of, take_checkpoint
 from dashboard.runs.models import Run
+from dashboard.runs.queries import RunDirectory
 
 
 def take_origin(

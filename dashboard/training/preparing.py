@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard.runs.directory import RunDirectory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import RunDirectory
 from dashboard.training.beat import Beat
 from dashboard.training.changes import freeze_changes
 from dashboard.training.checkpoints import SavedCheckpoint

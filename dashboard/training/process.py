@@ -14,7 +14,7 @@ from django.conf import settings
 
 from dashboard.observability.logging import trainer_variables as log_facts
 from dashboard.project.environment import ROOT, SECRETS, hub_token_path
-from dashboard.runs.directory import RunDirectory
+from dashboard.runs.queries import RunDirectory
 from dashboard.training.worker_class import trainer_variables
 
 # The trainer has no business with our servers, nor a model's code with our keys.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.runs.models import REWARD
-from dashboard.runs.queue.pace import PACE_STEPS, STEP_SECONDS
+from dashboard.runs.queue.estimates import PACE_STEPS, STEP_SECONDS
 from trainer.events import Evaluated, Event, StepFinished
 
 NAME_LENGTH = 120

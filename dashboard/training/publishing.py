@@ -13,16 +13,16 @@ from django.utils.text import slugify
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.runs.checkpoints.manifest import verify_file
-from dashboard.runs.checkpoints.retention import unseen
-from dashboard.runs.checkpoints.shelf import (
+from dashboard.runs.checkpoints.files import (
     FilesGone,
     Shelf,
     discard,
     link_files,
     link_or_copy,
+    verify_file,
 )
-from dashboard.runs.launch.published import runs_that_need
+from dashboard.runs.checkpoints.retention import unseen
+from dashboard.runs.launch.base_models import runs_that_need
 from dashboard.runs.models import Checkpoint, PublishedModel
 from dashboard.training.archive import ModelArchive, model_files, read_known
 

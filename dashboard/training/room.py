@@ -7,10 +7,9 @@ import shutil
 from django.db import transaction
 from django.db.models import Q
 
-from dashboard.runs.directory import run_directory
-from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunEvent, RunState
-from dashboard.runs.state import transition
+from dashboard.runs.queries import run_directory
+from dashboard.runs.state import ring_workers, transition
 from dashboard.training.ending import ROOM_REMEDY
 
 

@@ -23,11 +23,11 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.project.environment import ROOT
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.services import save_recipe_version
-from dashboard.runs.directory import ROWS
-from dashboard.runs.launch.forms import Launch
-from dashboard.runs.launch.model_choices import title_of
-from dashboard.runs.launching import launch_run
+from dashboard.runs.launch.base_models import title_of
+from dashboard.runs.launch.form import Launch
+from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run
+from dashboard.runs.queries import ROWS
 from trainer.config import RunConfig, load_config
 from trainer.rewards.spec import Recipe
 

@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dashboard.project.database import clean_json, clean_text
-from dashboard.runs.charts.rollups import build_rollups
-from dashboard.runs.charts.summaries import add_steps, summarize_evaluations
+from dashboard.runs.charts.downsampling import (
+    add_steps,
+    build_rollups,
+    summarize_evaluations,
+)
 from dashboard.runs.models import Checkpoint, Evaluation
 from dashboard.samples.models import Group
 from dashboard.samples.token_records import pack_tokens

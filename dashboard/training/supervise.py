@@ -14,8 +14,8 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 
 from dashboard.observability.logging import bind, bound
 from dashboard.observability.tracing import span
-from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.training.asking import asked_by
 from dashboard.training.beat import Beat
 from dashboard.training.changes import freeze_changes

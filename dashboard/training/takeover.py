@@ -14,11 +14,10 @@ from django.db.models.functions import Now
 
 from dashboard.alerts.firing import supersede
 from dashboard.live.pubsub import ring_on_commit
-from dashboard.runs.charts.carried import totals_of
-from dashboard.runs.charts.rollups import drop_rollups
-from dashboard.runs.charts.summaries import make_summaries
-from dashboard.runs.directory import RunDirectory
+from dashboard.runs.charts.downsampling import drop_rollups, make_summaries
+from dashboard.runs.charts.series import totals_of
 from dashboard.runs.models import REWARD, Checkpoint, Epoch, Evaluation, Run, Step
+from dashboard.runs.queries import RunDirectory
 from dashboard.samples.models import CompletionBlock, Group, StepRollup
 from dashboard.training.changes import note_changes
 from dashboard.training.checkpoints import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 
-from dashboard.runs.checkpoints.shelf import Shelf
-from dashboard.runs.directory import run_directory
+from dashboard.runs.checkpoints.files import Shelf
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
 from dashboard.training.checkpoints import checkpoint_folders
 from dashboard.training.models import Worker
 

@@ -19,7 +19,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from dashboard.rewards.trial import Sandbox, sandbox_here
-from dashboard.runs.devices import Device
+from dashboard.runs.queue.hosts import Device
 from dashboard.training.draining import is_drained
 from dashboard.training.lives import lose_life
 from dashboard.training.models import Worker

@@ -15,7 +15,7 @@ from django.utils import timezone
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.exchange.models import ImportFile
-from dashboard.runs.directory import run_directory
+from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock
 from dashboard.upkeep.models import Use, VersionSize
 

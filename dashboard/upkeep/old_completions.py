@@ -21,8 +21,8 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.jobs.models import OPEN
 from dashboard.rescoring.models import Rescoring
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import ENDED, Run
+from dashboard.runs.queries import run_directory
 from dashboard.samples.annotations.models import Comment, Tag, Thumb
 from dashboard.samples.models import CompletionBlock, Group
 from dashboard.samples.thinning import delete_completions_of

@@ -12,8 +12,8 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.models import Dataset
 from dashboard.datasets.trash import delete_dataset
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
 from dashboard.runs.trash import forget_run
 from dashboard.upkeep.measuring import folder_bytes
 from dashboard.upkeep.models import KEPT_DAYS, Retention

@@ -13,9 +13,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from dashboard.accounts.models import Team, User
 from dashboard.exchange.imports.files import begin_import, store_file, unpack
-from dashboard.runs.directory import run_directory
+from dashboard.runs.launch.base_models import check_model
 from dashboard.runs.launch.checks import _is_token, tokens_folder
-from dashboard.runs.launch.model_choices import check_model
+from dashboard.runs.queries import run_directory
 
 NO_MODELS = (
     "../secret", "..", "~/model", "~root", "./model", "\\\\host\\share\\model",

@@ -27,9 +27,8 @@ from dashboard.exchange.models import RunImport
 from dashboard.project.edits import Edit
 from dashboard.project.mail import why_not_mailed
 from dashboard.rewards.recipe_text import read_json
-from dashboard.runs.config.phase_text import read_phases
-from dashboard.runs.config.toml_text import Lines, read_toml
-from dashboard.runs.describing import describe_run
+from dashboard.runs.attributes import describe_run
+from dashboard.runs.config.toml import Lines, read_phases, read_toml
 from dashboard.runs.models import Run
 from tests.dashboard.api.test_replays_at_once import (
     wait_until_somebody_waits_for_a_lock,

@@ -15,8 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.charts.figures import shown_metrics
-from dashboard.runs.charts.settings import read_settings
+from dashboard.runs.charts.figures import read_settings, shown_metrics
 from dashboard.runs.models import Run, Step
 from dashboard.training.lease import claim_run
 from dashboard.training.takeover import cut_history

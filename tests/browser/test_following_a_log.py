@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.training.lease import claim_run
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_run

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.queries import run_directory
 from tests.browser.accessibility import findings
 from tests.dashboard.runs.launching import (
     make_config,

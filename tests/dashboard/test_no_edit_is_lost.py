@@ -20,7 +20,7 @@ from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.alerts.models import Channel, Event
 from dashboard.reports.models import Report
 from dashboard.reports.services import save_report
-from dashboard.runs.actions import act
+from dashboard.runs.bulk_actions import act
 from dashboard.runs.models import Evaluation, Run, SavedView, TeamPreset
 from dashboard.upkeep.models import Quota, Retention
 from tests.dashboard.alerts.factories import make_rule

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from django.db.models.functions import Now
 
-from dashboard.runs.directory import run_directory
-from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
+from dashboard.runs.state import ring_workers
 from dashboard.training.reaper import reap
 from tests.faults.tiny import (
     NUM_STEPS,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests.faults.tiny import ROOT
 
 if TYPE_CHECKING:
-    from dashboard.runs.directory import RunDirectory
+    from dashboard.runs.queries import RunDirectory
 
 LATER_EVENT = "weather_changed"
 LATER_METRIC = "weather/rain"

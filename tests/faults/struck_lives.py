@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import django
 
 if TYPE_CHECKING:
-    from dashboard.runs.directory import RunDirectory
+    from dashboard.runs.queries import RunDirectory
     from tests.dashboard.training.logs import LogBuilder
 
 NUM_STEPS, SAVED_STEP = 4, 2

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import ring_workers
 from tests.browser.shown import TALL, assert_a_fresh_page_shows_the_same
 from tests.browser.waiting import wait_until
 from tests.faults.workers import Worker, trainer_pid, wait_for

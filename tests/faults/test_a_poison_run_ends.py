@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from tests.faults.histories import assert_whole, end_rest, is_in
 from tests.faults.tiny import History
 from tests.faults.workers import Worker, wait_for

@@ -21,8 +21,8 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.test import Client
 
-from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import ring_workers
 from tests.faults.histories import (
     Series,
     end_rest,

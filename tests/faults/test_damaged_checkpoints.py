@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from tests.faults.forks import Forks, write_run
 from tests.faults.histories import assert_whole
 from tests.faults.lives import Once, live, supervisor_log, trainer_log

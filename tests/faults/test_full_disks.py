@@ -10,8 +10,8 @@ import pytest
 
 from dashboard.accounts.models import User
 from dashboard.runs.control import request_pause, resume_run
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.training.checkpoints import newest_verified
 from dashboard.training.room import resume_where_there_is_room
 from tests.faults.forks import Forks, write_run

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.runs.directory import RunDirectory
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
+from dashboard.runs.queries import RunDirectory
 from dashboard.training.process import trainer_command
 from dashboard.training.supervise import Timing
 from tests.faults.histories import assert_whole

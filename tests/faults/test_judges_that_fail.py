@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from tests.faults.forks import Forks, write_run
 from tests.faults.lives import Once, live
 from tests.faults.tiny import config_tree, judged_by, read_log

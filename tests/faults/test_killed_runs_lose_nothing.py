@@ -11,8 +11,8 @@ import pytest
 
 from dashboard.accounts.models import User
 from dashboard.runs.control import request_stop
-from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import ring_workers
 from dashboard.training.models import Worker as TrainingWorker
 from tests.faults.histories import (
     assert_whole,

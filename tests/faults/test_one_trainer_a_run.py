@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import connection
 
 from dashboard.celery import app
-from dashboard.runs.directory import run_directory
-from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
+from dashboard.runs.state import ring_workers
 from dashboard.training.dispatch import send_work
 from tests.faults.histories import (
     assert_whole,

@@ -14,8 +14,8 @@ import redis
 from dashboard.accounts.models import User
 from dashboard.local.redis_server import EmbeddedRedis
 from dashboard.runs.control import request_stop
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from tests.faults.histories import assert_as_told, is_in, reaches
 from tests.faults.workers import Worker, beat, wait_for
 from tests.fixtures_app import WebProcesses

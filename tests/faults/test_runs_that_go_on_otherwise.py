@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from dashboard.accounts.models import User
-from dashboard.runs.changing import extend_run
-from dashboard.runs.launch.forms import Launch
-from dashboard.runs.launching import launch_run
+from dashboard.runs.changes import extend_run
+from dashboard.runs.launch.form import Launch
+from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run, RunState
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import supervise

@@ -149,7 +149,7 @@ def add_steps(run: Run) -> None:
     """40 metrics a step."""
     from django.db import connection
 
-    from dashboard.runs.charts.rollups import build_rollups
+    from dashboard.runs.charts.downsampling import build_rollups
 
     run.metric_names = ["reward/mean", *(f"part/metric_{n:02d}" for n in range(39))]
     run.save(update_fields=["metric_names"])
@@ -335,7 +335,7 @@ def show_deletion() -> None:
 
 def delete_what_is_left(run: Run) -> None:
     from dashboard.runs.models import Run
-    from dashboard.runs.tasks import delete_rows
+    from dashboard.runs.trash import delete_rows
 
     while Run.everywhere.filter(pk=run.pk).exists():
         delete_rows()

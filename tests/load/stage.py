@@ -24,8 +24,8 @@ from tests.load.steady_trainer import Pace
 
 if TYPE_CHECKING:
     from dashboard.accounts.models import Team, User
-    from dashboard.runs.directory import RunDirectory
     from dashboard.runs.models import Run
+    from dashboard.runs.queries import RunDirectory
 
 NUM_VIEWERS = 20  # people besides, as one may not open all the pages of a crowd
 TRAINER = Path(__file__).parent / "steady_trainer.py"
@@ -91,7 +91,7 @@ def _set_aside(run: Run, user: User) -> Scene:
 
 
 def scene_of(run: Run, user: User) -> Scene:
-    from dashboard.runs.directory import run_directory
+    from dashboard.runs.queries import run_directory
 
     people = [user, *(_viewer_of(run.team, number) for number in range(NUM_VIEWERS))]
     folder = run_directory(run.id).epoch(1).path

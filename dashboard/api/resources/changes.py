@@ -14,8 +14,14 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.schemas import Id, Input, Person, fill
 from dashboard.project.edits import Edit
-from dashboard.runs.change_form import MAX_STEPS, interval_fields, next_step
-from dashboard.runs.changing import change_run, extend_run, setting_of
+from dashboard.runs.changes import (
+    MAX_STEPS,
+    change_run,
+    extend_run,
+    interval_fields,
+    next_step,
+    setting_of,
+)
 from dashboard.runs.models import SettingChange
 from dashboard.runs.queries import get_run, list_changes
 

@@ -11,9 +11,9 @@ from pydantic import Field
 from dashboard.api.auth import WRITE, access_of
 from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
 from dashboard.api.schemas import fill
-from dashboard.runs.launch.memory import Memory
+from dashboard.runs.launch.estimates import Memory
 from dashboard.runs.launch.summary import summarize
-from dashboard.runs.launch.toml_form import write_form
+from dashboard.runs.launch.toml import write_form
 
 router = Router(tags=["Launch"], auth=WRITE)
 

@@ -14,20 +14,20 @@ from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.run_schemas import RunDetail
 from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Input, fill
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.launch.choices import choices_of
 from dashboard.runs.launch.eval_sets import MAX_SETS, read_drafts
-from dashboard.runs.launch.forms import Launch, LaunchForm
-from dashboard.runs.launch.names import propose_name
-from dashboard.runs.launch.starts import (
+from dashboard.runs.launch.forks import propose_name
+from dashboard.runs.launch.form import Launch, LaunchForm
+from dashboard.runs.launch.form_fields import choices_of
+from dashboard.runs.launch.initial_values import (
     Start,
     find_start,
     offer_presets,
     offer_starters,
     offer_team_presets,
 )
+from dashboard.runs.launch.services import launch_run
 from dashboard.runs.launch.summary import warn
-from dashboard.runs.launch.toml_form import apply_toml
-from dashboard.runs.launching import launch_run
+from dashboard.runs.launch.toml import apply_toml
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Launch"], auth=READ)

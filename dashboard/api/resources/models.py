@@ -14,7 +14,7 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import or_conflict
 from dashboard.api.schemas import Done, Id, Person, fill
-from dashboard.runs.launch.published import folder_of, needs_of
+from dashboard.runs.launch.base_models import folder_of, needs_of
 from dashboard.runs.models import PublishedModel
 from dashboard.training.publishing import unpublish
 

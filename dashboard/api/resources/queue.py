@@ -12,11 +12,16 @@ from pydantic import Field
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.schemas import Change, Done, Id, Real
 from dashboard.runs.models import Priority, Run, RunState
+from dashboard.runs.progress import say_place
 from dashboard.runs.queries import get_run
-from dashboard.runs.queue.line import read_line
-from dashboard.runs.queue.sentences import say_place
-from dashboard.runs.queue.team_line import team_line
-from dashboard.runs.queue_changes import hold_run, move_run, release_run, set_priority
+from dashboard.runs.queue.changes import (
+    hold_run,
+    move_run,
+    release_run,
+    set_priority,
+    team_line,
+)
+from dashboard.runs.queue.order import read_line
 
 router = Router(tags=["Queue"], auth=READ)
 

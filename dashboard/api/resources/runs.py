@@ -16,15 +16,15 @@ from dashboard.api.resources.run_schemas import RunDetail, RunOut, with_shown
 from dashboard.api.schemas import Change, Done, Id
 from dashboard.project.edits import Edit
 from dashboard.runs import trash
-from dashboard.runs.actions import act
-from dashboard.runs.changing import ENDED_WELL
+from dashboard.runs.attributes import describe_run
+from dashboard.runs.bulk_actions import act
+from dashboard.runs.changes import ENDED_WELL
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
-from dashboard.runs.describing import describe_run
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_any_run, get_run
 from dashboard.runs.table.columns import sort_runs
+from dashboard.runs.table.expressions import QueryError
 from dashboard.runs.table.query import ListQuery
-from dashboard.runs.table.tree import QueryError
 
 router = Router(tags=["Runs"], auth=READ)
 # By a run's field: what makes it true, and what false.

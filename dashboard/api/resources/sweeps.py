@@ -23,9 +23,9 @@ from dashboard.api.resources.launches import (
 )
 from dashboard.api.schemas import Input, Person, fill
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.launch.forms import LaunchForm
+from dashboard.runs.launch.form import LaunchForm
+from dashboard.runs.launch.services import launch_group
 from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, Sweep
-from dashboard.runs.launching import launch_group
 from dashboard.runs.models import Run, RunGroup
 
 router = Router(tags=["Sweeps"], auth=READ)

@@ -13,8 +13,8 @@ from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, access_of
 from dashboard.api.schemas import Id, Real, Step
 from dashboard.reports.document import finite
-from dashboard.runs.charts.of_a_run import settings_of
-from dashboard.runs.config.files import WRITERS
+from dashboard.runs.charts.figures import settings_of
+from dashboard.runs.config.snapshot import WRITERS
 from dashboard.runs.queries import get_run
 from dashboard.samples.tokens import read_tokens, which_are_kept
 from dashboard.samples.visits import get_group

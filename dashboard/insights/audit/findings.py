@@ -13,7 +13,7 @@ from dashboard.insights.audit.signals import Signal
 from dashboard.insights.audit.studied import Study, study
 from dashboard.insights.audit.told import tell
 from dashboard.insights.audit.words import Phrase, risen_phrases
-from dashboard.runs.charts.clipping import NOTE, has_clipped
+from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
 
 CLEAR = 0.01  # chance

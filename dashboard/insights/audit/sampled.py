@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from dashboard.runs.charts.clipping import clip
+from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import Run
 
 MOST_STEPS = 60

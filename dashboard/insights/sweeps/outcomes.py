@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db import connection
 
-from dashboard.runs.charts.clipping import LARGEST, clip
+from dashboard.runs.charts.chart import LARGEST, clip
 from dashboard.runs.models import Evaluation, Run
 
 LAST, TAIL, HIGHEST, LOWEST = "last", "tail", "highest", "lowest"

@@ -14,7 +14,7 @@ from dashboard.insights.sweeps.forms import SweepForm
 from dashboard.insights.sweeps.importance import MAX_SETTINGS
 from dashboard.insights.sweeps.outcomes import KINDS, read_outcomes
 from dashboard.insights.sweeps.page import Sweep, read_sweep
-from dashboard.runs.charts.clipping import NOTE, has_clipped
+from dashboard.runs.charts.chart import NOTE, has_clipped
 
 MAX_SWEPT = 200
 MAX_COMPARED = 10  # as the compare page does

@@ -16,7 +16,7 @@ from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
 from dashboard.probes.services import request_stop
 from dashboard.probes.tries import TryForm, settings_of, sides_of
 from dashboard.rewards.recipe_text import recipe_sentence
-from dashboard.runs.launch.memory import estimate_memory
+from dashboard.runs.launch.estimates import estimate_memory
 from dashboard.runs.launch.verdict import verdict_of
 from dashboard.runs.queries import get_run
 from dashboard.runs.views.launch import read_form, show_form

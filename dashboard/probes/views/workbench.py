@@ -49,7 +49,7 @@ from dashboard.rewards.views.editor import (
     seen_by,
     show_meanwhile,
 )
-from dashboard.runs.launch.model_choices import check_model, offered_models
+from dashboard.runs.launch.base_models import check_model, offered_models
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 

@@ -17,7 +17,7 @@ from dashboard.insights.selection import join_ids, read_selection
 from dashboard.reports.block_lines import Block, read_lines
 from dashboard.reports.blocks.options import MAX_RUNS
 from dashboard.runs.charts.chart import Chart, chart_id
-from dashboard.runs.charts.of_a_run import sections_of
+from dashboard.runs.charts.figures import sections_of
 from dashboard.runs.models import REWARD, Run
 from dashboard.samples.forms import GroupViewForm
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dashboard.accounts.models import Team
 from dashboard.reports.blocks.runs import describe_runs, find_runs, newest_of
-from dashboard.runs.charts.curves import read_evaluated
+from dashboard.runs.charts.series import read_evaluated
 from dashboard.runs.models import Run
 
 

@@ -23,7 +23,7 @@ from dashboard.reports.drawing.figure import (
     Tick,
 )
 from dashboard.reports.drawing.ticks import linear_ticks, log_ticks
-from dashboard.runs.charts.clipping import clip
+from dashboard.runs.charts.chart import clip
 
 DASHES = {
     "dash": (8, 5),

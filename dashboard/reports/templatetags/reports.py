@@ -15,7 +15,7 @@ from dashboard.reports.drawing.chart import draw_chart, x_of
 from dashboard.reports.drawing.figure import HEIGHT, WIDTH, Drawing, Line
 from dashboard.reports.markdown import render_prose
 from dashboard.reports.words import describe_block, describe_newest, name_block
-from dashboard.runs.charts.clipping import NOTE, has_clipped
+from dashboard.runs.charts.chart import NOTE, has_clipped
 
 register = template.Library()
 

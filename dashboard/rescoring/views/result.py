@@ -31,7 +31,7 @@ from dashboard.rescoring.records import SIGNALS
 from dashboard.rescoring.services import delete_rescoring, request_stop
 from dashboard.rescoring.summary import summarize
 from dashboard.rewards.recipe_text import recipe_sentence
-from dashboard.runs.charts.clipping import NOTE, has_clipped
+from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.recipes import rule_names

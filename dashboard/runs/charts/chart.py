@@ -8,12 +8,17 @@ Colours are CSS variables, so a chart follows the theme.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import ArrayLike, NDArray
+
+from trainer.config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,3 +119,119 @@ def layer(
         hovertemplate=hover(unit),
         meta={"terms": terms, "constant": constant, "smooth": True, "alpha": 0.75},
     )
+
+
+# How large a number is drawn and reckoned with; exports hold it as it was sent.
+#
+# A finite number may be 1.8e308: the difference of two such numbers is none, nor is the
+# square of one above 1e154. static/js/charts/series.js clips alike.
+
+# It fits float32, which rollups are of, and a variance of it may be squared again.
+LARGEST = 1e37
+NEARLY = LARGEST * (1 - 1e-6)  # as float32 has it
+
+
+def clip(value: float) -> float:
+    """NaN for an infinity too, which is no number."""
+    return max(-LARGEST, min(LARGEST, value)) if math.isfinite(value) else math.nan
+
+
+def clip_all(values: ArrayLike) -> NDArray[np.float64]:
+    """As `clip`."""
+    given = np.asarray(values, np.float64)
+    return np.where(np.isfinite(given), np.clip(given, -LARGEST, LARGEST), np.nan)
+
+
+def has_clipped(values: ArrayLike) -> bool:
+    return bool((np.abs(np.asarray(values, np.float64)) >= NEARLY).any())
+
+
+NOTE = (
+    "Values beyond ±1e37 are clipped here. Exports keep the values as they were sent."
+)
+
+
+# Of which metrics more is better, and of which less; of the others neither.
+
+Direction = Literal["higher", "lower"]
+
+DECLARED: tuple[tuple[str, Direction], ...] = (
+    # A rule's score as well; insights look at the sign of its weight.
+    (r"reward/([^/]+/)?mean", "higher"),
+    (r"eval/[^/]+/(mean|(pass|maj)@\d+)", "higher"),
+    (r"eval/[^/]+/frac_truncated", "lower"),
+    (r"tokens_per_second", "higher"),
+    (r"group/num_effective", "higher"),
+    (r"group/(frac_zero_std|frac_all_min)", "lower"),
+    (r"completion/frac_truncated", "lower"),
+    (r"sampling/frac_dropped", "lower"),
+    (r"mismatch/.+", "lower"),
+    (r"time/.+", "lower"),
+)
+
+
+def direction_of(metric: str) -> Direction | None:
+    """What the best of a metric's values is: its highest, its lowest, or neither.
+
+    Loss, KL, entropy, clipping, norms and lengths are neither: what is good depends.
+
+    >>> direction_of("reward/mean"), direction_of("time/step"), direction_of("entropy")
+    ('higher', 'lower', None)
+    """
+    for pattern, better in DECLARED:
+        if re.fullmatch(pattern, metric):
+            return better
+    return None
+
+
+def is_score(last_part: str) -> bool:
+    """Whether a name that ends so is a mean of scores, or a share of right answers."""
+    return last_part == "mean" or last_part.startswith(("pass@", "maj@"))
+
+
+# What of a run's settings decides which charts it has.
+
+MAIN_SET = "heldout"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traits:
+    rules: tuple[str, ...]
+    scheduled: tuple[str, ...]  # of the rules those whose weight moves
+    eval_sets: tuple[str, ...]
+    has_reference: bool
+    samples_kl: bool  # where there is none
+    has_dual_clip: bool
+    has_penalty: bool  # for length
+    samples_again: bool  # or drops groups
+    is_stale: bool  # trains on what an older policy sampled
+
+
+def traits_of(config: RunConfig) -> Traits:
+    """All phases together: a chart is there if one of them fills it."""
+    configs = [stage.config for stage in config.stages]
+    rules = [rule for one in configs for rule in one.reward.recipe.rules]
+    moving = [rule.name for rule in rules if rule.schedule]
+    return Traits(
+        rules=tuple(dict.fromkeys(rule.name for rule in rules)),
+        scheduled=tuple(dict.fromkeys(moving)),
+        eval_sets=_eval_sets(configs),
+        has_reference=any(one.has_reference for one in configs),
+        samples_kl=any(one.samples_kl for one in configs),
+        has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
+        has_penalty=any(one.reward.overlong_buffer_tokens > 0 for one in configs),
+        samples_again=any(one.rollout.dynamic_sampling != "off" for one in configs),
+        is_stale=any(
+            one.rollout.source == "start"
+            or one.rollout.one_step_off
+            or one.optim.minibatches * one.optim.updates_per_batch > 1
+            for one in configs
+        ),
+    )
+
+
+def _eval_sets(configs: Sequence[RunConfig]) -> tuple[str, ...]:
+    evaluated = [one for one in configs if one.evaluation.every_steps > 0]
+    own = [MAIN_SET for one in evaluated if one.data.num_eval_rows > 0]
+    further = [name for one in evaluated for name in one.evaluation.sets]
+    return tuple(dict.fromkeys([*own, *further]))

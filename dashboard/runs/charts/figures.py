@@ -5,15 +5,28 @@ The overview has about twelve; every metric has one on the page All metrics.
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlencode
 
 import plotly.graph_objects as go
+from django.http import QueryDict
 
-from dashboard.runs.charts.chart import Chart, chart, edge, hover, line, share
-from dashboard.runs.charts.traits import Traits, traits_of
+from dashboard.accounts.models import User
+from dashboard.runs.charts.chart import (
+    Chart,
+    Traits,
+    chart,
+    edge,
+    hover,
+    line,
+    share,
+    traits_of,
+)
+from dashboard.runs.models import ChartSettings, Run
 from trainer.config import RunConfig
 
 NO_KL = "No kl/mean: there is no reference."
@@ -208,3 +221,100 @@ def metric_figure() -> dict[str, Any]:
     tree = chart("metric", "", [line("metric", color=1)], y="").figure
     tree["data"][0]["meta"] = {"each": "", "smooth": True, "still": STILL, "band": True}
     return tree
+
+
+# Which charts a run's pages have: by its settings, or by what was imported.
+
+
+def settings_of(run: Run) -> RunConfig | None:
+    """None: it was imported, and nobody knows them."""
+    return None if run.is_imported else RunConfig.model_validate(run.config)
+
+
+def sections_of(run: Run) -> list[Section]:
+    """Of an imported run only charts that have values, and no notes on settings."""
+    config = settings_of(run)
+    if config is not None:
+        return overview_sections(config)
+    known = set(run.metric_names)
+    sections = [
+        replace(
+            section,
+            charts=[chart for chart in section.charts if known & metrics_of(chart)],
+            notes=[],
+        )
+        for section in sections_by_traits(_traits(run))
+    ]
+    return [section for section in sections if section.charts]
+
+
+def metrics_shown(run: Run) -> frozenset[str]:
+    """What its page needs before anybody asks for more."""
+    config = settings_of(run)
+    return shown_metrics(config) if config else shown_by_traits(_traits(run))
+
+
+def _traits(run: Run) -> Traits:
+    rules = run.config["reward"]["recipe"]["rules"]
+    return Traits(
+        rules=tuple(rule["name"] for rule in rules),
+        scheduled=(),
+        eval_sets=(),
+        has_reference=True,
+        samples_kl=False,
+        has_dual_clip=False,
+        has_penalty=False,
+        samples_again=False,
+        is_stale=False,
+    )
+
+
+# How somebody wants charts drawn, for all runs. What an address says goes first.
+
+X_AXES = ("step", "time", "tokens", "samples")
+MAX_SMOOTHING = 0.99
+# "all", charts by name, or both: all but these.
+CHARTS = re.compile(r"(all|[\w-]{1,130})(,[\w-]{1,130})*", re.ASCII)
+MAX_LENGTH = 1_000
+
+
+def read_settings(user: User) -> str:
+    """As the end of an address; empty when nothing is kept."""
+    kept = ChartSettings.objects.filter(user=user)
+    return kept.values_list("query", flat=True).first() or ""
+
+
+def keep_settings(user: User, given: QueryDict) -> str:
+    """What is kept now; ValueError when it means nothing. Of nothing, nothing."""
+    query = urlencode({name: _check(name, given.get(name, "")) for name in given})
+    if len(query) > MAX_LENGTH:
+        raise ValueError(
+            f"Settings of charts may take {MAX_LENGTH:,} characters; got "
+            f"{len(query):,}. Set all charts alike instead of one by one."
+        )
+    if query:
+        ChartSettings.objects.update_or_create(user=user, defaults={"query": query})
+    else:
+        ChartSettings.objects.filter(user=user).delete()
+    return query
+
+
+def _check(name: str, value: str) -> str:
+    match name:
+        case "smooth" if _is_smoothing(value):
+            return value
+        case "x" if value in X_AXES:
+            return value
+        case "log" | "clip" if not value or CHARTS.fullmatch(value):
+            return value
+        case "tails" | "alerts" if value in ("on", "off"):
+            return value
+    raise ValueError(f"Charts have no setting {name[:40]!r} of {value[:80]!r}.")
+
+
+def _is_smoothing(value: str) -> bool:
+    try:
+        number = float(value)
+    except ValueError:
+        return False
+    return math.isfinite(number) and 0 <= number <= MAX_SMOOTHING

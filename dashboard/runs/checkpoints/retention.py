@@ -13,10 +13,9 @@ from dashboard.accounts.services import record
 from dashboard.jobs.models import OPEN
 from dashboard.live.pubsub import ring_on_commit
 from dashboard.project.edits import Edit
+from dashboard.runs.attributes import refuse_held
+from dashboard.runs.checkpoints.files import Damaged, FilesGone, Shelf
 from dashboard.runs.checkpoints.listing import NOTHING, list_checkpoints
-from dashboard.runs.checkpoints.manifest import Damaged
-from dashboard.runs.checkpoints.shelf import FilesGone, Shelf
-from dashboard.runs.keeping import refuse_held
 from dashboard.runs.models import ENDED, Checkpoint, Run
 
 logger = logging.getLogger(__name__)

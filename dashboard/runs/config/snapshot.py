@@ -13,7 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from dashboard.runs.config.fields import write_number
-from trainer.config import RunConfig, read_about
+from dashboard.runs.models import Run
+from dashboard.runs.queries import ROWS, eval_rows, list_evaluation_sets
+from trainer.config import RunConfig, learning_rate, read_about
 
 ABSENT = "none"  # as the engine reads it
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -161,3 +163,135 @@ def toml_value(value: Any) -> str:
 
 def _toml_key(name: str) -> str:
     return name if BARE_KEY.fullmatch(name) else str(toml_value(name))
+
+
+# A run's settings as files for `python -m trainer run`.
+
+
+def _write_toml(run: Run, config: RunConfig) -> str:
+    """Before the settings, what is in the files that they name."""
+    assert run.dataset_version, "launched"
+    files = [(ROWS, run.dataset_version, run.dataset_version.num_rows)]
+    files += [
+        (eval_rows(one.name), one.dataset_version, one.num_rows)
+        for one in list_evaluation_sets(run)
+    ]
+    lines = [
+        f"# {file}: {' '.join(str(version).split())}, {num_rows:,} of "
+        f"{version.num_rows:,} rows, SHA-256 of all {version.content_sha256}\n"
+        for file, version, num_rows in files
+    ]
+    return "".join(lines) + "\n" + write_toml(config)
+
+
+def _write_json(_run: Run, config: RunConfig) -> str:
+    return write_json(config)
+
+
+WRITERS = {"toml": _write_toml, "json": _write_json}
+
+
+# A run's settings under one name each: optim.optimizer, rules.<name>.weight, …
+#
+# Comparisons lay them side by side, and the run list filters, sorts and groups by them.
+
+# Frozen copies inside the run's folder: the rows of the datasets say what is in them.
+LEFT_OUT = {"data.rows"}
+# What a rule has beside its parameters.
+OF_A_RULE = ("kind", "weight", "schedule", "clip", "only_if")
+
+
+def flatten_config(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Recipe, rules, then the rest, each value as the config has it."""
+    reward = dict(config.get("reward", {}))
+    recipe = reward.pop("recipe", {})
+    yield from flatten_tree(
+        {k: v for k, v in recipe.items() if k != "rules"}, "recipe."
+    )
+    for rule in recipe.get("rules", []):
+        yield from flatten_rule(rule)
+    yield from flatten_tree({**config, "reward": reward})
+
+
+def flatten_rule(
+    rule: dict[str, Any], *, prefix: str | None = None
+) -> Iterator[tuple[str, Any]]:
+    prefix = f"rules.{rule['name']}." if prefix is None else prefix
+    yield f"{prefix}kind", rule.get("kind")
+    yield f"{prefix}weight", rule.get("weight", 1.0)
+    for name in ("schedule", "clip", "only_if"):
+        if name in rule:
+            yield from flatten_tree({name: rule[name]}, prefix)
+    yield from flatten_tree(rule.get("params") or {}, prefix)
+
+
+def flatten_tree(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from flatten_tree(value, f"{key}.")
+        elif key not in LEFT_OUT:
+            yield key, value
+
+
+def told_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Of an outside run: what its trainer told, by name.
+
+    The database keeps the keys of an object by their length.
+
+    >>> told_settings({"settings": {"fp16": 1, "beta": 2, "a": {"seed": 3, "bf": 4}}})
+    [('a.bf', 4), ('a.seed', 3), ('beta', 2), ('fp16', 1)]
+    """
+    told = flatten_tree(config.get("settings", {}))
+    return sorted(told, key=lambda setting: setting[0].split("."))
+
+
+def json_path(key: str) -> str:
+    """Where PostgreSQL finds the setting in a config.
+
+    >>> json_path("optim.learning_rate")
+    '$."optim"."learning_rate"'
+    """
+    parts = key.split(".")
+    if parts[0] == "recipe":
+        parts = ["reward", *parts]
+    if parts[0] != "rules" or len(parts) < 3:
+        return "$" + "".join(f".{_name(part)}" for part in parts)
+    own = parts[2:] if parts[2] in OF_A_RULE else ["params", *parts[2:]]
+    rule = f'$."reward"."recipe"."rules"[*] ? (@."name" == {_name(parts[1])})'
+    return rule + "".join(f".{_name(part)}" for part in own)
+
+
+def _name(part: str) -> str:
+    return json.dumps(part)
+
+
+# The learning rate that a configuration plans for a step.
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At a step: as it would be, and as it is to become."""
+
+    step: int
+    before: float | None  # None: the run had no such step
+    after: float
+
+
+def rate_at(config: RunConfig, step: int) -> float | None:
+    """None past the run's end."""
+    for stage in config.stages:
+        if stage.first_step <= step <= stage.last_step:
+            return learning_rate(step - stage.first_step + 1, stage.config.optim)
+    return None
+
+
+def compare_rates(before: RunConfig, after: RunConfig, *, first: int) -> list[Rate]:
+    """Of a run made longer: at the step `first`, half way and at both ends."""
+    end = after.optim.num_steps
+    steps = {first, (first + end) // 2, before.optim.num_steps, end}
+    return [
+        Rate(step, rate_at(before, step), rate)
+        for step in sorted(steps)
+        if first <= step <= end and (rate := rate_at(after, step)) is not None
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 
 from dashboard.runs.config.errors import Problems
 from dashboard.runs.config.fields import ConfigField, all_fields
-from dashboard.runs.launch.forms import LONGEST_NAME, Launch, LaunchForm
+from dashboard.runs.launch.form import LONGEST_NAME, Launch, LaunchForm
 
 NUM_ROWS = 4  # settings that may have several values
 MAX_RUNS = 50

@@ -4,7 +4,7 @@ import django.db.models.fields.json
 from django.conf import settings
 from django.db import migrations, models
 
-import dashboard.runs.models.lists
+import dashboard.runs.models.preferences
 
 
 class Migration(migrations.Migration):
@@ -438,7 +438,7 @@ class Migration(migrations.Migration):
                 (
                     "code",
                     models.SlugField(
-                        default=dashboard.runs.models.lists.make_code,
+                        default=dashboard.runs.models.preferences.make_code,
                         max_length=16,
                         unique=True,
                     ),

@@ -1,11 +1,20 @@
 from dashboard.runs.models.checkpoints import Checkpoint, PublishedModel
-from dashboard.runs.models.evaluations import Evaluation, EvaluationSet
-from dashboard.runs.models.history import Epoch, Rollup, RunEvent, Step
-from dashboard.runs.models.lists import (
+from dashboard.runs.models.history import (
+    Epoch,
+    Evaluation,
+    EvaluationSet,
+    Rollup,
+    RunEvent,
+    Step,
+)
+from dashboard.runs.models.preferences import (
+    ChartSettings,
     DefaultView,
     MetricSummary,
     RunStar,
     SavedView,
+    SettingChange,
+    TeamPreset,
 )
 from dashboard.runs.models.run import (
     ENDED,
@@ -16,7 +25,6 @@ from dashboard.runs.models.run import (
     RunGroup,
     RunState,
 )
-from dashboard.runs.models.settings import ChartSettings, SettingChange, TeamPreset
 
 __all__ = [
     "ENDED",

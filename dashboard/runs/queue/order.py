@@ -1,10 +1,10 @@
-"""Who goes first: a team's own runs by priority, then place; teams take turns."""
+"""The line in front of the workers: who waits, at which place, until when."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import (
@@ -20,15 +20,19 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Now
 
 from dashboard.runs.models import HELD, Run, RunState
-from dashboard.runs.queue.hosts import Needs
-from dashboard.runs.queue.pace import (
+from dashboard.runs.queue.estimates import (
     CONFIG_COLUMNS,
     PACE_COLUMNS,
     Shape,
     config_of,
     own_step_seconds,
+    past_step_seconds,
     shape_of,
+    steps_take,
 )
+from dashboard.runs.queue.hosts import Host, Needs, describe_lack, known_hosts
+
+# Who goes first: a team's own runs by priority, then place; teams take turns.
 
 # A place is unique: it is the id of one run, and changes hands only in pairs.
 PLACE = Coalesce(F("place"), F("id"), output_field=BigIntegerField())
@@ -116,3 +120,174 @@ def count_held() -> Counter[int]:
     """How many runs of each team are on workers; one query."""
     held = Run.objects.filter(state__in=HELD)
     return Counter(held.values_list("team_id", flat=True))
+
+
+# When waiting runs start, if the slots of workers come free as is expected.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """Room for one run on a worker."""
+
+    host: Host
+    free_in: float | None  # seconds; None: not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """When a run starts; None where what it waits for gives no number."""
+
+    seconds: float | None
+    is_latest: bool = False  # another slot may come free before
+
+
+UNKNOWN = Start(seconds=None)
+
+
+def suits(host: Host, one: Waiting) -> bool:
+    return one.run_id not in host.leaves and host.may_take(one.needs)
+
+
+def forecast(
+    order: Sequence[Waiting],
+    slots: Sequence[Slot],
+    takes: Mapping[int, float | None],
+) -> dict[int, Start]:
+    """By run, when it starts. `takes`: how many seconds each run takes, if known.
+
+    Each run in turn takes the slot that suits it and comes free first. A slot that is
+    taken for an unknown time is of no use to foretell what comes after.
+    """
+    free = [slot.free_in for slot in slots]
+    starts = {}
+    for one in order:
+        fitting = [i for i, slot in enumerate(slots) if suits(slot.host, one)]
+        known = {i: seconds for i in fitting if (seconds := free[i]) is not None}
+        if not known:
+            starts[one.run_id] = UNKNOWN
+            continue
+        first = min(known, key=known.__getitem__)
+        seconds = known[first]
+        starts[one.run_id] = Start(
+            seconds=seconds, is_latest=seconds > 0 and len(known) < len(fitting)
+        )
+        took = takes.get(one.run_id)
+        free[first] = None if took is None else seconds + took
+    return starts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Of one queued run."""
+
+    waiting: Waiting
+    number: int | None = None  # from 1; None: it could not start now
+    num_foreign_before: int = 0  # other teams' runs among those before it
+    start: Start = UNKNOWN
+    lack: str = ""  # why no worker that is alive would take it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    places: dict[int, Place] = field(default_factory=dict)  # by run
+    hosts: Sequence[Host] = ()
+    num_busy: int = 0  # slots that hold a run
+    num_startable: int = 0
+
+    @property
+    def num_slots(self) -> int:
+        return sum(host.num_slots for host in self.hosts)
+
+
+def read_line() -> Line:
+    """The whole of it: four queries, three where nothing waits."""
+    waiting = list_waiting()
+    hosts = known_hosts()
+    if not waiting:
+        here = Run.objects.filter(worker__in=[host.name for host in hosts])
+        return Line(hosts=hosts, num_busy=here.filter(state__in=HELD).count())
+    held = list(Run.objects.filter(state__in=HELD).values(*HELD_FIELDS))
+    shapes = {one.shape for one in waiting if one.shape and not one.step_seconds}
+    shapes |= {shape_of(config_of(run)) for run in held if not own_step_seconds(run)}
+    paces = past_step_seconds(shapes)
+    slots = _slots(hosts, [(run["worker"], _left(run, paces)) for run in held])
+    return _arrange(waiting, hosts, slots, held, paces)
+
+
+HELD_FIELDS = (
+    *("team_id", "worker", "state", "num_steps", "last_step"),
+    *(*PACE_COLUMNS, *CONFIG_COLUMNS),
+)
+
+
+def _arrange(
+    waiting: list[Waiting],
+    hosts: list[Host],
+    slots: list[Slot],
+    held: list[dict[str, Any]],
+    paces: dict[Any, float],
+) -> Line:
+    lacks = {one.run_id: _lack(one, hosts) for one in waiting}
+    # Without any worker the order stands all the same.
+    startable = [
+        one
+        for one in waiting
+        if not (one.on_hold or one.is_resting or (hosts and lacks[one.run_id]))
+    ]
+    order = take_turns(startable, Counter(run["team_id"] for run in held))
+    takes = {
+        one.run_id: steps_take(
+            one.num_left,
+            one.step_seconds or (paces.get(one.shape) if one.shape else None),
+        )
+        for one in order
+    }
+    starts = forecast(order, slots, takes)
+    places = {one.run_id: Place(waiting=one, lack=lacks[one.run_id]) for one in waiting}
+    passed: Counter[int] = Counter()
+    for number, one in enumerate(order, start=1):
+        places[one.run_id] = Place(
+            waiting=one,
+            number=number,
+            num_foreign_before=number - 1 - passed[one.team_id],
+            start=starts[one.run_id],
+            lack=lacks[one.run_id],
+        )
+        passed[one.team_id] += 1
+    return Line(
+        places=places,
+        hosts=hosts,
+        num_busy=sum(slot.free_in != 0 for slot in slots),
+        num_startable=len(order),
+    )
+
+
+def _lack(one: Waiting, hosts: Sequence[Host]) -> str:
+    if lack := describe_lack(one.needs, hosts):
+        return lack
+    if any(suits(host, one) for host in hosts):
+        return ""
+    return (
+        "No worker that suits it sees its checkpoint. Start one where it was trained, "
+        "or give all of them the same COHORT_DATA folder."
+    )
+
+
+def _left(run: dict[str, Any], paces: dict[Any, float]) -> float | None:
+    pace = own_step_seconds(run) or paces.get(shape_of(config_of(run)))
+    leaves = run["state"] in (RunState.PAUSING, RunState.STOPPING)
+    num_left = 1 if leaves else max(1, run["num_steps"] - run["last_step"])
+    return steps_take(num_left, pace)
+
+
+def _slots(
+    hosts: Sequence[Host], held: Sequence[tuple[str, float | None]]
+) -> list[Slot]:
+    """`held`: for each run on a worker, the worker's name and the seconds left."""
+    slots = []
+    for host in hosts:
+        here = [left for worker, left in held if worker == host.name]
+        num_free = max(0, host.num_slots - len(here))
+        slots += [Slot(host=host, free_in=left) for left in here]
+        slots += [Slot(host=host, free_in=0.0)] * num_free
+    return slots

@@ -13,7 +13,7 @@ from django.db.models import F, FilteredRelation, OrderBy, Q, QuerySet
 from django.db.models.functions import Lower
 
 from dashboard.runs.models import REWARD, Run
-from dashboard.runs.table.keys import CONFIG, elapsed_seconds, share_done
+from dashboard.runs.table.expressions import CONFIG, elapsed_seconds, share_done
 from dashboard.runs.table.sql import (
     SettingNumber,
     SettingText,

@@ -9,15 +9,26 @@ by     keys to group by, with commas between; open: groups that are unfolded
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.models import ENDED, EvaluationSet, Run, RunStar, RunState
+from dashboard.runs.charts.chart import direction_of
+from dashboard.runs.config.snapshot import flatten_config
+from dashboard.runs.models import (
+    ENDED,
+    EvaluationSet,
+    MetricSummary,
+    Run,
+    RunStar,
+    RunState,
+)
 from dashboard.runs.table.columns import (
     Column,
     find_column,
@@ -25,11 +36,22 @@ from dashboard.runs.table.columns import (
     sort_runs,
     write_columns,
 )
-from dashboard.runs.table.conditions import condition
-from dashboard.runs.table.keys import CONFIG
-from dashboard.runs.table.named import ACTIVE
-from dashboard.runs.table.syntax import parse
-from dashboard.runs.table.tree import EVERYTHING, Node, QueryError
+from dashboard.runs.table.expressions import (
+    ABOUT,
+    ACTIVE,
+    CONFIG,
+    EVERYTHING,
+    FLAGS,
+    STATES,
+    TEXTS,
+    Node,
+    QueryError,
+    quote,
+)
+from dashboard.runs.table.grouping import PATHS, Tags
+from dashboard.runs.table.parser import parse
+from dashboard.runs.table.rows import write_text
+from dashboard.runs.table.sql import STATS, SettingText, condition
 
 GROUPABLE = ("state", "model", "dataset", "reward", "tag", "sweep", "owner")
 MAX_GROUP_KEYS = 3
@@ -140,3 +162,70 @@ def with_related(runs: QuerySet[Run], user: User) -> QuerySet[Run]:
 
 def list_runs(team: Team, user: User, query: ListQuery) -> QuerySet[Run]:
     return sort_runs(with_related(query.find(team, user), user), query.sort)
+
+
+# What the search offers while somebody types: keys, then values of a key.
+
+RECENT_RUNS = 200  # whose settings and metrics are offered; others can be typed
+MAX_VALUES = 50
+
+
+def list_keys(team: Team) -> dict[str, Any]:
+    """Two queries over the team's newest runs."""
+    recent = _recent(team)
+    return {
+        "keys": [{"key": key, "about": about} for key, about in ABOUT.items()],
+        "flags": list(FLAGS),
+        "settings": _settings(recent),
+        "metrics": _metrics(recent),
+        "num_runs": RECENT_RUNS,
+    }
+
+
+def _recent(team: Team) -> QuerySet[Run]:
+    newest = Run.objects.kept().filter(team=team).order_by("-pk")
+    return Run.objects.filter(pk__in=newest.values("pk")[:RECENT_RUNS])
+
+
+def _settings(runs: QuerySet[Run]) -> list[dict[str, Any]]:
+    """Those in which the runs differ come first."""
+    values: dict[str, set[str]] = {}
+    for config in runs.values_list("config", flat=True):
+        for key, value in flatten_config(config):
+            values.setdefault(key, set()).add(repr(value))
+    keys = sorted(values, key=lambda key: (len(values[key]) < 2, key))
+    return [{"key": f"{CONFIG}{key}", "num_values": len(values[key])} for key in keys]
+
+
+def _metrics(runs: QuerySet[Run]) -> list[dict[str, Any]]:
+    names = MetricSummary.objects.filter(run__in=runs.values("pk"))
+    found = names.order_by("name").values_list("name", flat=True).distinct()
+    return [{"metric": name, "stats": _stats(name)} for name in found]
+
+
+def _stats(name: str) -> list[str]:
+    return [stat for stat in STATS if stat != "best" or direction_of(name)]
+
+
+def list_values(team: Team, key: str) -> list[str]:
+    """The commonest values of a key, as a query writes them; one query at most."""
+    if key == "state":
+        return list(STATES)
+    runs = Run.objects.kept().filter(team=team).order_by()
+    expression = _expression(key)
+    if expression is None:
+        return []
+    rows = runs.annotate(value=expression).values_list("value", flat=True)
+    counted = Counter(value for value in rows if value not in (None, ""))
+    common = (value for value, _ in counted.most_common(MAX_VALUES))
+    is_setting = key.startswith(CONFIG)
+    return [quote(write_text(value) if is_setting else value) for value in common]
+
+
+def _expression(key: str) -> Any:
+    if key == "tag":
+        return Tags(F("tags"))
+    if key.startswith(CONFIG) and key != CONFIG:
+        return SettingText(key.removeprefix(CONFIG))
+    path = PATHS.get(key) or TEXTS.get(key)
+    return Cast(F(path), TextField()) if path else None

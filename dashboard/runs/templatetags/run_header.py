@@ -6,9 +6,9 @@ from django import template
 from django.template import Context
 
 from dashboard.runs.control import describe_loss
-from dashboard.runs.lineage import list_children
 from dashboard.runs.models import Run, RunStar
 from dashboard.runs.progress import Progress, describe_progress
+from dashboard.runs.queries import list_children
 
 register = template.Library()
 

@@ -16,12 +16,12 @@ from django.views.decorators.http import require_POST
 from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.project.edits import Edit, EditConflict, show_conflict, show_refusal
-from dashboard.runs.actions import ACTIONS, Outcome, act
-from dashboard.runs.describing import describe_run
+from dashboard.runs.attributes import describe_run
+from dashboard.runs.bulk_actions import ACTIONS, Outcome, act
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_any_run, get_run
+from dashboard.runs.table.expressions import join_or
 from dashboard.runs.table.query import ListQuery
-from dashboard.runs.table.tree import join_or
 from dashboard.runs.trash import delete_run
 
 NAMED = 5  # of those to which something was not done

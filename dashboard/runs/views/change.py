@@ -10,24 +10,22 @@ from django.views.decorators.http import require_http_methods
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import User
 from dashboard.project.edits import EditConflict, show_conflict
-from dashboard.runs.change_form import (
-    interval_fields,
-    next_step,
-    propose_steps,
-    read_intervals,
-    read_steps,
-)
-from dashboard.runs.changing import (
+from dashboard.runs.changes import (
     ENDED_WELL,
     HEARING,
     STEPS,
     change_run,
     extend_run,
+    interval_fields,
+    next_step,
+    propose_steps,
+    read_intervals,
+    read_steps,
     setting_of,
     why_not_here,
 )
 from dashboard.runs.checkpoints.listing import resumable
-from dashboard.runs.config.rates import compare_rates
+from dashboard.runs.config.snapshot import compare_rates
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run, list_changes
 from trainer.config import RunConfig, change_settings

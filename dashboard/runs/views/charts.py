@@ -16,17 +16,24 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.chart import Chart, chart_id
-from dashboard.runs.charts.curves import MAX_POINTS, read_evaluated, read_history
-from dashboard.runs.charts.figures import Section, metric_figure
-from dashboard.runs.charts.intervals import is_bound
-from dashboard.runs.charts.settings import keep_settings, read_settings
-from dashboard.runs.charts.tails import read_tails
-from dashboard.runs.charts.thinning import POINTS_PER_BUCKET
-from dashboard.runs.lineage import list_ancestors
+from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
+from dashboard.runs.charts.figures import (
+    Section,
+    keep_settings,
+    metric_figure,
+    read_settings,
+)
+from dashboard.runs.charts.series import (
+    MAX_POINTS,
+    is_bound,
+    read_evaluated,
+    read_history,
+    read_tails,
+)
+from dashboard.runs.live_frames import describe_tail
 from dashboard.runs.models import Run
 from dashboard.runs.progress import describe_fork
-from dashboard.runs.queries import get_run
-from dashboard.runs.stream.frames import describe_tail
+from dashboard.runs.queries import get_run, list_ancestors
 
 MAX_METRICS = 200
 BOUNDS = ("first", "last")

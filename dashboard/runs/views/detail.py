@@ -12,24 +12,27 @@ from django.views.decorators.http import require_GET
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
 from dashboard.live.consumer import answer_page
-from dashboard.runs.charts.intervals import ENDS, Interval
-from dashboard.runs.charts.of_a_run import sections_of, settings_of
+from dashboard.runs.attributes import confinements_of
+from dashboard.runs.charts.figures import sections_of, settings_of
+from dashboard.runs.charts.series import ENDS, Interval
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import unseen
-from dashboard.runs.config.files import WRITERS
-from dashboard.runs.config.flat import told_settings
-from dashboard.runs.config.snapshot import compare_with_defaults, write_setting
-from dashboard.runs.lineage import find_lineage
+from dashboard.runs.config.snapshot import (
+    WRITERS,
+    compare_with_defaults,
+    told_settings,
+    write_setting,
+)
+from dashboard.runs.live_frames import read_frame
 from dashboard.runs.models import Run
 from dashboard.runs.queries import (
+    find_lineage,
     get_any_run,
     get_run,
     list_changes,
     list_evaluation_sets,
     where_it_runs,
 )
-from dashboard.runs.sandboxes import confinements_of
-from dashboard.runs.stream.frames import read_frame
 from dashboard.runs.trash import KEPT
 from dashboard.runs.views.charts import chart_context, metric_names
 

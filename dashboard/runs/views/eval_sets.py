@@ -6,7 +6,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
-from dashboard.runs.launch.eval_section import change_sets, describe_sets
+from dashboard.runs.launch.sections import change_sets, describe_sets
 from dashboard.runs.views.launch import read_form
 
 

@@ -14,14 +14,13 @@ from dashboard.accounts.models import Team, User
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import idle_table, recipe_facts
-from dashboard.runs.config.phase_text import EXAMPLE
-from dashboard.runs.launch.choices import Choices, choices_of
-from dashboard.runs.launch.eval_section import describe_sets
+from dashboard.runs.config.toml import EXAMPLE
+from dashboard.runs.launch.checks import FITTED
 from dashboard.runs.launch.eval_sets import read_drafts
-from dashboard.runs.launch.forms import PROMPT_PATHS, Launch, LaunchForm
-from dashboard.runs.launch.names import propose_name
-from dashboard.runs.launch.row_fit import FITTED
-from dashboard.runs.launch.starts import (
+from dashboard.runs.launch.forks import propose_name
+from dashboard.runs.launch.form import PROMPT_PATHS, Launch, LaunchForm
+from dashboard.runs.launch.form_fields import Choices, choices_of
+from dashboard.runs.launch.initial_values import (
     Start,
     default_start,
     find_start,
@@ -29,12 +28,11 @@ from dashboard.runs.launch.starts import (
     offer_starters,
     offer_team_presets,
 )
+from dashboard.runs.launch.sections import describe_sets, describe_sweep, mark
+from dashboard.runs.launch.services import launch_group, launch_run
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import Sweep
-from dashboard.runs.launch.sweep_section import describe_sweep
-from dashboard.runs.launch.team_presets import mark
-from dashboard.runs.launch.toml_form import TomlDraft
-from dashboard.runs.launching import launch_group, launch_run
+from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 
 # What the form's address keeps when a preset's reward was saved.

@@ -14,10 +14,10 @@ from dashboard.datasets.token_preview import (
     read_row,
 )
 from dashboard.runs.config.fields import read_tree
-from dashboard.runs.launch.choices import choices_of
-from dashboard.runs.launch.forms import LaunchForm
-from dashboard.runs.launch.model_choices import check_model
-from dashboard.runs.launch.starts import default_start
+from dashboard.runs.launch.base_models import check_model
+from dashboard.runs.launch.form import LaunchForm
+from dashboard.runs.launch.form_fields import choices_of
+from dashboard.runs.launch.initial_values import default_start
 
 
 @require_POST

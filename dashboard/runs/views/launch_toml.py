@@ -8,8 +8,8 @@ from django.views.decorators.http import require_POST
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.rewards.services import free_name, save_recipe_version
-from dashboard.runs.launch.choices import choices_of
-from dashboard.runs.launch.toml_form import TomlDraft, apply_toml, write_form
+from dashboard.runs.launch.form_fields import choices_of
+from dashboard.runs.launch.toml import TomlDraft, apply_toml, write_form
 from dashboard.runs.views.launch import read_form, show_form
 from trainer.rewards.spec import Recipe
 

@@ -12,25 +12,35 @@ from django.views.decorators.http import require_safe
 from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.runs.models import Run, RunGroup, RunState
-from dashboard.runs.table.cells import make_rows, with_settings
 from dashboard.runs.table.columns import NAME, OWN, Column, default_columns, sort_runs
-from dashboard.runs.table.facets import count_put_away, read_facets
-from dashboard.runs.table.group_rows import RunGroupRow, read_group, read_open
+from dashboard.runs.table.expressions import ACTIVE, QueryError
 from dashboard.runs.table.grouping import (
     ROWS_IN_A_GROUP,
     count_groups,
+    count_put_away,
     group_runs,
+    read_facets,
     runs_of,
 )
-from dashboard.runs.table.named import ACTIVE
-from dashboard.runs.table.query import GROUPABLE, ListQuery, with_related
+from dashboard.runs.table.query import (
+    GROUPABLE,
+    ListQuery,
+    list_keys,
+    list_values,
+    with_related,
+)
+from dashboard.runs.table.rows import (
+    RunGroupRow,
+    make_rows,
+    read_group,
+    read_open,
+    with_settings,
+)
 from dashboard.runs.table.saved_views import (
     clean_query,
     find_default,
     visible_views,
 )
-from dashboard.runs.table.suggestions import list_keys, list_values
-from dashboard.runs.table.tree import QueryError
 from dashboard.runs.trash import KEPT
 
 PAGE_SIZE = 50

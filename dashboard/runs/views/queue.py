@@ -8,15 +8,15 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.accounts.access import get_team
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.models import Priority, Run, RunState
-from dashboard.runs.queue.line import read_line
-from dashboard.runs.queue.team_line import team_line
-from dashboard.runs.queue_changes import (
+from dashboard.runs.queue.changes import (
     MOVES,
     hold_run,
     move_run,
     release_run,
     set_priority,
+    team_line,
 )
+from dashboard.runs.queue.order import read_line
 from dashboard.runs.views.control import asked_of
 
 

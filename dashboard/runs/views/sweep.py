@@ -5,7 +5,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
-from dashboard.runs.launch.sweep_section import describe_sweep
+from dashboard.runs.launch.sections import describe_sweep
 from dashboard.runs.views.launch import read_form
 
 

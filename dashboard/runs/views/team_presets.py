@@ -17,8 +17,8 @@ from dashboard.project.edits import (
     compare_texts,
     show_conflict,
 )
-from dashboard.runs.launch.forms import LaunchForm
-from dashboard.runs.launch.team_presets import (
+from dashboard.runs.launch.form import LaunchForm
+from dashboard.runs.launch.sections import (
     delete_preset,
     mark,
     rename_preset,

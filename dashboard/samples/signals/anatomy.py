@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.runs.charts.clipping import LARGEST, NOTE, has_clipped
+from dashboard.runs.charts.chart import LARGEST, NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.samples.signals.columns import find_span, read_stretches
 from dashboard.samples.signals.records import ANATOMY, PHASES, SECONDS, unpack

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection
 from psycopg import Cursor, sql
 
-from dashboard.runs.charts.bounds import find_bounds
+from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
 from dashboard.samples.models import StepRollup
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboard.runs.charts.clipping import LARGEST, NOTE, has_clipped
+from dashboard.runs.charts.chart import LARGEST, NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.samples.signals import ladder
 from dashboard.samples.signals.columns import Stretch, find_span, read_stretches

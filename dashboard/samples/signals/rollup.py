@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from dashboard.runs.charts.clipping import clip, clip_all
+from dashboard.runs.charts.chart import clip, clip_all
 from dashboard.samples.signals import ladder
 from dashboard.samples.signals.composition import Composition
 from dashboard.samples.signals.majorities import majority_shares

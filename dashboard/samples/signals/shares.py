@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboard.runs.charts.clipping import clip_all
+from dashboard.runs.charts.chart import clip_all
 from dashboard.samples.signals.composition import Composition
 from dashboard.samples.signals.records import Numbers
 from dashboard.samples.signals.step_groups import StepGroup

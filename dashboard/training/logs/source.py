@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dashboard.runs.directory import EpochDirectory, run_directory
 from dashboard.runs.models import Epoch, Run
+from dashboard.runs.queries import EpochDirectory, run_directory
 from dashboard.training.logs.reading import Line
 from dashboard.training.logs.times import LogTimes, stamp_of
 from dashboard.training.models import Worker

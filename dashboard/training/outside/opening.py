@@ -17,10 +17,9 @@ from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.database import clean_json, clean_text
-from dashboard.runs.keeping import refuse_held
+from dashboard.runs.attributes import read_tags, refuse_held
 from dashboard.runs.models import ENDED, Epoch, Run, RunState
 from dashboard.runs.state import EXTENDED, transition
-from dashboard.runs.tags import read_tags
 from dashboard.training.lease import Claim, close_epoch
 from dashboard.training.outside.limits import (
     MAX_RULES,

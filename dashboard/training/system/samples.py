@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from django.db import connection, transaction
 
-from dashboard.runs.charts.clipping import LARGEST
+from dashboard.runs.charts.chart import LARGEST
 from dashboard.training.system.reader import METRICS
 
 MAX_ROWS = 10_000

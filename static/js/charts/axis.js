@@ -58,7 +58,7 @@ function ownAxis(x, store, { last, source }) {
 }
 
 // The moment that is 0: the end of the first step of all. A fork's time goes on from its
-// parent's, as dashboard/runs/charts/carried.py counts it.
+// parent's, as dashboard/runs/charts/series.py counts it.
 export function beginOf({ steps = [], times = [] }, fork) {
   if (!times.length) return 0;
   if (fork?.seconds === null || fork?.seconds === undefined) return times[0];

@@ -16,7 +16,7 @@ export function smooth(values, weight) {
   });
 }
 
-// As dashboard/runs/charts/clipping.py: of larger numbers Plotly finds no range.
+// As dashboard/runs/charts/chart.py: of larger numbers Plotly finds no range.
 export const LARGEST = 1e37;
 
 export function clip(values) {

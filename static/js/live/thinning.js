@@ -1,7 +1,7 @@
 // Fewer points of the same shape: lowest, highest and last of each bucket of steps.
 //
 // Buckets begin at multiples of their width, a power of two, as they do on the server
-// (dashboard/runs/charts/thinning.py). So thinning what is held gives what a fresh answer would,
+// (dashboard/runs/charts/downsampling.py). So thinning what is held gives what a fresh answer would,
 // and no line jumps when one comes.
 
 export const MAX_POINTS = 1_000;

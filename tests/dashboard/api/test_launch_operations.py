@@ -13,11 +13,11 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team, User
 from dashboard.api.resources.launches import LaunchIn
 from dashboard.probes.models import Probe, ProbeGroup
-from dashboard.runs.checkpoints.shelf import Shelf
+from dashboard.runs.checkpoints.files import Shelf
 from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.checkpoints.saved import Saving
 from tests.dashboard.probes.factories import completion, finish, make_version, measured
+from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.stories import queue_run
 from trainer.presets.preset import preset_names

@@ -11,8 +11,8 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team, User
 from dashboard.exchange.models import RunImport
 from dashboard.rescoring.models import Rescoring
-from dashboard.runs.directory import EpochDirectory, run_directory
 from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.queries import EpochDirectory, run_directory
 from dashboard.samples.models import GroupTokens
 from dashboard.samples.token_records import pack_tokens
 from dashboard.training.lease import claim_run

@@ -16,8 +16,9 @@ from dashboard.accounts.models import Team, User
 from dashboard.live import consumer
 from dashboard.live.messages import Position
 from dashboard.live.pubsub import group_name
+from dashboard.runs import live_feed
+from dashboard.runs import live_frames as frames
 from dashboard.runs.models import Run
-from dashboard.runs.stream import feed, frames
 from dashboard.runs.stream.consumers import RunConsumer
 from dashboard.training.lease import claim_run
 from dashboard.training.takeover import cut_history
@@ -118,7 +119,7 @@ async def test_a_lost_doorbell_is_made_up_for_by_polling(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(feed, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(live_feed, "FRESH_SECONDS", 0.0)
     async with watch(story.run.id, alice) as viewer:
         await viewer.next_frame()
         monkeypatch.setattr("dashboard.live.pubsub._silent_until", float("inf"))
@@ -149,8 +150,8 @@ async def test_a_run_is_read_no_oftener_than_a_page_is_sent_frames(
         reads.append(time.monotonic())
         return frames.read_run(run_id)
 
-    monkeypatch.setattr(feed, "read_run", read_run)
-    shared = feed.Feed(story.run.id)
+    monkeypatch.setattr(live_feed, "read_run", read_run)
+    shared = live_feed.Feed(story.run.id)
 
     for number in range(4):  # as many viewers, each of which heard a newer ring
         await shared.read_after(Position(), rung=1_000 + number)
@@ -187,7 +188,7 @@ async def test_a_resumed_run_rewinds_the_open_page(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(feed, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(live_feed, "FRESH_SECONDS", 0.0)
     await in_thread(story.take_steps)(4)
 
     async with watch(story.run.id, alice) as viewer:
@@ -273,13 +274,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted: Counter[str] = Counter()
 
     def count(name: str) -> None:
-        read = getattr(feed, name)
+        read = getattr(live_feed, name)
 
         def counting(*args: Any) -> Any:
             counted[name] += 1
             return read(*args)
 
-        monkeypatch.setattr(feed, name, counting)
+        monkeypatch.setattr(live_feed, name, counting)
 
     for name in ("read_run", "read_batch", "read_snapshot"):
         count(name)
@@ -311,8 +312,8 @@ async def test_all_viewers_of_a_run_share_one_read(
 async def test_viewers_that_poll_share_a_look_too(
     alice: User, story: Story, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert feed.FRESH_SECONDS >= 1
-    monkeypatch.setattr(feed, "FRESH_SECONDS", 3_600.0)
+    assert live_feed.FRESH_SECONDS >= 1
+    monkeypatch.setattr(live_feed, "FRESH_SECONDS", 3_600.0)
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.02)
     looks, have_looked = Counter[int](), asyncio.Event()
     read_after = RunConsumer.read_after

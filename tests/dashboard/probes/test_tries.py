@@ -17,10 +17,9 @@ from dashboard.datasets.models import DatasetRow
 from dashboard.jobs.tasks import clean
 from dashboard.probes.jobs import freeze, probe_command
 from dashboard.probes.models import Probe, ProbeGroup
+from dashboard.runs.checkpoints.files import Shelf
 from dashboard.runs.checkpoints.retention import NOTHING
-from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.models import Checkpoint, Run
-from tests.dashboard.checkpoints.saved import Saving
 from tests.dashboard.jobs.working import do, take
 from tests.dashboard.probes.factories import (
     completion,
@@ -29,6 +28,7 @@ from tests.dashboard.probes.factories import (
     make_version,
 )
 from tests.dashboard.probes.trained import train_checkpoint
+from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.launching import make_recipe
 from tests.dashboard.runs.stories import queue_run
 

@@ -25,7 +25,7 @@ from dashboard.probes.jobs import freeze, probe_command
 from dashboard.probes.jobs import probe as run_probe
 from dashboard.probes.models import Probe
 from dashboard.probes.services import TooMuch, draw_positions, request_stop
-from dashboard.runs.launch.model_choices import StarterModel
+from dashboard.runs.launch.base_models import StarterModel
 from tests.dashboard.jobs.working import change_kind, do, hear, take
 from tests.dashboard.probes.factories import RECIPE, make_probe, make_version
 from trainer.rewards.spec import Recipe

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard.runs.models import Checkpoint
-from tests.dashboard.checkpoints.saved import Saving
+from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.environment import child_environment
 from tests.faults.tiny import ROOT, config_tree, save_model
 from trainer.config import RunConfig

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connection
 
 from dashboard.accounts.models import Team
-from dashboard.runs.charts.rollups import build_rollups
+from dashboard.runs.charts.downsampling import build_rollups
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
 from dashboard.training.ingest import ingest

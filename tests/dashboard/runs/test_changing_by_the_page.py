@@ -9,12 +9,7 @@ from django.test import Client
 from django.utils.http import urlencode
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.runs.change_form import (
-    next_step,
-    propose_steps,
-    read_intervals,
-    read_steps,
-)
+from dashboard.runs.changes import next_step, propose_steps, read_intervals, read_steps
 from dashboard.runs.models import Checkpoint, Run, RunState, SettingChange
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.charts.settings import read_settings
+from dashboard.runs.charts.figures import read_settings
 from tests.dashboard.samples.factories import make_run
 
 PLACE = "/alpha/runs/charts"

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.runs.charts.curves import Curve, read_history
-from dashboard.runs.charts.thinning import bucket_width
+from dashboard.runs.charts.downsampling import bucket_width
+from dashboard.runs.charts.series import Curve, read_history
 from dashboard.runs.models import Run, Step
 from tests.dashboard.runs.stories import make_history
 from tests.dashboard.samples.factories import make_run, make_steps

@@ -17,8 +17,8 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.probes import asking
 from dashboard.probes.models import Probe
-from dashboard.runs.launch.forms import Launch
-from dashboard.runs.launching import launch_run
+from dashboard.runs.launch.form import Launch
+from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run
 from dashboard.runs.views import launch as launch_view
 from tests.dashboard.probes.factories import make_probe

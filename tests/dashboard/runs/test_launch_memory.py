@@ -13,14 +13,14 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.runs.devices import Device, known_devices
-from dashboard.runs.launch.memory import (
+from dashboard.runs.launch.estimates import (
     ALWAYS,
     SAMPLING,
     UPDATING,
     Memory,
     estimate_memory,
 )
+from dashboard.runs.queue.hosts import Device, known_devices
 from dashboard.training.models import Worker
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
 from trainer.config import RunConfig

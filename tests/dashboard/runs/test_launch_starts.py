@@ -13,8 +13,8 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.launch import starts
-from dashboard.runs.launch.names import _names, propose_name
+from dashboard.runs.launch import initial_values
+from dashboard.runs.launch.forks import _names, propose_name
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import (
     COUNTDOWN,
@@ -75,7 +75,9 @@ def test_what_was_changed_since_can_be_put_back_and_is_counted(
     form = {"preset": "trl", "rollout.max_new_tokens": "64", "loss.kl_coef": "0.3"}
     form["loss.clip_low"] = "0.20"
     texts = {path: field.default_text for path, field in all_fields().items()}
-    texts |= starts.find_start("trl", team=team, starters=[], scaled=False).texts
+    texts |= initial_values.find_start(
+        "trl", team=team, starters=[], scaled=False
+    ).texts
 
     answer = alice_client.post(f"/{team.slug}/runs/new", texts | form)
 
@@ -148,11 +150,11 @@ def test_a_launched_preset_is_what_the_preset_says(
 def rewarding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A preset that brings a reward of its own."""
     spec = make_config(reward={"recipe": NUMERIC})["reward"]["recipe"]
-    whole = starts.start_of_preset
+    whole = initial_values.start_of_preset
 
-    def with_recipe(name: str, *, scaled: bool) -> starts.Start:
+    def with_recipe(name: str, *, scaled: bool) -> initial_values.Start:
         start = whole(name, scaled=scaled)
-        return starts.Start(
+        return initial_values.Start(
             key=start.key,
             title=start.title,
             name=start.name,
@@ -160,7 +162,7 @@ def rewarding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             recipe=spec,
         )
 
-    monkeypatch.setattr(starts, "start_of_preset", with_recipe)
+    monkeypatch.setattr(initial_values, "start_of_preset", with_recipe)
     return spec
 
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from dashboard.accounts.models import Team
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.config.toml_text import (
+from dashboard.runs.config.toml import (
     MAX_PROBLEMS,
     MAX_READ,
     Lines,
     find_toml_problems,
     read_toml,
 )
-from dashboard.runs.launch.forms import Choices, LaunchForm
-from dashboard.runs.launch.starts import Start, default_start, start_of_preset
-from dashboard.runs.launch.toml_form import apply_toml, write_form
+from dashboard.runs.launch.form import Choices, LaunchForm
+from dashboard.runs.launch.initial_values import Start, default_start, start_of_preset
+from dashboard.runs.launch.toml import apply_toml, write_form
 from tests.dashboard.runs.launching import NUMERIC, make_dataset, make_recipe
 from tests.dashboard.runs.test_clone import _fields
 from trainer.presets.preset import preset_names

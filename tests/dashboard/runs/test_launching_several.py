@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Team
-from dashboard.runs import launching
-from dashboard.runs.launch.forms import Launch
+from dashboard.runs.launch import services
+from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.sweep import Row, Sweep
 from dashboard.runs.models import Run, RunGroup
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
@@ -104,14 +104,14 @@ def test_all_are_launched_or_none(
     filled: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole, count = launching.launch_run, iter(range(9))
+    whole, count = services.launch_run, iter(range(9))
 
     def trashed_meanwhile(launch: Launch, **asked: Any) -> Run:
         if next(count) == 1:
             raise ValueError("in the trash")
         return whole(launch, **asked)
 
-    monkeypatch.setattr(launching, "launch_run", trashed_meanwhile)
+    monkeypatch.setattr(services, "launch_run", trashed_meanwhile)
 
     answer = alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
 

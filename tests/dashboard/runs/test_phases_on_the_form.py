@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.config.phase_text import EXAMPLE, read_phases, write_phases
+from dashboard.runs.config.toml import EXAMPLE, read_phases, write_phases
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import (
     NUMERIC,

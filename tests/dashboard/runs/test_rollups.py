@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.runs.charts.curves import History, read_history
-from dashboard.runs.charts.rollups import WIDTH, build_rollups
+from dashboard.runs.charts.downsampling import WIDTH, build_rollups
+from dashboard.runs.charts.series import History, read_history
 from dashboard.runs.models import Rollup, Run, Step
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import cut_history

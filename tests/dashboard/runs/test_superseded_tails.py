@@ -9,10 +9,10 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
-from dashboard.runs.charts import tails
-from dashboard.runs.charts.tails import MAX_TAILS, read_tails
+from dashboard.runs.charts import series as tails
+from dashboard.runs.charts.series import MAX_TAILS, read_tails
+from dashboard.runs.live_frames import read_frame
 from dashboard.runs.models import Run
-from dashboard.runs.stream.frames import read_frame
 from dashboard.training.lease import claim_run
 from dashboard.training.takeover import cut_history
 from tests.dashboard.runs.stories import Story, queue_run

@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from dashboard.runs.directory import RunDirectory
+from dashboard.runs.queries import RunDirectory
 
 
 def save(directory: RunDirectory, step: int, *, epoch: int = 1) -> Path:

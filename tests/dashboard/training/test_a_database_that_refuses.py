@@ -14,8 +14,8 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
 from dashboard.runs.control import request_pause, request_stop
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import supervise
 from tests.dashboard.training.test_supervising_a_run import FAST, never, script

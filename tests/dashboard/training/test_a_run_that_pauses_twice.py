@@ -13,8 +13,8 @@ import pytest
 
 from dashboard.accounts.models import User
 from dashboard.runs.control import request_pause, resume_run
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import Timing, supervise
 from tests.dashboard.training.factories import ROWS, Launcher

@@ -18,10 +18,10 @@ from hypothesis.stateful import (
 )
 
 from dashboard.accounts.models import User
-from dashboard.runs.changing import extend_run
+from dashboard.runs.changes import extend_run
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import ENDED, HELD, Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.training.ending import Ending, conclude
 from dashboard.training.follow import LogFollower
 from dashboard.training.ingest import ingest

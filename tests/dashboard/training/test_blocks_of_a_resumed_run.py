@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock
 from dashboard.samples.search import making
 from dashboard.samples.search.blocks import read_blocks

@@ -9,7 +9,7 @@ import pytest
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
-from dashboard.runs.changing import extend_run
+from dashboard.runs.changes import extend_run
 from dashboard.runs.control import cancel_run, request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.training.ingest import ingest

@@ -9,8 +9,8 @@ from django.db import connection
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Priority, Run, RunState
+from dashboard.runs.queue.changes import hold_run, move_run, release_run, set_priority
 from dashboard.runs.queue.hosts import Host
-from dashboard.runs.queue_changes import hold_run, move_run, release_run, set_priority
 from dashboard.training.lease import Claim, claim_next, claim_run, startable
 from tests.dashboard.training.factories import Launcher
 

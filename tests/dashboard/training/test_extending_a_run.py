@@ -12,11 +12,11 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.project.edits import Edit
-from dashboard.runs.changing import change_run, extend_run
+from dashboard.runs.changes import change_run, extend_run
 from dashboard.runs.checkpoints.retention import delete
 from dashboard.runs.control import request_stop
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.runs.state import transition
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run

@@ -5,9 +5,9 @@ from unittest.mock import Mock
 import pytest
 from django.db import InterfaceError
 
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Checkpoint, Run
-from dashboard.runs.queue.line import read_line
+from dashboard.runs.queries import run_directory
+from dashboard.runs.queue.order import read_line
 from dashboard.training import tasks
 from dashboard.training.models import Worker
 from dashboard.training.visibility import note_unseen, sees_files

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dashboard.runs.checkpoints.manifest import read_manifest
+from dashboard.runs.checkpoints.files import read_manifest
 from dashboard.training.follow import Lines, LogFollower
 from dashboard.training.reading import read_events
 from tests.dashboard.training.logs import LogBuilder

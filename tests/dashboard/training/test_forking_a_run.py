@@ -13,12 +13,12 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry
-from dashboard.runs.checkpoints.origins import origin_of, take_checkpoint
-from dashboard.runs.checkpoints.shelf import Shelf
-from dashboard.runs.directory import RunDirectory, run_directory
-from dashboard.runs.launch.forms import Launch
-from dashboard.runs.launching import launch_run
+from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.listing import origin_of, take_checkpoint
+from dashboard.runs.launch.form import Launch
+from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Checkpoint, Run, RunState
+from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import supervise
 from dashboard.training.visibility import sees_files

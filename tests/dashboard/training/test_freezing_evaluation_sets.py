@@ -14,9 +14,9 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import draw_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.control import resume_run
-from dashboard.runs.directory import eval_rows
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import eval_rows
 from dashboard.training.follow import LogFollower
 from dashboard.training.freeze import freeze
 from dashboard.training.ingest import ingest

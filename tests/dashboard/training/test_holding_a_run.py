@@ -9,8 +9,8 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
 from dashboard.training import freeze as freeze_module
 from dashboard.training import preparing

@@ -9,8 +9,8 @@ from django.urls import reverse
 
 from dashboard.accounts.models import User
 from dashboard.datasets.views.download import Streamed
-from dashboard.runs.directory import EpochDirectory, run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import EpochDirectory, run_directory
 from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
 from dashboard.training.workers import register

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from dashboard.runs.charts.summaries import make_summaries
-from dashboard.runs.directory import run_directory
+from dashboard.runs.charts.downsampling import make_summaries
 from dashboard.runs.models import Evaluation, MetricSummary, Run, Step
+from dashboard.runs.queries import run_directory
 from dashboard.training.ingest import ingest
 from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, claim_run

@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.control import request_pause, request_stop, resume_run
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
 from dashboard.training.ending import OWNERS_REMEDY, ROOM_REMEDY, pause_for_room
 from dashboard.training.freeze import freeze

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
 from dashboard.samples.models import StepRollup
 from dashboard.samples.signals.anatomy import read_anatomy
 from dashboard.samples.signals.distributions import read_distribution

@@ -11,8 +11,8 @@ import pytest
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.control import request_stop
-from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.training import preparing, process
 from dashboard.training.freeze import freeze
 from dashboard.training.lease import claim_run

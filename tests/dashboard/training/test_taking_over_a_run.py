@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.samples.models import Group
 from dashboard.training import takeover
 from dashboard.training.ingest import ingest

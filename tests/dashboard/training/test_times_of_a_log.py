@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.runs.directory import EpochDirectory, run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import EpochDirectory, run_directory
 from dashboard.training.lease import claim_run
 from dashboard.training.logs.times import LogClock, LogTimes, stamp_of
 

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.rescoring.selection import select_steps
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
 from dashboard.samples.annotations.models import Tag, Thumb
 from dashboard.samples.models import CompletionBlock, Group, RuleNote
 from dashboard.samples.prompt_visits import Span, read_visits

@@ -20,9 +20,9 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.uploads import begin_transfer
 from dashboard.exchange.imports.files import begin_file
 from dashboard.exchange.models import RunImport
-from dashboard.runs.changing import extend_run
-from dashboard.runs.directory import run_directory
+from dashboard.runs.changes import extend_run
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
 from dashboard.upkeep.measuring import measure
 from dashboard.upkeep.models import Quota, Use
 from dashboard.upkeep.tasks import measure_all

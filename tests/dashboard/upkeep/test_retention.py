@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.models import Dataset
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
 from dashboard.upkeep.models import Retention
 from dashboard.upkeep.retention import preview
 from dashboard.upkeep.tasks import retain

@@ -19,8 +19,8 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.streams import Source
 from dashboard.exchange.imports.files import begin_import, discard, store_file, unpack
-from dashboard.runs.checkpoints.manifest import Damaged, read_manifest, verify_file
-from dashboard.runs.launch.model_config import has_chat_template, read_model_config
+from dashboard.runs.checkpoints.files import Damaged, read_manifest, verify_file
+from dashboard.runs.launch.base_models import has_chat_template, read_model_config
 from dashboard.training.follow import Lines
 from dashboard.training.reading import read_events
 from dashboard.upkeep.backups import archive, restoring
@@ -242,9 +242,9 @@ PARSERS = [
     Parser("backups' manifests", TREES | shaped(format=NUMBERS, tables=JSON).map(dumped),
            check_backups_manifest, ("dashboard.upkeep.backups.restoring",)),
     Parser("checkpoints' manifests", MANIFESTS | BODIES, check_manifest,
-           ("dashboard.runs.checkpoints.manifest", "trainer.output.checkpoint")),
+           ("dashboard.runs.checkpoints.files", "trainer.output.checkpoint")),
     Parser("models' configurations", MODEL_CONFIGS | TREES, check_model_config,
-           ("dashboard.runs.launch.model_config", "trainer.model_sizes")),
+           ("dashboard.runs.launch.base_models", "trainer.model_sizes")),
     Parser("headers of weights", st.tuples(HEADERS | TREES, st.sampled_from([0, 0, -1, 9, 2**40])),
            check_weights, ("trainer.model_sizes",)),
     Parser("changes of a run", shaped(changes=st.lists(shaped(

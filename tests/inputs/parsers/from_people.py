@@ -34,13 +34,12 @@ from dashboard.reports.markdown import render_prose
 from dashboard.rewards.recipe_text import read_recipe, read_schedule, write_json
 from dashboard.rewards.rule_editor import find_code_fault
 from dashboard.rewards.rule_params import as_value, param_fields
-from dashboard.runs.config.phase_text import read_phases
-from dashboard.runs.config.toml_text import read_toml
+from dashboard.runs.config.toml import read_phases, read_toml
 from dashboard.runs.table.columns import read_columns
-from dashboard.runs.table.conditions import condition
-from dashboard.runs.table.group_rows import read_open
-from dashboard.runs.table.syntax import parse
-from dashboard.runs.table.tree import QueryError
+from dashboard.runs.table.expressions import QueryError
+from dashboard.runs.table.parser import parse
+from dashboard.runs.table.rows import read_open
+from dashboard.runs.table.sql import condition
 from dashboard.samples.rendering import render_text
 from dashboard.training.logs.search import make_pattern
 from tests.dashboard.datasets.parsing.test_parsing_properties import (
@@ -264,7 +263,7 @@ def dataset(kind: str, module: str) -> Parser:
 
 SCALARS = ("dashboard.exchange.formats.tfevents",)
 RECIPE = ("dashboard.rewards.recipe_text", "dashboard.rewards.recipe_text")
-TYPED = ("dashboard.runs.config.toml_text", "dashboard.runs.config.typed_toml")
+TYPED = ("dashboard.runs.config.toml", "dashboard.runs.config.toml")
 PARSERS = [
     dataset("jsonl", "jsonl"),
     dataset("json", "json_file"),
@@ -289,14 +288,14 @@ PARSERS = [
            ("trainer.config.reading",)),
     Parser("TOML", of('[]=".\n# {}', "optim", "num_steps", "1", "inf", "0x", "'''"), check_toml, TYPED),
     Parser("phases", of('[]{}=":,.\n', "[[phases]]\n", "name", "num_steps", "1", "changes.loss", "null")
-           | JSON.map(dumped) | DEEP, check_phases, ("dashboard.runs.config.phase_text",)),
+           | JSON.map(dumped) | DEEP, check_phases, ("dashboard.runs.config.toml",)),
     Parser("the run table's queries",
            of(' "()-:=<>~!,\\', "state", "running", "config.", "created", "2026-11-01", "or", "not",
-              "1e9", "7d"), check_query, ("dashboard.runs.table.literals",)),
+              "1e9", "7d"), check_query, ("dashboard.runs.table.parser",)),
     Parser("the run table's columns", of('",. \n', "name", "config.", "loss", "last") | ANY_TEXT,
            check_columns, ("dashboard.runs.table.columns",)),
     Parser("the run table's open groups", JSON.map(dumped) | DEEP | ANY_TEXT, check_open,
-           ("dashboard.runs.table.group_rows",)),
+           ("dashboard.runs.table.rows",)),
     Parser("cursors", ANY_TEXT | st.text("djE6MTIz=-_", max_size=24), check_cursor, ("dashboard.api.paging",)),
     Parser("settings of a command", of("=.[]{}\"\'0123456789e-", "optim.num_steps", "null", "NaN") | DEEP.map(
            lambda text: f"a={text}"), check_setting, ("trainer.client.commands",)),

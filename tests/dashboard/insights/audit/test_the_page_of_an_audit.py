@@ -17,7 +17,7 @@ from dashboard.accounts.models import Team
 from dashboard.insights.audit.findings import Audit, audit
 from dashboard.insights.audit.sampled import choose_steps
 from dashboard.insights.audit.studied import study
-from dashboard.runs.charts.clipping import LARGEST
+from dashboard.runs.charts.chart import LARGEST
 from dashboard.runs.models import Evaluation, Run
 from dashboard.samples.models import Group
 from dashboard.samples.thinning import delete_completions_of

@@ -4,14 +4,14 @@ import pytest
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.runs.models import Priority, Run, RunState
-from dashboard.runs.queue.order import list_startable
-from dashboard.runs.queue_changes import (
+from dashboard.runs.queue.changes import (
     Move,
     hold_run,
     move_run,
     release_run,
     set_priority,
 )
+from dashboard.runs.queue.order import list_startable
 from tests.dashboard.runs.stories import Story, queue_run
 
 pytestmark = pytest.mark.django_db

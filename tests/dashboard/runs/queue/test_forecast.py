@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dashboard.runs.queue.forecast import Slot, Start, forecast
 from dashboard.runs.queue.hosts import Host, Needs
-from dashboard.runs.queue.order import Waiting
+from dashboard.runs.queue.order import Slot, Start, Waiting, forecast
 
 CPU = Host(name="cpu")
 GPU = Host(name="gpu", num_gpus=1)

@@ -9,9 +9,7 @@ import pytest
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run
-from dashboard.runs.queue.forecast import Start
-from dashboard.runs.queue.line import Line, Place, read_line
-from dashboard.runs.queue.sentences import (
+from dashboard.runs.progress import (
     ordinal,
     rough,
     say_place,
@@ -19,7 +17,8 @@ from dashboard.runs.queue.sentences import (
     say_start,
     title_start,
 )
-from dashboard.runs.queue.team_line import team_line
+from dashboard.runs.queue.changes import team_line
+from dashboard.runs.queue.order import Line, Place, Start, read_line
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.runs.table.syntax import OPERATORS, parse
-from dashboard.runs.table.tree import (
+from dashboard.runs.table.expressions import (
     FLAGS,
     And,
     Compare,
@@ -21,6 +20,7 @@ from dashboard.runs.table.tree import (
     quote,
     walk,
 )
+from dashboard.runs.table.parser import OPERATORS, parse
 
 WORDS = st.text(min_size=1, max_size=12).filter(lambda text: text.strip())
 COMPARISONS = st.builds(

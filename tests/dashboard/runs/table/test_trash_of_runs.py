@@ -16,10 +16,9 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.models import Dataset
 from dashboard.jobs.tasks import clean
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunStar
-from dashboard.runs.tasks import delete_rows
-from dashboard.runs.trash import delete_hidden_rows, delete_run
+from dashboard.runs.queries import run_directory
+from dashboard.runs.trash import delete_hidden_rows, delete_rows, delete_run
 from dashboard.samples.models import Comment, Group, GroupCompletions, Mention
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 

@@ -6,8 +6,8 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import ENDED, HELD, Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.runs.state import TRANSITIONS
 from tests.dashboard.training.machine import ledger
 from tests.dashboard.training.machine.actors import Actor

@@ -15,13 +15,13 @@ from django.db import OperationalError, connection
 
 from dashboard.accounts.models import User
 from dashboard.project.edits import Edit
-from dashboard.runs.actions import act
-from dashboard.runs.changing import change_run, extend_run
+from dashboard.runs.bulk_actions import act
+from dashboard.runs.changes import change_run, extend_run
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
-from dashboard.runs.launch.forms import Launch
-from dashboard.runs.launching import launch_run
+from dashboard.runs.launch.form import Launch
+from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import ENDED, Checkpoint, Priority, Run, RunState
-from dashboard.runs.queue_changes import hold_run, move_run, release_run, set_priority
+from dashboard.runs.queue.changes import hold_run, move_run, release_run, set_priority
 from dashboard.runs.trash import delete_run
 from dashboard.training import dispatch, reaper
 from dashboard.training.draining import drain, undrain

@@ -15,7 +15,7 @@ import pytest
 from celery.app.task import Context
 
 from dashboard.jobs.schedule import DAY_SECONDS
-from dashboard.runs import doorbell
+from dashboard.runs import state
 from dashboard.training import beat, outage, supervise, tasks, workers
 from dashboard.training.lease import Claim
 from tests.dashboard.training.machine.actors import Actor, Cast, current
@@ -110,7 +110,7 @@ def replace_surroundings(
     monkeypatch.setattr(supervise, "SystemSampler", lambda *_, **__: nullcontext())
     for module in (beat, outage, supervise):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(doorbell, "wake", broker.wake)
+    monkeypatch.setattr(state, "wake", broker.wake)
     monkeypatch.setattr("dashboard.live.pubsub.ring_group", lambda *_: None)
     hardware = {"takes": "any", "gpus": []}
     monkeypatch.setattr(workers, "read_hardware", lambda: hardware)

@@ -1,0 +1,239 @@
+"""What people do to one run or to many: to which it was done, to which not, and why.
+
+All in one transaction: the rows are locked, judged, and changed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Exists, F, Func, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record_each
+from dashboard.runs.attributes import MAX_TAGS, check_tag, why_held
+from dashboard.runs.control import request_stop
+from dashboard.runs.models import ENDED, Run, RunStar
+
+JUDGED = ("id", "name", "state", "tags", "locked_at", "archived_at", "trashed_at")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Action:
+    done: str  # "tagged", as in "2 runs were tagged"
+    refuse: Callable[[Run, User, str], str]  # why not; "" where it may be
+    apply: Callable[[list[Run], User, str], None]
+    verb: str = ""  # of the audit log; "": what one person does for themselves
+
+
+@dataclass(kw_only=True, slots=True)
+class Outcome:
+    done: list[Run] = field(default_factory=list)
+    refused: list[tuple[Run, str]] = field(default_factory=list)
+
+
+@transaction.atomic
+def act(
+    name: str, runs: QuerySet[Run], *, team: Team, user: User, argument: str = ""
+) -> Outcome:
+    """ValueError where the argument is no good; then nothing was done."""
+    action = ACTIONS[name]
+    if name in ("tag", "untag"):
+        argument = check_tag(argument)
+    ids = runs.filter(team=team).order_by().values("pk")
+    held = Run.objects.select_for_update(of=("self",)).filter(pk__in=ids)
+    found = held.select_related("locked_by").order_by("pk")
+    outcome = Outcome()
+    for run in found.only(*JUDGED, "locked_by").annotate(**_beside(user)):
+        if reason := action.refuse(run, user, argument):
+            outcome.refused.append((run, reason))
+        else:
+            outcome.done.append(run)
+    if outcome.done:
+        action.apply(outcome.done, user, argument)
+        _record(action, outcome.done, team, user, argument)
+    return outcome
+
+
+def _beside(user: User) -> dict[str, Any]:
+    """What runs are judged by that is not their own."""
+    waiting = Run.objects.filter(forked_from=OuterRef("pk"), epoch=0)
+    waiting = waiting.exclude(state__in=ENDED).order_by("pk")
+    return {
+        "is_starred": Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)),
+        # A fork that has not begun reads its parent's checkpoint.
+        "needed_by": Subquery(waiting.values("name")[:1]),
+    }
+
+
+def _record(
+    action: Action, runs: Sequence[Run], team: Team, user: User, argument: str
+) -> None:
+    if action.verb:
+        detail = {"tag": argument} if argument else {}
+        record_each(team, user, action.verb, runs, **detail)
+
+
+def _all_of(runs: Sequence[Run]) -> QuerySet[Run]:
+    return Run.objects.filter(pk__in=[run.pk for run in runs])
+
+
+def _tag(runs: list[Run], _user: User, tag: str) -> None:
+    # What a tag is appended to is the row as it is, so no tag of another is lost.
+    appended = Func(F("tags"), Value(tag), function="array_append")
+    _all_of(runs).update(tags=appended)
+
+
+def _untag(runs: list[Run], _user: User, tag: str) -> None:
+    _all_of(runs).update(tags=Func(F("tags"), Value(tag), function="array_remove"))
+
+
+def _refuse_tag(run: Run, _user: User, tag: str) -> str:
+    if tag in run.tags:
+        return "has the tag already"
+    if len(run.tags) >= MAX_TAGS:
+        return f"has {MAX_TAGS} tags, the most a run can have"
+    return why_held(run)
+
+
+def _refuse_untag(run: Run, _user: User, tag: str) -> str:
+    return why_held(run) if tag in run.tags else "does not have the tag"
+
+
+def _star(runs: list[Run], user: User, _: str) -> None:
+    stars = [RunStar(run=run, user=user) for run in runs]
+    RunStar.objects.bulk_create(stars, ignore_conflicts=True)
+
+
+def _unstar(runs: list[Run], user: User, _: str) -> None:
+    RunStar.objects.filter(run__in=runs, user=user).delete()
+
+
+def _refuse_star(run: Run, _user: User, _: str) -> str:
+    return "has your star already" if _of(run, "is_starred") else ""
+
+
+def _refuse_unstar(run: Run, _user: User, _: str) -> str:
+    return "" if _of(run, "is_starred") else "does not have your star"
+
+
+def _of(run: Run, name: str) -> Any:
+    """One of what stands beside a run that is judged."""
+    return getattr(run, name)
+
+
+def _set(name: str) -> Callable[[list[Run], User, str], None]:
+    """Write down when it was done, and by whom."""
+
+    def apply(runs: list[Run], user: User, _: str) -> None:
+        fields: dict[str, Any] = {f"{name}_at": Now(), f"{name}_by": user}
+        _all_of(runs).update(**fields)
+
+    return apply
+
+
+def _unset(name: str) -> Callable[[list[Run], User, str], None]:
+    def apply(runs: list[Run], _user: User, _: str) -> None:
+        _all_of(runs).update(**{f"{name}_at": None, f"{name}_by": None})
+
+    return apply
+
+
+def _refuse_lock(run: Run, _user: User, _: str) -> str:
+    if run.trashed_at:
+        return "is in the trash"
+    return why_held(run)
+
+
+def _refuse_unlock(run: Run, _user: User, _: str) -> str:
+    return "" if run.locked_at else "is not locked"
+
+
+def _refuse_archive(run: Run, _user: User, _: str) -> str:
+    if run.archived_at:
+        return "is archived already"
+    return why_held(run) or _why_at_work(run)
+
+
+def _refuse_unarchive(run: Run, _user: User, _: str) -> str:
+    return why_held(run) if run.archived_at else "is not archived"
+
+
+def _refuse_trash(run: Run, _user: User, _: str) -> str:
+    if run.trashed_at:
+        return "is in the trash already"
+    return why_held(run) or _why_at_work(run) or _why_needed(run)
+
+
+def _why_at_work(run: Run) -> str:
+    return "" if run.state in ENDED else f"is {run.state}; stop it first"
+
+
+def _why_needed(run: Run) -> str:
+    fork = _of(run, "needed_by")
+    return f"is what {fork} goes on from, which has not begun" if fork else ""
+
+
+def _refuse_restore(run: Run, _user: User, _: str) -> str:
+    return "" if run.trashed_at else "is not in the trash"
+
+
+def _stop(runs: list[Run], user: User, _: str) -> None:
+    for run in runs:
+        request_stop(run=run, user=user)
+
+
+def _refuse_stop(run: Run, _user: User, _: str) -> str:
+    stops = run.state not in (*ENDED, "stopping")
+    return "" if stops else f"is {run.state}"
+
+
+ACTIONS: Mapping[str, Action] = MappingProxyType(
+    {
+        "tag": Action(done="tagged", refuse=_refuse_tag, apply=_tag, verb="run.tagged"),
+        "untag": Action(
+            done="untagged", refuse=_refuse_untag, apply=_untag, verb="run.untagged"
+        ),
+        "star": Action(done="starred", refuse=_refuse_star, apply=_star),
+        "unstar": Action(done="unstarred", refuse=_refuse_unstar, apply=_unstar),
+        "lock": Action(
+            done="locked", refuse=_refuse_lock, apply=_set("locked"), verb="run.locked"
+        ),
+        "unlock": Action(
+            done="unlocked",
+            refuse=_refuse_unlock,
+            apply=_unset("locked"),
+            verb="run.unlocked",
+        ),
+        "archive": Action(
+            done="archived",
+            refuse=_refuse_archive,
+            apply=_set("archived"),
+            verb="run.archived",
+        ),
+        "unarchive": Action(
+            done="taken out of the archive",
+            refuse=_refuse_unarchive,
+            apply=_unset("archived"),
+            verb="run.unarchived",
+        ),
+        "trash": Action(
+            done="moved to the trash",
+            refuse=_refuse_trash,
+            apply=_set("trashed"),
+            verb="run.trashed",
+        ),
+        "restore": Action(
+            done="restored",
+            refuse=_refuse_restore,
+            apply=_unset("trashed"),
+            verb="run.restored",
+        ),
+        "stop": Action(done="asked to stop", refuse=_refuse_stop, apply=_stop),
+    }
+)

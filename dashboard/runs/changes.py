@@ -1,0 +1,234 @@
+"""Changing a run's settings after its launch, its number of steps among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.db import transaction
+from django.db.models import F, Max
+from django.http import QueryDict
+from pydantic import ValidationError
+
+from dashboard.accounts.members import check_runs
+from dashboard.accounts.models import User
+from dashboard.accounts.services import record, told_change
+from dashboard.live.pubsub import ring_on_commit
+from dashboard.project.edits import Edit
+from dashboard.runs.attributes import refuse_held
+from dashboard.runs.checkpoints.listing import resumable
+from dashboard.runs.config.fields import ConfigField, all_fields
+from dashboard.runs.launch.base_models import hold_published
+from dashboard.runs.models import Run, RunState, SettingChange
+from dashboard.runs.state import EXTENDED, ring_workers, transition
+from trainer.config import MAY_CHANGE, RunConfig, change_settings
+
+STEPS = "optim.num_steps"
+ENDED_WELL = (RunState.FINISHED, RunState.STOPPED)
+HEARING = (
+    RunState.QUEUED,
+    RunState.STARTING,
+    RunState.RUNNING,
+    RunState.PAUSING,
+    RunState.PAUSED,
+    RunState.LOST,
+)
+
+
+def setting_of(config: Mapping[str, object], path: str) -> int:
+    value = RunConfig.model_validate(config)
+    part, name = path.split(".")
+    found: int = getattr(getattr(value, part), name)
+    return found
+
+
+def first_config(run: Run) -> RunConfig:
+    """What the run was launched with: its trainers begin there and hear the rest."""
+    config = RunConfig.model_validate(run.config)
+    for change in run.changes.order_by("-number"):
+        config = change_settings(config, change.before)
+    return config
+
+
+@transaction.atomic
+def change_run(*, run: Run, user: User, edit: Edit) -> SettingChange:
+    """Change intervals and retention of a run that has steps to go.
+
+    ValueError: it has ended, or the values do not fit. EditConflict: somebody changed
+    the same meanwhile.
+    """
+    assert STEPS not in edit.given, "extend_run"
+    assert set(edit.given) <= set(MAY_CHANGE)
+    held = _hold(run)
+    if held.state not in HEARING:
+        raise ValueError(f"Nothing was changed: the run is {held.state}.")
+    now = {path: setting_of(held.config, path) for path in edit.given}
+    return _change(held, user, edit.merge(now), verb="run.settings_changed")
+
+
+@transaction.atomic
+def extend_run(*, run: Run, user: User, num_steps: int) -> None:
+    """Let a run go on to step `num_steps`.
+
+    One that has ended well is queued again, as the same run, from its last checkpoint.
+    ValueError: it cannot, or goes as far already.
+    """
+    held = _hold(run)
+    if held.state in ENDED_WELL:
+        _take_up(held, user, num_steps)
+    elif held.state not in HEARING:
+        raise ValueError(
+            f"The run is {held.state}, so it cannot be extended. "
+            + (
+                "Fork it from its last checkpoint."
+                if held.state == RunState.FAILED
+                else "Wait until it has stopped."
+            )
+        )
+    elif num_steps <= held.num_steps:
+        raise ValueError(
+            f"The run goes to step {held.num_steps:,} already; got {num_steps:,}. It "
+            "can only be made longer; to end it sooner, stop it."
+        )
+    else:
+        _change(held, user, {STEPS: num_steps}, verb=EXTENDED)
+
+
+def _hold(run: Run) -> Run:
+    """ValueError where it is locked, in the trash, or imported."""
+    if run.is_imported:
+        raise ValueError(why_not_here(run))
+    runs = Run.objects.select_for_update(of=("self",))
+    held = runs.select_related("team", "locked_by").get(id=run.id)
+    refuse_held(held)
+    return held
+
+
+def why_not_here(run: Run) -> str:
+    return (
+        f"The run {run.how_it_came}: it was not trained here, and "
+        "has no settings and no checkpoint to go on from."
+    )
+
+
+def _take_up(run: Run, user: User, num_steps: int) -> None:
+    saved = resumable(run)
+    if saved is None:
+        raise ValueError("The run has no checkpoint to go on from. Clone it instead.")
+    if num_steps <= saved.step:
+        raise ValueError(
+            f"The run has a checkpoint of step {saved.step:,}, so it can go on to step "
+            f"{saved.step + 1:,} or further; got {num_steps:,}."
+        )
+    check_runs(run.team)
+    hold_published(run.team, run.config)  # nobody kept it while the run had ended
+    if num_steps != run.num_steps:
+        _change(run, user, {STEPS: num_steps}, verb="run.settings_changed")
+    moved = transition(
+        run.id,
+        sources=ENDED_WELL,
+        target=RunState.QUEUED,
+        actor=user,
+        verb=EXTENDED,
+        detail={"num_steps": num_steps, "from_step": saved.step},
+        finished_at=None,
+        archived_at=None,
+        archived_by=None,
+        stop_reason="",
+        attempt=0,
+        not_before=None,
+    )
+    assert moved, "its row is locked"
+    transaction.on_commit(ring_workers)
+
+
+def _change(
+    run: Run, user: User, settings: Mapping[str, int], *, verb: str
+) -> SettingChange:
+    before = {path: setting_of(run.config, path) for path in settings}
+    after = {p: value for p, value in settings.items() if value != before[p]}
+    if not after:
+        raise ValueError("Nothing was changed: these are the run's settings already.")
+    try:
+        config = change_settings(RunConfig.model_validate(run.config), after)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise ValueError(f"Nothing was changed: {where}: {fault['msg']}.") from None
+    last: int | None = run.changes.aggregate(last=Max("number"))["last"]
+    change = SettingChange.objects.create(
+        run=run,
+        number=(last or 0) + 1,
+        before={path: before[path] for path in after},
+        after=after,
+        actor=user,
+    )
+    Run.objects.filter(id=run.id).update(
+        config=config.model_dump(mode="json"),
+        num_steps=config.optim.num_steps,
+        seq=F("seq") + 1,
+    )
+    told = told_change(before, after)
+    record(run.team, user, verb, run, number=change.number, **told)
+    ring_on_commit(run.id, run.seq + 1)
+    return change
+
+
+# What is typed to change a run after its launch, read.
+
+MAX_STEPS = 10_000_000
+
+
+def interval_fields() -> list[ConfigField]:
+    """What may change beside the number of steps."""
+    return [all_fields()[path] for path in MAY_CHANGE if path != STEPS]
+
+
+def next_step(run: Run) -> int:
+    """The first one that an extension could change."""
+    if run.state not in ENDED_WELL:
+        return run.last_step + 1
+    saved = resumable(run)
+    return saved.step + 1 if saved else 1
+
+
+def propose_steps(text: str, run: Run) -> int | None:
+    """The last step to look at first, if one is typed. ValueError: it cannot be."""
+    text = text.strip().replace(",", "")
+    if not text:
+        return None
+    lowest = next_step(run) if run.state in ENDED_WELL else run.num_steps + 1
+    number = int(text) if _is_whole(text) else 0
+    if lowest <= number <= MAX_STEPS:
+        return number
+    raise ValueError(
+        f"The last step must be a whole number from {lowest:,} to {MAX_STEPS:,}; got "
+        f"{text[:40]!r}."
+    )
+
+
+def read_steps(text: str) -> int:
+    """ValueError: it is no whole number."""
+    return _read_whole(text, "The last step")
+
+
+def read_intervals(posted: QueryDict) -> Edit:
+    """ValueError: one is no whole number."""
+    fields = {field.path: field for field in interval_fields()}
+    sent = Edit.read(posted, fields)
+    typed = {path: text for path, text in sent.given.items() if text.strip()}
+    titles = {path: field.title for path, field in fields.items()}
+    return Edit(
+        given={p: _read_whole(text, titles[p]) for p, text in typed.items()},
+        was={p: _read_whole(sent.was[p], titles[p]) for p in typed if p in sent.was},
+    )
+
+
+def _read_whole(text: str, what: str) -> int:
+    text = text.strip()
+    if _is_whole(text):
+        return int(text)
+    raise ValueError(f"{what} must be a whole number; got {text[:40]!r}.")
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 9

@@ -1,0 +1,274 @@
+"""A run's configuration as TOML that somebody typed, and where it errs."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from dashboard.rewards.recipe_text import read_json
+from dashboard.runs.config.errors import (
+    default_heals,
+    errors_of,
+    message_of,
+    quote,
+    sentence_of,
+)
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.config.snapshot import toml_value
+from trainer.config import has_long_key, parse_toml_text
+
+# TOML that somebody typed, read within bounds and refused where nothing holds it.
+
+MAX_DEPTH = 20
+# Longer whole numbers are not a setting's, and Python refuses to write them out.
+MAX_NUMBER = 10**18
+MAX_PARTS = 16  # of a key
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """ValueError says where the text is wrong."""
+    if has_long_key(text, max_parts=MAX_PARTS):
+        raise ValueError(
+            f"This is not TOML for a run: a key in it has more than {MAX_PARTS} parts "
+            "with dots between them. Correct it."
+        )
+    try:
+        return parse_toml_text(text)
+    except ValueError as error:
+        raise ValueError(f"This is not TOML: {error}.") from None
+
+
+def refuse_unstorable(tree: Any, *, what: str, depth: int = 0) -> None:
+    """ValueError, where it parses, but neither the database nor an answer holds it."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{what} nest at most {MAX_DEPTH} deep; these nest deeper.")
+    if isinstance(tree, int) and abs(tree) > MAX_NUMBER:
+        raise ValueError("A number here is longer than any setting takes. Shorten it.")
+    if isinstance(tree, str) and ("\x00" in tree or shown(tree) != tree):
+        raise ValueError(
+            f"“{shown(tree)[:60]}” holds a NUL or half a character. Remove it."
+        )
+    if isinstance(tree, dict):
+        tree = [*tree, *tree.values()]
+    if isinstance(tree, list):
+        for part in tree:
+            refuse_unstorable(part, what=what, depth=depth + 1)
+
+
+def shown(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+MAX_LENGTH = 262_144  # characters; the longest preset has a thirtieth of it
+MAX_PROBLEMS = 20  # nobody corrects more at a time
+MAX_TRIED = 50  # lines on which a key is looked for
+MAX_READ = 2_000_000  # characters, to find the lines of all problems: a second
+Path = Sequence[str | int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TomlProblem:
+    """What is wrong, and where.
+
+    >>> str(TomlProblem(line=3, key="seed", value="“x”", sentence="Give a number."))
+    'Line 3, seed = “x”: Give a number.'
+    """
+
+    sentence: str
+    line: int | None = None
+    key: str = ""
+    value: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.key} = {self.value}" if self.value else self.key
+        where = [f"Line {self.line}"] if self.line else []
+        place = ", ".join(where + ([what] if what else []))
+        return f"{place}: {self.sentence}" if place else self.sentence
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The tree it describes; ValueError says where the text is wrong."""
+    if len(text) > MAX_LENGTH:
+        raise ValueError(
+            f"This TOML has {len(text):,} characters; {MAX_LENGTH:,} are allowed. "
+            "Leave out what is as by default."
+        )
+    if "\x00" in text:
+        raise ValueError("This TOML holds a NUL character. Remove it.")
+    tree = parse_toml(text)
+    refuse_unstorable(tree, what="Settings")
+    return tree
+
+
+def find_toml_problems(lines: Lines, tree: dict[str, Any]) -> list[TomlProblem]:
+    """What the engine refuses of `tree`, each with its line."""
+    return [_problem(lines, tree, error) for error in errors_of(tree)[:MAX_PROBLEMS]]
+
+
+def _problem(
+    lines: Lines, tree: dict[str, Any], error: Mapping[str, Any]
+) -> TomlProblem:
+    loc = tuple(error["loc"])
+    key = ".".join(map(str, loc))
+    if not loc:
+        said = message_of(error)
+        healing = (path for path in all_fields() if default_heals(tree, path, said))
+        found = (lines.line_of(path.split(".")) for path in healing)
+        return TomlProblem(line=next(filter(None, found), None), sentence=said)
+    if error["type"] == "missing":
+        return TomlProblem(
+            line=lines.line_of(loc[:-1]), key=key, sentence="This is missing. Add it."
+        )
+    value = error["input"]
+    is_leaf = not isinstance(value, dict | list)
+    return TomlProblem(
+        line=lines.line_of(loc),
+        key=key,
+        value=quote(value) if is_leaf else "",
+        sentence=_sentence(key, loc, error),
+    )
+
+
+def _sentence(key: str, loc: Path, error: Mapping[str, Any]) -> str:
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, all_fields(), n=1)
+        if not near:  # as likely put into the wrong part
+            named = [p for p in all_fields() if p.rpartition(".")[2] == loc[-1]]
+            near = named[:1]
+        remedy = f"Write {near[0]}" if near else "Remove it"
+        return f"There is no such setting. {remedy}."
+    if key in all_fields():
+        return sentence_of(all_fields()[key], error)
+    return f"{message_of(error).rstrip('.')}. Correct or remove it."
+
+
+class Lines:
+    """Where a text gives what its tree holds, as far as is found in about a second."""
+
+    def __init__(self, text: str, tree: dict[str, Any]) -> None:
+        text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+        self._lines = text.split("\n")
+        self._tree = tree
+        self._left = MAX_READ
+
+    def line_of(self, path: Path) -> int | None:
+        """The line, from 1, that gives `path` or the innermost table around it."""
+        while path and not _has(self._tree, path):
+            path = path[:-1]
+        names = [part for part in path if isinstance(part, str)]
+        if not names:
+            return None
+        candidates = (n for n, line in enumerate(self._lines, 1) if names[-1] in line)
+        for number in islice(candidates, MAX_TRIED):
+            if _has(self._read_until(number), path):
+                return number
+        return None
+
+    def _read_until(self, number: int) -> dict[str, Any]:
+        """What the first lines say, and as many more as end the value there."""
+        last = min(len(self._lines), number + MAX_TRIED)
+        for end in range(number, last + 1):
+            begin = "\n".join(self._lines[:end])
+            self._left -= len(begin)
+            if self._left < 0:
+                break
+            try:
+                return tomllib.loads(begin)
+            except tomllib.TOMLDecodeError:
+                continue
+        return {}
+
+
+def _has(tree: Any, path: Path) -> bool:
+    for part in path:
+        try:
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True
+
+
+# A run's phases as text: TOML as the engine's files have them, or JSON.
+
+MAX_PHASES_LENGTH = 65_536  # characters; a hundred phases need a fifth of it
+MAX_PHASES = 100
+EXAMPLE = """\
+[[phases]]
+name = "sft"
+num_steps = 50
+changes.rollout = { source = "dataset", group_size = 1 }
+changes.advantage = { credit = "ones" }
+
+[[phases]]
+name = "grpo"
+num_steps = 150
+"""
+
+
+def read_phases(text: str) -> list[Any]:
+    """The list that RunConfig validates; ValueError says where the text is wrong."""
+    text = text.removeprefix("\ufeff").strip()
+    if not text:
+        return []
+    if len(text) > MAX_PHASES_LENGTH:
+        raise ValueError(
+            f"These phases have {len(text):,} characters; "
+            f"{MAX_PHASES_LENGTH:,} are allowed. "
+            "Leave out what is as in the settings above."
+        )
+    is_json = text.startswith("{") or text.removeprefix("[").lstrip()[:1] in ("{", "]")
+    tree = read_json(text) if is_json else parse_toml(text)
+    if isinstance(tree, dict):
+        others = sorted(set(tree) - {"phases"})
+        if others or "phases" not in tree:
+            seen = f"“{shown(others[0])}”" if others else "nothing"
+            raise ValueError(
+                f"Only phases belong here, each beginning with [[phases]]; got {seen}."
+            )
+        tree = tree["phases"]
+    if not isinstance(tree, list):
+        raise ValueError("Phases are a list: begin each with [[phases]].")
+    if len(tree) > MAX_PHASES:
+        raise ValueError(
+            f"These are {len(tree):,} phases; {MAX_PHASES} are allowed. Join some."
+        )
+    refuse_unstorable(tree, what="Phases")
+    return tree
+
+
+def write_phases(phases: Sequence[Any]) -> str:
+    """TOML; JSON where a setting is changed to nothing, which TOML cannot say."""
+    if not phases:
+        return ""
+    text = json.dumps(phases, indent=2, ensure_ascii=False)
+    if any(value is None for value in _leaves(json.loads(text))):
+        return text
+    return "\n".join(map(_write_phase, phases))
+
+
+def _write_phase(phase: Mapping[str, Any]) -> str:
+    """
+    >>> print(_write_phase({"name": "sft", "changes": {"loss": {"clip_low": 0.1}}}))
+    [[phases]]
+    name = "sft"
+    changes.loss = { clip_low = 0.1 }
+    """
+    own = [f"{key} = {toml_value(phase[key])}" for key in phase if key != "changes"]
+    changes = [
+        f"changes.{part} = {toml_value(values)}"
+        for part, values in (phase.get("changes") or {}).items()
+    ]
+    return "\n".join(["[[phases]]", *own, *changes]) + "\n"
+
+
+def _leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in _leaves(value)]
+    if isinstance(tree, list):
+        return [leaf for value in tree for leaf in _leaves(value)]
+    return [tree]

@@ -1,0 +1,242 @@
+"""The models a run can start from: those made here, and whatever is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.token_preview import refuse_folder, within_data
+from dashboard.runs.models import ENDED, PublishedModel, Run
+from trainer.config import HUB_ID, named_models
+
+# What a model's folder says of it; a hub's model says nothing before it is here.
+
+LARGEST = 1_000_000  # bytes; the largest published ones have some thousands
+
+
+def read_model_config(folder: Path) -> dict[str, Any] | None:
+    """The tree of its config.json, where this machine can read one."""
+    return _read_tree(folder / "config.json")
+
+
+def has_chat_template(folder: Path) -> bool:
+    """In a file of its own, as transformers writes it now, or as before."""
+    own = folder / "chat_template.jinja"
+    return os.path.isfile(own) or bool(
+        (_read_tree(folder / "tokenizer_config.json") or {}).get("chat_template")
+    )
+
+
+def read_characters(folder: Path) -> frozenset[str] | None:
+    """All that a tokenizer of single characters and numbers has tokens for.
+
+    None where it is another one, or this machine cannot read it.
+    """
+    model = (_read_tree(folder / "tokenizer.json") or {}).get("model")
+    if not isinstance(model, dict) or model.get("type") != "WordLevel":
+        return None
+    words = [str(word) for word in model.get("vocab", ())]
+    named = [
+        word for word in words if not (word.startswith("<") and word.endswith(">"))
+    ]
+    if not all(len(word) == 1 or word.isdecimal() for word in named):
+        return None
+    return frozenset("".join(named))
+
+
+def _read_tree(file: Path) -> dict[str, Any] | None:
+    try:
+        # A pipe would be waited for, and some of /proc's files too.
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as f:
+            is_plain = stat.S_ISREG(os.fstat(f.fileno()).st_mode)
+            data = f.read(LARGEST + 1) if is_plain else b""
+        if len(data) > LARGEST:
+            return None
+        tree = json.loads(data)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return tree if isinstance(tree, dict) else None
+
+
+# Models of a team that new runs start from, and whose they are.
+
+FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
+OF_A_RUN = re.compile(r"runs/(\d{1,18})(/.*)?")
+
+
+def published_at(path: str) -> PublishedModel | None:
+    """The model whose folder this is."""
+    match = FOLDER.fullmatch(within_data(path))
+    if match is None:
+        return None
+    model = PublishedModel.objects.filter(pk=int(match[1])).first()
+    return model if model and str(model.folder / "model") == path else None
+
+
+def hold_published(team: Team, config: dict[str, Any]) -> None:
+    """Before a run is written: whoever unpublishes its models waits, and then sees it.
+
+    ValueError: a folder of the configuration is another team's, or was unpublished.
+    """
+    for path in named_models(config):
+        # relative, it would lead from the run's folder to another one's
+        if not path.startswith("/") and HUB_ID.fullmatch(path) is None:
+            raise ValueError(_unknown(path))
+    for path in _paths(config):
+        within = within_data(path)
+        if match := OF_A_RUN.fullmatch(within):
+            if not Run.objects.kept().filter(team=team, pk=int(match[1])).exists():
+                raise ValueError(_unknown(path))
+        elif within.startswith("models/"):
+            found = FOLDER.fullmatch(within)
+            held = PublishedModel.objects.select_for_update().filter(team=team)
+            if not found or not held.filter(pk=int(found[1])).exists():
+                raise ValueError(_unknown(path))
+    for path in named_models(config):
+        if path.startswith("/") and (why := refuse_folder(path)):
+            raise ValueError(why)
+
+
+def runs_that_need(model: PublishedModel) -> list[Run]:
+    """Those that have not ended and name its folder."""
+    return needs_of(model.team).get(folder_of(model), [])
+
+
+def folder_of(model: PublishedModel) -> str:
+    """As configurations name it."""
+    return str(model.folder / "model")
+
+
+def needs_of(team: Team) -> dict[str, list[Run]]:
+    """The folders that the team's runs name, while they have not ended; one query."""
+    found: dict[str, list[Run]] = {}
+    waiting = Run.objects.filter(team=team).exclude(state__in=ENDED)
+    for run in waiting.order_by("id"):
+        for path in _paths(run.config):
+            found.setdefault(path, []).append(run)
+    return found
+
+
+def _paths(tree: Any) -> set[str]:
+    """Every text of a configuration that is a folder's address."""
+    if isinstance(tree, dict):
+        return set().union(*map(_paths, tree.values()))
+    if isinstance(tree, list):
+        return set().union(*map(_paths, tree))
+    return {tree} if isinstance(tree, str) and tree.startswith("/") else set()
+
+
+def _unknown(path: str) -> str:
+    return (
+        f"This team has no model in {json.dumps(path)}. Choose one of the form's "
+        "models, or give a folder of your own."
+    )
+
+
+TITLES = {
+    "countdown": "Countdown starter (0.6 M)",
+    "smollm2": "SmolLM2-135M-Instruct",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StarterModel:
+    """A folder with a whole model, and perhaps the settings it was made for."""
+
+    key: str  # the folder's name
+    title: str
+    folder: Path
+
+    @property
+    def path(self) -> str:
+        return str(self.folder / "model")
+
+    @property
+    def has_settings(self) -> bool:
+        return (self.folder / "run.toml").is_file()
+
+    def read_settings(self) -> dict[str, Any]:
+        """The tree of the run this model was made for."""
+        text = (self.folder / "run.toml").read_text(encoding="utf-8")
+        return tomllib.loads(text)
+
+
+def offered_models(team: Team) -> list[StarterModel]:
+    """The starters, and what the team has published."""
+    published = team.published_models.order_by("-pk")
+    return starter_models() + [
+        StarterModel(
+            key=f"published-{model.pk}",
+            title=f"{model} ({model.lineage})",
+            folder=model.folder,
+        )
+        for model in published
+    ]
+
+
+def starter_models() -> list[StarterModel]:
+    folders = sorted((settings.COHORT_DATA / "starter").glob("*/"))
+    return [
+        StarterModel(key=folder.name, title=title_of(folder.name), folder=folder)
+        for folder in folders
+        if _is_complete(folder)
+    ]
+
+
+def _is_complete(folder: Path) -> bool:
+    if not (folder / "model" / "config.json").is_file():
+        return False
+    # A warm-up writes starter.json last of all; a pretrained model appears whole,
+    # and alone.
+    names = {path.name for path in folder.iterdir()}
+    return "starter.json" in names or names == {"model"}
+
+
+def title_of(key: str) -> str:
+    """What a starter model is called, by its folder's name."""
+    return TITLES.get(key) or key.replace("-", " ").replace("_", " ").capitalize()
+
+
+def label_model(path: str) -> str:
+    """A short name for the run list: a starter's title, a folder's name or a hub id."""
+    for starter in starter_models():
+        if starter.path == path:
+            return starter.title
+    if model := published_at(path):
+        return f"{model} ({model.lineage})"
+    return Path(path).name if _is_folder(path) else path
+
+
+def check_model(path: str) -> str | None:
+    """What is wrong with a typed model, or None."""
+    if not path:
+        return "Choose a model, or type a folder or a hub id."
+    if not _is_folder(path):
+        if HUB_ID.fullmatch(path):
+            return None
+        return (
+            f"“{path}” is neither a folder (which starts with /) nor a hub id such as "
+            "Qwen/Qwen2.5-0.5B-Instruct."
+        )
+    # Elsewhere, only the workers may see the folder; they say so when they do not.
+    # os.path, as pathlib raises where a name is too long or a folder is locked.
+    config = os.path.join(path, "config.json")
+    if settings.DATABASE_IS_EMBEDDED and not os.path.isfile(config):
+        return (
+            f"There is no saved model in “{path}”: a config.json is missing there. "
+            "Give the folder that save_pretrained wrote."
+        )
+    return None
+
+
+def _is_folder(path: str) -> bool:
+    return path.startswith("/")

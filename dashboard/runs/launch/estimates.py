@@ -1,0 +1,264 @@
+"""What a run needs in memory, as the launch form shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dashboard.datasets.models import DatasetVersion
+from dashboard.runs.launch.base_models import has_chat_template, read_model_config
+from dashboard.runs.launch.checks import bound_longest, count_longest
+from dashboard.runs.queue.hosts import Device, known_devices
+from trainer.config import RunConfig
+from trainer.memory import MemoryEstimate, PassSizes, estimate
+
+LONGEST_PROBLEM = 300  # characters
+ALWAYS = {
+    "weights": "Weights",
+    "master_weights": "Float32 copies of them",
+    "optimizer": "Optimizer",
+    "reference": "Reference",
+    "engine": "vLLM's weights and cache",
+    "snapshot": "Copy to sample from meanwhile",
+    "reward_models": "Reward models",
+}
+UPDATING = {
+    "gradients": "Gradients",
+    "activations": "Activations",
+    "logits": "Logits",
+}
+SAMPLING = {
+    "kv_cache": "Keys and values of completions",
+    "sampling": "Logits while sampling",
+    "sleeping_engine": "vLLM, which sleeps while updating",
+}
+MEASURING = {"measuring": "Start model"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPart:
+    title: str
+    num_bytes: int
+    colour: int  # of the page's series
+    start_percent: float  # its place in the bar
+    percent: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """A device beside what the run needs."""
+
+    device: Device
+    percent: float
+    sizes: PassSizes | None = None  # that the run would choose there
+
+    @property
+    def tokens(self) -> str:
+        return f"{self.sizes.tokens:,}" if self.sizes else ""
+
+    @property
+    def is_enough(self) -> bool:
+        return self.percent <= 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """The most that the run holds at once, in the phase that holds the most."""
+
+    problem: str = ""  # why nothing is known
+    peak: str = ""  # when it is
+    phase: str = ""
+    total: int = 0
+    least: int = (
+        0  # where the run chooses by a GPU's memory: the least it gets along with
+    )
+    parts: tuple[MemoryPart, ...] = ()
+    others: tuple[
+        tuple[str, int], ...
+    ] = ()  # held at the other moment, not at the peak
+    ppo_critic: int = 0
+    reward_models_elsewhere: int = 0  # on the CPU beside a GPU, or the other way
+    unknown_reward_models: tuple[str, ...] = ()
+    fits: tuple[Fit, ...] = ()
+
+    @property
+    def is_too_much(self) -> bool:
+        """For every device that is known."""
+        return bool(self.fits) and not any(fit.is_enough for fit in self.fits)
+
+
+def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
+    """`largest_set`: rows of the largest set that the run is evaluated on."""
+    if not config.model.path.startswith("/"):
+        return Memory(
+            problem="Memory cannot be estimated before the model is downloaded: only "
+            "its folder says how large its parts are."
+        )
+    model_config = read_model_config(Path(config.model.path))
+    if model_config is None:
+        return Memory(
+            problem="Memory cannot be estimated: this machine cannot read a "
+            f"config.json in {config.model.path}."
+        )
+    known = known_devices()
+    devices = _possible(config, known)
+    on_gpu = any(device.is_gpu for device in known)  # what reward models may take, too
+
+    def estimated(device: Device | None) -> MemoryEstimate:
+        is_gpu = device is not None and device.is_gpu
+        return estimate(
+            config,
+            model_config,
+            on_gpu=on_gpu,
+            gpu_bytes=(device.memory_bytes or None) if device and is_gpu else None,
+            largest_set=largest_set,
+        )
+
+    try:
+        least = estimated(None)
+        on_each = [(device, estimated(device)) for device in devices]
+    except ValueError as error:
+        return Memory(problem=str(error)[:LONGEST_PROBLEM])
+    except (TypeError, ArithmeticError):  # whatever a file of that name holds
+        return Memory(
+            problem="Memory cannot be estimated: the config.json in "
+            f"{config.model.path} is not one of a language model."
+        )
+    names = {stage.first_step: stage.name for stage in config.stages}
+    found = on_each[0][1] if on_each else least  # of the largest
+    return replace(
+        _describe(found, names[found.first_step]),
+        least=least.total if least.is_least else 0,
+        fits=tuple(
+            Fit(
+                device=device,
+                percent=100 * there.total / device.memory_bytes,
+                sizes=there.sizes,
+            )
+            for device, there in on_each
+            if device.memory_bytes
+        ),
+    )
+
+
+def _possible(config: RunConfig, devices: Sequence[Device]) -> list[Device]:
+    """Those the run would take: a GPU when there is one, unless it asks for a CPU."""
+    gpus = [device for device in devices if device.is_gpu]
+    if config.model.device == "cuda" or (config.model.device == "auto" and gpus):
+        return gpus
+    return [device for device in devices if not device.is_gpu]
+
+
+def _describe(found: MemoryEstimate, phase: str) -> Memory:
+    peak, at_peak, otherwise = _peak(found)
+    return Memory(
+        peak=peak,
+        phase=phase,
+        total=found.total,
+        parts=tuple(_parts(found, {**ALWAYS, **at_peak})),
+        others=tuple(
+            (title, getattr(found, name))
+            for name, title in otherwise.items()
+            if getattr(found, name)
+        ),
+        ppo_critic=found.ppo_critic,
+        reward_models_elsewhere=found.reward_models_elsewhere,
+        unknown_reward_models=found.unknown_reward_models,
+    )
+
+
+def _peak(found: MemoryEstimate) -> tuple[str, dict[str, str], dict[str, str]]:
+    """When the most is held, what is held then, and what is at other times."""
+    measures = found.measuring > found.while_updating
+    trains, training = (
+        ("measuring KL", MEASURING) if measures else ("updating", UPDATING)
+    )
+    other = UPDATING if measures else MEASURING
+    if found.is_one_step_off:
+        return f"while sampling and {trains} at once", training | SAMPLING, other
+    if found.while_sampling > sum(getattr(found, name) for name in training):
+        return "while sampling", SAMPLING, UPDATING | MEASURING
+    return f"while {trains}", training, SAMPLING | other
+
+
+def _parts(found: MemoryEstimate, titles: dict[str, str]) -> list[MemoryPart]:
+    """Those that are there, one after the other along the bar."""
+    parts: list[MemoryPart] = []
+    start = 0
+    for colour, (name, title) in enumerate(titles.items(), start=1):
+        num_bytes = getattr(found, name)
+        if not num_bytes:
+            continue
+        parts.append(
+            MemoryPart(
+                title=title,
+                num_bytes=num_bytes,
+                colour=colour,
+                start_percent=100 * start / found.total,
+                percent=100 * num_bytes / found.total,
+            )
+        )
+        start += num_bytes
+    return parts
+
+
+# Whether prompts with their completions fit into the model.
+
+# As the kinds of models call it; those that can read a text of any length name none.
+NAMES = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+
+
+def find_limit(tree: Mapping[str, Any]) -> int | None:
+    """Tokens that a model was made for; None: its configuration names no such number.
+
+    >>> find_limit({"max_position_embeddings": 32_768, "rope_scaling":
+    ...     {"factor": 4.0, "original_max_position_embeddings": 32_768}})
+    131072
+    """
+    inner = tree.get("text_config")
+    config = inner if isinstance(inner, dict) else tree
+    named = next((n for name in NAMES if (n := _count(config.get(name)))), None)
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    if named is None or not isinstance(scaling, dict):
+        return named
+    original = _count(scaling.get("original_max_position_embeddings"))
+    factor = scaling.get("factor")
+    if not isinstance(factor, int | float) or not math.isfinite(factor):
+        return named
+    return max(named, int((original or 0) * factor))
+
+
+def _count(value: object) -> int | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and value > 0 else None  # type: ignore[operator,return-value]  # a number
+
+
+def warn_of_lengths(config: RunConfig, dataset: DatasetVersion) -> str:
+    """A sentence where a completion may go on behind the model's end; else ""."""
+    path = config.model.path
+    tree = read_model_config(Path(path)) if path.startswith("/") else None
+    limit = find_limit(tree) if tree else None
+    if limit is None:
+        return ""
+    known = count_longest(dataset, path)
+    is_auto = config.data.chat_template == "auto"
+    has_template = is_auto and has_chat_template(Path(path))
+    bound = known or bound_longest(dataset, has_template=has_template)
+    prompt = min(config.data.max_prompt_tokens, bound)
+    longest = max(stage.config.rollout.max_new_tokens for stage in config.stages)
+    if prompt + longest <= limit:
+        return ""
+    room = limit - prompt
+    remedy = (
+        f"Lower rollout.max_new_tokens to {room:,}, or take a model that goes further."
+        if room > 0
+        else "Take shorter prompts, or a model that goes further."
+    )
+    return (
+        f"Prompts of up to {prompt:,} tokens with completions of up to {longest:,} "
+        f"have {prompt + longest:,} tokens, but the model was made for {limit:,}: "
+        f"behind them it writes nonsense, or the run fails. {remedy}"
+    )

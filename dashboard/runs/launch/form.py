@@ -1,0 +1,272 @@
+"""The launch form: RunConfig's own fields, and what they are applied to."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.token_preview import SETTINGS
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.config.errors import Problems, find_problems
+from dashboard.runs.config.fields import read_texts, read_tree
+from dashboard.runs.config.toml import read_phases
+from dashboard.runs.launch.base_models import check_model, label_model
+from dashboard.runs.launch.checks import Fit, check_files, check_rows, fit_to_rows
+from dashboard.runs.launch.eval_sets import (
+    ChosenSet,
+    SetDraft,
+    choose_sets,
+    drafts_of,
+    read_drafts,
+)
+from dashboard.runs.launch.forks import check_course, check_fork
+from dashboard.runs.launch.form_fields import Binder, Choices
+from dashboard.runs.launch.initial_values import Start, default_start
+from dashboard.runs.models import Run
+from dashboard.runs.queries import ROWS, eval_rows
+from trainer.config import RunConfig
+from trainer.rewards.spec import Recipe
+
+# Settings that a dataset's page sends along.
+PROMPT_PATHS = tuple(f"data.{name}" for name in SETTINGS)
+# In place of a recipe's number: the start's own, which need not be the team's.
+AS_START = "start"
+LONGEST_NAME = Run._meta.get_field("name").max_length or 80
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """What a form without problems asks for."""
+
+    name: str
+    config: RunConfig
+    dataset_version: DatasetVersion
+    recipe_version: RecipeVersion
+    model_label: str
+    evaluation_sets: Sequence[ChosenSet] = ()
+
+
+@dataclass(kw_only=True)
+class LaunchForm:
+    choices: Choices
+    name: str
+    model: str  # a starter's path, or "" when another one is typed
+    model_other: str = ""
+    dataset: str = ""  # ids of versions
+    recipe: str = ""
+    step_recipe: str = ""  # an id, AS_START or ""
+    eval_sets: list[SetDraft] = field(default_factory=list)
+    keeps_eval_files: bool = True
+    start: Start = field(default_factory=default_start)
+    texts: dict[str, str] = field(default_factory=dict)
+    phases: str = ""
+    fit: Fit = field(default_factory=Fit)
+    problems: Problems = field(default_factory=Problems)
+
+    @classmethod
+    def from_start(cls, start: Start, choices: Choices, name: str) -> LaunchForm:
+        form = cls(choices=choices, name=name, model="", start=start)
+        form.texts, form.phases = dict(start.texts), start.phases
+        if start.step_recipe is not None:
+            same = choices.find_equal_recipe(start.step_recipe)
+            form.step_recipe = str(same.pk) if same else AS_START
+        if start.run is not None:
+            form._take_over(start.run)
+        elif start.team_preset and start.team_preset.recipe_version_id:
+            form.recipe = str(start.team_preset.recipe_version_id)
+        elif start.recipe and (own := choices.find_same_recipe(start.recipe)):
+            form.recipe = str(own.pk)
+        return form
+
+    @classmethod
+    def from_post(
+        cls, post: Mapping[str, Any], choices: Choices, start: Start
+    ) -> LaunchForm:
+        return cls(
+            choices=choices,
+            name=post.get("name", "").strip(),
+            model=post.get("model", "").strip(),
+            model_other=post.get("model_other", "").strip(),
+            dataset=post.get("dataset", ""),
+            recipe=post.get("recipe", ""),
+            step_recipe=post.get("step_recipe", ""),
+            eval_sets=read_drafts(post, choices),
+            keeps_eval_files=post.get("keeps_eval_sets") == "on",
+            start=start,
+            texts=read_texts(post),
+            phases=post.get("phases", "").strip(),
+        )
+
+    @property
+    def model_path(self) -> str:
+        return self.model or self.model_other
+
+    @property
+    def dataset_version(self) -> DatasetVersion | None:
+        return self.choices.find_dataset(self.dataset)
+
+    @property
+    def recipe_version(self) -> RecipeVersion | None:
+        return self.choices.find_recipe(self.recipe)
+
+    def use_model(self, path: str) -> None:
+        known = any(starter.path == path for starter in self.choices.starters)
+        self.model, self.model_other = (path, "") if known else ("", path)
+
+    def _take_over(self, run: Run) -> None:
+        """What the run was launched with, but for its name and its settings."""
+        self.use_model(str(run.config["model"]["path"]))
+        self.dataset = str(run.dataset_version_id)
+        self.recipe = str(run.recipe_version_id)
+        sets = run.evaluation_sets.order_by("pk")
+        self.eval_sets = drafts_of(sets, self.choices)
+
+    def choose_only_ones(self) -> None:
+        """Nobody needs to choose from one."""
+        if len(self.choices.datasets) == 1:
+            self.dataset = str(self.choices.datasets[0].pk)
+        if len(self.choices.recipes) == 1 and self.wants_recipe is None:
+            self.recipe = str(self.choices.recipes[0].pk)
+
+    def choose_starter(self) -> None:
+        """One that can write text, unless the reward is for the Countdown model."""
+        starters = {starter.key: starter for starter in self.choices.starters}
+        recipe = self.recipe_version
+        spec = recipe.spec if recipe else self.start.recipe or {}
+        rules = spec.get("rules", [])
+        is_countdown = any(rule.get("kind") == "countdown" for rule in rules)
+        wanted = ("countdown", "smollm2") if is_countdown else ("smollm2", "countdown")
+        keys = [key for key in wanted if key in starters] or list(starters)
+        if keys:
+            self.use_model(starters[keys[0]].path)
+
+    def fit_rows(self) -> None:
+        """Suggest what fits the dataset, unless a run is cloned that had its rows."""
+        version, run = self.dataset_version, self.start.run
+        if version is None or (run and run.dataset_version_id == version.pk):
+            self.fit = Fit()
+            return
+        said = {path: self.texts[path] for path in PROMPT_PATHS}
+        self.fit = fit_to_rows(self.start.texts | said, version, self.model_path)
+
+    def forget_problems(self) -> None:
+        """A form that nobody has sent yet complains about nothing."""
+        self.problems = Problems()
+        for draft in self.eval_sets:
+            draft.errors = {}
+
+    def check(self) -> Launch | None:
+        """What to launch; None when there are problems, which are kept."""
+        dataset, recipe = self.dataset_version, self.recipe_version
+        chosen = choose_sets(self.eval_sets, taken=self.eval_files)
+        tree = self.tree(recipe, chosen)
+        unreadable = self.put_phases(tree)
+        self.problems = find_problems(tree)
+        if unreadable:
+            self.problems.add("phases", unreadable)
+        self._check_choices()
+        if self.start.fork is not None:
+            check_fork(self.start, self.texts, self.model_path, self.problems)
+        if dataset and not self.problems:
+            config = RunConfig.model_validate(tree)
+            if self.start.fork is not None:
+                check_course(config, self.start, self.problems)
+            check_rows(config, dataset, self.problems)
+            check_files(config, self.problems)
+        if self.problems or dataset is None or recipe is None:
+            return None
+        return Launch(
+            name=self.name,
+            config=RunConfig.model_validate(tree),
+            dataset_version=dataset,
+            recipe_version=recipe,
+            model_label=label_model(self.model_path),
+            evaluation_sets=chosen,
+        )
+
+    def tree(
+        self, recipe: RecipeVersion | None, chosen: list[ChosenSet]
+    ) -> dict[str, Any]:
+        tree = read_tree(self.texts)
+        # What is not chosen yet is said by _check_choices; the rest is still checked.
+        tree["model"]["path"] = self.model_path or "not chosen"
+        tree["data"]["rows"] = ROWS
+        tree["reward"]["recipe"] = recipe.spec if recipe else {}
+        tree["reward"]["step_recipe"] = self.step_spec
+        named = {one.name: eval_rows(one.name) for one in chosen}
+        tree["evaluation"]["sets"] = self.eval_files | named
+        return tree
+
+    def put_phases(self, tree: dict[str, Any]) -> str:
+        """What is wrong with their text; "" when they are in the tree."""
+        try:
+            tree["phases"] = read_phases(self.phases)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    @property
+    def step_spec(self) -> dict[str, Any] | None:
+        if self.step_recipe == AS_START:
+            return self.start.step_recipe
+        chosen = self.choices.find_recipe(self.step_recipe)
+        return chosen.spec if chosen else None
+
+    @property
+    def eval_files(self) -> dict[str, str]:
+        """Sets that are files of the training worker, kept from the start."""
+        return self.start.eval_files if self.keeps_eval_files else {}
+
+    def _check_choices(self) -> None:
+        problems = self.problems
+        self._check_characters()
+        if not self.name:
+            problems.add("name", "The run needs a name.")
+        if len(self.name) > LONGEST_NAME:
+            length = f"{len(self.name)} of at most {LONGEST_NAME} characters"
+            problems.add("name", f"This name is too long: {length}. Shorten it.")
+        if sentence := check_model(self.model_path):
+            problems.add("model" if self.model else "model_other", sentence)
+        if self.dataset_version is None:
+            problems.add("dataset", "Choose a dataset: its prompts are trained on.")
+        if self.recipe_version is None:
+            problems.beside["recipe"] = ["Choose a reward: it scores the completions."]
+        for draft in self.eval_sets:
+            for part, sentences in draft.errors.items():
+                problems.beside[f"eval-{draft.number}-{part}"] = sentences
+
+    def _check_characters(self) -> None:
+        """PostgreSQL keeps no NUL, and a name is one line of a file's header too."""
+        if any(unicodedata.category(mark) == "Cc" for mark in self.name):
+            self.problems.add(
+                "name",
+                f"The name {self.name[:80]!r} holds a line break or another control "
+                "character. Remove it.",
+            )
+        typed = {"model_other": self.model_path, "phases": self.phases, **self.texts}
+        for control, text in typed.items():
+            if "\x00" in text:
+                self.problems.add(control, "This holds a NUL character. Remove it.")
+
+    # What the template shows.
+
+    @property
+    def fields(self) -> Binder:
+        return Binder(
+            texts=self.texts,
+            start=self.start,
+            problems=self.problems,
+            has_phases=bool(self.phases),
+            recipe=self.recipe_version.spec if self.recipe_version else {},
+        )
+
+    @property
+    def wants_recipe(self) -> Recipe | None:
+        """The start's reward, when the team has no such recipe yet."""
+        spec = self.start.recipe
+        if self.start.run or not spec or self.choices.find_same_recipe(spec):
+            return None
+        return Recipe.model_validate(spec)

@@ -1,0 +1,196 @@
+"""The launch form's settings with what it holds for each, ready to be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.queries import list_versions
+from dashboard.rewards.models import RecipeVersion
+from dashboard.rewards.recipe_text import is_same_reward
+from dashboard.runs.config.errors import Problems
+from dashboard.runs.config.fields import (
+    ConfigField,
+    ConfigPart,
+    advanced_parts,
+    find_idle,
+    main_fields,
+    recipe_facts,
+)
+from dashboard.runs.launch.base_models import StarterModel, offered_models
+from dashboard.runs.launch.initial_values import Start
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundField:
+    """A setting with what the form holds for it."""
+
+    field: ConfigField
+    text: str
+    start_text: str  # what it began with
+    start_name: str  # "": with the default
+    idle_reason: str  # why it does nothing; "": it does something
+    errors: list[str]
+    fixed_reason: str = ""  # why a fork cannot change it
+
+    @property
+    def is_changed(self) -> bool:
+        return not self.field.is_same(self.text, self.field.default_text)
+
+    @property
+    def differs_from_start(self) -> bool:
+        return not self.field.is_same(self.text, self.start_text)
+
+    @property
+    def mark(self) -> str:
+        """How the value came about. launch.js writes the same while one types."""
+        if not self.start_name:
+            return f"default {self.default_shown}" if self.is_changed else ""
+        if self.differs_from_start:
+            return f"changed from {self.start_name}: {self.start_shown}"
+        if self.is_changed:
+            return f"from {self.start_name}, default {self.default_shown}"
+        return ""
+
+    @property
+    def default_shown(self) -> str:
+        return self.field.show(self.field.default_text)
+
+    @property
+    def start_shown(self) -> str:
+        return self.field.show(self.start_text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundGroup:
+    title: str
+    fields: list[BoundField]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundPart:
+    part: ConfigPart
+    groups: list[BoundGroup]
+
+    @property
+    def fields(self) -> list[BoundField]:
+        return [bound for group in self.groups for bound in group.fields]
+
+    @property
+    def num_changed(self) -> int:
+        """From what the form began with."""
+        return sum(bound.differs_from_start for bound in self.fields)
+
+    @property
+    def num_set(self) -> int:
+        """What a start other than the defaults brought along."""
+        return sum(
+            bound.is_changed and not bound.differs_from_start for bound in self.fields
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return any(bound.errors for bound in self.fields)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Binder:
+    """Puts what a form holds beside its settings."""
+
+    texts: Mapping[str, str]
+    start: Start
+    problems: Problems
+    has_phases: bool  # a phase may give a setting an effect
+    recipe: Mapping[str, Any]  # what is chosen; empty: nothing is
+
+    @property
+    def main(self) -> list[BoundField]:
+        idle = self._idle
+        return [self._bind(setting, idle) for setting in main_fields()]
+
+    @property
+    def num_main_changed(self) -> int:
+        return sum(bound.differs_from_start for bound in self.main)
+
+    @property
+    def parts(self) -> list[BoundPart]:
+        idle = self._idle
+        return [
+            BoundPart(
+                part=part,
+                groups=[
+                    BoundGroup(
+                        title=group.title,
+                        fields=[self._bind(setting, idle) for setting in group.fields],
+                    )
+                    for group in part.groups
+                ],
+            )
+            for part in advanced_parts()
+        ]
+
+    @property
+    def step_recipe_idle(self) -> str:
+        return self._idle.get("reward.step_recipe", "")
+
+    @property
+    def _idle(self) -> dict[str, str]:
+        if self.has_phases:
+            return {}
+        facts = recipe_facts(self.recipe) if self.recipe else {}
+        return find_idle(self.texts, facts)
+
+    def _bind(self, setting: ConfigField, idle: Mapping[str, str]) -> BoundField:
+        return BoundField(
+            field=setting,
+            text=self.texts[setting.path],
+            start_text=self.start.texts[setting.path],
+            start_name=self.start.name,
+            idle_reason=idle.get(setting.path, ""),
+            errors=self.problems.beside.get(setting.path, []),
+            fixed_reason=setting.about.get("fork", "") if self.start.fork else "",
+        )
+
+
+# What a team can choose from on the launch form.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choices:
+    starters: list[StarterModel]
+    datasets: list[DatasetVersion]
+    recipes: list[RecipeVersion]
+
+    def find_dataset(self, pk: str) -> DatasetVersion | None:
+        return next(
+            (version for version in self.datasets if str(version.pk) == pk), None
+        )
+
+    def find_recipe(self, pk: str) -> RecipeVersion | None:
+        return next(
+            (version for version in self.recipes if str(version.pk) == pk), None
+        )
+
+    def find_equal_recipe(self, spec: dict[str, Any]) -> RecipeVersion | None:
+        """The team's own version of a recipe, the newest when there are several."""
+        return next((version for version in self.recipes if version.spec == spec), None)
+
+    def find_same_recipe(self, spec: dict[str, Any]) -> RecipeVersion | None:
+        """That, or one that gives the same rewards."""
+        same = (one for one in self.recipes if is_same_reward(one.spec, spec))
+        return self.find_equal_recipe(spec) or next(same, None)
+
+
+def choices_of(team: Team) -> Choices:
+    datasets = list_versions(team)
+    recipes = RecipeVersion.objects.filter(recipe__team=team)
+    return Choices(
+        starters=offered_models(team),
+        datasets=list(datasets.order_by("dataset__name", "dataset_id", "-number")),
+        recipes=list(
+            recipes.select_related("recipe").order_by("recipe__name", "-number")
+        ),
+    )

@@ -1,0 +1,197 @@
+"""What a launch form is filled with before anybody changes it.
+
+Cohort's defaults, the settings a starter model was made for, a published system's
+preset, or another run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from django.db.models.functions import Lower
+
+from dashboard.accounts.models import Team
+from dashboard.runs.config.fields import ConfigField, all_fields, write_texts
+from dashboard.runs.config.toml import write_phases
+from dashboard.runs.launch.base_models import StarterModel
+from dashboard.runs.models import Checkpoint, Run, TeamPreset
+from dashboard.runs.queries import get_run, get_team_preset
+from trainer.presets.preset import load_preset, preset_names
+
+RUN_KEY = re.compile(r"run-(\d{1,18})")
+FORK_KEY = re.compile(r"fork-(\d{1,18})-(step-\d{1,9}-epoch-\d{1,9})")
+TEAM_KEY = re.compile(r"team:(\d{1,18})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """Where a form's settings come from, and what they are."""
+
+    key: str = ""  # as ?preset= names it; "": Cohort's defaults
+    title: str = "Cohort's defaults"
+    name: str = ""  # in a sentence: "changed from verl"
+    summary: str = ""
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    is_scaled: bool = False
+    can_be_scaled: bool = False
+    texts: dict[str, str] = field(default_factory=dict)
+    phases: str = ""
+    num_phases: int = 0
+    # What the form has no field for, as RunConfig holds it. Of evaluation.sets those
+    # that are files of the training worker.
+    eval_files: dict[str, str] = field(default_factory=dict)
+    step_recipe: dict[str, Any] | None = None
+    recipe: dict[str, Any] | None = None
+    run: Run | None = None
+    fork: Checkpoint | None = None  # of `run`
+    team_preset: TeamPreset | None = None
+
+    @property
+    def differences(self) -> list[tuple[ConfigField, str, str]]:
+        """The settings in which it differs: its value, and the default."""
+        return [
+            (setting, setting.show(text), setting.show(setting.default_text))
+            for setting in all_fields().values()
+            if not setting.is_same(
+                text := self.texts[setting.path], setting.default_text
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A start to choose from."""
+
+    key: str
+    title: str
+
+
+@cache
+def offer_presets() -> tuple[Offered, ...]:
+    return tuple(Offered(name, load_preset(name).title) for name in preset_names())
+
+
+def offer_team_presets(team: Team) -> list[Offered]:
+    presets = TeamPreset.objects.filter(team=team).order_by(Lower("name"))
+    return [
+        Offered(f"team:{pk}", name) for pk, name in presets.values_list("pk", "name")
+    ]
+
+
+def offer_starters(starters: list[StarterModel]) -> list[Offered]:
+    return [
+        Offered(starter.key, f"What suits {starter.title}")
+        for starter in starters
+        if starter.has_settings
+    ]
+
+
+def find_start(
+    key: str, *, team: Team, starters: list[StarterModel], scaled: bool
+) -> Start:
+    """The start of this key; ValueError names the presets when there is none.
+
+    404 when it is a run that the team does not have.
+    """
+    if not key:
+        return default_start()
+    if named := RUN_KEY.fullmatch(key):
+        return start_of_run(get_run(team, int(named[1])))
+    if named := FORK_KEY.fullmatch(key):
+        return start_of_fork(get_run(team, int(named[1])), named[2])
+    if named := TEAM_KEY.fullmatch(key):
+        return start_of_team_preset(get_team_preset(team, int(named[1])))
+    for starter in starters:
+        if starter.key == key and starter.has_settings:
+            return start_of_starter(starter)
+    return start_of_preset(key, scaled=scaled)
+
+
+@cache
+def default_start() -> Start:
+    return Start(texts=write_texts({}))
+
+
+def start_of_run(run: Run) -> Start:
+    if run.is_imported:
+        raise ValueError(
+            f"{run.name} {run.how_it_came}, so its settings are "
+            "not known. Start from a preset or from a run that was trained here."
+        )
+    read = _read(run.config)
+    for name in run.evaluation_sets.values_list("name", flat=True):
+        read["eval_files"].pop(name, None)
+    return Start(
+        key=f"run-{run.pk}",
+        title=f"{run.name} #{run.pk}",
+        name=f"run #{run.pk}",
+        run=run,
+        **read,
+    )
+
+
+def start_of_fork(run: Run, name: str) -> Start:
+    checkpoint = run.checkpoints.filter(name=name).select_related("run").first()
+    if checkpoint is None:
+        raise ValueError(
+            f"{run.name} has no checkpoint {name}. Fork from one that its Checkpoints "
+            "tab lists."
+        )
+    return replace(start_of_run(run), key=f"fork-{run.pk}-{name}", fork=checkpoint)
+
+
+def start_of_starter(starter: StarterModel) -> Start:
+    return Start(
+        key=starter.key,
+        title=f"What suits {starter.title}",
+        name=starter.title,
+        summary=f"Settings with which {starter.title} learns its own task.",
+        **_read(starter.read_settings()),
+    )
+
+
+def start_of_team_preset(preset: TeamPreset) -> Start:
+    recipe = preset.recipe_version
+    read = _read(preset.config)
+    return Start(
+        key=f"team:{preset.pk}",
+        title=preset.name,
+        name=preset.name,
+        team_preset=preset,
+        **read | {"recipe": recipe.spec if recipe else None},
+    )
+
+
+def start_of_preset(name: str, *, scaled: bool) -> Start:
+    preset = load_preset(name)
+    return Start(
+        key=name,
+        title=preset.title,
+        name=name,
+        summary=preset.summary,
+        source=preset.source,
+        notes=preset.notes,
+        is_scaled=scaled,
+        can_be_scaled=bool(preset.scaled),
+        **_read({"seed": preset.seed, **preset.effective(scaled=scaled)}),
+    )
+
+
+def _read(tree: dict[str, Any]) -> dict[str, Any]:
+    """A stored or published tree as the form holds it."""
+    tree = json.loads(json.dumps(tree))  # recipes are compared with stored ones
+    reward = tree.get("reward") or {}
+    phases = tree.get("phases") or ()
+    return {
+        "texts": write_texts(tree),
+        "phases": write_phases(phases),
+        "num_phases": len(phases),
+        "eval_files": (tree.get("evaluation") or {}).get("sets") or {},
+        "recipe": reward.get("recipe"),
+        "step_recipe": reward.get("step_recipe"),
+    }

@@ -1,0 +1,270 @@
+"""Presets of a team: settings of the launch form kept under a name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.splits import other_half
+from dashboard.project.edits import Clash, Edit, EditConflict
+from dashboard.runs.config.fields import all_fields, part_title
+from dashboard.runs.launch.eval_sets import (
+    MAX_SETS,
+    Leak,
+    SetDraft,
+    look_for_leak,
+    number_drafts,
+)
+from dashboard.runs.launch.form import Launch, LaunchForm
+from dashboard.runs.launch.sweep import MAX_RUNS, MODES, Sweep
+from dashboard.runs.models import TeamPreset
+
+LONGEST_NAME = TeamPreset._meta.get_field("name").max_length or 60
+# A run's own: which rows it is trained and evaluated on is chosen anew.
+LEFT_OUT = {"data": ("rows",), "evaluation": ("sets",)}
+
+
+def save_preset(
+    *,
+    team: Team,
+    user: User,
+    name: str,
+    launch: Launch,
+    keeps_model: bool,
+    keeps_recipe: bool,
+    overwrites: bool = False,
+    seen: str = "",
+) -> TeamPreset:
+    """Keep the settings of a form under a name; ValueError where it is taken.
+
+    A preset changes only when it is overwritten, which is recorded with what it held.
+    EditConflict where the form began with it, and it has another `mark` by now.
+    """
+    name = _checked(name)
+    kept = {
+        "config": strip_config(launch.config.model_dump(mode="json")),
+        "model": launch.config.model.path if keeps_model else "",
+        "recipe_version": launch.recipe_version if keeps_recipe else None,
+        "saved_by": user,
+    }
+    with transaction.atomic():
+        presets = TeamPreset.objects.select_for_update()
+        preset = presets.filter(team=team, name=name).first()
+        if preset and not overwrites:
+            raise ValueError(
+                f"Your team has a preset “{name}”. Give another name, or tick "
+                "“Replace the one of this name”."
+            )
+        if preset:
+            _refuse_stale(preset, kept, seen)
+        before = preset.config if preset else None
+        preset = _write(preset or TeamPreset(team=team, name=name), kept)
+        verb = "preset.overwritten" if before else "preset.saved"
+        detail = {"before": before} if before else {}
+        record(team, user, verb, preset, name=name, **detail)
+    return preset
+
+
+def _refuse_stale(preset: TeamPreset, kept: dict[str, Any], seen: str) -> None:
+    """`seen`: the mark of the preset that the form began with."""
+    pk, _, _ = seen.partition(":")
+    now = _kept_in(preset)
+    mine = {name: kept[name] for name in now}
+    if pk == str(preset.pk) and seen != mark(preset) and now != mine:
+        raise EditConflict([Clash("preset_name", now, mine)])
+
+
+def _kept_in(preset: TeamPreset) -> dict[str, Any]:
+    return {
+        "config": preset.config,
+        "model": preset.model,
+        "recipe_version": preset.recipe_version,
+    }
+
+
+def mark(preset: TeamPreset) -> str:
+    """Another one for each content."""
+    kept = [preset.config, preset.model, preset.recipe_version_id]
+    text = json.dumps(kept, sort_keys=True)
+    return f"{preset.pk}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def write_kept(kept: Mapping[str, Any]) -> str:
+    """As text, to be compared."""
+    recipe = kept["recipe_version"]
+    tree = {**kept["config"], "model": kept["model"], "reward": str(recipe or "")}
+    return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _write(preset: TeamPreset, values: dict[str, Any]) -> TeamPreset:
+    for field, value in values.items():
+        setattr(preset, field, value)
+    try:
+        with transaction.atomic():
+            preset.save()
+    except IntegrityError:  # saved by somebody else a moment ago
+        raise ValueError(
+            f"Your team has a preset “{preset.name}” by now. Give another name."
+        ) from None
+    return preset
+
+
+def strip_config(config: dict[str, Any]) -> dict[str, Any]:
+    """A run's tree without its model, rows, evaluation sets and reward."""
+    out = {**LEFT_OUT, "model": ("path",), "reward": ("recipe",)}
+    return {
+        part: {n: v for n, v in values.items() if n not in out.get(part, ())}
+        if isinstance(values, dict)
+        else values
+        for part, values in config.items()
+    }
+
+
+@transaction.atomic
+def rename_preset(*, preset: TeamPreset, user: User, edit: Edit) -> None:
+    """ValueError where the team has a preset of this name.
+
+    EditConflict: somebody else renamed it meanwhile.
+    """
+    held = TeamPreset.objects.select_for_update().get(pk=preset.pk)
+    before = held.name
+    changes = edit.clean(name=_checked).merge({"name": before})
+    if changes:
+        _write(held, changes)
+        record(preset.team, user, "preset.renamed", preset, **changes, before=before)
+    preset.name = held.name
+
+
+@transaction.atomic
+def delete_preset(*, preset: TeamPreset, user: User) -> None:
+    """The record keeps what it held; runs keep their own settings anyway."""
+    kept = {"name": preset.name, "before": preset.config}
+    record(preset.team, user, "preset.deleted", preset, **kept)
+    preset.delete()
+
+
+def _checked(name: str) -> str:
+    name = name.strip()
+    if not name:
+        raise ValueError("The preset needs a name.")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"This name has {len(name)} of at most {LONGEST_NAME} characters. "
+            "Shorten it."
+        )
+    if any(unicodedata.category(mark) == "Cc" for mark in name):
+        raise ValueError(
+            f"The name {name!r} holds a line break or another control character. "
+            "Remove it."
+        )
+    return name
+
+
+# The launch form's section of evaluation sets: its rows, and what may be added.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalRow:
+    draft: SetDraft
+    leak: Leak | None
+    is_new: bool = False  # the focus goes there
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalSection:
+    rows: list[EvalRow]
+    suggestion: DatasetVersion | None  # the other half of a split
+    was_removed: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) >= MAX_SETS
+
+    @property
+    def max_sets(self) -> int:
+        return MAX_SETS
+
+    @property
+    def is_held_out_half(self) -> bool:
+        return bool(self.suggestion and self.suggestion.source.get("part") == "eval")
+
+
+def describe_sets(form: LaunchForm, action: str = "") -> EvalSection:
+    """Looks for leaks, which may take part of a second for each set."""
+    trained_on = form.dataset_version
+    return EvalSection(
+        rows=[
+            EvalRow(
+                draft=draft,
+                leak=_leak(draft, trained_on),
+                is_new=action.startswith("add") and draft is form.eval_sets[-1],
+            )
+            for draft in form.eval_sets
+        ],
+        suggestion=suggest(form),
+        was_removed=action.startswith("remove"),
+    )
+
+
+def _leak(draft: SetDraft, trained_on: DatasetVersion | None) -> Leak | None:
+    if draft.version is None or trained_on is None:
+        return None
+    return look_for_leak(draft.version, trained_on)
+
+
+def suggest(form: LaunchForm) -> DatasetVersion | None:
+    """The half that was split off what is trained on, where no set has it yet."""
+    if form.dataset_version is None:
+        return None
+    half = other_half(form.dataset_version)
+    used = {draft.version for draft in form.eval_sets}
+    return None if half in used else half
+
+
+def change_sets(form: LaunchForm, action: str) -> None:
+    """add (what is suggested, else a blank row), or remove:<number>."""
+    verb, _, argument = action.partition(":")
+    if verb == "add" and len(form.eval_sets) < MAX_SETS:
+        half = suggest(form)
+        added = SetDraft(number=0, dataset=str(half.pk) if half else "")
+        form.eval_sets = number_drafts([*form.eval_sets, added], form.choices)
+    elif verb == "remove":
+        kept = [one for one in form.eval_sets if str(one.number) != argument]
+        form.eval_sets = number_drafts(kept, form.choices)
+
+
+# The launch form's part Several runs, as its template shows it.
+
+
+def describe_sweep(post: Mapping[str, Any], form: LaunchForm) -> dict[str, Any]:
+    sweep = Sweep.read(post)
+    if sweep.used and not form.problems:
+        sweep.plan(form)
+    return {
+        "sweep": sweep,
+        "sweep_settings": _settings(),
+        "sweep_modes": MODES,
+        "sweep_limit": MAX_RUNS,
+    }
+
+
+def _settings() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Each part's settings, by path and title."""
+    parts = groupby(all_fields().values(), lambda one: one.path.rpartition(".")[0])
+    return [
+        (
+            part_title(part) if part else "Run",
+            [(one.path, one.title) for one in fields],
+        )
+        for part, fields in parts
+    ]

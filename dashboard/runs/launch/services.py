@@ -1,0 +1,158 @@
+"""Queueing runs: one or several of a form, anew or from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import transaction
+
+from dashboard.accounts.members import check_runs
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.datasets.trash import hold_untrashed
+from dashboard.runs.charts.series import carried_to, totals_of
+from dashboard.runs.checkpoints.listing import add_origin, taken
+from dashboard.runs.launch.base_models import hold_published
+from dashboard.runs.launch.eval_sets import ChosenSet
+from dashboard.runs.launch.form import Launch
+from dashboard.runs.models import Checkpoint, EvaluationSet, Run, RunGroup
+from dashboard.runs.queries import eval_rows, run_directory
+from dashboard.runs.state import ring_workers
+
+
+def launch_run(
+    launch: Launch,
+    *,
+    team: Team,
+    user: User | None,
+    cloned_from: Run | None = None,
+    fork_of: Checkpoint | None = None,
+    group: RunGroup | None = None,
+) -> Run:
+    """Queue a run. Its directory is written by the worker that first claims it.
+
+    A fork has the files of its checkpoint before any worker can claim it. ValueError
+    where they are gone, one of the datasets was moved to the trash meanwhile, a model
+    unpublished, or the team has as many runs or files as it may.
+    """
+    if fork_of is None:
+        return _queue(launch, team, user, group=group, cloned_from=cloned_from)
+    with taken(fork_of) as files, transaction.atomic():
+        run = _queue(launch, team, user, group=group, fork_of=fork_of)
+        if files is not None:
+            files.rename(run_directory(run.id).path)
+    return run
+
+
+@transaction.atomic
+def launch_group(
+    *,
+    team: Team,
+    user: User | None,
+    name: str,
+    launches: Sequence[Launch],
+    cloned_from: Run | None = None,
+    fork_of: Checkpoint | None = None,
+) -> RunGroup:
+    """Queue all of them, or none. ValueError as for a single one."""
+    group = RunGroup.objects.create(team=team, name=name, launched_by=user)
+    for launch in launches:
+        launch_run(
+            launch,
+            team=team,
+            user=user,
+            cloned_from=cloned_from,
+            fork_of=fork_of,
+            group=group,
+        )
+    num_runs = len(launches)
+    record(team, user, "group.launched", group, name=name, num_runs=num_runs)
+    return group
+
+
+@transaction.atomic
+def _queue(
+    launch: Launch,
+    team: Team,
+    user: User | None,
+    *,
+    group: RunGroup | None,
+    cloned_from: Run | None = None,
+    fork_of: Checkpoint | None = None,
+) -> Run:
+    assert cloned_from is None or cloned_from.team_id == team.id, "another team's run"
+    assert fork_of is None or fork_of.run.team_id == team.id, "another team's run"
+    check_runs(team)
+    _hold(launch, team)
+    if fork_of is not None:
+        _hold_parent(fork_of.run_id)
+    run = Run.objects.create(
+        team=team,
+        owner=user,
+        name=launch.name,
+        config=launch.config.model_dump(mode="json"),
+        dataset_version=launch.dataset_version,
+        recipe_version=launch.recipe_version,
+        model_label=launch.model_label,
+        cloned_from=cloned_from,
+        group=group,
+        num_steps=launch.config.optim.num_steps,
+        **({} if fork_of is None else _origin(fork_of)),
+    )
+    if fork_of is not None:
+        add_origin(run, fork_of)
+    _add_evaluation_sets(run, launch.evaluation_sets)
+    origin = {} if fork_of is None else {"fork_of": fork_of.run_id, "at": fork_of.step}
+    record(team, user, "run.launched", run, name=launch.name, **origin)
+    transaction.on_commit(ring_workers)
+    return run
+
+
+def _hold(launch: Launch, team: Team) -> None:
+    """Keep what the run needs from being deleted before it is queued."""
+    assert launch.recipe_version.recipe.team_id == team.id, "another team's recipe"
+    sets = launch.evaluation_sets
+    files = launch.config.evaluation.sets
+    assert all(files[one.name] == eval_rows(one.name) for one in sets)
+    versions = [launch.dataset_version, *(one.version for one in sets)]
+    for version in versions:
+        assert version.dataset.team_id == team.id, "another team's dataset"
+    for version in sorted(versions, key=lambda version: version.dataset_id):
+        hold_untrashed(version)  # in one order, so that two launches never deadlock
+    hold_published(team, launch.config.model_dump(mode="json"))
+
+
+def _hold_parent(run_id: int) -> None:
+    """Keep the run that a fork begins from out of the trash until the fork is there."""
+    parent = Run.objects.select_for_update(of=("self",), no_key=True).get(pk=run_id)
+    if parent.trashed_at is not None:
+        raise ValueError(
+            f"{parent.name} was moved to the trash meanwhile. Restore it from there, "
+            "or fork another run."
+        )
+
+
+def _add_evaluation_sets(run: Run, sets: Sequence[ChosenSet]) -> None:
+    EvaluationSet.objects.bulk_create(
+        EvaluationSet(
+            run=run,
+            name=one.name,
+            dataset_version=one.version,
+            max_rows=one.max_rows,
+        )
+        for one in sets
+    )
+
+
+def _origin(checkpoint: Checkpoint) -> dict[str, Any]:
+    carried = carried_to(checkpoint.run, checkpoint.step)
+    return {
+        "forked_from": checkpoint.run,
+        "fork_step": checkpoint.step,
+        "fork_checkpoint": checkpoint.name,
+        "fork_sha256": checkpoint.sha256,
+        "fork_totals": carried,
+        "last_step": checkpoint.step,
+        "summary": {"last": totals_of(carried), "best": {}},
+    }

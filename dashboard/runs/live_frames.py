@@ -1,0 +1,191 @@
+"""What a page of a run lacks, read from the database. The same for socket and HTTP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+from dataclasses import asdict
+from typing import Any
+
+from dashboard.live.messages import Frame, Position
+from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
+from dashboard.runs.charts.figures import metrics_shown
+from dashboard.runs.charts.series import Clock, Curve, Tail, read_history, read_tails
+from dashboard.runs.models import Evaluation, Run, RunEvent, Step
+from dashboard.runs.progress import describe_progress
+
+# Further behind than this, thinned curves are smaller than what was missed.
+MAX_BEHIND = 2_000
+MAX_EVALUATIONS = 1_000
+MAX_EVENTS = 200
+# Sent as steps and evaluations, or, as groups are, not at all.
+NOT_SENT = ("step_finished", "group_scored", "tokens_measured", "evaluated")
+
+
+def read_run(run_id: int) -> Run:
+    return Run.objects.get(id=run_id)
+
+
+def read_frame(run: Run, position: Position) -> Frame:
+    """What a page at this position lacks; an empty batch when it lacks nothing."""
+    if is_within_reach(run, position):
+        return read_batch(run, position.seq)
+    return read_snapshot(run)
+
+
+def is_within_reach(run: Run, position: Position) -> bool:
+    """Whether a batch can bring the page up to date, or only a snapshot."""
+    behind = run.seq - position.seq
+    return (
+        position.seq > 0
+        and 0 <= behind <= MAX_BEHIND
+        and _held_epoch(run, position) == run.epoch
+    )
+
+
+def _held_epoch(run: Run, position: Position) -> int:
+    if position.epoch is not None:
+        return position.epoch
+    known = RunEvent.objects.filter(run=run, seq__lte=position.seq)
+    return known.order_by("-seq").values_list("epoch", flat=True).first() or 0
+
+
+def read_batch(run: Run, after: int) -> Frame:
+    """All that happened after `after`; three queries.
+
+    The run's row was read first, so whatever it counts has committed: a number is given
+    out under the row's lock.
+    """
+    new = {"run": run, "seq__gt": after, "seq__lte": run.seq}
+    current = {**new, "superseded_by__isnull": True}
+    events = RunEvent.objects.filter(**new).exclude(type__in=NOT_SENT)
+    return Frame(
+        type="batch",
+        after=after,
+        seq=run.seq,
+        epoch=run.epoch,
+        run=describe_progress(run).as_dict(),
+        steps=[
+            describe_step(run, step)
+            for step in Step.objects.filter(**current).order_by("seq")
+        ],
+        evaluations=[
+            _describe_evaluation(e)
+            for e in Evaluation.objects.filter(**current).order_by("seq")
+        ],
+        events=[_describe_event(e) for e in events.order_by("seq")],
+        curves={},
+    )
+
+
+def read_snapshot(run: Run) -> Frame:
+    """All that an overview shows, in a dozen queries. Long histories come thinned.
+
+    Of other metrics it tells the range; curves.json has the rest.
+    """
+    shown = metrics_shown(run)
+    names = [name for name in run.metric_names if name in shown]
+    history = read_history(run, names)
+    return Frame(
+        type="snapshot",
+        after=0,
+        seq=run.seq,
+        epoch=run.epoch,
+        run=describe_progress(run).as_dict(),
+        steps=[],
+        evaluations=_read_evaluations(run),
+        events=_read_last_events(run),
+        curves={
+            "names": {
+                name: _describe_curve(curve, history.clock)
+                for name, curve in history.curves.items()
+                if curve.steps
+            },
+            "clock": asdict(history.clock),
+            "width": history.width,
+            "others": _read_ranges(run, shown),
+            "tails": [describe_tail(tail) for tail in read_tails(run, names)],
+        },
+    )
+
+
+def _read_ranges(run: Run, shown: Container[str]) -> dict[str, list[float]]:
+    """Lowest, highest and last value of the metrics whose history is not sent."""
+    names = [name for name in run.metric_names if name not in shown]
+    history = read_history(run, names, max_points=POINTS_PER_BUCKET)
+    return {
+        name: [min(curve.values), max(curve.values), curve.values[-1]]
+        for name, curve in history.curves.items()
+        if curve.values
+    }
+
+
+def describe_tail(tail: Tail) -> dict[str, Any]:
+    return {
+        "epoch": tail.epoch,
+        "after": tail.after,
+        "clock": asdict(tail.clock),
+        "names": {
+            name: _describe_curve(curve, tail.clock)
+            for name, curve in tail.curves.items()
+        },
+    }
+
+
+def _describe_curve(curve: Curve, clock: Clock) -> dict[str, Any]:
+    """A curve with a value at each of the clock's steps need not repeat them."""
+    if curve.steps == clock.steps:
+        return {"values": curve.values}
+    return asdict(curve)
+
+
+def _read_evaluations(run: Run) -> list[dict[str, Any]]:
+    current = Evaluation.objects.filter(run=run, superseded_by__isnull=True)
+    rows = list(current.order_by("step", "name"))
+    stride = -(-len(rows) // MAX_EVALUATIONS) or 1
+    # Counted from the end, so that the newest is always there.
+    return [_describe_evaluation(e) for e in rows[::-1][::stride][::-1]]
+
+
+def _read_last_events(run: Run) -> list[dict[str, Any]]:
+    events = RunEvent.objects.filter(run=run).exclude(type__in=NOT_SENT)
+    newest = list(events.order_by("-seq")[:MAX_EVENTS])
+    # A phase began long ago, and its line is drawn all the same.
+    phases = events.filter(type="phase_started").order_by("-seq")
+    if len(newest) == MAX_EVENTS:
+        newest += phases.filter(seq__lt=newest[-1].seq)
+    return [_describe_event(e) for e in reversed(newest)]
+
+
+def describe_step(run: Run, step: Step) -> dict[str, Any]:
+    pairs = zip(run.metric_names, step.values, strict=False)
+    return {
+        "step": step.step,
+        "seq": step.seq,
+        "time": step.time.timestamp(),
+        "values": {name: value for name, value in pairs if _is_number(value)},
+    }
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _describe_evaluation(evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "step": evaluation.step,
+        "seq": evaluation.seq,
+        "time": evaluation.time.timestamp(),
+        "name": evaluation.name,
+        "metrics": {k: v for k, v in evaluation.metrics.items() if _is_number(v)},
+    }
+
+
+def _describe_event(event: RunEvent) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "type": event.type,
+        "step": event.step,
+        "time": event.time.timestamp(),
+        "body": event.body,
+    }

@@ -1,0 +1,179 @@
+"""What the run list sorts by, and what people keep of it: stars and views."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from dashboard.accounts.models import Team
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models.run import Run
+
+
+class MetricSummary(models.Model):
+    """One metric over the current history of a run: charts/summaries.py keeps it."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="metric_summaries")
+    name = models.CharField(max_length=120)
+    last = models.FloatField()
+    last_step = models.PositiveIntegerField()
+    low = models.FloatField()
+    low_step = models.PositiveIntegerField()  # the first one that has it
+    high = models.FloatField()
+    high_step = models.PositiveIntegerField()
+    total = models.FloatField()
+    num = models.PositiveIntegerField()  # of steps, or of evaluations
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "name"], name="metric_summarized_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(num__gt=0), name="metric_summary_has_values"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["name"], name="metric_summary_name"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} {self.name}"
+
+
+class RunStar(models.Model):
+    """Somebody's own mark of a run."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="stars")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="run_stars"
+    )
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["user", "run"], name="run_starred_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} stars {self.run_id}"
+
+
+def make_code() -> str:
+    """Short enough to say, too many to guess."""
+    return secrets.token_urlsafe(6)
+
+
+class SavedView(models.Model):
+    """An address of the run list under a name, for its owner or for the team."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="run_views")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="run_views"
+    )
+    code = models.SlugField(max_length=16, unique=True, default=make_code)
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=4_000, blank=True)  # q=…&cols=…&sort=…
+    is_shared = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["team", "owner", "name"], name="run_view_name_free"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DefaultView(models.Model):
+    """What somebody's run list of a team begins with."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    view = models.ForeignKey(SavedView, models.CASCADE, related_name="+")
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["team", "user"], name="one_default_run_view"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id}: {self.view_id}"
+
+
+# Settings that are kept: what a run's became, a team's presets, a person's charts.
+
+
+class SettingChange(models.Model):
+    """Settings of a run that were changed after its launch, by path.
+
+    `Run.config` has the new ones; a trainer begins with the run's first ones and hears
+    of each change at the step at which one heard of it first (trainer.config.Change).
+    """
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="changes")
+    number = models.PositiveIntegerField()  # 1, 2, 3 … of the run
+    before = models.JSONField[dict[str, int]]()
+    after = models.JSONField[dict[str, int]]()
+    actor = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    asked_at = models.DateTimeField(auto_now_add=True)
+    heard_step = models.PositiveIntegerField(null=True)  # they hold behind it
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "number"], name="setting_change_number_free"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} change {self.number}"
+
+    @property
+    def values(self) -> list[tuple[str, int, int]]:
+        """Of each setting: its path, what it was, what it became."""
+        return [(path, self.before[path], new) for path, new in self.after.items()]
+
+
+class TeamPreset(models.Model):
+    """Settings of the launch form that a team keeps under a name."""
+
+    team = models.ForeignKey(Team, models.CASCADE)
+    name = models.CharField(max_length=60)
+    config = models.JSONField[dict[str, Any]]()  # without what a run chooses: rows …
+    model = models.TextField(blank=True)  # a path; "": not kept
+    recipe_version = models.ForeignKey(
+        RecipeVersion, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    saved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    saved_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["team", "name"], name="preset_name_free"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ChartSettings(models.Model):
+    """How somebody wants charts drawn, as the address of a run's page says it."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="chart_settings"
+    )
+    query = models.CharField(max_length=1_000)  # smooth=0.6&x=step…
+
+    def __str__(self) -> str:
+        return f"{self.user}: {self.query}"

@@ -1,0 +1,164 @@
+"""What people change about the order of their team's queued runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.live.pubsub import ring_on_commit
+from dashboard.project.edits import Edit
+from dashboard.runs.models import ENDED, Priority, Run, RunState
+from dashboard.runs.progress import title_start
+from dashboard.runs.queue.order import PLACE, Line, Place
+from dashboard.runs.state import ring_workers
+
+Move = Literal["front", "up", "down"]
+MOVES: tuple[Move, ...] = get_args(Move)
+
+
+@transaction.atomic
+def set_priority(
+    *, run: Run, user: User, priority: Priority, was: str | None = None
+) -> bool:
+    """False when it has ended, or has this priority already.
+
+    `was`: the one that the user saw; EditConflict where it is neither by now.
+    """
+    held = Run.objects.select_for_update().only("priority").get(pk=run.pk)
+    before = Priority(held.priority).label
+    edit = Edit.of("priority", priority.label, was)
+    if not edit.merge({"priority": before}):
+        return False
+    return _change(
+        run,
+        user,
+        guard=~Q(state__in=ENDED),
+        verb="run.priority_changed",
+        detail={"before": before, "priority": priority.label},
+        priority=priority,
+    )
+
+
+def hold_run(*, run: Run, user: User) -> bool:
+    """Keep a queued run from workers; False when it is not queued, or held already."""
+    waits = Q(state=RunState.QUEUED, on_hold=False)
+    return _change(run, user, guard=waits, verb="run.held", on_hold=True)
+
+
+@transaction.atomic
+def release_run(*, run: Run, user: User) -> bool:
+    """Let workers have it again; False when it was not on hold."""
+    held = Q(state=RunState.QUEUED, on_hold=True)
+    is_released = _change(run, user, guard=held, verb="run.released", on_hold=False)
+    if is_released:
+        transaction.on_commit(ring_workers)
+    return is_released
+
+
+def _change(
+    run: Run,
+    user: User,
+    *,
+    guard: Q,
+    verb: str,
+    detail: dict[str, str] | None = None,
+    **fields: object,
+) -> bool:
+    """A stream number too, so that open pages see it at once."""
+    with transaction.atomic():
+        found = Run.objects.filter(guard, id=run.id)
+        if not found.update(seq=F("seq") + 1, **fields):
+            return False
+        seq = Run.objects.values_list("seq", flat=True).get(id=run.id)
+        record(run.team, user, verb, run, **(detail or {}))
+        ring_on_commit(run.id, seq)
+    return True
+
+
+@transaction.atomic
+def move_run(*, run: Run, user: User, where: Move) -> bool:
+    """Trade places with its team's queued runs of the same priority.
+
+    Other teams' runs keep theirs, whatever is traded. False when it is not queued any
+    more, or there is nowhere to go.
+    """
+    # In one order, so that two moves never deadlock; a claim waits for its row.
+    mates = Run.objects.select_for_update().filter(
+        team_id=run.team_id, state=RunState.QUEUED, priority=run.priority
+    )
+    places = dict(mates.order_by("id").annotate(at=PLACE).values_list("id", "at"))
+    order = sorted(places, key=places.__getitem__)
+    if run.id not in order:
+        return False
+    before = order.index(run.id)
+    after = {"front": 0, "up": before - 1, "down": before + 1}[where]
+    if after == before or not 0 <= after < len(order):
+        return False
+    moved = order.copy()
+    moved.insert(after, moved.pop(before))
+    for run_id, place in zip(moved, sorted(places.values()), strict=True):
+        if places[run_id] != place:
+            Run.objects.filter(id=run_id, state=RunState.QUEUED).update(place=place)
+    record(run.team, user, "run.moved", run, where=where, before=before, after=after)
+    return True
+
+
+# A team's own part of the line: its queued runs, and how many of others' between.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A run of the team, after some of other teams."""
+
+    run: Run
+    place: Place
+    num_foreign: int  # between it and the team's run before it
+    start: str
+    can_rise: bool
+    can_sink: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamLine:
+    entries: list[Entry]
+    num_foreign_after: int
+
+
+def team_line(team: Team, line: Line) -> TeamLine:
+    """One query."""
+    entries = _entries(team, line)
+    num_passed = sum(entry.num_foreign for entry in entries)
+    own = sum(entry.place.number is not None for entry in entries)
+    num_after = line.num_startable - own - num_passed
+    return TeamLine(entries=entries, num_foreign_after=num_after)
+
+
+def _entries(team: Team, line: Line) -> list[Entry]:
+    """In the team's own order, which a hold does not change."""
+    queued = Run.objects.filter(team=team, id__in=line.places).select_related("owner")
+    runs = [
+        (run, line.places[run.id])
+        for run in queued.defer("config", "summary", "metric_names")
+    ]
+    runs.sort(key=lambda pair: pair[1].waiting.rank)
+    of_priority = [place.waiting.priority for _, place in runs]
+    entries, passed = [], 0
+    for at, (run, place) in enumerate(runs):
+        num_foreign = max(0, place.num_foreign_before - passed) if place.number else 0
+        passed += num_foreign
+        entries.append(
+            Entry(
+                run=run,
+                place=place,
+                num_foreign=num_foreign,
+                start=title_start(place.start),
+                can_rise=at > 0 and of_priority[at - 1] == of_priority[at],
+                can_sink=of_priority[at + 1 : at + 2] == of_priority[at : at + 1],
+            )
+        )
+    return entries

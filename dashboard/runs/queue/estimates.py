@@ -1,0 +1,140 @@
+"""How long a run takes: from its own latest steps, or past runs of its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from django.db.models import QuerySet
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run, RunEvent, Step
+from trainer.config import RunConfig
+
+Shape = tuple[str, ...]
+STEP_SECONDS = "time/step"  # the metric
+# One step alone may take thrice as long as the next; so many even that out.
+PACE_STEPS = 20
+PACE_COLUMNS = ("summary__step_seconds", "summary__last")
+# What the time of a step depends on most.
+SHAPED_BY = {
+    "model": ("path", "revision", "device", "dtype", "lora_rank", "quantization"),
+    "rollout": ("engine", "source", "prompts_per_step", "group_size", "max_new_tokens"),
+    "optim": ("updates_per_batch",),
+    "distributed": ("num_processes",),
+}
+MOST_LOOKED_AT = 300  # past runs, the latest ones
+PARTS = (*SHAPED_BY, "phases")
+# A configuration without its recipe and the like, which can be long.
+CONFIG_COLUMNS = tuple(f"config__{part}" for part in PARTS)
+
+
+def config_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts that CONFIG_COLUMNS read; null where an older run lacks one."""
+    return {part: row[f"config__{part}"] for part in PARTS}
+
+
+def shape_of(config: Mapping[str, Any]) -> Shape:
+    settings = [
+        repr((config.get(part) or {}).get(name))
+        for part, names in SHAPED_BY.items()
+        for name in names
+    ]
+    return (*settings, repr(config.get("phases") or []))
+
+
+def past_runs(
+    runs: QuerySet[Run], *columns: str
+) -> Iterator[tuple[Shape, dict[str, Any]]]:
+    """Shape and columns of each that made a step, newest first; one query."""
+    past = runs.filter(last_step__gt=0, origin={}).order_by("-id")
+    for row in past.values(*columns, *CONFIG_COLUMNS)[:MOST_LOOKED_AT]:
+        yield shape_of(config_of(row)), row
+
+
+def own_step_seconds(row: Mapping[str, Any]) -> float | None:
+    """The mean of a run's latest steps, from PACE_COLUMNS."""
+    return step_seconds(row["summary__step_seconds"], row["summary__last"])
+
+
+def step_seconds(
+    latest: Sequence[float] | None, last: Mapping[str, Any] | None
+) -> float | None:
+    """The mean of the latest steps; after a resume, what the last one took."""
+    if latest:
+        return fmean(latest)
+    seconds: float | None = (last or {}).get(STEP_SECONDS)
+    return seconds
+
+
+def past_step_seconds(shapes: Collection[Shape]) -> dict[Shape, float]:
+    """The median of past runs' latest steps, by shape; one query, or none."""
+    if not shapes:
+        return {}
+    found: dict[Shape, list[float]] = {}
+    for shape, row in past_runs(Run.objects.all(), *PACE_COLUMNS):
+        seconds = own_step_seconds(row)
+        if seconds and shape in shapes:
+            found.setdefault(shape, []).append(seconds)
+    return {shape: median(times) for shape, times in found.items()}
+
+
+def steps_take(num_steps: int, step_seconds: float | None) -> float | None:
+    """Seconds; evaluations come on top. None: not known."""
+    return step_seconds * num_steps if step_seconds else None
+
+
+# How long a run will take, told from past runs of the team with the same shape.
+
+MAX_RUNS = 5  # the newest ones
+MAX_STEPS = 200  # of each, its last ones
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """The time of a step on a kind of device, and how many runs it was read from."""
+
+    device: str  # as the trainer named it: cpu
+    step_seconds: float
+    num_runs: int
+
+
+def past_paces(team: Team, config: RunConfig) -> list[Pace]:
+    """One for each kind of device, that of the newest run first.
+
+    A step's time is the median over a run's last steps, and over runs again. A run of
+    several phases is like no other one. One query, and two a run.
+    """
+    if config.phases:
+        return []
+    shape = shape_of(config.model_dump(mode="json"))
+    of_model = Run.objects.filter(team=team, config__model__path=config.model.path)
+    past = past_runs(of_model, "id", "metric_names")
+    alike = [run for its_shape, run in past if its_shape == shape]
+    by_device: dict[str, list[float]] = {}
+    for run in alike[:MAX_RUNS]:
+        seconds = _step_seconds(run["id"], run["metric_names"])
+        if seconds is not None:
+            by_device.setdefault(_device(run["id"]), []).append(seconds)
+    return [
+        Pace(device=device, step_seconds=median(medians), num_runs=len(medians))
+        for device, medians in by_device.items()
+    ]
+
+
+def _step_seconds(run_id: int, metric_names: list[str]) -> float | None:
+    if STEP_SECONDS not in metric_names:
+        return None
+    value = f"values__{metric_names.index(STEP_SECONDS)}"
+    steps = Step.objects.filter(run=run_id, superseded_by=None).order_by("-step")
+    found = steps.values_list(value, flat=True)[:MAX_STEPS]
+    seconds = [one for one in found if one is not None]
+    return median(seconds) if seconds else None
+
+
+def _device(run_id: int) -> str:
+    begun = ("run_started", "run_resumed")
+    told = RunEvent.objects.filter(run=run_id, type__in=begun).order_by("-seq")
+    return str(told.values_list("body__device", flat=True).first() or "")

@@ -1,0 +1,80 @@
+"""Pinning, publishing and trying a checkpoint, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team
+from dashboard.probes.models import Probe
+from dashboard.runs.models import Checkpoint, PublishedModel
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.jobs.working import do, take
+from tests.dashboard.probes.trained import train_checkpoint
+from tests.dashboard.runs.checkpoints.saved import Saving
+from tests.dashboard.runs.stories import queue_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture
+def data_folder(settings: Settings) -> Path:
+    """The web process's own: it is kept from test to test."""
+    return Path(settings.COHORT_DATA)
+
+
+def test_a_checkpoint_is_pinned_and_published(page: Page, team: Team) -> None:
+    saving = Saving(queue_run(team))
+    saving.start()
+    for score in (0.2, 0.6):
+        saving.save(score=score)
+    page.goto(f"/alpha/runs/{saving.run.pk}/checkpoints/")
+    expect(page.locator("#checkpoints-total")).to_contain_text("2 of 2 kept")
+
+    # Another one is saved: the list shows it without a reload.
+    saving.save(score=0.4)
+    expect(page.locator("#checkpoints-total")).to_contain_text("3 of 3 kept")
+
+    page.get_by_role("button", name="Pin step 1", exact=True).click()
+    expect(page.get_by_text("is pinned: it is never deleted")).to_be_visible()
+    expect(page.get_by_role("button", name="Unpin step 1")).to_be_visible()
+
+    page.get_by_role("button", name="Publish step 2").click()
+    page.locator("#publish-name").fill("Sums, second")
+    page.get_by_role("button", name="Publish the model").click()
+    expect(page.get_by_text("Sums, second is published")).to_be_visible()
+    assert findings_in_each_view(page) == []
+
+    assert Checkpoint.objects.get(step=1).pinned_at is not None
+    assert PublishedModel.objects.get().name == "Sums, second"
+
+
+def test_a_checkpoint_is_tried_beside_its_base_model(
+    page: Page, team: Team, tmp_path: Path
+) -> None:
+    saving = Saving(queue_run(team))
+    saving.start()
+    train_checkpoint(saving, tmp_path)
+    page.goto(f"/alpha/runs/{saving.run.pk}/checkpoints/")
+    page.get_by_role("link", name="Try step 1").click()
+    page.get_by_label("Or your own prompt").fill("1+1=")
+    page.get_by_label("Completions of each").fill("3")
+    assert findings_in_each_view(page) == []
+    page.get_by_role("button", name="Try", exact=True).click()
+    expect(page.get_by_text("Waiting: the training workers")).to_be_visible()
+
+    do(take("probe"))
+
+    for title in ("Checkpoint", "Base model"):
+        side = page.get_by_role("region", name=title)
+        expect(side.get_by_label(f"of {title}")).to_have_count(3)
+        expect(side.locator("[data-mean-reward]")).to_be_visible()
+    assert findings_in_each_view(page) == []
+    assert Probe.objects.get().state == "done"
+
+    page.get_by_role("link", name="Try another prompt").click()
+    expect(page.get_by_label("Completions of each")).to_have_value("3")
+    expect(page.get_by_label("Or your own prompt")).to_have_value("")

@@ -1,0 +1,273 @@
+"""What outlives the trainer's tidying, and what may be deleted by hand."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from unittest.mock import Mock
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import AuditEntry, User
+from dashboard.runs.checkpoints import files as shelf_module
+from dashboard.runs.checkpoints import retention
+from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.listing import list_checkpoints
+from dashboard.runs.models import Checkpoint, Run, RunState
+from tests.dashboard.runs.checkpoints.saved import Saving
+
+
+def there(run: Run) -> list[int]:
+    """Steps whose files are there."""
+    rows = list_checkpoints(Run.objects.get(pk=run.pk)).rows
+    return sorted(row.checkpoint.step for row in rows if row.is_there)
+
+
+def why(checkpoint: Checkpoint) -> list[str]:
+    rows = list_checkpoints(Run.objects.get(pk=checkpoint.run_id)).rows
+    return next(row.reasons for row in rows if row.checkpoint == checkpoint)
+
+
+def test_the_best_outlives_what_the_trainer_deletes(saving: Saving, run: Run) -> None:
+    for score in (0.2, 0.9, 0.4, 0.5):
+        saving.save(score=score)
+        saving.prune(1)
+
+    assert there(run) == [2, 4]
+    assert why(Checkpoint.objects.get(step=2)) == ["the best"]
+
+
+def test_a_disk_that_lets_nothing_go_costs_no_line_of_the_log(
+    saving: Saving, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saving.save(score=0.5)
+    broken = OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(shelf_module, "discard", Mock(side_effect=broken))
+
+    saving.save(score=0.9)
+
+    assert run.checkpoints.count() == 2
+
+
+def test_a_kept_one_is_read_where_it_stays(saving: Saving, run: Run) -> None:
+    saving.save(score=0.9)
+
+    found = Shelf(run.pk).find("step-000001-epoch-1")
+
+    assert found is not None
+    saving.save(score=0.2)
+    saving.prune(1)
+    assert found.is_dir(), "the trainer deletes its own alone"
+
+
+def test_a_better_one_takes_the_place_of_the_best(saving: Saving, run: Run) -> None:
+    for score in (0.2, 0.9, 0.4, 0.95, 0.3):
+        saving.save(score=score)
+        saving.prune(1)
+
+    assert there(run) == [4, 5]
+
+
+def test_without_a_held_out_score_the_reward_decides(saving: Saving, run: Run) -> None:
+    for reward in (0.1, 0.8, 0.3):
+        saving.save(reward=reward)
+        saving.prune(1)
+
+    assert there(run) == [2, 3]
+    assert list_checkpoints(Run.objects.get(pk=run.pk)).metric == "reward/mean"
+
+
+def test_a_pinned_one_is_never_deleted(saving: Saving, run: Run, alice: User) -> None:
+    first = saving.save(score=0.1)
+    retention.pin(checkpoint=first, user=alice)
+    for score in (0.2, 0.3):
+        saving.save(score=score)
+        saving.prune(1)
+
+    assert there(run) == [1, 3]
+    assert why(first) == ["pinned"]
+    with pytest.raises(ValueError, match="is pinned"):
+        retention.delete(checkpoint=first, user=alice)
+    assert AuditEntry.objects.filter(verb="checkpoint.pinned", actor=alice).exists()
+
+
+def test_unpinned_it_goes_with_what_the_trainer_has_deleted(
+    saving: Saving, run: Run, alice: User
+) -> None:
+    first = saving.save(score=0.1)
+    retention.pin(checkpoint=first, user=alice)
+    saving.save(score=0.2)
+    saving.prune(1)
+
+    retention.unpin(checkpoint=first, user=alice)
+
+    assert there(run) == [2]
+
+
+def test_pinning_costs_no_room(saving: Saving, run: Run, alice: User) -> None:
+    first = saving.save()
+    retention.pin(checkpoint=first, user=alice)
+
+    kept = Shelf(run.pk).kept / first.name / "model/model.safetensors"
+    own = saving.folder / first.name / "model/model.safetensors"
+    assert kept.stat().st_ino == own.stat().st_ino
+
+
+def test_a_pin_that_comes_too_late_says_so(
+    saving: Saving, run: Run, alice: User
+) -> None:
+    first = saving.save(score=0.1)
+    saving.save(score=0.2)
+    saving.prune(1)
+
+    with pytest.raises(ValueError, match="no longer there"):
+        retention.pin(checkpoint=first, user=alice)
+
+    first.refresh_from_db()
+    assert first.pinned_at is None
+
+
+def test_half_a_deleted_checkpoint_is_not_pinned(
+    saving: Saving, run: Run, alice: User
+) -> None:
+    """The trainer is just deleting it: its manifest still stands."""
+    first = saving.save(score=0.1)
+    saving.save(score=0.9)
+    shutil.rmtree(saving.folder / first.name / "model")
+
+    with pytest.raises(ValueError, match="no longer there"):
+        retention.pin(checkpoint=first, user=alice)
+
+    assert not (Shelf(run.pk).kept / first.name).exists()
+
+
+def test_what_the_run_goes_on_from_cannot_be_deleted(
+    saving: Saving, run: Run, alice: User
+) -> None:
+    old, new = saving.save(score=0.9), saving.save(score=0.1)
+
+    with pytest.raises(ValueError, match="goes on from"):
+        retention.delete(checkpoint=new, user=alice)
+    retention.delete(checkpoint=old, user=alice)
+
+    assert there(run) == [2]
+    old.refresh_from_db()
+    assert old.deleted_at is not None
+    assert AuditEntry.objects.filter(verb="checkpoint.deleted", actor=alice).exists()
+
+
+def test_of_a_run_that_has_ended_the_last_can_be_deleted(
+    saving: Saving, run: Run, alice: User
+) -> None:
+    only = saving.save()
+    saving.end(RunState.FINISHED)
+
+    retention.delete(checkpoint=only, user=alice)
+
+    assert there(run) == []
+
+
+def test_a_deletion_shows_on_pages_that_are_open(
+    saving: Saving, run: Run, alice: User
+) -> None:
+    old, _ = saving.save(), saving.save()
+    before = Run.objects.get(pk=run.pk).seq
+
+    retention.delete(checkpoint=old, user=alice)
+
+    assert Run.objects.get(pk=run.pk).seq == before + 1
+
+
+def test_the_metric_of_the_best_can_be_chosen(
+    saving: Saving, run: Run, alice: User
+) -> None:
+    saving.save(score=0.9)
+    saving.save(score=0.1)
+    retention.choose_best_by(run=run, metric="none", user=alice)
+    saving.prune(1)
+    assert there(run) == [2]
+
+    with pytest.raises(ValueError, match="loss"):
+        retention.choose_best_by(run=run, metric="loss", user=alice)
+
+
+def test_a_disk_without_links_says_so(
+    saving: Saving, run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = saving.save()
+    retention.choose_best_by(run=run, metric="none", user=alice)
+
+    def refuse(source: str, target: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(
+        "dashboard.runs.checkpoints.files.link_files.__kwdefaults__", {"link": refuse}
+    )
+    with pytest.raises(ValueError, match="keep_last"):
+        retention.pin(checkpoint=first, user=alice)
+
+
+def test_the_tab_tells_what_is_kept_and_why(
+    alice_client: Client, saving: Saving, run: Run
+) -> None:
+    for score in (0.9, 0.2, 0.3):
+        saving.save(score=score)
+        saving.prune(1)
+
+    html = alice_client.get(f"/alpha/runs/{run.pk}/checkpoints/").content.decode()
+
+    assert "2 of 3 kept" in html
+    assert "best on eval/heldout/mean" in html
+    assert "no longer there" in html
+    assert "goes on from" in html
+
+
+def test_a_viewer_reads_and_changes_nothing(
+    bob_client: Client, saving: Saving, run: Run
+) -> None:
+    one = saving.save()
+    address = f"/alpha/runs/{run.pk}/checkpoints/"
+
+    html = bob_client.get(address).content.decode()
+
+    assert "Download" in html
+    assert ">Pin<" not in html
+    for action in ("pin", "unpin", "delete", "publish"):
+        assert bob_client.post(f"{address}{one.name}/{action}").status_code == 403
+
+
+def test_a_stranger_finds_no_checkpoint(
+    charlie_client: Client, saving: Saving, run: Run
+) -> None:
+    one = saving.save()
+    address = f"/alpha/runs/{run.pk}/checkpoints/{one.name}"
+
+    assert charlie_client.get(f"{address}/model.tar").status_code == 404
+    for action in ("pin", "unpin", "delete", "publish"):
+        assert charlie_client.post(f"{address}/{action}").status_code == 404
+    for name in ("..", "%2e%2e", "step-000001-epoch-1%2f..", "other"):
+        odd = f"/alpha/runs/{run.pk}/checkpoints/{name}/model.tar"
+        assert charlie_client.get(odd).status_code == 404
+
+
+def test_names_lead_nowhere(alice_client: Client, saving: Saving, run: Run) -> None:
+    saving.save()
+
+    for name in ("..", "%2e%2e", "%2e%2e%2fcheckpoints", "step-000009-epoch-1"):
+        odd = f"/alpha/runs/{run.pk}/checkpoints/{name}/model.tar"
+        assert alice_client.get(odd).status_code == 404
+
+
+def test_files_on_another_machine_are_said_to_be_there(
+    alice_client: Client, saving: Saving, run: Run
+) -> None:
+    one = saving.save()
+    shutil.rmtree(saving.folder.parent)
+
+    html = alice_client.get(f"/alpha/runs/{run.pk}/checkpoints/").content.decode()
+    assert "does not see" in html
+    address = f"/alpha/runs/{run.pk}/checkpoints/{one.name}"
+    for action in ("pin", "delete", "publish"):
+        response = alice_client.post(f"{address}/{action}", {"name": "x"}, follow=True)
+        assert "does not see" in response.content.decode()
