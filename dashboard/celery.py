@@ -38,18 +38,14 @@ app.conf.beat_schedule = {
     "measure": {"task": "upkeep.measure", "schedule": 600.0},
     "retain": {"task": "upkeep.retain", "schedule": 3_600.0},
 }
-app.autodiscover_tasks(
-    [
-        f"dashboard.{name}"
-        for name in (
-            "jobs",
-            "runs",
-            "samples",
-            "alerts",
-            "training",
-            "upkeep",
-        )
-    ]
+# Where the tasks are.
+app.conf.imports = (
+    "dashboard.jobs.tasks",
+    "dashboard.runs.trash",
+    "dashboard.samples.retention",
+    "dashboard.alerts.delivery",
+    "dashboard.training.tasks",
+    "dashboard.upkeep.tasks",
 )
 
 

@@ -15,17 +15,107 @@ from datetime import timedelta
 from smtplib import SMTPException
 from typing import Any
 
+from celery import shared_task
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Window
 from django.db.models.functions import Now, RowNumber
+from django.dispatch import receiver
+from django.utils import timezone
 
-from dashboard.alerts.giving_up import note_outcome
-from dashboard.alerts.message import describe_delivery, write_mail
-from dashboard.alerts.models import Channel, Delivery, DeliveryState
-from dashboard.alerts.webhook import NotSent, post
+from dashboard.accounts.services import record
+from dashboard.alerts.messages import (
+    NotSent,
+    describe_delivery,
+    describe_run,
+    post,
+    write_mail,
+)
+from dashboard.alerts.models import (
+    CHANNEL_OFF,
+    Channel,
+    Delivery,
+    DeliveryState,
+    Event,
+    MutedRun,
+)
+from dashboard.alerts.services import shown_address
+from dashboard.jobs import shutdown
+from dashboard.jobs.kinds import register_purge
 from dashboard.project.mail import why_not_mailed
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import run_moved
+
+# What is to be sent, put down in the transaction of what it tells.
+
+MAX_AN_HOUR = 60  # messages to one channel
+
+
+def put_out(team_id: int, event: Event, **about: Any) -> None:
+    """To every channel of the team that wants to be told of it."""
+    wanting = hold_channels(team_id).filter(is_enabled=True, events__contains=[event])
+    put_to(wanting, event.value, **about)
+
+
+def hold_channels(team_id: int) -> QuerySet[Channel]:
+    """All in one order, so that nobody waits for who waits for them."""
+    channels = Channel.objects.select_for_update(no_key=True)
+    return channels.filter(team_id=team_id).order_by("pk")
+
+
+def put_to(channels: QuerySet[Channel], event: str, **about: Any) -> None:
+    Delivery.objects.bulk_create(
+        Delivery(
+            channel=channel,
+            event=event,
+            not_before=Now(),
+            **about,
+            **_too_many(channel),
+        )
+        for channel in channels
+    )
+
+
+def _too_many(channel: Channel) -> dict[str, Any]:
+    """A rule that fires at every other step fills nobody's mailbox; one query."""
+    hour_ago = timezone.now() - timedelta(hours=1)
+    sent = channel.deliveries.filter(created_at__gt=hour_ago)
+    if sent.exclude(state=DeliveryState.FAILED)[:MAX_AN_HOUR].count() < MAX_AN_HOUR:
+        return {}
+    said = f"Not sent: it had {MAX_AN_HOUR} messages within an hour. See the alerts."
+    return {"state": DeliveryState.FAILED, "said": said}
+
+
+# A channel that takes nothing any more is switched off, and the team is told.
+
+MAX_FAILED = 5  # messages in a row, each tried for a day and a half
+
+
+def note_outcome(delivery: Delivery, *, is_sent: bool) -> None:
+    """Of a message that was sent, or given up. A test counts neither way."""
+    if delivery.is_test:
+        return
+    same = Channel.objects.filter(pk=delivery.channel_id)
+    if is_sent:
+        same.filter(num_failed__gt=0).update(num_failed=0)
+    elif same.update(num_failed=F("num_failed") + 1):
+        _give_up_where_due(delivery.channel)
+
+
+@transaction.atomic
+def _give_up_where_due(channel: Channel) -> None:
+    held = list(hold_channels(channel.team_id))
+    mine = next((one for one in held if one.pk == channel.pk), None)
+    if mine is None or not mine.is_enabled or mine.num_failed < MAX_FAILED:
+        return
+    why = f"{mine.num_failed} messages in a row could not be delivered."
+    Channel.objects.filter(pk=mine.pk).update(is_enabled=False, gave_up=why)
+    to = shown_address(mine)
+    record(mine.team, None, "alert_channel.switched_off", mine, to=to, why=why)
+    others = Channel.objects.filter(team=mine.team_id, is_enabled=True).order_by("pk")
+    put_to(others, CHANNEL_OFF, told={"to": to, "why": why})
+
 
 logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 0x416C6572  # any number of our own, the same in every process
@@ -163,3 +253,34 @@ def forget_old() -> None:
     Delivery.objects.filter(created_at__lt=Now() - KEPT).exclude(
         state=DeliveryState.PENDING
     ).delete()
+
+
+# What a channel is told of runs: how each ends, and that it waits for somebody.
+
+EVENTS = {
+    RunState.FINISHED: Event.RUN_FINISHED,
+    RunState.FAILED: Event.RUN_FAILED,
+    RunState.STOPPED: Event.RUN_STOPPED,
+    RunState.PAUSED: Event.RUN_PAUSED,
+}
+
+
+@receiver(run_moved)
+def tell(run: Run, **_: Any) -> None:
+    """Within the transition: it is told of once, and of nothing that did not happen."""
+    event = EVENTS.get(RunState(run.state))
+    if event is None:
+        return
+    muted = MutedRun.objects.filter(run=run, until__gt=timezone.now())
+    if not muted.exists():
+        put_out(run.team_id, event, run=run, told=describe_run(run))
+
+
+register_purge(forget_old)
+
+
+@shared_task(name="alerts.deliver", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def deliver() -> None:
+    with alone() as is_alone:
+        while is_alone and not shutdown.is_announced() and deliver_due():
+            pass

@@ -5,11 +5,13 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from django import forms
+from django.core.mail.message import sanitize_address
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.alerts.models import OWN_KINDS, AlertState, Rule
-from dashboard.alerts.rules import describe
+from dashboard.alerts.messages import read_address
+from dashboard.alerts.models import OWN_KINDS, AlertState, Channel, Event, Rule
+from dashboard.alerts.queries import describe
 from dashboard.runs.models import Run
 from trainer.alert_conditions import MAX_STEPS, Kind
 
@@ -244,3 +246,44 @@ class FilterForm(forms.Form):
                 return alerts.filter(run_id=int(number))
             alerts = alerts.filter(run__name__icontains=text)
         return alerts
+
+
+class EventsForm(forms.Form):
+    """Of what a channel is told."""
+
+    events = forms.MultipleChoiceField(
+        label="Tell it when",
+        choices=Event.choices,
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": "Choose at least one, or switch the channel off."},
+    )
+
+
+class ChannelForm(EventsForm):
+    kind = forms.ChoiceField(choices=Channel.Kind.choices)
+    address = forms.CharField(max_length=500, strip=True)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        kind, address = data.get("kind"), data.get("address")
+        if kind == Channel.Kind.EMAIL and address:
+            email = forms.EmailField(max_length=254)
+            try:
+                data["address"] = mail_address(email.clean(address))
+            except (forms.ValidationError, ValueError):
+                said = f"{address[:80]!r} is no e-mail address. Write name@example.org."
+                self.add_error("address", said)
+        if kind == Channel.Kind.WEBHOOK and address:
+            try:
+                read_address(address)
+            except ValueError as error:
+                self.add_error("address", str(error))
+        return data
+
+
+def mail_address(address: str) -> str:
+    """ValueError, where no mail can be sent to it: a domain may have no ASCII form."""
+    sanitize_address(address, "utf-8")
+    if not address.isprintable():
+        raise ValueError("Control characters.")
+    return address

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from dashboard.alerts.evaluator import AROUND, Key, RunEvaluator
 from dashboard.alerts.models import OPEN, Alert, AlertState
-from dashboard.alerts.rules import left_out, rules_of
+from dashboard.alerts.queries import left_out, rules_of
 from dashboard.runs.models import REWARD, Evaluation, Run, RunEvent, Step
 from trainer.alert_conditions import EVALUATIONS, FIRST, Kind, is_evaluated
 from trainer.alert_evaluator import REWARDS

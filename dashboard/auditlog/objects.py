@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.alerts.channels import shown_address
 from dashboard.alerts.models import Alert, Channel, Rule
+from dashboard.alerts.services import shown_address
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.probes.models import Probe
 from dashboard.reports.models import Report

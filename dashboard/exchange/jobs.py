@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
+from django.db import transaction
 
 from dashboard.datasets.limits import check_room
-from dashboard.exchange.imports.files import forget_what_is_old, remove_files, unpack
-from dashboard.exchange.imports.findings import Findings
-from dashboard.exchange.imports.making import make_run
-from dashboard.exchange.imports.reading import read_files
+from dashboard.exchange.import_files import (
+    forget_what_is_old,
+    is_quick,
+    remove_files,
+    unpack,
+)
+from dashboard.exchange.import_preview import Findings
+from dashboard.exchange.import_reader import read_files
+from dashboard.exchange.import_runs import make_run
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.kinds import Kind, register, register_purge
-from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
+from dashboard.jobs.queue import enqueue, notify_workers
+from dashboard.jobs.runner import Context, JobCancelled, LeaseLost, run_now
 from dashboard.runs.models import Run
 
 
@@ -82,3 +91,37 @@ def _gone() -> ValueError:
 for name, run in ((RunImport.READ, read), (RunImport.MAKE, make)):
     register(Kind(name=name, run=run, noun="import of a run", lane="run_import"))
 register_purge(forget_what_is_old)
+
+
+# An import is asked to be read, or made a run of, and stopped.
+
+
+def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
+    """Let it be read, or made; False where it is at work, or made already.
+
+    What is small is done at once, while the page is made.
+    """
+    with transaction.atomic():
+        held = RunImport.objects.select_for_update(of=("self",))
+        row = held.select_related("job").get(pk=run_import.pk)
+        if row.is_open or row.run_id:
+            return False
+        num_bytes = sum(row.files.values_list("num_bytes", flat=True))
+        for name, value in fields.items():
+            setattr(row, name, value)
+        row.job = job = enqueue(
+            kind,
+            row.pk,
+            team_id=row.team_id,
+            user=row.created_by,
+            total=num_bytes,
+            unit="bytes",
+            notify=False,
+        )
+        row.save(update_fields=["job", *fields])
+    if is_quick(row):
+        run_now(job)
+    else:
+        transaction.on_commit(lambda: notify_workers("default"))
+    run_import.refresh_from_db()
+    return True

@@ -24,9 +24,8 @@ from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.checkpoints.files import FilesGone, Shelf, gone
 from dashboard.runs.models import Checkpoint
-from dashboard.training.follow import LogFollower
+from dashboard.training.event_log import LogFollower, read_tail
 from dashboard.training.process import TrainerProcess
-from dashboard.training.tail import read_tail
 
 LEASE = timedelta(seconds=60)
 POLL_SECONDS = 0.1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import F, Func, IntegerField
+from django.http import HttpRequest, HttpResponse
 
 if TYPE_CHECKING:
     from dashboard.samples.models import Group, GroupCompletions
+
 
 # Of a GroupCompletions, in SQL; its texts are not read for it.
 NUM_COMPLETIONS = Func(
@@ -61,3 +65,21 @@ def unpack(group: Group, stored: GroupCompletions) -> Iterator[Completion]:
             advantage=stored.advantages[position],
             mean_logprob=stored.mean_logprobs[position],
         )
+
+
+# Large JSON answers, compressed.
+
+
+def pack_answer(found: Any) -> bytes:
+    text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+    return gzip.compress(text.encode(), 5, mtime=0)
+
+
+def send_packed(request: HttpRequest, packed: bytes) -> HttpResponse:
+    """As it is to whoever unpacks it."""
+    headers = {"Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+    else:
+        packed = gzip.decompress(packed)
+    return HttpResponse(packed, content_type="application/json", headers=headers)

@@ -1,17 +1,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Exists, F, OrderBy, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import (
+    Count,
+    Exists,
+    F,
+    OrderBy,
+    OuterRef,
+    Prefetch,
+    Q,
+    QuerySet,
+    Subquery,
+)
+from django.http import Http404
 
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group, GroupCompletions, GroupTokens
-from dashboard.samples.prompt_lines import read_snippets
-from dashboard.samples.recipes import reward_bounds
-from dashboard.samples.strips import Strip, draw_strip, reward_scale
+from dashboard.samples.prompts import read_snippets
+from dashboard.samples.rewards import reward_bounds
+from dashboard.samples.sparklines import Strip, draw_strip, reward_scale
 
 GROUPS_PER_PAGE = 48
 MAX_CELLS = 1_024  # of the signal map
@@ -112,3 +123,152 @@ def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
             )
         )
     return cards
+
+
+# A page of what filters find, of which all is counted up to a bound.
+
+PAGE_SIZE = 50
+MAX_FOUND = 10_000  # counted and paged through; beyond it, the reader narrows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundPage:
+    number: int
+    num_pages: int
+    first: int  # 1 …, of the found
+    num_shown: int
+    num_found: int
+    is_cut: bool  # more than num_found match
+    ids: list[int] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.first + self.num_shown - 1
+
+
+def find_page(found: QuerySet[Any], number: int) -> FoundPage:
+    """The page of this number, or the last one. One query.
+
+    All ids are read in one pass, as a second one, to count them, would search a
+    million texts twice; the texts themselves are read for the page's rows only.
+    """
+    ids = list(found.values_list("id", flat=True)[: MAX_FOUND + 1])
+    is_cut = len(ids) > MAX_FOUND
+    del ids[MAX_FOUND:]
+    num_pages = max(1, -(-len(ids) // PAGE_SIZE))
+    number = min(number, num_pages)
+    start = (number - 1) * PAGE_SIZE
+    shown = ids[start : start + PAGE_SIZE]
+    return FoundPage(
+        ids=shown,
+        num_shown=len(shown),
+        number=number,
+        num_pages=num_pages,
+        first=start + 1 if ids else 0,
+        num_found=len(ids),
+        is_cut=is_cut,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepPlace:
+    """A step that has groups, among the others of its run that do."""
+
+    step: int
+    first: int
+    last: int
+    previous: int | None
+    next: int | None
+
+
+def find_place(run: Run, wanted: int | None) -> StepPlace | None:
+    """The wanted step, or the nearest with groups; None: the newest. Two queries."""
+    groups = Group.objects.current().filter(run=OuterRef("pk"))
+    first, last, below, above = _look(
+        run,
+        groups.order_by("step"),
+        groups.order_by("-step"),
+        groups.filter(step__lte=wanted or 0).order_by("-step"),
+        groups.filter(step__gte=wanted or 0).order_by("step"),
+    )
+    if first is None or last is None:
+        return None
+    step = last if wanted is None else _nearest(wanted, below, above)
+    previous, after = _look(
+        run,
+        groups.filter(step__lt=step).order_by("-step"),
+        groups.filter(step__gt=step).order_by("step"),
+    )
+    return StepPlace(step=step, first=first, last=last, previous=previous, next=after)
+
+
+def _nearest(wanted: int, *around: int | None) -> int:
+    found = [step for step in around if step is not None]
+    return min(found, key=lambda step: abs(step - wanted))
+
+
+def _look(run: Run, *groups: QuerySet[Group]) -> tuple[int | None, ...]:
+    """The first step of each; one look at an end of the index, however long the run."""
+    steps = {f"at{i}": Subquery(g.values("step")[:1]) for i, g in enumerate(groups)}
+    rows = Run.objects.filter(pk=run.pk).annotate(**steps).values_list(*steps)
+    return tuple(rows[0])
+
+
+MAX_VISITS = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visits:
+    """The steps at which a run sampled one prompt, oldest first."""
+
+    groups: list[Group]
+    is_cut: bool
+    previous: Group | None
+    next: Group | None
+
+
+def get_group(run: Run, step: int, prompt_index: int) -> Group:
+    """The group at this address, or 404.
+
+    A shared link outlives a resume that went back before its step: until the run
+    gets there again, the superseded group is found.
+    """
+    found = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
+    newest = F("superseded_by").desc(nulls_first=True)
+    group = found.order_by(newest, "-epoch").first()
+    if group is None:
+        raise Http404(f"Run {run.pk} has no group of prompt {prompt_index} at {step}.")
+    return group
+
+
+def read_visits(group: Group) -> Visits:
+    same = Group.objects.current().filter(
+        run_id=group.run_id, prompt_index=group.prompt_index
+    )
+    names = ("step", "prompt_index", "signal", "reward_mean", "reward_std")
+    before = list(
+        same.filter(step__lt=group.step)
+        .order_by("-step")
+        .only(*names)[: MAX_VISITS + 1]
+    )
+    after = list(
+        same.filter(step__gt=group.step).order_by("step").only(*names)[: MAX_VISITS + 1]
+    )
+    kept = [*reversed(before[:MAX_VISITS]), group, *after[:MAX_VISITS]]
+    return Visits(
+        groups=kept,
+        is_cut=len(before) > MAX_VISITS or len(after) > MAX_VISITS,
+        previous=before[0] if before else None,
+        next=after[0] if after else None,
+    )
+
+
+def neighbours_in_step(group: Group) -> tuple[int | None, int | None]:
+    """Prompt numbers of the groups before and after this one in its step."""
+    same = Group.objects.current().filter(run_id=group.run_id, step=group.step)
+    before = same.filter(prompt_index__lt=group.prompt_index).order_by("-prompt_index")
+    after = same.filter(prompt_index__gt=group.prompt_index).order_by("prompt_index")
+    return (
+        before.values_list("prompt_index", flat=True).first(),
+        after.values_list("prompt_index", flat=True).first(),
+    )

@@ -6,15 +6,158 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from dashboard.accounts.models import User
 from dashboard.runs.models import Run
-
-# Django looks for models here.
-from dashboard.samples.annotations.models import Comment as Comment
-from dashboard.samples.annotations.models import Mention as Mention
-from dashboard.samples.annotations.models import Tag as Tag
-from dashboard.samples.annotations.models import Thumb as Thumb
 from dashboard.samples.completion import Completion, unpack
-from dashboard.samples.search.models import CompletionBlock as CompletionBlock
+
+# What people say of a group or of one of its completions.
+
+MAX_TAG_CHARS = 40
+MAX_COMMENT_CHARS = 4_000
+
+
+class Annotation(models.Model):
+    group = models.ForeignKey(
+        "samples.Group", models.CASCADE, related_name="%(class)ss", db_index=False
+    )
+    position = models.PositiveSmallIntegerField(null=True)  # None: the whole group
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+
+
+class Thumb(Annotation):
+    """One person's judgement."""
+
+    user = models.ForeignKey(User, models.CASCADE, related_name="+")
+    is_up = models.BooleanField()
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["group", "position", "user"],
+                name="one_thumb_a_person",
+                nulls_distinct=False,
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{'good' if self.is_up else 'bad'} by {self.user}"
+
+
+class Tag(Annotation):
+    """A word of the team's."""
+
+    user = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    name = models.CharField(max_length=MAX_TAG_CHARS)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["group", "position", "name"],
+                name="tag_once",
+                nulls_distinct=False,
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Comment(Annotation):
+    user = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    text = models.TextField()
+
+    class Meta:
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["group", "position"], name="comment_of_group"),
+        ]
+
+    def __str__(self) -> str:
+        return self.text[:80]
+
+
+class Mention(models.Model):
+    """A person whom a comment names."""
+
+    comment = models.ForeignKey(Comment, models.CASCADE, related_name="mentions")
+    # The shell of every page counts what its reader has not seen.
+    user = models.ForeignKey(
+        User, models.CASCADE, related_name="mentions", db_index=False
+    )
+    seen_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["comment", "user"], name="mentioned_once_a_comment"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["user", "-id"], name="mention_newest_first"),
+            models.Index(
+                fields=["user"],
+                condition=models.Q(seen_at__isnull=True),
+                name="mention_not_seen",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.comment_id}"
+
+
+# Completions of finished steps, packed so that millions are looked through at once.
+
+
+class CompletionBlock(models.Model):
+    """All completions of some steps in a row, in columns (DECISIONS.md, 14).
+
+    By step, prompt and position; laid out in columns.py. A block is never changed: a
+    worker makes another one and deletes it. Those past a resume's step are deleted.
+    """
+
+    run = models.ForeignKey(
+        Run, models.CASCADE, related_name="completion_blocks", db_index=False
+    )
+    first_step = models.PositiveIntegerField()
+    last_step = models.PositiveIntegerField()
+    made_at = models.DateTimeField(auto_now_add=True)
+    num_completions = models.PositiveIntegerField()
+    num_chars = models.BigIntegerField()  # of the texts, as bytes
+    rule_names = ArrayField(models.CharField(max_length=40), default=list)
+    steps = models.BinaryField()
+    tallies = models.BinaryField()
+    # One entry a group.
+    prompts = models.BinaryField()
+    group_ids = models.BinaryField()
+    group_sizes = models.BinaryField()
+    # One entry a completion.
+    rewards = models.BinaryField()
+    advantages = models.BinaryField()
+    lengths = models.BinaryField()
+    kinds = models.BinaryField()
+    full_scores = models.BinaryField()
+    no_scores = models.BinaryField()
+    # One row of entries a rule.
+    scores = models.BinaryField()
+    # One row of bits for each of `num_bits` hashes of trigrams (trigrams.py).
+    num_bits = models.PositiveIntegerField()
+    signatures = models.BinaryField()
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "first_step"], name="block_begins_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(first_step__lte=models.F("last_step")),
+                name="block_ends_after_it_begins",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} steps {self.first_step} to {self.last_step}"
 
 
 class GroupQuerySet(models.QuerySet["Group"]):

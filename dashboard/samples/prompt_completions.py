@@ -6,7 +6,7 @@ import numpy as np
 
 from dashboard.runs.models import Run
 from dashboard.samples.completion import Completion
-from dashboard.samples.found import FoundPage
+from dashboard.samples.groups import FoundPage
 from dashboard.samples.models import Group
 from dashboard.samples.prompt_visits import Visits
 

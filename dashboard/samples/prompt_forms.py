@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django import forms
 
 from dashboard.samples.forms import FilterForm, number_field
-from dashboard.samples.pass_shares import KINDS, Kind
+from dashboard.samples.pass_rates import KINDS, Kind
 from dashboard.samples.prompt_visits import Span
 
 CLASS_WORDS = {

@@ -19,7 +19,7 @@ from psycopg import Cursor
 from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
-from dashboard.samples.recipes import right_from
+from dashboard.samples.rewards import right_from
 from dashboard.samples.signals.records import GROUP, PASSES, Records, unpack
 
 # Small, as a run may have a million of them, and sorting moves each.

@@ -1,16 +1,141 @@
-"""The token values of a group, or why there are none."""
+"""A group's token values as they are stored: one packed record, and read back.
+
+Compressed by zlib: the length of a head in bytes ("<I"), the head as JSON, then columns
+over all tokens of the group, completion after completion, little-endian: for each token
+its place in the head's vocabulary, then each column that the head names, NaN or ABSENT
+where a token has no value. float32 has more digits than the log's five, so what is read
+is what was told.
+
+    {"lengths": [500, 312], "columns": ["logprob", …],
+     "vocabulary": [[17, " so", 0], …]}
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import math
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dashboard.runs.models import Run
 from dashboard.runs.progress import ordinal
 from dashboard.samples.models import Group, GroupTokens
-from dashboard.samples.token_records import unpack_tokens
 from trainer.config import LoggingConfig
+from trainer.events import MeasuredCompletion
+
+NUMBERS = (
+    "logprob",
+    "sampling_logprob",
+    "entropy",
+    "kl",
+    "ratio",
+    "advantage",
+    "coefficient",
+)
+CLIPPED = "clipped"
+COLUMNS = (*NUMBERS, CLIPPED)
+PLACE, NUMBER, SIGN = np.dtype("<u4"), np.dtype("<f4"), np.dtype("i1")
+ABSENT = -128  # of a sign
+HEAD_LENGTH = struct.Struct("<I")
+
+
+def pack_tokens(completions: Sequence[MeasuredCompletion]) -> bytes:
+    vocabulary: dict[tuple[int, str, int], int] = {}
+    places = [
+        vocabulary.setdefault(token, len(vocabulary))
+        for completion in completions
+        for token in _tokens(completion)
+    ]
+    columns = [
+        name
+        for name in COLUMNS
+        if any(getattr(each, name) is not None for each in completions)
+    ]
+    head = {
+        "lengths": [len(each.ids) for each in completions],
+        "columns": columns,
+        "vocabulary": list(vocabulary),
+    }
+    text = json.dumps(head, separators=(",", ":")).encode()
+    parts = [HEAD_LENGTH.pack(len(text)), text, np.array(places, PLACE).tobytes()]
+    parts += [_pack_column(completions, name) for name in columns]
+    return zlib.compress(b"".join(parts))
+
+
+def _tokens(completion: MeasuredCompletion) -> Iterator[tuple[int, str, int]]:
+    special = set(completion.special)
+    texts = zip(completion.ids, completion.pieces, strict=True)
+    for at, (token_id, text) in enumerate(texts):
+        yield token_id, text, int(at in special)
+
+
+def _pack_column(completions: Sequence[MeasuredCompletion], name: str) -> bytes:
+    values = chain.from_iterable(
+        [None] * len(each.ids) if getattr(each, name) is None else getattr(each, name)
+        for each in completions
+    )
+    if name == CLIPPED:
+        signs = (ABSENT if value is None else value for value in values)
+        return np.fromiter(signs, SIGN).tobytes()
+    numbers = np.fromiter((math.nan if v is None else v for v in values), np.float64)
+    with np.errstate(over="ignore"):  # beyond float32 is no number to look at
+        return numbers.astype(NUMBER).tobytes()
+
+
+def unpack_tokens(packed: bytes) -> list[dict[str, Any]]:
+    """Each completion's lists; null for those that it has not."""
+    data = zlib.decompress(packed)
+    (length,) = HEAD_LENGTH.unpack_from(data)
+    at = HEAD_LENGTH.size
+    head = json.loads(data[at : at + length])
+    at += length
+    ends = list(np.cumsum([0, *head["lengths"]]))
+    count = int(ends[-1])
+    places = np.frombuffer(data, PLACE, count, at).tolist()
+    at += count * PLACE.itemsize
+    columns: dict[str, NDArray[Any]] = {}
+    for name in head["columns"]:
+        kind = SIGN if name == CLIPPED else NUMBER
+        columns[name] = np.frombuffer(data, kind, count, at)
+        at += count * kind.itemsize
+    tokens = [head["vocabulary"][place] for place in places]
+    return [
+        {
+            "position": position,
+            "ids": [token_id for token_id, _, _ in tokens[begin:end]],
+            "pieces": [text for _, text, _ in tokens[begin:end]],
+            "special": [is_special for _, _, is_special in tokens[begin:end]],
+            **{
+                name: _read_column(columns[name][begin:end])
+                if name in columns
+                else None
+                for name in COLUMNS
+            },
+        }
+        for position, (begin, end) in enumerate(pairwise(ends))
+    ]
+
+
+def _read_column(values: NDArray[Any]) -> list[float | None] | None:
+    if values.dtype == SIGN:
+        read = [None if value == ABSENT else value for value in values.tolist()]
+    else:
+        read = [
+            float(f"{value:.5g}") if math.isfinite(value) else None
+            for value in values.tolist()
+        ]
+    is_absent = bool(read) and all(value is None for value in read)
+    return None if is_absent else read
+
+
+# The token values of a group, or why there are none.
 
 MAX_NEAR = 12
 

@@ -15,9 +15,15 @@ from dashboard.project.database import clean_text
 from dashboard.runs.changes import STEPS
 from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.runs.state import END_TIME, transition
-from dashboard.training.lease import HOLDING, Claim, Fenced, close_epoch
-from dashboard.training.lives import fail, lose_life
-from dashboard.training.tail import with_tail
+from dashboard.training.event_log import with_tail
+from dashboard.training.lease import (
+    HOLDING,
+    Claim,
+    Fenced,
+    close_epoch,
+    fail,
+    lose_life,
+)
 from trainer.events import RunFailed, RunFinished, RunPaused
 
 if TYPE_CHECKING:

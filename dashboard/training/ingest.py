@@ -10,19 +10,18 @@ from django.db import connection, transaction
 from django.db.models import F, Max
 from django.db.models.functions import Coalesce, Now
 
+from dashboard.alerts.firing import observe, pause_for
 from dashboard.alerts.models import Alert
-from dashboard.alerts.observing import observe
-from dashboard.alerts.pausing import pause_for
 from dashboard.live.pubsub import ring_on_commit
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.state import transition
-from dashboard.training.changes import note_changes
 from dashboard.training.lease import HOLDING, Claim, Fenced
-from dashboard.training.progress import Progress
+from dashboard.training.process import note_changes
 from dashboard.training.rollups import copy_rollups
-from dashboard.training.storing import (
+from dashboard.training.storage import (
     Placed,
+    Progress,
     add_checkpoints,
     add_evaluations,
     copy_events,

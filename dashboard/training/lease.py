@@ -9,16 +9,46 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.db import transaction
-from django.db.models import Exists, F, Q, QuerySet
+from django.db import connection, transaction
+from django.db.models import Case, Exists, F, Q, QuerySet, When
 from django.db.models.functions import Now
 
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
 from dashboard.runs.models import HELD, Epoch, Run, RunState
+from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
 from dashboard.runs.queue.order import STARTABLE, list_startable
-from dashboard.runs.state import transition
-from dashboard.training.draining import is_drained
-from dashboard.training.models import Worker
+from dashboard.runs.state import END_TIME, transition
+from dashboard.training.event_log import SHOWN_LINES, read_tail, with_tail
+from dashboard.training.models import ReaperWatch, Worker
+
+# Workers that finish what they run and take nothing new, as an admin asked.
+
+
+@transaction.atomic
+def drain(worker: Worker, *, team: Team, user: User) -> bool:
+    """False when it was drained already."""
+    free = Worker.objects.filter(pk=worker.pk, drained_at__isnull=True)
+    if not free.update(drained_at=Now(), drained_by=user):
+        return False
+    record(team, user, "worker.drained", worker, name=worker.name)
+    return True
+
+
+@transaction.atomic
+def undrain(worker: Worker, *, team: Team, user: User) -> bool:
+    """False when it was not drained."""
+    drained = Worker.objects.filter(pk=worker.pk, drained_at__isnull=False)
+    if not drained.update(drained_at=None, drained_by=None):
+        return False
+    record(team, user, "worker.undrained", worker, name=worker.name)
+    return True
+
+
+def is_drained(name: str) -> bool:
+    return Worker.objects.filter(name=name, drained_at__isnull=False).exists()
+
 
 LEASE = timedelta(seconds=60)
 RENEW_SECONDS = 10.0
@@ -113,3 +143,155 @@ def read_state(claim: Claim) -> RunState:
 def close_epoch(run_id: int, number: int, outcome: str) -> None:
     lives = Epoch.objects.filter(run_id=run_id, number=number, ended_at__isnull=True)
     lives.update(ended_at=Now(), outcome=outcome[:200])
+
+
+# A run that lost its trainer or its worker: another life, or the end.
+
+MAX_ATTEMPTS = 3
+ENDING = [RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING]
+
+
+def back_off(attempt: int) -> timedelta:
+    """10 s, 30 s, 90 s after the first, second and third loss."""
+    return timedelta(seconds=10 * 3**attempt)
+
+
+@transaction.atomic
+def lose_life(run: Run, *, outcome: str, advice: str = "") -> bool:
+    """Requeue a held run after a rest; at the fourth loss in a row it has failed.
+
+    `advice` is what to do then.
+
+    One whose stop was asked for is stopped instead, and one that was to pause is
+    paused, at the checkpoint that it has. An outside run stays lost. False when
+    another process got there first. `run` may be stale but for its epoch.
+    """
+    held = Run.objects.select_for_update().filter(
+        id=run.id, epoch=run.epoch, state__in=HOLDING
+    )
+    found = held.first()
+    if found is None:
+        return False
+    run = found
+    transition(
+        run.id,
+        sources=[RunState(run.state)],
+        target=RunState.LOST,
+        detail={"outcome": outcome, "epoch": run.epoch},
+    )
+    close_epoch(run.id, run.epoch, outcome)
+    if run.is_outside:
+        return True  # nothing here starts it again; it goes on when it speaks again
+    if run.state == RunState.STOPPING:
+        return _stop(run.id)
+    if run.state == RunState.PAUSING:
+        return transition(run.id, sources=[RunState.LOST], target=RunState.PAUSED)
+    if run.attempt >= MAX_ATTEMPTS:
+        reason = (
+            f"The run was lost {run.attempt + 1} times in a row without reaching a new "
+            "checkpoint, so it was not started again. The last time: "
+            f"{outcome}. {advice}".rstrip()
+        )
+        return fail(run.id, with_tail(reason, _last_lines(run)))
+    return transition(
+        run.id,
+        sources=[RunState.LOST],
+        target=RunState.QUEUED,
+        attempt=run.attempt + 1,
+        not_before=Now() + back_off(run.attempt),
+    )
+
+
+def _last_lines(run: Run) -> list[str]:
+    """Of what its trainer printed, as far as this host sees it."""
+    log = run_directory(run.id).epoch(run.epoch).trainer_log
+    try:
+        return read_tail(log, max_lines=SHOWN_LINES).lines
+    except OSError:
+        return []
+
+
+def _stop(run_id: int) -> bool:
+    return transition(
+        run_id,
+        sources=[RunState.LOST],
+        target=RunState.STOPPED,
+        finished_at=END_TIME,
+    )
+
+
+def fail(run_id: int, reason: str) -> bool:
+    """`reason` is a sentence for the run's owner."""
+    return transition(
+        run_id,
+        sources=[RunState.LOST, *ENDING],
+        target=RunState.FAILED,
+        detail={"reason": reason[:2_000]},
+        fail_reason=reason,
+        finished_at=END_TIME,
+    )
+
+
+# Finding runs whose worker is gone.
+
+ADVISORY_LOCK = 0x436F686F  # any number of our own, the same in every process
+FORGET_AFTER = timedelta(days=7)
+# Behind so long a gap a lease may be over that was fresh at the look before it.
+GAP = LEASE - timedelta(seconds=2 * RENEW_SECONDS)
+# Within it each living supervisor renews.
+TURN = timedelta(seconds=RENEW_SECONDS + 2)
+
+
+@transaction.atomic
+def reap(*, grace: timedelta = LEASE) -> list[int]:
+    """Requeue or end every run whose lease ran out; their ids.
+
+    Idempotent: whoever comes second finds the lock taken or the run moved on. After
+    the database's start supervisors have `grace` to report again; after a time in
+    which nobody looked, as the machine slept, they have a turn of it.
+    """
+    if not _is_alone():
+        return []
+    if not _watches_for(min(grace, TURN)) or not _is_up_for(grace):
+        return []
+    expired = Run.objects.select_for_update(skip_locked=True).filter(
+        state__in=HOLDING, lease_until__lt=Now()
+    )
+    lost = [run.id for run in expired if lose_life(run, outcome=_outcome(run))]
+    Worker.objects.filter(last_seen__lt=Now() - FORGET_AFTER).delete()
+    return lost
+
+
+def _outcome(run: Run) -> str:
+    who = "trainer" if run.is_outside else f"worker {run.worker}"
+    return f"its {who} was not heard of"
+
+
+def _is_alone() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [ADVISORY_LOCK])
+        return bool(cursor.fetchone()[0])
+
+
+def _watches_for(grace: timedelta) -> bool:
+    """Note this look; called alone.
+
+    A suspended machine stops supervisors' clocks, not the database's: they get time
+    to renew. Two gaps in a row do not: looks that always come late must find the dead.
+    """
+    watch = ReaperWatch.objects.filter(id=1)
+    ReaperWatch.objects.get_or_create(
+        id=1, defaults={"since": Now(), "looked_at": Now()}
+    )
+    gap = Q(looked_at__lt=Now() - GAP, since__lt=F("looked_at"))
+    watch.update(since=Case(When(gap, then=Now()), default=F("since")), looked_at=Now())
+    return watch.filter(since__lte=Now() - grace).exists()
+
+
+def _is_up_for(grace: timedelta) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM now() - pg_postmaster_start_time()) >= %s",
+            [grace.total_seconds()],
+        )
+        return bool(cursor.fetchone()[0])

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from django.conf import settings
 
+from dashboard.datasets.row_storage import write_rows, write_some_rows
 from dashboard.observability.logging import trainer_variables as log_facts
 from dashboard.project.environment import ROOT, SECRETS, hub_token_path
-from dashboard.runs.queries import RunDirectory
-from dashboard.training.worker_class import trainer_variables
+from dashboard.runs.changes import first_config
+from dashboard.runs.models import Run, SettingChange
+from dashboard.runs.queries import RunDirectory, eval_rows, run_directory
+from dashboard.training.workers import trainer_variables
+from trainer.config import Change, ChangeList
+from trainer.events import Event, SettingsChanged
 
 # The trainer has no business with our servers, nor a model's code with our keys.
 # What the trainer has no use for, by value or by file.
@@ -168,3 +174,76 @@ def _prefer_for_oom(pid: int) -> None:
         Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE_ADJ), "ascii")
     except OSError:
         return  # not Linux, or already gone
+
+
+# Writing down what a run was launched with, for its trainer to read.
+
+
+def freeze(run: Run, *, on_progress: Callable[[], None] = lambda: None) -> RunDirectory:
+    """Write all rows and run.json; run.json comes last and means complete.
+
+    The rows are written once, run.json again where a resume has changed it.
+    """
+    directory = run_directory(run.id)
+    has_changes = run.changes.exists()
+    first = first_config(run).model_dump(mode="json") if has_changes else run.config
+    config = {**first, "data": {**first["data"], "rows": directory.rows.name}}
+    text = json.dumps(config, indent=2, allow_nan=False)
+    if not directory.config.exists():
+        directory.checkpoints.mkdir(parents=True, exist_ok=True)
+        assert run.dataset_version, "launched"
+        write_rows(run.dataset_version, directory.rows, on_progress=on_progress)
+        for one in run.evaluation_sets.select_related("dataset_version__dataset"):
+            path = directory.path / eval_rows(one.name)
+            write_some_rows(
+                one.dataset_version,
+                path,
+                max_rows=one.num_rows,
+                on_progress=on_progress,
+            )
+    elif directory.config.read_text(encoding="utf-8") == text:
+        return directory
+    write_durably(directory.config, text)
+    return directory
+
+
+def write_durably(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".tmp")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+# Changed settings on their way to a run's trainer, and what it says of them.
+
+
+def freeze_changes(run: Run, path: Path) -> None:
+    """What the trainer of one life hears of, as far as anybody has asked for it."""
+    changes = run.changes.order_by("number").values_list(
+        "number", "heard_step", "after"
+    )
+    listed = [
+        Change(number=number, after_step=heard, settings=after)
+        for number, heard, after in changes
+    ]
+    if not listed:
+        return
+    text = ChangeList(changes=tuple(listed)).model_dump_json(indent=2)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, text)
+
+
+def note_changes(run_id: int, events: Iterable[Event]) -> None:
+    """At which step each was heard of first; every later life repeats it there."""
+    for event in events:
+        if isinstance(event, SettingsChanged):
+            unheard = SettingChange.objects.filter(run_id=run_id, heard_step=None)
+            unheard.filter(number=event.number).update(heard_step=event.step)

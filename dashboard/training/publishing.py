@@ -24,7 +24,7 @@ from dashboard.runs.checkpoints.files import (
 from dashboard.runs.checkpoints.retention import unseen
 from dashboard.runs.launch.base_models import runs_that_need
 from dashboard.runs.models import Checkpoint, PublishedModel
-from dashboard.training.archive import ModelArchive, model_files, read_known
+from dashboard.training.checkpoints import ModelArchive, model_files, read_known
 
 MOST = 200  # of a team
 LINK = partial(link_or_copy, purpose="publishing this model")

@@ -19,19 +19,17 @@ from dashboard.runs.charts.series import totals_of
 from dashboard.runs.models import REWARD, Checkpoint, Epoch, Evaluation, Run, Step
 from dashboard.runs.queries import RunDirectory
 from dashboard.samples.models import CompletionBlock, Group, StepRollup
-from dashboard.training.changes import note_changes
 from dashboard.training.checkpoints import (
     NAME,
     SavedCheckpoint,
     checkpoint_folders,
     newest_verified,
 )
-from dashboard.training.follow import LogFollower
+from dashboard.training.event_log import Journal, LogFollower, read_events
 from dashboard.training.ingest import ingest, write_progress
-from dashboard.training.journal import Journal
 from dashboard.training.lease import HOLDING, Claim, Fenced
-from dashboard.training.progress import Progress
-from dashboard.training.reading import read_events
+from dashboard.training.process import note_changes
+from dashboard.training.storage import Progress
 
 HISTORY: tuple[type[models.Model], ...] = (
     Step,

@@ -1,24 +1,96 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import Any
 
-from celery import Task, shared_task
+from celery import Celery, Task, shared_task
 from celery.signals import celeryd_after_setup, worker_ready, worker_shutdown
 from django.conf import settings
-from django.db import DatabaseError, Error, connection
+from django.db import DatabaseError, Error, connection, transaction
+from django.db.models import Q
 
 from dashboard.jobs import shutdown
-from dashboard.runs.models import Run
-from dashboard.training.dispatch import QUEUE
-from dashboard.training.dispatch import dispatch as ring_for_queued_runs
-from dashboard.training.hosts import this_host
-from dashboard.training.lease import claim_next
-from dashboard.training.reaper import reap as reap_expired_leases
-from dashboard.training.room import resume_where_there_is_room
-from dashboard.training.supervise import Timing, supervise
-from dashboard.training.visibility import note_unseen, sees_files
+from dashboard.jobs.schedule import DAY_SECONDS
+from dashboard.runs.models import Run, RunEvent, RunState
+from dashboard.runs.queries import run_directory
+from dashboard.runs.state import ring_workers, transition
+from dashboard.training.ending import ROOM_REMEDY
+from dashboard.training.lease import claim_next, startable
+from dashboard.training.lease import reap as reap_expired_leases
+from dashboard.training.supervisor import Timing, supervise
+from dashboard.training.worker_hosts import note_unseen, sees_files, this_host
 from dashboard.training.workers import WorkerBeat, reclaim
+
+# Ringing the training workers for runs that wait.
+
+QUEUE = "training"
+
+
+def send_work(app: Celery) -> int:
+    """One message for each run that may start and has none waiting; how many."""
+    num_startable = startable().count()
+    if not num_startable:
+        return 0
+    num_rings = max(0, num_startable - count_waiting(app))
+    for _ in range(num_rings):
+        app.send_task("training.work", queue=QUEUE, expires=DAY_SECONDS)
+    return num_rings
+
+
+def count_waiting(app: Celery) -> int:
+    """Messages that no worker has taken; while all are busy they must not pile up."""
+    with app.connection_for_write() as broker:
+        return int(broker.default_channel.client.llen(QUEUE))
+
+
+# Runs that paused as their disk was full go on when there is room.
+
+
+def resume_where_there_is_room() -> list[int]:
+    """Queue those whose files are here and now have the room they said; their ids.
+
+    None that somebody wanted paused besides.
+    """
+    paused = Run.objects.filter(
+        state=RunState.PAUSED, origin={}, pause_reason__endswith=ROOM_REMEDY
+    ).only("id", "epoch")
+    return [run.id for run in paused if _has_room(run) and _resume(run)]
+
+
+def _has_room(run: Run) -> bool:
+    folder = run_directory(run.id).path
+    needs = _bytes_needed(run)
+    if needs is None or not folder.is_dir():
+        return False
+    return shutil.disk_usage(folder).free >= needs
+
+
+def _bytes_needed(run: Run) -> int | None:
+    """None where it is not for the disk that it paused."""
+    last_word = RunEvent.objects.filter(
+        run_id=run.id, epoch=run.epoch, type="run_paused"
+    )
+    body = last_word.order_by("-line").values_list("body", flat=True).first()
+    return body.get("needs_bytes") if body else None
+
+
+def _resume(run: Run) -> bool:
+    with transaction.atomic():
+        is_queued = transition(
+            run.id,
+            sources=[RunState.PAUSED],
+            target=RunState.QUEUED,
+            when=Q(epoch=run.epoch),
+            detail={"why": "there is room on the disk again"},
+            pause_reason="",
+            attempt=0,
+            not_before=None,
+        )
+        if is_queued:
+            transaction.on_commit(ring_workers)
+    return is_queued
+
 
 logger = logging.getLogger(__name__)
 _beats: list[WorkerBeat] = []
@@ -50,7 +122,7 @@ def work(self: Task[..., None]) -> None:
 
 @shared_task(name="training.dispatch", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def dispatch(self: Task[..., None]) -> None:
-    ring_for_queued_runs(self.app)
+    send_work(self.app)
 
 
 @shared_task(name="training.reap", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types

@@ -12,9 +12,9 @@ from dashboard.accounts.access import get_managed_team, get_membership_for
 from dashboard.accounts.models import User
 from dashboard.rewards.trial import sandbox_here
 from dashboard.runs.models import Run
-from dashboard.training.draining import drain, undrain
+from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
-from dashboard.training.worker_cards import count_workers, describe_workers
+from dashboard.training.worker_hosts import count_workers, describe_workers
 from dashboard.training.workers import GONE_AFTER
 
 SHOWN_FOR = timedelta(days=7)

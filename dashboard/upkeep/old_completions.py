@@ -23,9 +23,8 @@ from dashboard.jobs.models import OPEN
 from dashboard.rescoring.models import Rescoring
 from dashboard.runs.models import ENDED, Run
 from dashboard.runs.queries import run_directory
-from dashboard.samples.annotations.models import Comment, Tag, Thumb
-from dashboard.samples.models import CompletionBlock, Group
-from dashboard.samples.thinning import delete_completions_of
+from dashboard.samples.models import Comment, CompletionBlock, Group, Tag, Thumb
+from dashboard.samples.retention import delete_completions_of
 from dashboard.upkeep.models import MOST_COMPLETION_DAYS, Retention
 
 

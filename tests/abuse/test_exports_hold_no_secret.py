@@ -14,8 +14,8 @@ from django.test import Client
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import Invitation, Membership, SignInLink, Team, User
 from dashboard.accounts.services import create_sign_in_link
-from dashboard.alerts.channels import add_channel
-from dashboard.alerts.webhook import signing_secret
+from dashboard.alerts.messages import signing_secret
+from dashboard.alerts.services import add_channel
 from dashboard.api.models import ApiToken
 from tests.dashboard.api.asking import Program, make_token
 

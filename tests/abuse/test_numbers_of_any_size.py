@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert
-from dashboard.exchange.exports.files import FileName
+from dashboard.exchange.export_runs import FileName
 from dashboard.jobs.models import Job
 from dashboard.jobs.runner import Context
 from dashboard.jobs.runner import run as run_job

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from dashboard.accounts.models import Team, User
-from dashboard.exchange.imports.files import begin_import, store_file, unpack
+from dashboard.exchange.import_files import begin_import, store_file, unpack
 from dashboard.runs.launch.base_models import check_model
 from dashboard.runs.launch.checks import _is_token, tokens_folder
 from dashboard.runs.queries import run_directory

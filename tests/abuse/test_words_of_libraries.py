@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from dashboard.accounts.members import change_role
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.exchange.imports.files import unpack
+from dashboard.exchange.import_files import unpack
 from dashboard.exchange.models import RunImport
 from dashboard.project.edits import Edit
 from dashboard.project.mail import why_not_mailed

@@ -64,9 +64,8 @@ class Stored:
 
 def repeat(make_log: Callable[[int], list[bytes]], *, seconds: float) -> Stored:
     """For so many seconds; making the log is not counted."""
-    from dashboard.training.follow import Lines
+    from dashboard.training.event_log import Lines, read_events
     from dashboard.training.ingest import ingest
-    from dashboard.training.reading import read_events
 
     claim = claimed_run()
     line, done = 1, 0

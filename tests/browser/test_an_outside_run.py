@@ -7,11 +7,11 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
-from dashboard.training.outside.opening import open_run
+from dashboard.training.external_runs import open_run
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.outside.sending import send
-from tests.dashboard.training.outside.test_opening_a_run import OPENING
+from tests.dashboard.training.sending import send
+from tests.dashboard.training.test_opening_a_run import OPENING
 
 pytestmark = [
     pytest.mark.browser,

@@ -9,8 +9,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
-from dashboard.samples.annotations.models import Tag
-from dashboard.samples.models import Group
+from dashboard.samples.models import Group, Tag
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
-from dashboard.samples.annotations.services import Target, add_comment
+from dashboard.samples.annotations import Target, add_comment
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from dashboard.samples.models import GroupTokens
-from dashboard.samples.token_records import pack_tokens
+from dashboard.samples.tokens import pack_tokens
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.training.logs import measured

@@ -18,8 +18,8 @@ from playwright.sync_api import BrowserContext, Page
 
 from dashboard.accounts.members import deactivate, invite
 from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.alerts.delivery import describe_run
 from dashboard.alerts.models import Channel, Event
-from dashboard.alerts.run_events import describe_run
 from dashboard.api.models import ApiToken
 from dashboard.training.workers import register
 from dashboard.upkeep.models import Quota

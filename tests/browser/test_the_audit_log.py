@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.request_context import Origin, acting_from
 from dashboard.accounts.services import record
+from dashboard.alerts.delivery import describe_run
 from dashboard.alerts.models import Channel, Delivery, Event
-from dashboard.alerts.run_events import describe_run
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.alerts.factories import make_delivery
 from tests.dashboard.samples.factories import make_run

@@ -18,10 +18,9 @@ from dashboard.rescoring.selection import select_steps
 from dashboard.rescoring.services import start_rescoring
 from dashboard.rescoring.summary import is_same_advantage
 from dashboard.runs.models import Run
-from dashboard.training.follow import LogFollower
+from dashboard.training.event_log import LogFollower, read_events
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run
-from dashboard.training.reading import read_events
 from tests.dashboard.jobs.working import do, take
 from tests.dashboard.training.factories import Launcher
 from tests.trainer.tiny import (

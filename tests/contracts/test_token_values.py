@@ -10,10 +10,9 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
 from dashboard.samples.models import GroupTokens
-from dashboard.training.follow import LogFollower
+from dashboard.training.event_log import LogFollower, read_events
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run
-from dashboard.training.reading import read_events
 from tests.dashboard.training.factories import Launcher
 from tests.trainer.tiny import (
     config_tree,

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from django.urls import reverse
 
-from dashboard.alerts.message import PATHS
+from dashboard.alerts.messages import PATHS
 
 ROOT = Path(__file__).parents[2]
 BEGIN = """
 import sys
 from dashboard.celery import app
 app.loader.import_default_modules()
-from dashboard.alerts.message import public_link
+from dashboard.alerts.messages import public_link
 public_link("run", "alpha", 1)
 print("training.dispatch" in app.tasks, "dashboard.urls" in sys.modules)
 """

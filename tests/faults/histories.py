@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.state import ring_workers
-from dashboard.training.reaper import reap
+from dashboard.training.lease import reap
 from tests.faults.tiny import (
     NUM_STEPS,
     Groups,

@@ -11,7 +11,7 @@ from tests.faults.workers import trainer_pid
 # Models are imported when a test runs: this file is read before Django is set up.
 if TYPE_CHECKING:
     from dashboard.runs.models import Run
-    from dashboard.training.supervise import Timing
+    from dashboard.training.supervisor import Timing
 
 
 def live(
@@ -25,8 +25,8 @@ def live(
     from dashboard.runs.models import Run as Runs
     from dashboard.training.lease import claim_run
     from dashboard.training.process import trainer_command
-    from dashboard.training.supervise import Timing as Timings
-    from dashboard.training.supervise import supervise
+    from dashboard.training.supervisor import Timing as Timings
+    from dashboard.training.supervisor import supervise
 
     Runs.objects.filter(id=run.id).update(not_before=None)  # its rest is over
     claim = claim_run(run.id, "here")

@@ -80,7 +80,7 @@ def _resume(log: LogBuilder, checkpoint: Path) -> None:
 def live(run_id: int) -> None:
     from dashboard.jobs import shutdown
     from dashboard.training.lease import claim_run
-    from dashboard.training.supervise import Timing, supervise
+    from dashboard.training.supervisor import Timing, supervise
 
     claim = claim_run(run_id, "struck")
     assert claim is not None, f"run {run_id} is not to be had"
@@ -97,12 +97,12 @@ def hurry() -> None:
     from channels.layers import get_channel_layer
     from django.urls import get_resolver
 
-    from dashboard.training import outage, supervise
+    from dashboard.training import supervisor, watchdog
 
     assert get_resolver().url_patterns  # else each child would load them, for a second
     assert get_channel_layer()
-    outage.FIRST_WAIT_SECONDS = 0.01
-    supervise.SystemSampler = lambda *_, **__: nullcontext()  # type: ignore[assignment,misc]  # it gives nothing
+    watchdog.FIRST_WAIT_SECONDS = 0.01
+    supervisor.SystemSampler = lambda *_, **__: nullcontext()  # type: ignore[assignment,misc]  # it gives nothing
 
 
 def main(host: str) -> None:

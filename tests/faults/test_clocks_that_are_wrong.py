@@ -154,7 +154,7 @@ def test_a_process_with_a_wrong_clock_reaps_and_claims_by_the_databases(
     told = run_in_database(
         "from datetime import timedelta\n"
         "from dashboard.training.lease import claim_run\n"
-        "from dashboard.training.reaper import reap\n"
+        "from dashboard.training.lease import reap\n"
         f"claimed = [claim_run(n, 'w') for n in ({resting.id}, {rested.id})]\n"
         "print(reap(grace=timedelta(0)), *(one is not None for one in claimed))",
         {**app_environment, **shifted},

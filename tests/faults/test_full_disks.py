@@ -13,7 +13,7 @@ from dashboard.runs.control import request_pause, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.training.checkpoints import newest_verified
-from dashboard.training.room import resume_where_there_is_room
+from dashboard.training.tasks import resume_where_there_is_room
 from tests.faults.forks import Forks, write_run
 from tests.faults.histories import assert_whole
 from tests.faults.lives import Once, live

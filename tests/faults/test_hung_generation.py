@@ -13,7 +13,7 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.process import trainer_command
-from dashboard.training.supervise import Timing
+from dashboard.training.supervisor import Timing
 from tests.faults.histories import assert_whole
 from tests.faults.lives import Once, live, supervisor_log, trainer_log
 from tests.faults.tiny import History

@@ -12,7 +12,7 @@ from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run, RunState
 from dashboard.training.lease import claim_run
-from dashboard.training.supervise import supervise
+from dashboard.training.supervisor import supervise
 from tests.faults.histories import stored_series
 from tests.faults.tiny import History
 from trainer.config import RunConfig

@@ -184,7 +184,7 @@ def index(run: Run) -> None:
     """Blocks of the pattern's steps, which are those of all the others but for ids."""
     from dashboard.runs.models import Run
     from dashboard.samples.search.columns import GROUP_ID, STEP
-    from dashboard.samples.search.making import index_run
+    from dashboard.samples.search.indexing import index_run
 
     run.completion_blocks.all().delete()
     Run.objects.filter(pk=run.pk).update(last_step=PATTERN_STEPS)
@@ -285,7 +285,7 @@ def show_pages() -> None:
 
 def time_page(client: Any, name: str, address: str) -> list[str]:
     """The first with nothing kept by the process."""
-    from dashboard.samples.search.kept_columns import kept
+    from dashboard.samples.search.blocks import kept
 
     kept.clear()
     taken, worked = [], []

@@ -130,7 +130,7 @@ def supervise_run(run_id: int, pace: Pace | None) -> None:
     from dashboard.runs.models import Run
     from dashboard.training.lease import claim_run
     from dashboard.training.process import trainer_command
-    from dashboard.training.supervise import supervise
+    from dashboard.training.supervisor import supervise
 
     with transaction.atomic():
         Run.objects.filter(id=run_id).update(on_hold=False)

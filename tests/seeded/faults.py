@@ -181,14 +181,14 @@ FAULTS = [
     ),
     Fault(
         "D3",
-        "dashboard/training/reaper.py",
+        "dashboard/training/lease.py",
         "state__in=HOLDING, lease_until__lt=Now()",
         "state__in=HOLDING, lease_until__gt=Now()",
         "tests/dashboard/training/test_reaping_lost_runs.py",
     ),
     Fault(
         "D4",
-        "dashboard/training/lives.py",
+        "dashboard/training/lease.py",
         "    if run.attempt >= MAX_ATTEMPTS:",
         "    if run.attempt > MAX_ATTEMPTS:",
         "tests/dashboard/training/test_reaping_lost_runs.py",
@@ -279,7 +279,7 @@ FAULTS = [
     ),
     Fault(
         "D17",
-        "dashboard/training/dispatch.py",
+        "dashboard/training/tasks.py",
         "    for _ in range(num_rings):",
         "    for _ in range(0):",
         "tests/dashboard/training/test_ringing_workers.py",
@@ -384,7 +384,7 @@ FAULTS = [
     ),
     Fault(
         "W2",
-        "dashboard/alerts/webhook.py",
+        "dashboard/alerts/messages.py",
         'signed = f"{timestamp}.".encode() + body',
         "signed = body",
         "tests/dashboard/alerts/test_delivery.py",
@@ -426,7 +426,7 @@ FAULTS = [
     ),
     Fault(
         "X1",
-        "dashboard/exchange/exports/tables.py",
+        "dashboard/exchange/export_tables.py",
         "            return defused(value)\n",
         "            return value\n",
         "tests/dashboard/exchange/test_exporting_a_run.py",
@@ -475,7 +475,7 @@ FAULTS = [
     ),
     Fault(
         "G5",
-        "dashboard/alerts/webhook.py",
+        "dashboard/alerts/messages.py",
         '        raise NotSent(f"It answered {status}; a redirect is not followed.")',
         '        return f"answered {status}"',
         "tests/dashboard/alerts/test_delivery.py tests/abuse/test_webhooks_stay_outside.py",

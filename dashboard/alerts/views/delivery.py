@@ -12,8 +12,12 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.alerts.channel_forms import ChannelForm, EventsForm
-from dashboard.alerts.channels import (
+from dashboard.alerts.delivery import MAX_ATTEMPTS
+from dashboard.alerts.forms import ChannelForm, EventsForm
+from dashboard.alerts.messages import signing_secret
+from dashboard.alerts.models import Channel, DeliveryState, Event
+from dashboard.alerts.queries import get_channel, get_delivery, list_deliveries
+from dashboard.alerts.services import (
     add_channel,
     change_secret,
     choose_events,
@@ -23,10 +27,6 @@ from dashboard.alerts.channels import (
     shown_address,
     switch_channel,
 )
-from dashboard.alerts.delivery import MAX_ATTEMPTS
-from dashboard.alerts.models import Channel, DeliveryState, Event
-from dashboard.alerts.queries import get_channel, get_delivery, list_deliveries
-from dashboard.alerts.webhook import signing_secret
 from dashboard.project.edits import Edit
 
 PER_PAGE = 50

@@ -14,8 +14,7 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import User
 from dashboard.alerts.forms import DeedForm, MuteForm, RuleForm
 from dashboard.alerts.models import Rule
-from dashboard.alerts.queries import get_rule, list_metrics
-from dashboard.alerts.rules import describe, list_rules
+from dashboard.alerts.queries import describe, get_rule, list_metrics, list_rules
 from dashboard.alerts.services import (
     change_rule,
     create_rule,

@@ -18,9 +18,9 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.completion import Completion
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.recipes import rule_names
+from dashboard.samples.rewards import rule_names
 from dashboard.samples.search.blocks import BlocksChanged
-from dashboard.samples.search.finding import PAGE_SIZE, Found, find
+from dashboard.samples.search.results import PAGE_SIZE, Found, find
 
 router = Router(tags=["Completions"], auth=READ)
 ATTEMPTS = 3

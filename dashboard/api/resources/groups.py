@@ -15,15 +15,18 @@ from dashboard.api.problems import refuse_field
 from dashboard.api.schemas import Id, Real, S, Step, StepBound, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations.queries import Marks, read_marks
-from dashboard.samples.breakdown import Standing, rank_completions
+from dashboard.samples.annotations import Marks, read_marks
 from dashboard.samples.completion import Completion
-from dashboard.samples.groups import ORDERS
+from dashboard.samples.groups import ORDERS, get_group
 from dashboard.samples.models import Group, RuleNote
-from dashboard.samples.prompt_lines import read_snippets
-from dashboard.samples.recipes import rule_weights, step_recipe
-from dashboard.samples.reward_log import notes_of
-from dashboard.samples.visits import get_group
+from dashboard.samples.prompts import read_snippets
+from dashboard.samples.rewards import (
+    Standing,
+    rank_completions,
+    rule_weights,
+    step_recipe,
+)
+from dashboard.samples.rule_logs import notes_of
 from trainer.events import Signal
 
 router = Router(tags=["Completions"], auth=READ)

@@ -17,9 +17,8 @@ from dashboard.api.problems import Problem
 from dashboard.api.schemas import LARGEST_STEP, Id
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.training.logs.reading import read_part
-from dashboard.training.logs.source import Source, find_source
-from dashboard.training.logs.sources import pieces_of
+from dashboard.training.log_reading import read_part
+from dashboard.training.log_search import Source, find_source, pieces_of
 
 router = Router(tags=["Logs"], auth=READ)
 Byte = Annotated[int | None, Query(None, ge=0, le=10**15)]

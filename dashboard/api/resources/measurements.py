@@ -17,9 +17,13 @@ from dashboard.api.auth import READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by, read_cursor, write_cursor
 from dashboard.api.problems import refuse_field
 from dashboard.api.schemas import LARGEST_STEP, Id, Real, StepBound, fill
-from dashboard.exchange.exports.files import FileName, send_file
-from dashboard.exchange.exports.metrics import metric_names, read_points
-from dashboard.exchange.exports.span import Span
+from dashboard.exchange.export_runs import (
+    FileName,
+    metric_names,
+    read_points,
+    send_file,
+)
+from dashboard.exchange.export_tables import Span
 from dashboard.runs.models import Evaluation
 from dashboard.runs.queries import get_run
 

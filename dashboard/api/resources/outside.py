@@ -15,14 +15,17 @@ from dashboard.api.auth import INGEST, access_of
 from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.schemas import LARGEST_STEP, Id, Input
 from dashboard.runs.models import Run
-from dashboard.training.outside.arrival import read_place, take_lines
-from dashboard.training.outside.limits import (
+from dashboard.training.external_events import (
     MAX_BATCH_BYTES,
     MAX_LINE_BYTES,
     MAX_LINES,
+    Fenced,
+    Full,
+    Gap,
+    Over,
 )
-from dashboard.training.outside.opening import Opening, open_life, open_run
-from dashboard.training.outside.refusals import Fenced, Full, Gap, Over
+from dashboard.training.external_ingest import read_place, take_lines
+from dashboard.training.external_runs import Opening, open_life, open_run
 
 ROOM_SECONDS = 120  # within the silence after which a run is lost
 GZIP = 31  # zlib's window for it, with its head and check

@@ -14,14 +14,13 @@ from dashboard.api.paging import Cursor, Limit, read_cursor, write_cursor
 from dashboard.api.schemas import Id, Real, StepBound, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.pass_shares import Kind
+from dashboard.samples.pass_rates import Kind
 from dashboard.samples.prompt_forms import (
     PROMPT_CHOICES,
     PROMPT_SORTS,
     PromptFilterForm,
 )
-from dashboard.samples.prompt_lines import PromptLine, make_lines
-from dashboard.samples.prompt_tables import Found, find_prompts
+from dashboard.samples.prompts import Found, PromptLine, find_prompts, make_lines
 
 router = Router(tags=["Prompts"], auth=READ)
 ABOUT_WHICH = "; ".join(f"{key}: {words}" for key, words in PROMPT_CHOICES)

@@ -27,14 +27,14 @@ from dashboard.api.schemas import (
     fill,
     job_fields,
 )
-from dashboard.exchange.forms import WEIGHT, MakeForm
-from dashboard.exchange.imports import jobs
-from dashboard.exchange.imports.files import (
+from dashboard.exchange import jobs
+from dashboard.exchange.import_files import (
     append_part,
     begin_file,
     begin_import,
     discard,
 )
+from dashboard.exchange.import_preview import WEIGHT, MakeForm
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.queue import reap_of
 from dashboard.reports.document import finite

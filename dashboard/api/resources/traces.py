@@ -16,9 +16,9 @@ from dashboard.reports.document import finite
 from dashboard.runs.charts.figures import settings_of
 from dashboard.runs.config.snapshot import WRITERS
 from dashboard.runs.queries import get_run
+from dashboard.samples.groups import get_group
 from dashboard.samples.tokens import read_tokens, which_are_kept
-from dashboard.samples.visits import get_group
-from dashboard.training.system.samples import Window, as_columns, read_points
+from dashboard.training.system_samples import Window, as_columns, read_points
 
 router = Router(tags=["Runs"], auth=READ)
 Moment = Annotated[float | None, Query(None, ge=0, le=10**12)]

@@ -12,9 +12,9 @@ from pydantic import Field
 from dashboard.api.auth import ADMIN, READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.schemas import Done, Id, Input, fill
-from dashboard.training.draining import drain, undrain
+from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
-from dashboard.training.worker_cards import WorkerCard, describe_workers
+from dashboard.training.worker_hosts import WorkerCard, describe_workers
 
 router = Router(tags=["Workers"], auth=READ)
 

@@ -8,16 +8,19 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
-from dashboard.exchange.exports.archives import folder_name
-from dashboard.exchange.exports.completions import completions_table, groups_of
-from dashboard.exchange.exports.files import send_file
-from dashboard.exchange.exports.metrics import metric_names, metrics_table
-from dashboard.exchange.exports.span import Span, SpanForm
-from dashboard.exchange.exports.tables import Table, jsonl_bytes
+from dashboard.exchange.export_runs import (
+    completions_table,
+    folder_name,
+    groups_of,
+    metric_names,
+    metrics_table,
+    send_file,
+)
+from dashboard.exchange.export_tables import Span, SpanForm, Table, jsonl_bytes
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations.queries import has_marks
-from dashboard.samples.search.counting import count_completions
+from dashboard.samples.annotations import has_marks
+from dashboard.samples.search.indexing import count_completions
 
 MEASURED_ROWS = 200  # of which a file's size is told
 

@@ -14,14 +14,9 @@ from django_htmx.http import HttpResponseClientRedirect
 from dashboard.accounts.access import get_membership_for, get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
-from dashboard.exchange.forms import MakeForm
-from dashboard.exchange.imports import jobs
-from dashboard.exchange.imports.files import (
-    MAX_FILES,
-    begin_import,
-    discard,
-    store_file,
-)
+from dashboard.exchange import jobs
+from dashboard.exchange.import_files import MAX_FILES, begin_import, discard, store_file
+from dashboard.exchange.import_preview import MakeForm
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import cancel, reap_of, waiting_reason

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.datasets.views.transfer import receive_part, refuse, refuse_form
-from dashboard.exchange.imports.files import append_part, begin_file
+from dashboard.exchange.import_files import append_part, begin_file
 from dashboard.exchange.models import ImportFile
 from dashboard.exchange.views.imports import get_import
 

@@ -13,8 +13,8 @@ from dashboard.insights.audit.sampled import SampledGroup, choose_steps, read_gr
 from dashboard.insights.audit.series import Series
 from dashboard.insights.audit.words import Text, Vocabulary, repetition, shared
 from dashboard.runs.models import Run
-from dashboard.samples.recipes import rule_names, rule_weights
-from dashboard.samples.search.near_duplicates import find_near_duplicates
+from dashboard.samples.rewards import rule_names, rule_weights
+from dashboard.samples.search.annotated import find_near_duplicates
 
 SECONDS = 1.5
 

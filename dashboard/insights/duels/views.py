@@ -23,7 +23,7 @@ from dashboard.insights.duels.wins import (
 from dashboard.insights.marks import mark_runs
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
-from dashboard.samples.prompt_lines import read_snippets
+from dashboard.samples.prompts import read_snippets
 
 PROMPTS_PER_PAGE = 20
 

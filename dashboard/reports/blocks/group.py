@@ -8,10 +8,15 @@ from django.http import Http404
 
 from dashboard.accounts.models import Team
 from dashboard.reports.blocks.runs import find_runs
-from dashboard.samples.breakdown import Standing, rank_completions, sort_standings
+from dashboard.samples.groups import get_group
 from dashboard.samples.models import Group
-from dashboard.samples.recipes import rule_weights, step_recipe
-from dashboard.samples.visits import get_group
+from dashboard.samples.rewards import (
+    Standing,
+    rank_completions,
+    rule_weights,
+    sort_standings,
+    step_recipe,
+)
 
 MAX_CHARS = 4_000  # of one text
 

@@ -26,7 +26,7 @@ from dashboard.rescoring.settings import StepSettings, why_no_advantages
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.views.editor import apply_action, derived_context
-from dashboard.samples.recipes import recipe_spec
+from dashboard.samples.rewards import recipe_spec
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 

@@ -34,7 +34,7 @@ from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.recipes import rule_names
+from dashboard.samples.rewards import rule_names
 from trainer.rewards.spec import Recipe
 
 PER_PAGE = 25

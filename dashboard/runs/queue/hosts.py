@@ -86,7 +86,7 @@ class Host:
 
 def known_hosts() -> list[Host]:
     """The workers that are alive and not drained; one query."""
-    hosts: list[Host] = import_string("dashboard.training.hosts.list_hosts")()
+    hosts: list[Host] = import_string("dashboard.training.worker_hosts.list_hosts")()
     return hosts
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from django.http import QueryDict
 
 from dashboard.samples.forms import END_REASONS, MARKS, OUTCOMES, SURPRISES
-from dashboard.samples.search import selecting
+from dashboard.samples.search import filters
+from dashboard.samples.search.annotated import Mark, locate, marks_of_completions
 from dashboard.samples.search.blocks import read_column
 from dashboard.samples.search.columns import MOST_TALLIED, Column
-from dashboard.samples.search.marked import Mark, locate, marks_of_completions
-from dashboard.samples.search.selecting import Selection
+from dashboard.samples.search.filters import Selection
 
 NUM_RANGES = 8
 MOST_TAGS = 12
@@ -46,9 +46,9 @@ class Facets:
 
     def all(self, marks: Sequence[Mark]) -> list[Facet]:
         found = [
-            self._of_kinds("Outcome", "outcome", OUTCOMES, selecting.OUTCOMES),
-            self._of_kinds("Surprising", "surprise", SURPRISES, selecting.SURPRISES),
-            self._of_kinds("Why it ended", "end", END_REASONS, selecting.ENDS),
+            self._of_kinds("Outcome", "outcome", OUTCOMES, filters.OUTCOMES),
+            self._of_kinds("Surprising", "surprise", SURPRISES, filters.SURPRISES),
+            self._of_kinds("Why it ended", "end", END_REASONS, filters.ENDS),
             self._of_rules(),
             self._of_steps(),
             *self._of_marks(marks),
@@ -60,7 +60,7 @@ class Facets:
         title: str,
         field: str,
         labels: Sequence[tuple[str, str]],
-        wanted: Mapping[str, selecting.Wanted],
+        wanted: Mapping[str, filters.Wanted],
     ) -> Facet:
         kinds = sum((tally[0] for tally in self._tallies), np.zeros(256, int))
         counted = [(n, label, _count(kinds, *wanted[n])) for n, label in labels]

@@ -6,15 +6,26 @@ Each is filled by static/js/charts/signals/ with what run_signals answers of its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import plotly.graph_objects as go
+from django import forms
 
 from dashboard.runs.charts.chart import figure_tree
-from dashboard.samples.signals.anatomy import OTHER
+from dashboard.runs.models import Run
+from dashboard.samples.forms import FilterForm
+from dashboard.samples.signals.pass_at_k import read_passes
 from dashboard.samples.signals.records import PHASES
+from dashboard.samples.signals.rule_shares import read_rule_shares
+from dashboard.samples.signals.signal_map import (
+    OTHER,
+    read_anatomy,
+    read_distribution,
+    read_map,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,3 +247,41 @@ def _anatomy() -> dict[str, Any]:
 def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
     axis = {"title": {"text": y}, **layout.pop("yaxis", {})}
     return figure_tree(data, xaxis={"title": {"text": "step"}}, yaxis=axis, **layout)
+
+
+MAP_ORDERS = [
+    ("dataset", "prompt number"),
+    ("difficulty", "mean reward, lowest first"),
+    ("first_seen", "first step that sampled it"),
+]
+
+
+class SignalForm(FilterForm):
+    """Which steps the signal charts show, and how the map's rows are ordered."""
+
+    defaults: ClassVar[dict[str, Any]] = {"rows": "dataset"}
+
+    rows = forms.ChoiceField(required=False, choices=MAP_ORDERS, label="Rows by")
+    first_step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+    last_step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+
+    def clean(self) -> dict[str, Any] | None:
+        self.refuse_empty_range("first_step", "last_step", "step")
+        return super().clean()
+
+    @property
+    def steps(self) -> dict[str, int | None]:
+        return {"first": self.value("first_step"), "last": self.value("last_step")}
+
+
+# The signal charts of a run, by name.
+
+Read = Callable[[Run, SignalForm], dict[str, Any]]
+READERS: dict[str, Read] = {
+    "map": lambda run, form: read_map(run, order=form.value("rows"), **form.steps),
+    "rewards": lambda run, form: read_distribution(run, "reward", **form.steps),
+    "advantages": lambda run, form: read_distribution(run, "advantage", **form.steps),
+    "rules": lambda run, form: read_rule_shares(run, **form.steps),
+    "passes": lambda run, form: read_passes(run, **form.steps),
+    "anatomy": lambda run, form: read_anatomy(run, **form.steps),
+}

@@ -10,9 +10,9 @@ from itertools import chain
 import numpy as np
 
 from dashboard.runs.charts.chart import clip, clip_all
-from dashboard.samples.signals import ladder
+from dashboard.samples.signals import records as ladder
 from dashboard.samples.signals.composition import Composition
-from dashboard.samples.signals.majorities import majority_shares
+from dashboard.samples.signals.pass_at_k import majority_shares
 from dashboard.samples.signals.records import (
     ANATOMY,
     GROUP,
@@ -27,9 +27,9 @@ from dashboard.samples.signals.records import (
     SECONDS,
     SIGNALS,
     Numbers,
+    StepGroup,
 )
-from dashboard.samples.signals.shares import share
-from dashboard.samples.signals.step_groups import StepGroup
+from dashboard.samples.signals.rule_shares import share
 from trainer.rewards.rules.rightness import AnswerReader, votes_of
 
 NAME_LENGTH = 40

@@ -1,4 +1,18 @@
-"""Each rule's share over the steps, and what the newest of them show."""
+"""Each rule's share in a step's rewards, and in what the step learns from.
+
+A group teaches by how its advantages A differ. For a rule r with parts p (weight ×
+score) its share of that, in a group g of rewards R, is
+
+    share(r, g) = Cov(p, R) / Var(R),
+
+which adds up to 1 over the rules where the parts add up to R. What they leave over,
+such as a bound on the reward, is the rest. A step's share is the mean over its groups,
+weighted by each one's Σ (A − mean A)²: a group counts by as much as it teaches.
+
+normalized: the parts are w · (score − mean) / std within the group, and R is their sum.
+product, minimum: nothing adds up, so it is each rule's Cov² / (Var(p) · Var(R)), its
+squared correlation with the reward, divided by the sum of the rules' own.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +23,157 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dashboard.runs.charts.chart import clip_all
 from dashboard.runs.models import Run
 from dashboard.samples.models import StepRollup
-from dashboard.samples.signals.columns import Span, find_span, read_stretches
-from dashboard.samples.signals.composition import Compositions, read_compositions
-from dashboard.samples.signals.dominance import Standing, judge
-from dashboard.samples.signals.records import RULE, RULE_HEAD, RULE_PART, unpack
+from dashboard.samples.signals.composition import (
+    Composition,
+    Compositions,
+    Standing,
+    judge,
+    read_compositions,
+)
+from dashboard.samples.signals.records import (
+    RULE,
+    RULE_HEAD,
+    RULE_PART,
+    Numbers,
+    Span,
+    StepGroup,
+    find_span,
+    read_stretches,
+    unpack,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """Sums over a step's groups, so that steps add up; arrays are by rule."""
+
+    num_scored: int  # completions with a reward
+    reward_sum: float
+    weight: float  # Σ over trained groups of Σ (A − mean A)²
+    num_groups: int  # with two scored completions or more
+    part_sum: Numbers
+    share_sum: Numbers  # each group's share × its weight
+    num_varied: Numbers  # groups within which the rule's part differs
+
+
+def share(
+    groups: Sequence[StepGroup],
+    names: Sequence[str],
+    composition: Composition,
+    step: int,
+) -> Shares:
+    rules = [scored for group in groups for scored in group.rules]
+    rewards = _clipped(r for g in groups for r in g.rewards)
+    advantages = _clipped(a for g in groups for a in g.advantages)
+    parts = clip_all(composition.parts(rules, names, step))
+    # Groups lie one behind another; of each only what has a reward is compared.
+    owner = np.repeat(np.arange(len(groups)), [len(g.rewards) for g in groups])
+    known = np.isfinite(rewards)
+    rewards, advantages = rewards[known], advantages[known]
+    parts, owner = parts[known], owner[known]
+    within = _Within(owner, len(groups))
+
+    if composition.kind == "normalized":
+        spread = within.centre(parts)
+        size = np.abs(composition.weights_at(step, names))
+        counted = size * _divide(spread, within.deviation(spread), where_0=0.0)
+        by_group = _of_a_sum(within, counted, counted.sum(axis=1))
+    elif composition.kind == "sum":
+        spread = within.centre(np.nan_to_num(parts))
+        by_group = _of_a_sum(within, spread, within.centre(rewards))
+    else:
+        spread = within.centre(np.nan_to_num(parts))
+        by_group = _by_correlation(within, spread, within.centre(rewards))
+
+    is_trained = [group.is_trained for group in groups]
+    taught = np.where(is_trained, within.squares(advantages), 0.0)
+    # A group whose rewards are tied has no shares to give, whatever its advantages.
+    weights = np.where(np.isfinite(by_group).all(axis=1), taught, 0.0)
+    return Shares(
+        num_scored=len(rewards),
+        reward_sum=float(rewards.sum()),
+        weight=float(weights.sum()),
+        num_groups=int((within.sizes > 1).sum()),
+        part_sum=np.nansum(parts, axis=0),
+        share_sum=weights @ np.nan_to_num(by_group),
+        num_varied=(within.sums(spread**2) > 0).sum(axis=0).astype(np.float64),
+    )
+
+
+def _clipped(values: Iterable[float | None]) -> Numbers:
+    return clip_all(np.array(list(values), dtype=np.float64))
+
+
+class _Within:
+    """Sums and centring within groups; value i belongs to group owner[i]."""
+
+    def __init__(self, owner: NDArray[np.int64], num_groups: int) -> None:
+        self._owner = owner
+        self._num_groups = num_groups
+        self.sizes = np.bincount(owner, minlength=num_groups)
+
+    def sums(self, values: Numbers) -> Numbers:
+        """[completions, …] to [groups, …]."""
+        columns = values.reshape(len(values), math.prod(values.shape[1:]))
+        summed = np.empty((self._num_groups, columns.shape[1]))
+        for place, column in enumerate(columns.T):
+            summed[:, place] = np.bincount(
+                self._owner, column, minlength=self._num_groups
+            )
+        return summed.reshape(self._num_groups, *values.shape[1:])
+
+    def centre(self, values: Numbers) -> Numbers:
+        """Minus the group's mean, NaN left out of it and 0 behind it.
+
+        Exactly 0 where all of a group are equal: a rounded mean would leave a spread
+        where there is none.
+        """
+        if not len(values):
+            return values
+        counts = self.sums(np.isfinite(values).astype(np.float64))
+        means = self.sums(np.nan_to_num(values)) / np.maximum(counts, 1)
+        first = np.r_[True, self._owner[1:] != self._owner[:-1]].nonzero()[0]
+        highest = np.fmax.reduceat(values, first)
+        is_flat = np.ones(means.shape, dtype=bool)
+        is_flat[self._owner[first]] = ~(highest > np.fmin.reduceat(values, first))
+        centred = np.where(is_flat[self._owner], 0.0, values - means[self._owner])
+        return np.nan_to_num(centred)
+
+    def squares(self, values: Numbers) -> Numbers:
+        return self.sums(self.centre(values) ** 2)
+
+    def deviation(self, centred: Numbers) -> Numbers:
+        """Each completion's group's √Σx², which is its std but for a factor."""
+        return np.sqrt(self.sums(centred**2))[self._owner]
+
+
+def _of_a_sum(within: _Within, parts: Numbers, total: Numbers) -> Numbers:
+    """Cov(part, total) / Var(total), [groups, rules]; NaN where it does not vary."""
+    covariance = within.sums(parts * total[:, None])
+    return _divide(covariance, within.sums(total**2)[:, None], where_0=np.nan)
+
+
+def _by_correlation(within: _Within, parts: Numbers, total: Numbers) -> Numbers:
+    covariance = within.sums(parts * total[:, None])
+    variances = within.sums(parts**2) * within.sums(total**2)[:, None]
+    squared = _divide(covariance**2, variances, where_0=0.0)
+    return _divide(squared, squared.sum(axis=1, keepdims=True), where_0=np.nan)
+
+
+def _divide(values: Numbers, by: Numbers, *, where_0: float) -> Numbers:
+    by = np.broadcast_to(by, values.shape)
+    divided = np.full(values.shape, where_0)
+    np.divide(values, by, out=divided, where=by > 0)
+    return divided
+
+
+# Each rule's share over the steps, and what the newest of them show.
 
 WATCHED_STEPS = 20
 

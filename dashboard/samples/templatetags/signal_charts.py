@@ -10,7 +10,7 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from dashboard.samples.models import StepRollup
 from dashboard.samples.signals import figures
-from dashboard.samples.signals.form import SignalForm
+from dashboard.samples.signals.figures import SignalForm
 
 register = template.Library()
 

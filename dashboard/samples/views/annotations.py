@@ -18,18 +18,19 @@ from dashboard.accounts.models import Membership, User
 from dashboard.datasets.views.download import Streamed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations.exports import EXPORTS
-from dashboard.samples.annotations.queries import Marks, read_marks
-from dashboard.samples.annotations.services import (
+from dashboard.samples.annotation_exports import EXPORTS
+from dashboard.samples.annotations import (
+    Marks,
     Target,
     add_comment,
     add_tag,
     delete_comment,
     find_target,
     judge,
+    read_marks,
     remove_tag,
 )
-from dashboard.samples.visits import get_group
+from dashboard.samples.groups import get_group
 
 Do = Callable[[User, Target, str], None]
 # By the name of the button, or of the field, that was sent.

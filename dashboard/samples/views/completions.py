@@ -10,14 +10,14 @@ from dashboard.accounts.access import get_membership_for
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations.queries import read_marks, suggest_tags
+from dashboard.samples.annotations import read_marks, suggest_tags
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.recipes import rule_names
+from dashboard.samples.rewards import rule_names
+from dashboard.samples.search.annotated import Mark, read_all_marks
 from dashboard.samples.search.blocks import BlocksChanged
+from dashboard.samples.search.columns import compares_answers
 from dashboard.samples.search.facets import Facet, Facets
-from dashboard.samples.search.finding import TEXT_SECONDS, Found, find
-from dashboard.samples.search.kinds import compares_answers
-from dashboard.samples.search.marked import Mark, read_all_marks
+from dashboard.samples.search.results import TEXT_SECONDS, Found, find
 
 ATTEMPTS = 3
 

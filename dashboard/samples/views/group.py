@@ -9,21 +9,22 @@ from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_membership_for
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations.queries import Marks, read_marks, suggest_tags
-from dashboard.samples.breakdown import (
+from dashboard.samples.annotations import Marks, read_marks, suggest_tags
+from dashboard.samples.completion import Completion
+from dashboard.samples.forms import GroupViewForm
+from dashboard.samples.groups import get_group, neighbours_in_step, read_visits
+from dashboard.samples.models import GroupTokens, RuleNote
+from dashboard.samples.rendering import Rendered, render_texts
+from dashboard.samples.rewards import (
     Standing,
     find_base,
     rank_completions,
+    rule_weights,
     sort_standings,
+    step_recipe,
 )
-from dashboard.samples.completion import Completion
-from dashboard.samples.forms import GroupViewForm
-from dashboard.samples.models import GroupTokens, RuleNote
-from dashboard.samples.recipes import rule_weights, step_recipe
-from dashboard.samples.rendering import Rendered, render_texts
-from dashboard.samples.reward_log import notes_of
+from dashboard.samples.rule_logs import notes_of
 from dashboard.samples.tokens import find_near, which_are_kept
-from dashboard.samples.visits import get_group, neighbours_in_step, read_visits
 
 # Of all completions' texts together: beyond, a browser has no use for the page.
 MAX_CHARS = 4 * 2**20

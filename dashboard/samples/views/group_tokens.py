@@ -5,9 +5,9 @@ from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.runs.queries import get_run
-from dashboard.samples.packed_answers import pack_answer, send_packed
+from dashboard.samples.completion import pack_answer, send_packed
+from dashboard.samples.groups import get_group
 from dashboard.samples.tokens import read_tokens, which_are_kept
-from dashboard.samples.visits import get_group
 
 
 @require_safe

@@ -12,12 +12,13 @@ from dashboard.runs.queries import get_run
 from dashboard.samples.forms import GroupFilterForm
 from dashboard.samples.groups import (
     MAX_CELLS,
+    StepPlace,
     count_signals,
+    find_place,
     list_groups,
     make_cards,
     read_signal_map,
 )
-from dashboard.samples.steps import StepPlace, find_place
 
 
 @require_safe

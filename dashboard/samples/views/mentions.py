@@ -6,9 +6,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_membership_for
-from dashboard.samples.annotations.mentions import mark_seen, mentions_of
-from dashboard.samples.annotations.models import Mention
+from dashboard.samples.annotations import mark_seen, mentions_of
 from dashboard.samples.forms import MentionForm
+from dashboard.samples.models import Mention
 
 MENTIONS_PER_PAGE = 50
 

@@ -10,12 +10,12 @@ from dashboard.accounts.access import get_team
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.learning_curve import describe, draw_curves, make_points
-from dashboard.samples.pass_shares import tally
+from dashboard.samples.pass_rates import tally
 from dashboard.samples.prompt_completions import read_completions_of
 from dashboard.samples.prompt_forms import PromptViewForm
-from dashboard.samples.prompt_lines import make_lines
 from dashboard.samples.prompt_visits import find_span, newest_group, read_visits
-from dashboard.samples.recipes import why_nothing_is_right
+from dashboard.samples.prompts import make_lines
+from dashboard.samples.rewards import why_nothing_is_right
 
 
 @require_safe

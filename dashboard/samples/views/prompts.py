@@ -14,10 +14,9 @@ from dashboard.datasets.views.imports import follow
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run
 from dashboard.samples.models import Group
-from dashboard.samples.pass_shares import Counts
+from dashboard.samples.pass_rates import Counts
 from dashboard.samples.prompt_forms import CLASS_WORDS, PromptFilterForm
-from dashboard.samples.prompt_lines import make_lines
-from dashboard.samples.prompt_tables import Found, find_prompts, source_of_prompts
+from dashboard.samples.prompts import Found, find_prompts, make_lines, source_of_prompts
 
 PROMPTS_PER_PAGE = 20
 MAX_RUNS = 100

@@ -7,9 +7,9 @@ from django.views.decorators.http import require_safe
 from dashboard.accounts.access import get_team
 from dashboard.runs.queries import get_run
 from dashboard.samples.forms import RewardLogForm
-from dashboard.samples.found import find_page
-from dashboard.samples.recipes import rule_names
-from dashboard.samples.reward_log import find_notes, read_entries
+from dashboard.samples.groups import find_page
+from dashboard.samples.rewards import rule_names
+from dashboard.samples.rule_logs import find_notes, read_entries
 
 
 @require_safe

@@ -10,9 +10,8 @@ from django.views.decorators.http import require_safe
 from dashboard.accounts.access import get_team
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.packed_answers import pack_answer, send_packed
-from dashboard.samples.signals.form import SignalForm
-from dashboard.samples.signals.readers import READERS
+from dashboard.samples.completion import pack_answer, send_packed
+from dashboard.samples.signals.figures import READERS, SignalForm
 
 
 @require_safe

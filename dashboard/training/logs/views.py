@@ -17,11 +17,15 @@ from dashboard.accounts.access import get_team
 from dashboard.datasets.views.download import Streamed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.training.logs.reading import read_part, read_whole_line
-from dashboard.training.logs.search import make_pattern
-from dashboard.training.logs.source import SOURCES, Source, find_source
-from dashboard.training.logs.sources import pieces_of, search_source
-from dashboard.training.logs.times import LogTimes
+from dashboard.training.log_reading import LogTimes, read_part, read_whole_line
+from dashboard.training.log_search import (
+    SOURCES,
+    Source,
+    find_source,
+    make_pattern,
+    pieces_of,
+    search_source,
+)
 
 MAX_DIGITS = 15
 

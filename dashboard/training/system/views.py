@@ -10,9 +10,14 @@ from dashboard.accounts.access import get_team
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.training.models import SystemSample, Worker
-from dashboard.training.system.figures import CHARTS
-from dashboard.training.system.reader import METRICS
-from dashboard.training.system.samples import Axis, Window, as_columns, read_points
+from dashboard.training.system_metrics import METRICS
+from dashboard.training.system_samples import (
+    CHARTS,
+    Axis,
+    Window,
+    as_columns,
+    read_points,
+)
 
 
 @require_safe

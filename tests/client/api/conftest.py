@@ -43,8 +43,8 @@ def rows(tmp_path: Path) -> Path:
 @pytest.fixture
 def open_outside(team: Team, alice: User) -> Callable[..., Run]:
     """A run that the test tells the steps of."""
-    from dashboard.training.outside.opening import open_run
-    from tests.dashboard.training.outside.test_opening_a_run import OPENING
+    from dashboard.training.external_runs import open_run
+    from tests.dashboard.training.test_opening_a_run import OPENING
 
     def open_one(**changes: Any) -> Run:
         opening = replace(OPENING, key=uuid4(), **changes)

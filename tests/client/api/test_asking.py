@@ -16,7 +16,7 @@ from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import queue_run
 from tests.dashboard.samples.factories import make_recipe
 from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.outside.sending import send
+from tests.dashboard.training.sending import send
 from trainer.client import Client, Refused
 from trainer.events import Evaluated
 

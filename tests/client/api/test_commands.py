@@ -16,7 +16,7 @@ from tests.client.api.processes import Cohort
 from tests.client.api.test_asking import COUNTDOWN
 from tests.dashboard.samples.factories import make_recipe
 from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.outside.sending import send
+from tests.dashboard.training.sending import send
 from trainer.client.commands import COLUMNS
 
 pytestmark = pytest.mark.django_db(transaction=True)

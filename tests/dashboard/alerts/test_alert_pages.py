@@ -16,7 +16,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.alerts import services
 from dashboard.alerts.forms import RuleForm
 from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
-from dashboard.alerts.rules import describe, list_rules
+from dashboard.alerts.queries import describe, list_rules
 from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
 from tests.dashboard.samples.factories import make_run

@@ -20,13 +20,12 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.alerts import channels, webhook
 from dashboard.alerts import delivery as delivering
-from dashboard.alerts.channels import add_channel, change_secret, send_test
-from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver_due, forget_old
+from dashboard.alerts import messages, services
+from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver, deliver_due, forget_old
+from dashboard.alerts.messages import sign, signing_secret
 from dashboard.alerts.models import Alert, Channel, Delivery
-from dashboard.alerts.tasks import deliver
-from dashboard.alerts.webhook import sign, signing_secret
+from dashboard.alerts.services import add_channel, change_secret, send_test
 from dashboard.help.pages import FOLDER
 from dashboard.project.mail import read_mail_url
 from tests.dashboard.alerts.factories import (
@@ -226,7 +225,7 @@ def test_a_worker_that_dies_while_sending_leaves_it_to_the_next(
 def test_a_server_that_never_answers_is_given_up(
     alert: Alert, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(messages, "TIMEOUT_SECONDS", 0.3)
     given_up = threading.Event()
     hook.wait = lambda: given_up.wait(30)
     delivery = make_delivery(channel, alert)
@@ -440,13 +439,13 @@ def test_a_letter_that_cannot_be_made_holds_up_no_other(
 def test_a_team_sends_few_tests_an_hour(
     channel: Channel, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "MAX_ASKED", 2)
+    monkeypatch.setattr(services, "MAX_ASKED", 2)
     for _ in range(2):
         send_test(channel=channel, user=alice)
 
     with pytest.raises(ValueError, match="2 tests"):
         send_test(channel=channel, user=alice)
-    monkeypatch.setattr(channels, "ASKED_WINDOW", timedelta(0))
+    monkeypatch.setattr(services, "ASKED_WINDOW", timedelta(0))
     send_test(channel=channel, user=alice)
 
     assert channel.deliveries.count() == 3

@@ -13,11 +13,12 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.alerts import giving_up, outbox
-from dashboard.alerts.channels import choose_events, send_again, switch_channel
+from dashboard.alerts import delivery as giving_up
+from dashboard.alerts import delivery as outbox
 from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver_due
-from dashboard.alerts.message import write_mail
+from dashboard.alerts.messages import write_mail
 from dashboard.alerts.models import Channel, Delivery, Event, MutedRun
+from dashboard.alerts.services import choose_events, send_again, switch_channel
 from dashboard.runs.control import cancel_run, request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import END_TIME, transition

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.alerts import observing
+from dashboard.alerts import firing
 from dashboard.alerts.models import Alert
 from dashboard.runs.models import Run
 from dashboard.training.ingest import ingest
@@ -172,7 +172,7 @@ def of_ingest(
     assert claim is not None
     for place, item in enumerate(course):
         if restarts and place % 3 == 0:
-            observing._cached.clear()
+            firing._cached.clear()
         match item:
             case ("phase", name):
                 fields: dict[str, Any] = {"first_step": step + 1, "last_step": 99}
@@ -203,7 +203,7 @@ def of_ingest(
 def test_both_find_the_same(launch: Launcher, case: str) -> None:
     course, expected = CASES[case]
     run = launch()
-    observing._cached.clear()
+    firing._cached.clear()
 
     found = of_trainer(course, RunConfig.model_validate(run.config))
 

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
-from dashboard.alerts import observing, outbox
+from dashboard.alerts import delivery as outbox
+from dashboard.alerts import firing
 from dashboard.alerts.firing import TITLES
 from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
-from dashboard.alerts.rules import list_rules
+from dashboard.alerts.queries import list_rules
 from dashboard.alerts.services import acknowledge, change_rule, switch_rule
 from dashboard.runs.control import resume_run
 from dashboard.runs.models import Run
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def fresh_process() -> None:
-    observing._cached.clear()
+    firing._cached.clear()
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_metric_of_some_steps_counts_these_alone(run: Run, tell: Teller) -> No
     for place, value in enumerate((2, 2, 2, 2, 0.5, 0.5, 0.5)):
         tell(value)
         tell(*[1e-6] * 15, metric="lr")
-        observing._cached.clear()  # what another process reads from the rows
+        firing._cached.clear()  # what another process reads from the rows
         if place == 3:
             alert = Alert.objects.get(run=run)
             assert alert.readings["kl/mean"] == [[1, 2], [17, 2], [33, 2], [49, 2]]
@@ -215,7 +216,7 @@ def test_any_warning_can_be_kept(run: Run, tell: Teller) -> None:
     for _ in range(2):
         tell.log.add(Warned, step=1, code="odd\0", message="a\0b")
         tell.flush()
-        observing._cached.clear()
+        firing._cached.clear()
 
     alert = Alert.objects.get(run=run)
     assert (alert.code, alert.read_as["why"]) == ("odd␀", "a␀b")
@@ -240,7 +241,7 @@ def test_a_rule_that_is_switched_off_is_withdrawn(
 
     switch_rule(rule=rule, user=alice, is_enabled=False)
     if has_restarted:
-        observing._cached.clear()
+        firing._cached.clear()
     tell(2, 0, 2)
 
     assert found(run) == [(1, "withdrawn", None)]
@@ -249,7 +250,7 @@ def test_a_rule_that_is_switched_off_is_withdrawn(
 def test_a_changed_rule_fires_anew_from_the_history(
     run: Run, alice: User, tell: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "RULES_SECONDS", 0)
+    monkeypatch.setattr(firing, "RULES_SECONDS", 0)
     rule = make_rule(run.team, threshold=5, for_steps=3)
     tell(2, 2)
 
@@ -466,14 +467,14 @@ def test_restarts_of_the_worker_change_nothing(
         make_rule(launch.team, name=kind.value, kind=kind.value, **fields, **steps)
 
     def run_through(restarts: set[int]) -> list[Any]:
-        observing._cached.clear()
+        firing._cached.clear()
         run = launch()
         claim = claim_run(run.id, "w")
         assert claim is not None
         tell = Teller(claim)
         for place, value in enumerate(course):
             if place in restarts:
-                observing._cached.clear()
+                firing._cached.clear()
             tell(value)
         alerts = Alert.objects.filter(run=run).order_by("id")
         names = ("rule__name", "step", "state", "ended_step", "bound", "readings")

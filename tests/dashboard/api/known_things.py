@@ -9,12 +9,12 @@ from django.utils import timezone
 
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import Membership, Team, User
-from dashboard.alerts.channels import add_channel
+from dashboard.alerts.services import add_channel
 from dashboard.datasets.imports import start_job, store_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import Run, RunGroup
-from dashboard.training.outside.opening import Opening, open_run
+from dashboard.training.external_runs import Opening, open_run
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import make_token, token_of
 from tests.dashboard.probes.factories import make_probe, make_version

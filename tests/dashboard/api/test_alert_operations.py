@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.alerts.messages import signing_secret
 from dashboard.alerts.models import Channel, Rule
-from dashboard.alerts.webhook import signing_secret
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.samples.factories import make_run

@@ -15,10 +15,10 @@ from pytest_django.live_server_helper import LiveServer
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run, RunState
 from dashboard.samples.models import Group
-from dashboard.training.outside import limits
+from dashboard.training import external_events
 from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.outside.sending import lines_of
+from tests.dashboard.training.sending import lines_of
 
 pytestmark = pytest.mark.django_db
 
@@ -122,7 +122,7 @@ def test_what_is_behind_a_gzip_is_refused_and_nothing_stored(
 
 def test_a_gzip_holds_no_more_members_than_a_batch_has_lines(program: Program) -> None:
     run = open_one(program).json()["id"]
-    packed = gzip.compress(b"") * (limits.MAX_LINES + 2)
+    packed = gzip.compress(b"") * (external_events.MAX_LINES + 2)
 
     assert tell(program, run, packed, Content_Encoding="gzip").status_code == 400
 
@@ -196,7 +196,7 @@ def test_what_is_too_much_is_refused_before_it_is_read(
     from dashboard.api.resources import outside
 
     run = open_one(program).json()["id"]
-    bomb = gzip.compress(b"\n" * (limits.MAX_BATCH_BYTES + 10))
+    bomb = gzip.compress(b"\n" * (external_events.MAX_BATCH_BYTES + 10))
     monkeypatch.setattr(outside, "MAX_LINE_BYTES", 100)
 
     large = tell(program, run, bomb, Content_Encoding="gzip")

@@ -14,7 +14,7 @@ from dashboard.rescoring.models import Rescoring
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import EpochDirectory, run_directory
 from dashboard.samples.models import GroupTokens
-from dashboard.samples.token_records import pack_tokens
+from dashboard.samples.tokens import pack_tokens
 from dashboard.training.lease import claim_run
 from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.exchange.tools import trl_parquet

@@ -11,7 +11,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.imports import start_job, store_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.runs.models import SavedView
-from dashboard.samples.annotations.models import Comment
+from dashboard.samples.models import Comment
 from tests.dashboard.reports.stories import make_report
 from tests.dashboard.samples.factories import make_group, make_run
 

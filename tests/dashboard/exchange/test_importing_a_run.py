@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.alerts.models import Alert
-from dashboard.exchange.imports import jobs
+from dashboard.exchange import jobs
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.models import Job
 from dashboard.jobs.queue import reap
@@ -315,7 +315,7 @@ def test_all_of_it_or_nothing(
     run_import = send(alice_client, {"1.jsonl": verl_jsonl(1)})
     given = {"make": "1", "name": "x", "weight:score": "1"}
     monkeypatch.setattr(
-        "dashboard.exchange.imports.making.record",
+        "dashboard.exchange.import_runs.record",
         lambda *_, **__: (_ for _ in ()).throw(ValueError("The disk burns.")),
     )
 

@@ -40,8 +40,8 @@ from dashboard.datasets.models import (
 from dashboard.datasets.row import Row
 from dashboard.datasets.selections import source_of, start_generation, start_selection
 from dashboard.datasets.services import create_dataset_version
-from dashboard.exchange.imports import jobs as exchange_jobs
-from dashboard.exchange.imports.files import begin_import, store_file
+from dashboard.exchange import jobs as exchange_jobs
+from dashboard.exchange.import_files import begin_import, store_file
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.kinds import all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState

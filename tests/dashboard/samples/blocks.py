@@ -6,7 +6,7 @@ import time
 
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
-from dashboard.samples.search.making import index_run
+from dashboard.samples.search.indexing import index_run
 
 
 def make_blocks(run: Run) -> int:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from dashboard.runs.models import Run
 from dashboard.samples.models import StepRollup
 from dashboard.samples.signals.composition import Composition
+from dashboard.samples.signals.records import StepGroup
 from dashboard.samples.signals.rollup import roll_up
-from dashboard.samples.signals.step_groups import StepGroup
 
 PLAIN = Composition(kind="sum", recipe=None, weights={})
 WEIGHTED = Composition(kind="sum", recipe=None, weights={"answer": 1.0, "format": 0.2})

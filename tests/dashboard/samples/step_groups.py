@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dashboard.samples.signals.composition import Composition
-from dashboard.samples.signals.step_groups import StepGroup
+from dashboard.samples.signals.records import StepGroup
 from trainer.rewards.scoring import parts_of, reward_of
 from trainer.rewards.spec import Recipe
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow
 from dashboard.runs.models import Run
-from dashboard.samples.prompt_lines import SNIPPET_CHARS, read_snippets
+from dashboard.samples.prompts import SNIPPET_CHARS, read_snippets
 from tests.dashboard.samples.factories import make_group, make_run
 
 

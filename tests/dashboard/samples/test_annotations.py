@@ -12,14 +12,8 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.runs.models import Run
-from dashboard.samples.annotations.models import (
-    MAX_COMMENT_CHARS,
-    Comment,
-    Tag,
-    Thumb,
-)
-from dashboard.samples.annotations.services import MAX_COMMENTS, MAX_TAGS
-from dashboard.samples.models import Group
+from dashboard.samples.annotations import MAX_COMMENTS, MAX_TAGS
+from dashboard.samples.models import MAX_COMMENT_CHARS, Comment, Group, Tag, Thumb
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.samples.stored import change_completions
 

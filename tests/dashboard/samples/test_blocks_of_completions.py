@@ -10,13 +10,17 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples import tasks
+from dashboard.samples import retention
 from dashboard.samples.models import CompletionBlock, Group
 from dashboard.samples.search import blocks as blocks_module
-from dashboard.samples.search import making
+from dashboard.samples.search import indexing
 from dashboard.samples.search.blocks import read_blocks
-from dashboard.samples.search.counting import count_completions
-from dashboard.samples.search.making import index_run, next_stretch, runs_to_index
+from dashboard.samples.search.indexing import (
+    count_completions,
+    index_run,
+    next_stretch,
+    runs_to_index,
+)
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
 
@@ -36,7 +40,7 @@ def make_groups(run: Run, *steps: int) -> None:
 def test_a_block_ends_where_it_is_full(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "MOST", 5)
+    monkeypatch.setattr(indexing, "MOST", 5)
     run = make_run(team)
     make_groups(run, 1, 2, 3, 4, 5)
 
@@ -48,7 +52,7 @@ def test_a_block_ends_where_it_is_full(
 def test_a_step_larger_than_a_block_is_one(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "MOST", 1)
+    monkeypatch.setattr(indexing, "MOST", 1)
     run = make_run(team)
     make_groups(run, 1, 2)
 
@@ -60,7 +64,7 @@ def test_a_step_larger_than_a_block_is_one(
 def test_texts_held_at_once_are_bounded(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "MOST_CHARS", 100)
+    monkeypatch.setattr(indexing, "MOST_CHARS", 100)
     run = make_run(team)
     for step in (1, 2, 3):
         make_group(run, step=step, rewards=(0.0,), texts=["ä" * 25])
@@ -73,7 +77,7 @@ def test_texts_held_at_once_are_bounded(
 def test_only_some_groups_are_looked_at_to_find_where_a_block_ends(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "MOST_GROUPS", 2)
+    monkeypatch.setattr(indexing, "MOST_GROUPS", 2)
     run = make_run(team)
     make_groups(run, *range(1, 9))
 
@@ -110,7 +114,7 @@ def test_a_run_that_goes_on_waits_for_enough(
     make_groups(run, 1)
     assert make_blocks(run) == 0
 
-    monkeypatch.setattr(making, "FEWEST", 2)
+    monkeypatch.setattr(indexing, "FEWEST", 2)
 
     assert make_blocks(run) == 1
 
@@ -141,14 +145,14 @@ def test_a_block_is_not_stored_when_its_history_has_changed(
 ) -> None:
     run = make_run(team)
     make_groups(run, 1, 2)
-    read_texts = making._read_texts
+    read_texts = indexing._read_texts
 
     def read_and_resume(*args: object) -> list[str]:
         texts = read_texts(*args)  # type: ignore[arg-type]
         Group.objects.filter(run=run, step=2).update(superseded_by=2)
         return texts
 
-    monkeypatch.setattr(making, "_read_texts", read_and_resume)
+    monkeypatch.setattr(indexing, "_read_texts", read_and_resume)
 
     assert make_blocks(run) == 0
     assert spans(run) == []
@@ -185,7 +189,7 @@ def test_the_task_makes_blocks_of_all_runs(team: Team) -> None:
     for run in runs:
         make_groups(run, 1)
 
-    tasks.index()
+    retention.index()
 
     assert [spans(run) for run in runs] == [[(1, 1, 2)]] * 2
 
@@ -193,7 +197,7 @@ def test_the_task_makes_blocks_of_all_runs(team: Team) -> None:
 def test_beat_rings_the_task() -> None:
     from dashboard.celery import app
 
-    assert app.conf.beat_schedule["index"]["task"] == tasks.index.name
+    assert app.conf.beat_schedule["index"]["task"] == retention.index.name
 
 
 pytestmark = pytest.mark.django_db
@@ -206,7 +210,7 @@ def run(team: Team, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     A group of step 7 was gone back before.
     """
-    monkeypatch.setattr(making, "MOST", 5)
+    monkeypatch.setattr(indexing, "MOST", 5)
     run = make_run(team)
     make_group(run, step=7, prompt_index=1, superseded_by=2)
     for step, size in ((2, 2), (3, 3), (4, 1), (6, 4), (7, 2)):

@@ -11,8 +11,7 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
-from dashboard.samples.annotations.models import Comment, Tag, Thumb
-from dashboard.samples.models import Group
+from dashboard.samples.models import Comment, Group, Tag, Thumb
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
 

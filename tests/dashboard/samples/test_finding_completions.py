@@ -12,8 +12,8 @@ from django.urls import reverse
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.recipes import rule_names
-from dashboard.samples.search import finding
+from dashboard.samples.rewards import rule_names
+from dashboard.samples.search import results
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
 
@@ -95,7 +95,7 @@ def test_filters_and_orders(run: Run) -> None:
         form = CompletionFilterForm.of_rules(QueryDict(query[1:]), rule_names(run))
         places = [
             (each.group.step, each.group.prompt_index, each.position + 1)
-            for each in finding.find(run, form, None).completions
+            for each in results.find(run, form, None).completions
         ]
         if places != expected:
             wrong[query] = places
@@ -167,7 +167,7 @@ def test_a_bad_parameter_never_breaks_the_page(alice_client: Client, run: Run) -
 def test_pages_are_numbered_x_of_y(
     alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "PAGE_SIZE", 2)
+    monkeypatch.setattr(results, "PAGE_SIZE", 2)
 
     first, second = (get(alice_client, run, f"?page={n}&max_length=11") for n in (1, 2))
 

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.samples.signals import ladder
+from dashboard.samples.signals import records
 
 VALUES = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 def rung_of(value: float) -> int:
-    (found,) = ladder.count(np.array([value]))
+    (found,) = records.count(np.array([value]))
     return int(found["rung"])
 
 
 def test_every_rung_begins_where_the_one_below_ends() -> None:
-    ends = [ladder.bounds(rung) for rung in range(1, ladder.LAST_RUNG + 1)]
+    ends = [records.bounds(rung) for rung in range(1, records.LAST_RUNG + 1)]
 
     assert ends[0] == (0.0, 0.01)
     assert all(low[1] == high[0] for low, high in pairwise(ends))
@@ -30,7 +30,7 @@ def test_every_rung_begins_where_the_one_below_ends() -> None:
 def test_a_value_is_within_its_rung(value: float) -> None:
     rung = rung_of(value)
 
-    low, high = ladder.bounds(rung)
+    low, high = records.bounds(rung)
     slack = 1e-8 * abs(value)
     assert low - slack <= value <= high + slack
 
@@ -49,14 +49,14 @@ def test_nothing_but_0_is_on_rung_0() -> None:
 def test_a_round_value_begins_a_rung_also_as_a_sum(value: float) -> None:
     tenths = math.fsum([value / 10] * 10)
 
-    assert ladder.bounds(rung_of(value))[0] == value
+    assert records.bounds(rung_of(value))[0] == value
     assert rung_of(tenths - 1e-16) == rung_of(value)
 
 
 @given(st.lists(VALUES), st.lists(VALUES))
 def test_counts_of_two_steps_add_up(one: list[float], other: list[float]) -> None:
     def counts(values: list[float]) -> dict[int, int]:
-        return dict(ladder.count(np.array(values, float)).tolist())
+        return dict(records.count(np.array(values, float)).tolist())
 
     both = counts(one + other)
 

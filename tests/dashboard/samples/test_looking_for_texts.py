@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.search import finding, texts
-from dashboard.samples.search.trigrams import (
+from dashboard.samples.search import results, text
+from dashboard.samples.search.text import (
     choose_num_bits,
     fold,
     needed_trigrams,
@@ -41,8 +41,8 @@ def run(team: Team) -> Run:
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page looks through four texts."""
     for name in ("TEXT_SECONDS", "BITS_SECONDS", "LEAST_SECONDS"):
-        monkeypatch.setattr(finding, name, 0.0)
-    monkeypatch.setattr(texts, "FIRST_BATCH", 4)
+        monkeypatch.setattr(results, name, 0.0)
+    monkeypatch.setattr(text, "FIRST_BATCH", 4)
 
 
 def get(client: Client, run: Run, query: str = "") -> str:
@@ -88,7 +88,7 @@ def test_looking_further_goes_on_where_it_ended(
 def test_pages_of_a_text_follow_each_other(
     alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "PAGE_SIZE", 3)
+    monkeypatch.setattr(results, "PAGE_SIZE", 3)
 
     pages = [get(alice_client, run, "?text=sum&sort=step")]
     pages += [get(alice_client, run, next_query(pages[-1])) for _ in range(1)]
@@ -125,7 +125,7 @@ def test_a_cancelled_statement_is_an_end_of_the_time(
     transactional_db: None,
 ) -> None:
     cancelled = "pg_cancel_backend(pg_backend_pid()) AND pg_sleep(0.1) IS NOT NULL"
-    monkeypatch.setattr(texts, "HAS_TEXT", f"{texts.HAS_TEXT} AND {cancelled}")
+    monkeypatch.setattr(text, "HAS_TEXT", f"{text.HAS_TEXT} AND {cancelled}")
 
     html = get(alice_client, run, "?text=the+sum")
 

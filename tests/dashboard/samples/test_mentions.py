@@ -9,8 +9,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.runs.models import Run
-from dashboard.samples.annotations.mentions import find_mentioned
-from dashboard.samples.annotations.queries import suggest_tags
+from dashboard.samples.annotations import find_mentioned, suggest_tags
 from dashboard.samples.models import Group, Mention, Tag
 from tests.dashboard.samples.factories import make_group, make_run
 

@@ -10,9 +10,8 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.breakdown import rank_completions
 from dashboard.samples.models import Group
-from dashboard.samples.recipes import rule_weights, step_recipe
+from dashboard.samples.rewards import rank_completions, rule_weights, step_recipe
 from tests.dashboard.samples.factories import make_group, make_note, make_run
 from tests.dashboard.samples.stored import change_completions
 

@@ -10,8 +10,11 @@ import pytest
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Evaluation, Run
 from dashboard.samples.models import StepRollup
-from dashboard.samples.signals.majorities import majority_shares
-from dashboard.samples.signals.passes import pass_shares, read_passes
+from dashboard.samples.signals.pass_at_k import (
+    majority_shares,
+    pass_shares,
+    read_passes,
+)
 from dashboard.samples.signals.records import PASSES
 from tests.dashboard.samples.factories import START, make_run
 from tests.dashboard.samples.rollups import make_rollup

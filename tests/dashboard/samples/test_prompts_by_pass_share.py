@@ -15,7 +15,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
 from dashboard.runs.models import Run
-from dashboard.samples.pass_shares import TALLY, count, select
+from dashboard.samples.pass_rates import TALLY, count, select
 from dashboard.samples.prompt_visits import Span, read_visits
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
 from tests.dashboard.samples.prompts import (

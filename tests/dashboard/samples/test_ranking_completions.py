@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.samples.search.columns import UNKNOWN_LENGTH
-from dashboard.samples.search.ranking import ranked, sortable
+from dashboard.samples.search.filters import ranked, sortable
 
 NUMBERS = st.lists(
     st.sampled_from([0.0, -0.0, 1.0, -1.5, 2.25, 1e30, -1e-30, math.nan, math.inf]),

@@ -5,7 +5,7 @@ import pytest
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.signals.distributions import MAX_CELLS, read_distribution
+from dashboard.samples.signals.signal_map import MAX_CELLS, read_distribution
 from tests.dashboard.samples.factories import make_run
 from tests.dashboard.samples.rollups import make_rollup
 from tests.dashboard.samples.step_groups import make_group

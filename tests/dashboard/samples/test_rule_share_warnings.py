@@ -6,9 +6,9 @@ import pytest
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.signals.dominance import Standing, judge
+from dashboard.samples.signals.composition import Standing, judge
+from dashboard.samples.signals.records import StepGroup
 from dashboard.samples.signals.rule_shares import read_rule_shares
-from dashboard.samples.signals.step_groups import StepGroup
 from tests.dashboard.samples.factories import make_run
 from tests.dashboard.samples.rollups import WEIGHTED, make_rollup
 from tests.dashboard.samples.step_groups import make_group

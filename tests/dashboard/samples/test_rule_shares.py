@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.samples.signals.composition import read_compositions
-from dashboard.samples.signals.shares import Shares, share
-from dashboard.samples.signals.step_groups import StepGroup
+from dashboard.samples.signals.records import StepGroup
+from dashboard.samples.signals.rule_shares import Shares, share
 from tests.dashboard.samples.factories import make_config
 from tests.dashboard.samples.step_groups import (
     NAMES,

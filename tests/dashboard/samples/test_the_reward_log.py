@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples import found as module
+from dashboard.samples import groups as module
 from tests.dashboard.samples.factories import (
     make_config,
     make_group,

@@ -13,7 +13,7 @@ from django.urls import reverse
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group, GroupTokens
-from dashboard.samples.token_records import pack_tokens
+from dashboard.samples.tokens import pack_tokens
 from tests.dashboard.samples.factories import make_config, make_group, make_run
 from tests.dashboard.training.logs import measured
 

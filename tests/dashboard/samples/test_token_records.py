@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.samples.token_records import COLUMNS, pack_tokens, unpack_tokens
+from dashboard.samples.tokens import COLUMNS, pack_tokens, unpack_tokens
 from tests.dashboard.training.logs import measured
 from trainer.events import MeasuredCompletion
 

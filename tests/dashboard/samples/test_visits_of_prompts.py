@@ -14,7 +14,7 @@ from dashboard.runs.models import Run
 from dashboard.samples.models import StepRollup
 from dashboard.samples.prompt_visits import Span, holes_in, read_visits
 from dashboard.samples.signals.composition import read_compositions
-from dashboard.samples.signals.step_groups import read_groups
+from dashboard.samples.signals.records import read_groups
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
 from tests.dashboard.samples.rollups import make_rollup
 

@@ -15,7 +15,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
-from dashboard.samples.pass_shares import KINDS, NONE, sort, tally
+from dashboard.samples.pass_rates import KINDS, NONE, sort, tally
 from dashboard.samples.prompt_visits import VISIT, Visits
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.samples.prompts import (
@@ -280,7 +280,7 @@ def test_a_recipe_without_a_highest_reward_says_so_and_lists_its_prompts(
     alice_client: Client, learnt: Run, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(
-        "dashboard.samples.recipes.recipe_bounds", lambda *_, **__: (0.0, math.inf)
+        "dashboard.samples.rewards.recipe_bounds", lambda *_, **__: (0.0, math.inf)
     )
 
     page = alice_client.get(address(learnt))

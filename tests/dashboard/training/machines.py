@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from dashboard.runs.models import Run
 from dashboard.training.models import SystemSample, Worker
-from dashboard.training.system.reader import METRICS
+from dashboard.training.system_metrics import METRICS
 from dashboard.training.workers import register
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -17,7 +17,7 @@ from dashboard.runs.control import request_pause, request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.training.lease import claim_run
-from dashboard.training.supervise import supervise
+from dashboard.training.supervisor import supervise
 from tests.dashboard.training.test_supervising_a_run import FAST, never, script
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -16,7 +16,7 @@ from dashboard.runs.control import request_pause, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.training.lease import claim_run
-from dashboard.training.supervise import Timing, supervise
+from dashboard.training.supervisor import Timing, supervise
 from tests.dashboard.training.factories import ROWS, Launcher
 from tests.dashboard.training.test_supervising_a_run import after_steps
 from tests.faults.tiny import ROOT, config_tree, read_log, save_model, series, untimed

@@ -23,12 +23,9 @@ from dashboard.runs.control import cancel_run, request_pause, request_stop, resu
 from dashboard.runs.models import ENDED, HELD, Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.training.ending import Ending, conclude
-from dashboard.training.follow import LogFollower
+from dashboard.training.event_log import Journal, LogFollower, read_events
 from dashboard.training.ingest import ingest
-from dashboard.training.journal import Journal
-from dashboard.training.lease import Claim, Fenced, claim_run, renew
-from dashboard.training.reading import read_events
-from dashboard.training.reaper import reap
+from dashboard.training.lease import Claim, Fenced, claim_run, reap, renew
 from dashboard.training.takeover import take_over
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.factories import Launcher

@@ -7,10 +7,10 @@ import pytest
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock
-from dashboard.samples.search import making
+from dashboard.samples.search import indexing
 from dashboard.samples.search.blocks import read_blocks
+from dashboard.training.event_log import Journal
 from dashboard.training.ingest import ingest
-from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import take_over
 from tests.dashboard.samples.blocks import make_blocks
@@ -49,8 +49,8 @@ def found(run: Run) -> dict[int, int]:
 def test_a_resume_takes_away_the_blocks_past_its_checkpoint(
     run: Run, claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "FEWEST", 1)
-    monkeypatch.setattr(making, "MOST", 1)  # a block a step
+    monkeypatch.setattr(indexing, "FEWEST", 1)
+    monkeypatch.setattr(indexing, "MOST", 1)  # a block a step
     directory = run_directory(run.id)
     log = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
     log.write(directory.epoch(1).events)

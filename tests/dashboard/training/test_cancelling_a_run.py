@@ -13,8 +13,7 @@ from dashboard.runs.changes import extend_run
 from dashboard.runs.control import cancel_run, request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.training.ingest import ingest
-from dashboard.training.lease import Fenced, claim_run, renew
-from dashboard.training.reaper import reap
+from dashboard.training.lease import Fenced, claim_run, reap, renew
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.test_forking_a_run import keep
 from tests.dashboard.training.test_supervising_a_run import FAST, after_steps, live

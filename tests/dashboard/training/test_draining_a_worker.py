@@ -12,8 +12,7 @@ from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Host
 from dashboard.training import tasks
-from dashboard.training.draining import drain, undrain
-from dashboard.training.lease import claim_next, claim_run
+from dashboard.training.lease import claim_next, claim_run, drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.workers import WorkerBeat
 from tests.dashboard.training.factories import Launcher

@@ -10,7 +10,7 @@ from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.order import read_line
 from dashboard.training import tasks
 from dashboard.training.models import Worker
-from dashboard.training.visibility import note_unseen, sees_files
+from dashboard.training.worker_hosts import note_unseen, sees_files
 from dashboard.training.workers import register
 
 pytestmark = pytest.mark.django_db

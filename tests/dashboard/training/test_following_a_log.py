@@ -11,8 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from dashboard.runs.checkpoints.files import read_manifest
-from dashboard.training.follow import Lines, LogFollower
-from dashboard.training.reading import read_events
+from dashboard.training.event_log import Lines, LogFollower, read_events
 from tests.dashboard.training.logs import LogBuilder
 from trainer.events import Event, StepFinished, Warned
 

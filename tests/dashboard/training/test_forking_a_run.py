@@ -20,8 +20,8 @@ from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Checkpoint, Run, RunState
 from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.training.lease import claim_run
-from dashboard.training.supervise import supervise
-from dashboard.training.visibility import sees_files
+from dashboard.training.supervisor import supervise
+from dashboard.training.worker_hosts import sees_files
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.test_supervising_a_run import FAST, SCRIPT, never

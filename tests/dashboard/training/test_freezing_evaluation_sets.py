@@ -17,11 +17,10 @@ from dashboard.runs.control import resume_run
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import eval_rows
-from dashboard.training.follow import LogFollower
-from dashboard.training.freeze import freeze
+from dashboard.training.event_log import LogFollower, read_events
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run
-from dashboard.training.reading import read_events
+from dashboard.training.process import freeze
 from tests.dashboard.training.factories import Launcher
 from tests.trainer.tiny import run_trainer, write_model
 from trainer.config import read_config

@@ -12,11 +12,11 @@ from dashboard.accounts.models import AuditEntry
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
-from dashboard.training import freeze as freeze_module
-from dashboard.training import preparing
+from dashboard.training import process as freeze_module
+from dashboard.training import startup
 from dashboard.training.ending import Ending, conclude
 from dashboard.training.lease import Claim, Fenced, claim_next, claim_run, renew
-from dashboard.training.supervise import supervise
+from dashboard.training.supervisor import supervise
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.test_forking_a_run import fork, keep
 from tests.dashboard.training.test_supervising_a_run import FAST, never, script
@@ -126,7 +126,7 @@ def test_who_lost_the_run_can_neither_renew_nor_end_it(run: Run) -> None:
 
 def supervise_with_a_short_lease(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose preparation renews at each chance."""
-    monkeypatch.setattr(preparing, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(startup, "RENEW_SECONDS", 0.0)
     claim = claim_run(run.id, "worker-1")
     assert claim
     Run.objects.filter(id=run.id).update(lease_until=Now())

@@ -10,14 +10,12 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.runs.live_frames import read_batch
 from dashboard.runs.models import Run, RunEvent
 from dashboard.runs.queries import run_directory
+from dashboard.samples.groups import get_group
 from dashboard.samples.models import Group, GroupTokens
 from dashboard.samples.tokens import read_tokens
-from dashboard.samples.visits import get_group
-from dashboard.training.follow import Lines
+from dashboard.training.event_log import Journal, Lines, read_events
 from dashboard.training.ingest import ingest
-from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, Fenced, claim_run
-from dashboard.training.reading import read_events
 from dashboard.training.takeover import take_over
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.logs import LogBuilder, group, measured

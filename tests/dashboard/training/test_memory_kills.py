@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.training import memory_kills
-from dashboard.training.memory_kills import MemoryKills, group_files
+from dashboard.training import watchdog
+from dashboard.training.watchdog import MemoryKills, group_files
 
 PID = 7
 
@@ -19,8 +19,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (proc / str(PID)).mkdir(parents=True)
     (proc / "self").mkdir()
     (proc / "vmstat").write_text("nr_free_pages 12\noom_kill 0\n")
-    monkeypatch.setattr(memory_kills, "PROC", proc)
-    monkeypatch.setattr(memory_kills, "MACHINE", proc / "vmstat")
+    monkeypatch.setattr(watchdog, "PROC", proc)
+    monkeypatch.setattr(watchdog, "MACHINE", proc / "vmstat")
     return tmp_path
 
 
@@ -76,7 +76,7 @@ def test_without_a_group_the_machine_tells(machine):
 
 def test_what_was_long_ago_is_another_process_s(machine, monkeypatch):
     now = 100.0
-    monkeypatch.setattr(memory_kills.time, "monotonic", lambda: now)
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now)
     kills = MemoryKills(PID)
     (machine / "proc" / "vmstat").write_text("oom_kill 1\n")
 

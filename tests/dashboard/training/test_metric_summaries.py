@@ -9,8 +9,8 @@ import pytest
 from dashboard.runs.charts.downsampling import make_summaries
 from dashboard.runs.models import Evaluation, MetricSummary, Run, Step
 from dashboard.runs.queries import run_directory
+from dashboard.training.event_log import Journal
 from dashboard.training.ingest import ingest
-from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import take_over
 from tests.dashboard.training.checkpoints import save

@@ -14,12 +14,10 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
 from dashboard.training.ending import OWNERS_REMEDY, ROOM_REMEDY, pause_for_room
-from dashboard.training.freeze import freeze
 from dashboard.training.ingest import ingest
-from dashboard.training.lease import claim_next, claim_run
-from dashboard.training.lives import lose_life
-from dashboard.training.reaper import reap
-from dashboard.training.room import resume_where_there_is_room
+from dashboard.training.lease import claim_next, claim_run, lose_life, reap
+from dashboard.training.process import freeze
+from dashboard.training.tasks import resume_where_there_is_room
 from tests.dashboard.training.factories import RECIPE, Launcher
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.test_supervising_a_run import after_steps, live

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from dashboard.accounts.models import AuditEntry
 from dashboard.celery import app
 from dashboard.runs.models import Run, RunState
-from dashboard.training import reaper
+from dashboard.training import lease
 from dashboard.training.lease import RENEW_SECONDS, claim_run, renew
 from dashboard.training.models import ReaperWatch, Worker
 from tests.dashboard.training.factories import Launcher
@@ -40,7 +40,7 @@ def rest_seconds(run: Run) -> float:
 def test_a_run_with_a_lease_is_left_alone(run: Run) -> None:
     claim(run)
 
-    assert reaper.reap(grace=AT_ONCE) == []
+    assert lease.reap(grace=AT_ONCE) == []
 
 
 def test_a_lost_run_is_queued_again_after_growing_rests(run: Run) -> None:
@@ -48,7 +48,7 @@ def test_a_lost_run_is_queued_again_after_growing_rests(run: Run) -> None:
     for _ in range(3):
         claim(run)
         expire(run)
-        assert reaper.reap(grace=AT_ONCE) == [run.id]
+        assert lease.reap(grace=AT_ONCE) == [run.id]
         rests.append(rest_seconds(run))
 
     run.refresh_from_db()
@@ -62,7 +62,7 @@ def test_a_fourth_loss_in_a_row_is_the_end(run: Run) -> None:
     for _ in range(4):
         claim(run)
         expire(run)
-        reaper.reap(grace=AT_ONCE)
+        lease.reap(grace=AT_ONCE)
 
     run.refresh_from_db()
     assert run.state == RunState.FAILED
@@ -75,7 +75,7 @@ def test_a_run_that_was_being_stopped_is_stopped(run: Run) -> None:
     Run.objects.filter(id=run.id).update(state=RunState.STOPPING)
     expire(run)
 
-    reaper.reap(grace=AT_ONCE)
+    lease.reap(grace=AT_ONCE)
 
     run.refresh_from_db()
     assert run.state == RunState.STOPPED
@@ -84,10 +84,10 @@ def test_a_run_that_was_being_stopped_is_stopped(run: Run) -> None:
 def test_reaping_again_changes_nothing(run: Run) -> None:
     claim(run)
     expire(run)
-    reaper.reap(grace=AT_ONCE)
+    lease.reap(grace=AT_ONCE)
     before = Run.objects.filter(id=run.id).values().get()
 
-    assert reaper.reap(grace=AT_ONCE) == []
+    assert lease.reap(grace=AT_ONCE) == []
     assert Run.objects.filter(id=run.id).values().get() == before
 
 
@@ -95,7 +95,7 @@ def test_after_a_database_outage_supervisors_get_time_to_report(run: Run) -> Non
     claim(run)
     expire(run)
 
-    assert reaper.reap(grace=timedelta(days=1)) == []
+    assert lease.reap(grace=timedelta(days=1)) == []
 
 
 def looked_ago(seconds: float, *, began: float) -> None:
@@ -114,7 +114,7 @@ def test_in_an_ordinary_round_a_lost_run_is_found_at_once(run: Run) -> None:
     expire(run)
     looked_ago(15, began=90)
 
-    assert reaper.reap(grace=SHORT) == [run.id]
+    assert lease.reap(grace=SHORT) == [run.id]
 
 
 @pytest.mark.parametrize("asleep", [45, 3_600])
@@ -124,12 +124,12 @@ def test_after_a_sleep_living_supervisors_renew_first(run: Run, asleep: int) -> 
     expire(run)
     looked_ago(asleep, began=7_200)
 
-    assert reaper.reap(grace=SHORT) == []
-    assert reaper.reap(grace=SHORT) == []  # sent twice on waking
+    assert lease.reap(grace=SHORT) == []
+    assert lease.reap(grace=SHORT) == []  # sent twice on waking
     renew(held)
     looked_ago(15, began=15)
 
-    assert reaper.reap(grace=SHORT) == []
+    assert lease.reap(grace=SHORT) == []
 
 
 def test_after_a_sleep_a_lost_run_is_found_a_round_later(run: Run) -> None:
@@ -137,10 +137,10 @@ def test_after_a_sleep_a_lost_run_is_found_a_round_later(run: Run) -> None:
     expire(run)
     looked_ago(3_600, began=7_200)
 
-    assert reaper.reap(grace=SHORT) == []
+    assert lease.reap(grace=SHORT) == []
     looked_ago(15, began=15)
 
-    assert reaper.reap(grace=SHORT) == [run.id]
+    assert lease.reap(grace=SHORT) == [run.id]
 
 
 def test_looks_that_always_come_late_find_lost_runs(run: Run) -> None:
@@ -148,17 +148,17 @@ def test_looks_that_always_come_late_find_lost_runs(run: Run) -> None:
     expire(run)
     looked_ago(70, began=7_200)
 
-    assert reaper.reap(grace=SHORT) == []
+    assert lease.reap(grace=SHORT) == []
     ReaperWatch.objects.update(since=F("since") - LATE, looked_at=F("looked_at") - LATE)
 
-    assert reaper.reap(grace=SHORT) == [run.id]
+    assert lease.reap(grace=SHORT) == [run.id]
 
 
 def test_a_round_is_no_gap_and_a_turn_is_long_enough_to_renew() -> None:
     round_seconds = app.conf.beat_schedule["reap"]["schedule"]
 
-    assert reaper.TURN.total_seconds() > RENEW_SECONDS
-    assert round_seconds + RENEW_SECONDS < reaper.GAP.total_seconds()
+    assert lease.TURN.total_seconds() > RENEW_SECONDS
+    assert round_seconds + RENEW_SECONDS < lease.GAP.total_seconds()
 
 
 def test_after_a_sleep_workers_of_long_ago_may_report_first() -> None:
@@ -166,11 +166,11 @@ def test_after_a_sleep_workers_of_long_ago_may_report_first() -> None:
     Worker.objects.update(last_seen=Now() - timedelta(days=8))
     looked_ago(8 * 86_400, began=9 * 86_400)
 
-    reaper.reap(grace=SHORT)
+    lease.reap(grace=SHORT)
     assert Worker.objects.exists()
 
     looked_ago(15, began=15)
-    reaper.reap(grace=SHORT)
+    lease.reap(grace=SHORT)
     assert not Worker.objects.exists()
 
 
@@ -185,7 +185,7 @@ def test_four_reapers_at_once_count_one_loss(launch: Launcher) -> None:
     def reap() -> None:
         try:
             start.wait()
-            reaper.reap(grace=AT_ONCE)
+            lease.reap(grace=AT_ONCE)
         finally:
             connection.close()
 

@@ -7,7 +7,7 @@ from celery import Celery
 from django.conf import settings
 
 from dashboard.runs.models import Run
-from dashboard.training.dispatch import QUEUE, count_waiting, send_work
+from dashboard.training.tasks import QUEUE, count_waiting, send_work
 from tests.dashboard.training.factories import Launcher
 
 pytestmark = pytest.mark.django_db

@@ -7,12 +7,14 @@ import pytest
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.samples.models import StepRollup
-from dashboard.samples.signals.anatomy import read_anatomy
-from dashboard.samples.signals.distributions import read_distribution
 from dashboard.samples.signals.rule_shares import read_rule_shares
-from dashboard.samples.signals.signal_map import read_map
+from dashboard.samples.signals.signal_map import (
+    read_anatomy,
+    read_distribution,
+    read_map,
+)
+from dashboard.training.event_log import Journal
 from dashboard.training.ingest import ingest
-from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.rollups import fill_rollups
 from dashboard.training.takeover import take_over

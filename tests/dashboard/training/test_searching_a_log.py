@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.training.logs import search as log_search
-from dashboard.training.logs.search import Found, make_pattern, search
+from dashboard.training import log_search
+from dashboard.training.log_search import Found, make_pattern, search
 
 
 def found_in(

@@ -13,11 +13,11 @@ from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import RunDirectory, run_directory
-from dashboard.training import preparing, process
-from dashboard.training.freeze import freeze
+from dashboard.training import process, startup
 from dashboard.training.lease import claim_run
-from dashboard.training.outage import Patience
-from dashboard.training.supervise import Timing, supervise
+from dashboard.training.process import freeze
+from dashboard.training.supervisor import Timing, supervise
+from dashboard.training.watchdog import Patience
 
 pytestmark = pytest.mark.django_db
 
@@ -244,7 +244,7 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
         freeze(run, **options)
         Run.objects.filter(id=run.id).update(epoch=7, worker="worker-2")
 
-    monkeypatch.setattr(preparing, "freeze", freeze_slowly)
+    monkeypatch.setattr(startup, "freeze", freeze_slowly)
 
     supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
 
@@ -298,7 +298,7 @@ def test_one_that_slept_since_its_claim_leaves_the_next_life_alone(
     assert first
     assert claim_run(run.id, "worker-2")
     broken = OSError("no folder here")
-    monkeypatch.setattr(preparing, "freeze", Mock(side_effect=broken))
+    monkeypatch.setattr(startup, "freeze", Mock(side_effect=broken))
 
     supervise(first, is_shutting_down=never, command=script("finish"), timing=FAST)
 

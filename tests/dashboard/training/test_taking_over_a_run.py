@@ -8,8 +8,8 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.samples.models import Group
 from dashboard.training import takeover
+from dashboard.training.event_log import Journal
 from dashboard.training.ingest import ingest
-from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import CannotResume, take_over
 from tests.dashboard.training.checkpoints import save

@@ -14,15 +14,13 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.runs.models import Epoch, Run
+from dashboard.training import system_metrics as readers
+from dashboard.training import system_samples
 from dashboard.training.lease import claim_run
 from dashboard.training.models import SystemSample
 from dashboard.training.process import TrainerProcess
-from dashboard.training.system import reader as readers
-from dashboard.training.system import sampler
-from dashboard.training.system import samples as system_samples
-from dashboard.training.system.reader import METRICS, Gpus, Reader, chosen_gpus
-from dashboard.training.system.sampler import SystemSampler
-from dashboard.training.system.samples import Window, halve, read_points
+from dashboard.training.system_metrics import METRICS, Gpus, Reader, chosen_gpus
+from dashboard.training.system_samples import SystemSampler, Window, halve, read_points
 from tests.dashboard.training.machines import START, make_samples, make_worker
 
 pytestmark = pytest.mark.django_db
@@ -163,7 +161,7 @@ def test_rows_are_bounded_and_peaks_of_memory_are_kept(
 def test_a_sampler_keeps_its_rows_within_their_bound(
     run: Run, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "MAX_ROWS", 5)
+    monkeypatch.setattr(system_samples, "MAX_ROWS", 5)
     monkeypatch.setattr(system_samples, "MAX_ROWS", 5)
     claim = claim_run(run.id, "training@gpu-1")
     assert claim is not None

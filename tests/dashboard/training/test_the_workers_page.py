@@ -17,10 +17,10 @@ from dashboard.rewards import trial
 from dashboard.rewards.trial import describe
 from dashboard.runs.models import Run
 from dashboard.training import workers
-from dashboard.training.hosts import list_hosts
 from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
-from dashboard.training.system.reader import Reader
+from dashboard.training.system_metrics import Reader
+from dashboard.training.worker_hosts import list_hosts
 from dashboard.training.workers import WorkerBeat, register, tell_facts
 from tests.dashboard.training.factories import Launcher
 from trainer.rewards.sandbox.slot import Found

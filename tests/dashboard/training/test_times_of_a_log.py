@@ -13,7 +13,7 @@ from django.urls import reverse
 from dashboard.runs.models import Run
 from dashboard.runs.queries import EpochDirectory, run_directory
 from dashboard.training.lease import claim_run
-from dashboard.training.logs.times import LogClock, LogTimes, stamp_of
+from dashboard.training.log_reading import LogClock, LogTimes, stamp_of
 
 
 class Clocked:

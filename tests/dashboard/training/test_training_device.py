@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from dashboard.training import worker_class
-from dashboard.training.worker_class import training_device
+from dashboard.training import workers
+from dashboard.training.workers import training_device
 
 H100 = "NVIDIA H100 80GB HBM3, 81559"
 
@@ -46,14 +46,14 @@ def torch_of(folder: Path, *, cuda: str | None, says: str) -> str:
 
 
 def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_class, "read_gpus", list)
+    monkeypatch.setattr(workers, "read_gpus", list)
 
     assert "CPU: nvidia-smi" in training_device()
 
 
 @pytest.mark.usefixtures("gpu")
 def test_a_gpu_that_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_class, "_refusal_of_torch", str)
+    monkeypatch.setattr(workers, "_refusal_of_torch", str)
 
     out = StringIO()
     call_command("device", stdout=out)

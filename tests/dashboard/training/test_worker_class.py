@@ -6,11 +6,10 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team, User
 from dashboard.project.environment import read_environment
 from dashboard.training import process
-from dashboard.training.draining import drain
-from dashboard.training.hosts import list_hosts, this_host
+from dashboard.training.lease import drain
 from dashboard.training.models import Worker
-from dashboard.training.worker_class import keep_visible
-from dashboard.training.workers import register
+from dashboard.training.worker_hosts import list_hosts, this_host
+from dashboard.training.workers import keep_visible, register
 
 GPUS = [{"name": name, "memory_bytes": 1} for name in ("a", "b", "c")]
 

@@ -13,7 +13,7 @@ from django.test import Client
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.accounts.services import record
 from dashboard.runs.models import Run, RunStar, SavedView
-from dashboard.samples.annotations.models import Comment
+from dashboard.samples.models import Comment
 from dashboard.upkeep.people import erase, export_of
 from tests.dashboard.samples.factories import make_group, make_run
 

@@ -12,8 +12,8 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team
 from dashboard.observability.requests import RequestMiddleware
 from dashboard.runs.models import Run, RunState
+from dashboard.training.lease import reap
 from dashboard.training.models import Worker
-from dashboard.training.reaper import reap
 from dashboard.training.workers import register
 from dashboard.upkeep.views.overview import RUNBOOK
 from tests.dashboard.samples.factories import make_run

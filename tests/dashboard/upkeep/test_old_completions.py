@@ -16,11 +16,10 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.rescoring.selection import select_steps
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
-from dashboard.samples.annotations.models import Tag, Thumb
-from dashboard.samples.models import CompletionBlock, Group, RuleNote
+from dashboard.samples.models import CompletionBlock, Group, RuleNote, Tag, Thumb
 from dashboard.samples.prompt_visits import Span, read_visits
 from dashboard.samples.signals.composition import read_compositions
-from dashboard.samples.signals.step_groups import read_groups
+from dashboard.samples.signals.records import read_groups
 from dashboard.upkeep.measuring import measure
 from dashboard.upkeep.models import Retention
 from dashboard.upkeep.old_completions import preview_completions
@@ -173,17 +172,17 @@ def test_it_goes_once_and_again_after_the_run_went_on(
 def test_a_block_that_is_being_made_meanwhile_is_not_kept(
     run: Run, month: Retention, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dashboard.samples.search import making
+    from dashboard.samples.search import indexing
 
     CompletionBlock.objects.filter(run=run).delete()
-    pack = making._pack
+    pack = indexing._pack
 
     def pack_late(*given: Any) -> CompletionBlock:
         block = pack(*given)
         retain()
         return block
 
-    monkeypatch.setattr(making, "_pack", pack_late)
+    monkeypatch.setattr(indexing, "_pack", pack_late)
     assert make_blocks(run) == 0
     assert not CompletionBlock.objects.filter(run=run).exists()
 

@@ -18,7 +18,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.uploads import begin_transfer
-from dashboard.exchange.imports.files import begin_file
+from dashboard.exchange.import_files import begin_file
 from dashboard.exchange.models import RunImport
 from dashboard.runs.changes import extend_run
 from dashboard.runs.models import Run

@@ -8,10 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from dashboard.runs.models import Run, RunEvent, Step
-from dashboard.training.outside.opening import Opening, open_run
+from dashboard.training.external_runs import Opening, open_run
 from tests.dashboard.api.asking import BASE
 from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.outside.sending import lines_of
+from tests.dashboard.training.sending import lines_of
 from tests.inputs.cases import (
     Answer,
     Case,

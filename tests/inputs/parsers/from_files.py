@@ -18,16 +18,15 @@ from hypothesis import strategies as st
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.streams import Source
-from dashboard.exchange.imports.files import begin_import, discard, store_file, unpack
+from dashboard.exchange.import_files import begin_import, discard, store_file, unpack
 from dashboard.runs.checkpoints.files import Damaged, read_manifest, verify_file
 from dashboard.runs.launch.base_models import has_chat_template, read_model_config
-from dashboard.training.follow import Lines
-from dashboard.training.reading import read_events
+from dashboard.training.event_log import Lines, read_events
 from dashboard.upkeep.backups import archive, restoring
 from dashboard.upkeep.backups.faults import BackupFault
 from tests.dashboard.datasets.parsing.test_parsing_properties import SOUND
 from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.outside.sending import lines_of
+from tests.dashboard.training.sending import lines_of
 from tests.inputs.parsers.row import (
     ANY_TEXT,
     BODIES,
@@ -234,10 +233,10 @@ PARSERS = [
     Parser("Parquet, any bytes", st.binary(max_size=200).map(lambda d: b"PAR1" + d + b"PAR1"),
            check_parquet, ("dashboard.datasets.parsing.parquet",)),
     Parser("events, any bytes", st.lists(st.binary(max_size=60), max_size=4), check_events,
-           ("dashboard.training.reading", "trainer.events")),
+           ("dashboard.training.event_log", "trainer.events")),
     Parser("events, nearly right", st.lists(CHANGED_EVENTS, max_size=3), check_events,
-           ("dashboard.training.reading", "trainer.events")),
-    Parser("zip archives of an import", spoilt(ZIP), check_zip, ("dashboard.exchange.imports.files",)),
+           ("dashboard.training.event_log", "trainer.events")),
+    Parser("zip archives of an import", spoilt(ZIP), check_zip, ("dashboard.exchange.import_files",)),
     Parser("backups", spoilt(BACKUP), check_backup, ("dashboard.upkeep.backups.archive",)),
     Parser("backups' manifests", TREES | shaped(format=NUMBERS, tables=JSON).map(dumped),
            check_backups_manifest, ("dashboard.upkeep.backups.restoring",)),

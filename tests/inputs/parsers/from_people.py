@@ -20,15 +20,21 @@ from dashboard.api.problems import Problem
 from dashboard.datasets.analysis.statistics import answer_type
 from dashboard.datasets.parsing.detection import detect
 from dashboard.datasets.parsing.records import Record, Refusal
-from dashboard.exchange.formats.crc32c import masked_crc32c
-from dashboard.exchange.formats.tfevents import (
+from dashboard.exchange.import_formats import (
+    Point,
+    Sample,
+    as_tree,
+    from_tree,
+    read_sample,
+    tool_of,
+)
+from dashboard.exchange.import_reader import layout_of, read_point
+from dashboard.exchange.tensorboard import (
+    masked_crc32c,
     read_scalars,
     write_scalars,
     write_version,
 )
-from dashboard.exchange.imports.items import Point, Sample, as_tree, from_tree
-from dashboard.exchange.imports.samples import read_sample, tool_of
-from dashboard.exchange.imports.scalars import layout_of, read_point
 from dashboard.live.messages import parse_request
 from dashboard.reports.markdown import render_prose
 from dashboard.rewards.recipe_text import read_recipe, read_schedule, write_json
@@ -41,7 +47,7 @@ from dashboard.runs.table.parser import parse
 from dashboard.runs.table.rows import read_open
 from dashboard.runs.table.sql import condition
 from dashboard.samples.rendering import render_text
-from dashboard.training.logs.search import make_pattern
+from dashboard.training.log_search import make_pattern
 from tests.dashboard.datasets.parsing.test_parsing_properties import (
     FRAGMENTS,
     check_answers,
@@ -261,7 +267,7 @@ def dataset(kind: str, module: str) -> Parser:
     )
 
 
-SCALARS = ("dashboard.exchange.formats.tfevents",)
+SCALARS = ("dashboard.exchange.tensorboard",)
 RECIPE = ("dashboard.rewards.recipe_text", "dashboard.rewards.recipe_text")
 TYPED = ("dashboard.runs.config.toml", "dashboard.runs.config.toml")
 PARSERS = [
@@ -304,16 +310,16 @@ PARSERS = [
     Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern,
            ("trainer.rewards.patterns",)),
     Parser("patterns of a log", of("()[]{}|*+?.^$\\", "(?i)", "\\1", "{9}", "a"), check_log_pattern,
-           ("dashboard.training.logs.search",)),
+           ("dashboard.training.log_search",)),
     Parser("code", of("()[]{}:=\n\t '\"\\", "def ", "reward", "lambda", "f'", "class"), find_code_fault,
            ("dashboard.rewards.rule_editor",)),
     Parser("markup and formulas", of("$\\{}[]()<>*_`#|\n-!&^", "\\frac", "<script>", "javascript:",
            "\\begin{", "|-|", "https://a.b", "::chart"), check_markup,
            ("dashboard.samples.rendering", "dashboard.reports.markdown")),
-    Parser("completions of other tools", SAMPLES, check_sample, ("dashboard.exchange.imports.samples",)),
+    Parser("completions of other tools", SAMPLES, check_sample, ("dashboard.exchange.import_formats",)),
     Parser("rows of W&B", st.dictionaries(
         st.sampled_from(["_step", "Step", "_timestamp", "a - loss", "loss"]), JSON), check_point,
-        ("dashboard.exchange.imports.scalars",)),
+        ("dashboard.exchange.import_reader",)),
     Parser("event files, spoilt", spoilt(SOUND_EVENTS), check_scalars, SCALARS),
     Parser("event files, any message",
            st.binary(max_size=60).map(lambda d: SOUND_EVENTS + as_record(d)), check_scalars, SCALARS),

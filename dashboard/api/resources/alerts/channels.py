@@ -10,17 +10,17 @@ from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
-from dashboard.alerts.channel_forms import ChannelForm
-from dashboard.alerts.channels import (
+from dashboard.alerts.forms import ChannelForm
+from dashboard.alerts.messages import signing_secret
+from dashboard.alerts.models import Channel, Event
+from dashboard.alerts.queries import get_channel
+from dashboard.alerts.services import (
     add_channel,
     choose_events,
     delete_channel,
     shown_address,
     switch_channel,
 )
-from dashboard.alerts.models import Channel, Event
-from dashboard.alerts.queries import get_channel
-from dashboard.alerts.webhook import signing_secret
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
 from dashboard.api.problems import or_conflict

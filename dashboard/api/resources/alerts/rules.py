@@ -13,8 +13,7 @@ from pydantic import Field
 from dashboard.accounts.models import Team
 from dashboard.alerts.forms import DeedForm, RuleForm
 from dashboard.alerts.models import Rule
-from dashboard.alerts.queries import get_rule, list_metrics
-from dashboard.alerts.rules import describe, list_rules
+from dashboard.alerts.queries import describe, get_rule, list_metrics, list_rules
 from dashboard.alerts.services import change_rule, create_rule, delete_rule, switch_rule
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors

@@ -23,8 +23,9 @@ from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import ENDED, Checkpoint, Priority, Run, RunState
 from dashboard.runs.queue.changes import hold_run, move_run, release_run, set_priority
 from dashboard.runs.trash import delete_run
-from dashboard.training import dispatch, reaper
-from dashboard.training.draining import drain, undrain
+from dashboard.training import lease
+from dashboard.training import tasks as dispatch
+from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.workers import reclaim, register
 from tests.dashboard.training.factories import Launcher
@@ -163,7 +164,7 @@ class Play:
         return self.turn(actor)
 
     def reap(self, fault: Fault = None) -> Actor:
-        return self.perform("reap", lambda: reaper.reap(grace=timedelta(0)), fault)
+        return self.perform("reap", lambda: lease.reap(grace=timedelta(0)), fault)
 
     def dispatch(self, fault: Fault = None) -> None:
         app = cast("Any", self.broker)

@@ -16,7 +16,7 @@ from celery.app.task import Context
 
 from dashboard.jobs.schedule import DAY_SECONDS
 from dashboard.runs import state
-from dashboard.training import beat, outage, supervise, tasks, workers
+from dashboard.training import supervisor, tasks, watchdog, workers
 from dashboard.training.lease import Claim
 from tests.dashboard.training.machine.actors import Actor, Cast, current
 from tests.dashboard.training.machine.trainers import ScriptedTrainer
@@ -106,9 +106,9 @@ def replace_surroundings(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, broker: Broker
 ) -> None:
     """The trainer's process, time, the broker, and who listens; nothing else."""
-    monkeypatch.setattr(supervise, "TrainerProcess", ScriptedTrainer)
-    monkeypatch.setattr(supervise, "SystemSampler", lambda *_, **__: nullcontext())
-    for module in (beat, outage, supervise):
+    monkeypatch.setattr(supervisor, "TrainerProcess", ScriptedTrainer)
+    monkeypatch.setattr(supervisor, "SystemSampler", lambda *_, **__: nullcontext())
+    for module in (watchdog, watchdog, supervisor):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(state, "wake", broker.wake)
     monkeypatch.setattr("dashboard.live.pubsub.ring_group", lambda *_: None)

@@ -1,0 +1,260 @@
+"""What is told of an alert or a run, in a mail and to a webhook."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import time
+from socket import AI_NUMERICHOST
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from dashboard.accounts.models import Team
+from dashboard.alerts.models import CHANNEL_OFF, Alert, Channel, Delivery
+from dashboard.runs.models import Run, RunState
+from trainer.alert_conditions import finite
+from trainer.internet import (
+    Connection,
+    Gate,
+    Refused,
+    Target,
+    read_hosts,
+    read_link,
+    resolve,
+    why_unreachable,
+)
+
+# Looked up in the URLs, they would have a worker load all pages, for seconds and within
+# the transaction that ends a run.
+PATHS = {
+    "run": "/{}/runs/{}/",
+    "group": "/{}/runs/{}/groups/{}/{}/",
+    "alert": "/{}/alerts/{}/",
+    "alerts": "/{}/alerts/",
+    "alert_rules": "/{}/alerts/rules/",
+    "alert_delivery": "/{}/alerts/delivery/",
+}
+
+
+def public_link(name: str, *args: object) -> str:
+    return f"{settings.PUBLIC_URL}{PATHS[name].format(*args)}"
+
+
+def describe_delivery(delivery: Delivery) -> dict[str, Any]:
+    """The JSON of a webhook; `id` is the same at each attempt."""
+    return {
+        "id": str(delivery.pk),
+        "team": delivery.channel.team.slug,
+        "event": delivery.event,
+        "alert": describe_alert(delivery.alert) if delivery.alert else None,
+        "run": delivery.told if delivery.run_id else None,
+        "channel": delivery.told if delivery.event == CHANNEL_OFF else None,
+    }
+
+
+def describe_run(run: Run) -> dict[str, Any]:
+    """As it is now: its step is the last one that is stored."""
+    reasons = {
+        RunState.FAILED: run.fail_reason,
+        RunState.STOPPED: run.stop_reason,
+        RunState.PAUSED: run.pause_reason,
+    }
+    return {
+        "id": run.pk,
+        "name": run.name,
+        "url": public_link("run", run.team.slug, run.pk),
+        "state": run.state,
+        "step": run.last_step,
+        "num_steps": run.num_steps,
+        "reward_mean": run.reward("last"),
+        "reason": reasons.get(RunState(run.state), ""),
+        "at": timezone.now().isoformat(timespec="seconds"),
+    }
+
+
+def describe_alert(alert: Alert) -> dict[str, Any]:
+    run = alert.run
+    slug = run.team.slug
+    return {
+        "id": alert.pk,
+        "name": alert.read_as["name"],
+        "condition": alert.read_as["text"],
+        "why": alert.read_as["why"],
+        "state": alert.state,
+        "step": alert.step,
+        "metric": alert.metric,
+        "value": finite(alert.value),
+        "bound": finite(alert.bound),
+        "fired_at": alert.fired_at.isoformat(),
+        "url": public_link("alert", slug, alert.pk),
+        "groups": [
+            public_link("group", slug, run.pk, step, prompt)
+            for step, prompt in alert.groups
+        ],
+        "run": {
+            "id": run.pk,
+            "name": run.name,
+            "url": public_link("run", slug, run.pk),
+        },
+    }
+
+
+def write_mail(delivery: Delivery) -> tuple[str, str]:
+    """Subject and text."""
+    team = delivery.channel.team
+    if delivery.alert is not None:
+        return _alert_mail(delivery.alert, team)
+    if delivery.run_id is not None:
+        return _run_mail(delivery.told, team)
+    if delivery.event == CHANNEL_OFF:
+        return _channel_mail(delivery.told, team)
+    return _test_mail(team)
+
+
+def _alert_mail(alert: Alert, team: Team) -> tuple[str, str]:
+    told = describe_alert(alert)
+    name = f"{alert.read_as['name']}: {alert.run.name}, step {alert.step}"
+    value = "" if alert.value is None else f" (it is {alert.value:.4g})"
+    lines = [
+        f"{told['condition']}{value}.",
+        "",
+        told["why"],
+        "",
+        f"The alert with its evidence: {told['url']}",
+        f"The run: {told['run']['url']}",
+        *(f"A group of that step: {url}" for url in told["groups"]),
+        "",
+        f"Rules and where alerts go: {public_link('alert_rules', team.slug)}",
+    ]
+    return f"[Cohort] {one_line(name)}", "\n".join(lines)
+
+
+def _run_mail(told: dict[str, Any], team: Team) -> tuple[str, str]:
+    reward = told["reward_mean"]
+    lines = [
+        f"{told['name']} is {told['state']} at step {told['step']:,} of "
+        f"{told['num_steps']:,}.",
+        *([] if reward is None else [f"Mean reward of its last step: {reward:.4g}."]),
+        *(["", told["reason"]] if told["reason"] else []),
+        "",
+        f"The run: {told['url']}",
+        _where(team),
+    ]
+    title = f"{told['name']} is {told['state']}, step {told['step']:,}"
+    return f"[Cohort] {one_line(title)}", "\n".join(lines)
+
+
+def _channel_mail(told: dict[str, Any], team: Team) -> tuple[str, str]:
+    lines = [f"Nothing is sent to {told['to']} any more: {told['why']}", _where(team)]
+    title = f"Switched off: {told['to']}"
+    return f"[Cohort] {one_line(title)}", "\n\n".join(lines)
+
+
+def _test_mail(team: Team) -> tuple[str, str]:
+    link = public_link("alerts", team.slug)
+    text = f"Notifications of {team.name} will arrive like this one.\n\n{link}\n"
+    return f"[Cohort] {one_line(f'Test of notifications: {team.name}')}", text
+
+
+def _where(team: Team) -> str:
+    return f"What is sent where: {public_link('alert_delivery', team.slug)}"
+
+
+def one_line(text: str) -> str:
+    """A header's text: whoever named a run ends no line of a mail's head."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+# A webhook's message: signed JSON, posted to an address that was looked at first.
+
+VARIABLE = "COHORT_WEBHOOK_HOSTS"
+TIMEOUT_SECONDS = 10.0
+
+
+class NotSent(Exception):
+    """The text says why; it names neither the address's path nor what was answered."""
+
+
+def webhook_gate() -> Gate:
+    """Raises Refused where the variable cannot be read."""
+    return Gate(
+        asks="A webhook is sent",
+        variable=VARIABLE,
+        allowed=read_hosts(settings.WEBHOOK_HOSTS, VARIABLE),
+    )
+
+
+def read_address(url: str) -> Target:
+    """ValueError, with what to do, where nothing may be sent there.
+
+    What a name resolves to is looked at when it is sent to: it may change.
+    """
+    target = read_link(url)
+    try:
+        resolve(target, webhook_gate(), flags=AI_NUMERICHOST)
+    except Refused as error:
+        raise ValueError(str(error)) from None
+    except OSError:
+        return target  # a name
+    return target
+
+
+def signing_secret(channel: Channel) -> str:
+    """Follows from the server's secret key and the channel's nonce: stored nowhere."""
+    salt = "dashboard.alerts.messages"
+    return (
+        "whsec_" + salted_hmac(salt, str(channel.nonce), algorithm="sha256").hexdigest()
+    )
+
+
+def sign(secret: str, timestamp: int, body: bytes) -> str:
+    """v1=HMAC-SHA256(secret, "<timestamp>.<body>") in hex.
+
+    The timestamp is signed too, so a receiver can refuse what is sent again later.
+    """
+    signed = f"{timestamp}.".encode() + body
+    return "v1=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+
+
+def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
+    """What came of it, such as "answered 204". Raises NotSent."""
+    body = json.dumps(message, allow_nan=False).encode()
+    timestamp = int(time.time())
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "Cohort",
+        "Cohort-Delivery": delivery_id,
+        "Cohort-Timestamp": str(timestamp),
+        "Cohort-Signature": sign(signing_secret(channel), timestamp, body),
+    }
+    try:
+        target = read_address(channel.address)
+        status = _exchange(target, body, headers)
+    except (Refused, ValueError) as error:
+        raise NotSent(str(error)) from None
+    except TimeoutError:
+        raise NotSent(f"No answer within {TIMEOUT_SECONDS:.0f} s.") from None
+    except (OSError, http.client.HTTPException) as error:
+        said = f"It could not be reached: {why_unreachable(error)}."
+        raise NotSent(said) from None
+    if 300 <= status < 400:
+        raise NotSent(f"It answered {status}; a redirect is not followed.")
+    if not 200 <= status < 300:
+        raise NotSent(f"It answered {status}.")
+    return f"answered {status}"
+
+
+def _exchange(target: Target, body: bytes, headers: dict[str, str]) -> int:
+    connection = Connection(target, webhook_gate())
+    connection.deadline = time.monotonic() + TIMEOUT_SECONDS
+    try:
+        connection.request("POST", target.path, body=body, headers=headers)
+        # The status alone is read: a body could tell of what is not ours to see.
+        return connection.getresponse().status
+    finally:
+        connection.close()

@@ -1,0 +1,311 @@
+"""A run's completions, each with what is known of its group and said of it."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+from django.db.models import F, Func, Q, QuerySet
+from django.utils.http import content_disposition_header
+
+from dashboard.datasets.views.download import Streamed
+from dashboard.exchange.export_tables import TYPES, WRITERS, Record, Span, Table
+from dashboard.exchange.tensorboard import write_scalars, write_version
+from dashboard.runs.models import Evaluation, Run, Step
+from dashboard.samples.annotations import Marks, marked_group_ids, read_marks
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
+
+GROUPS_AT_ONCE = 50  # groups, whose completions are in memory together
+_TAG = pa.struct({"name": pa.string(), "by": pa.string()})
+_COMMENT = pa.struct({"text": pa.string(), "by": pa.string(), "at": pa.string()})
+COLUMNS: dict[str, pa.DataType] = {
+    "step": pa.int64(),
+    "prompt_index": pa.int64(),
+    "position": pa.int64(),
+    "prompt": pa.string(),
+    "answer": pa.string(),
+    "completion": pa.string(),
+    "reward": pa.float64(),
+    "rules": pa.map_(pa.string(), pa.float64()),
+    "advantage": pa.float64(),
+    "num_tokens": pa.int64(),
+    "end_reason": pa.string(),
+    "mean_logprob": pa.float64(),
+    "signal": pa.string(),
+    "is_trained": pa.bool_(),
+    "group_reward_mean": pa.float64(),
+    "group_reward_std": pa.float64(),
+    "good": pa.int64(),
+    "bad": pa.int64(),
+    "tags": pa.list_(_TAG),
+    "comments": pa.list_(_COMMENT),
+}
+
+
+def completions_table(run: Run, span: Span) -> Table:
+    """A row a completion, by step, prompt and position."""
+    return Table(
+        columns=COLUMNS,
+        rows=_completion_rows(run, span),
+        maps={"rules": rule_names(run, span)},
+    )
+
+
+def groups_of(run: Run, span: Span) -> QuerySet[Group]:
+    steps = (span.first, span.last)
+    return Group.objects.current().filter(run=run, step__range=steps)
+
+
+def rule_names(run: Run, span: Span) -> list[str]:
+    """All that scored; one query."""
+    named = groups_of(run, span).annotate(
+        rule=Func(F("rule_names"), function="unnest", output_field=None)
+    )
+    return sorted(named.order_by().values_list("rule", flat=True).distinct())
+
+
+def _completion_rows(run: Run, span: Span) -> Iterator[Record]:
+    marked = set(marked_group_ids(run))
+    groups, behind = groups_of(run, span).order_by("step", "prompt_index"), Q()
+    while found := list(
+        groups.filter(behind).prefetch_related("packed_completions")[:GROUPS_AT_ONCE]
+    ):
+        said = marked & {group.pk for group in found}
+        marks = read_marks(said, None) if said else {}
+        for group in found:
+            for completion in group.completions:
+                own = marks.get((group.pk, completion.position))
+                yield _row(group, completion, own or Marks())
+        step, prompt = found[-1].step, found[-1].prompt_index
+        behind = Q(step__gt=step) | Q(step=step, prompt_index__gt=prompt)
+
+
+def _row(group: Group, completion: Completion, marks: Marks) -> Record:
+    scores = map(_finite, completion.rule_scores)
+    return {
+        "step": group.step,
+        "prompt_index": group.prompt_index,
+        "position": completion.position,
+        "prompt": group.prompt,
+        "answer": group.answer,
+        "completion": completion.text,
+        "reward": _finite(completion.reward),
+        "rules": dict(zip(group.rule_names, scores, strict=False)),
+        "advantage": _finite(completion.advantage),
+        "num_tokens": completion.num_tokens,
+        "end_reason": completion.end_reason,
+        "mean_logprob": _finite(completion.mean_logprob),
+        "signal": group.signal,
+        "is_trained": group.is_trained,
+        "group_reward_mean": _finite(group.reward_mean),
+        "group_reward_std": _finite(group.reward_std),
+        "good": marks.num_up,
+        "bad": marks.num_down,
+        "tags": [{"name": t.name, "by": _name(t.user)} for t in marks.tags],
+        "comments": [
+            {"text": c.text, "by": _name(c.user), "at": c.created_at.isoformat()}
+            for c in marks.comments
+        ],
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no NaN, which an outside trainer may log."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _name(user: Any) -> str | None:
+    return user.username if user else None
+
+
+# Every point of a run's current history, as a row a step.
+
+STEPS_AT_ONCE = 500  # steps, whose values are in memory together
+OWN = {"step": pa.int64(), "time": pa.timestamp("us", tz="UTC")}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was measured at a step, held-out evaluations included."""
+
+    step: int
+    time: datetime
+    values: dict[str, float]  # those that are numbers
+
+
+def metric_names(run: Run) -> list[str]:
+    """Of steps, in their order, then of evaluations; one query."""
+    held_out = Evaluation.objects.filter(run=run, superseded_by=None)
+    measured = held_out.order_by("name", "-step").distinct("name")
+    names = dict.fromkeys(run.metric_names)
+    for metrics in measured.values_list("metrics", flat=True):
+        names |= dict.fromkeys(metrics)
+    return list(names)
+
+
+def read_points(run: Run, span: Span) -> Iterator[Point]:
+    """By rising step; two queries for some hundred steps each."""
+    names, first = run.metric_names, span.first
+    while True:
+        steps = Step.objects.filter(run=run, superseded_by=None)
+        steps = steps.filter(step__range=(first, span.last)).order_by("step")
+        found = list(steps.values_list("step", "time", "values")[:STEPS_AT_ONCE])
+        last = found[-1][0] if len(found) == STEPS_AT_ONCE else span.last
+        yield from _merged(names, found, _evaluations(run, first, last))
+        if len(found) < STEPS_AT_ONCE:
+            return
+        first = last + 1
+
+
+def _evaluations(run: Run, first: int, last: int) -> list[tuple[int, datetime, Any]]:
+    held_out = Evaluation.objects.filter(run=run, superseded_by=None)
+    held_out = held_out.filter(step__range=(first, last)).order_by("step", "name")
+    return list(held_out.values_list("step", "time", "metrics"))
+
+
+def _merged(
+    names: Sequence[str],
+    steps: Sequence[tuple[int, datetime, list[float | None]]],
+    evaluations: Sequence[tuple[int, datetime, dict[str, float | None]]],
+) -> Iterator[Point]:
+    points: dict[int, Point] = {}
+    for step, time, metrics in evaluations:
+        point = points.setdefault(step, Point(step, time, {}))
+        point.values.update(_numbers(metrics))
+    for step, time, values in steps:
+        told = _numbers(dict(zip(names, values, strict=False)))
+        before = points[step].values if step in points else {}
+        points[step] = Point(step, time, told | before)
+    yield from (points[step] for step in sorted(points))
+
+
+def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
+    """As floats: of 1e16, which jsonb holds exactly, it gives an integer back."""
+    told = {n: float(v) for n, v in metrics.items() if v is not None}
+    return {n: v for n, v in told.items() if math.isfinite(v)}
+
+
+def metrics_table(run: Run, span: Span) -> Table:
+    """Columns `step`, `time` and one for each metric, a number or none."""
+    names = {name: _free(name) for name in metric_names(run)}
+    columns = OWN | {column: pa.float64() for column in names.values()}
+    return Table(columns=columns, rows=_metric_rows(run, span, names), maps={})
+
+
+def _free(name: str) -> str:
+    """A metric of an outside trainer may be called as a column of ours."""
+    return f"metric/{name}" if name in OWN else name
+
+
+def _metric_rows(run: Run, span: Span, names: dict[str, str]) -> Iterator[Record]:
+    for point in read_points(run, span):
+        values = {column: point.values.get(name) for name, column in names.items()}
+        yield {"step": point.step, "time": point.time, **values}
+
+
+# A run as TensorBoard keeps its own: a zip file, written while it is read.
+
+PIECE_BYTES = 64 * 2**10
+
+
+def folder_name(run: Run) -> str:
+    """The run's name as far as every system takes it, and its number."""
+    name = re.sub(r"[^\w.-]+", "-", run.name).strip("-.")
+    return f"{name or 'run'}-{run.pk}"
+
+
+def write_tensorboard(run: Run, span: Span) -> Iterator[bytes]:
+    """A folder of the run's name with one event file."""
+    began = int(run.created_at.timestamp())
+    name = f"{folder_name(run)}/events.out.tfevents.{began}.cohort.{run.pk}.0"
+    return _zipped([(name, _events(run, span))])
+
+
+def _events(run: Run, span: Span) -> Iterator[bytes]:
+    yield write_version(run.created_at.timestamp())
+    for point in read_points(run, span):
+        if point.values:
+            yield write_scalars(point.step, point.time.timestamp(), point.values)
+
+
+def _zipped(files: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[bytes]:
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, parts in files:
+            # Its length is not known yet, and may be too much for the old format.
+            with archive.open(name, "w", force_zip64=True) as file:
+                for part in parts:
+                    file.write(part)
+                    if sink.length >= PIECE_BYTES:
+                        yield sink.taken()
+    yield sink.taken()
+
+
+class _Sink(io.RawIOBase):
+    """What cannot be sought in, and is taken away while it is written."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.length = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        self.length += len(data)
+        return len(data)
+
+    def taken(self) -> bytes:
+        data, self._parts, self.length = b"".join(self._parts), [], 0
+        return data
+
+
+# A run as one of the files that it can be taken as.
+
+FileName = Literal[
+    "metrics.csv",
+    "metrics.jsonl",
+    "metrics.parquet",
+    "completions.csv",
+    "completions.jsonl",
+    "completions.parquet",
+    "tensorboard.zip",
+]
+TABLES = {"metrics": metrics_table, "completions": completions_table}
+ARCHIVES = {"tensorboard": write_tensorboard}
+
+
+def send_file(run: Run, span: Span, file: str) -> Streamed:
+    """Sent while it is read, so that nothing is held but a part of it."""
+    name, suffix = file.rsplit(".", 1)
+    attached = f"{folder_name(run)}-{_named(name, span)}.{suffix}"
+    return Streamed(
+        _pieces(run, span, name, suffix),
+        content_type=TYPES.get(suffix, "application/zip"),
+        headers={
+            "Content-Disposition": content_disposition_header(True, attached) or ""
+        },
+    )
+
+
+def _pieces(run: Run, span: Span, name: str, suffix: str) -> Iterator[bytes]:
+    if name in ARCHIVES:
+        return ARCHIVES[name](run, span)
+    return WRITERS[suffix](TABLES[name](run, span))
+
+
+def _named(name: str, span: Span) -> str:
+    """A part of a run is not called like the whole."""
+    if span.is_all:
+        return name
+    last = "end" if span.last == Span().last else span.last
+    return f"{name}-steps-{span.first}-{last}"

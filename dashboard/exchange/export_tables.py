@@ -1,0 +1,248 @@
+"""A table as CSV, JSON lines or Parquet, written while it is read."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from django import forms
+from django.http import QueryDict
+from django.utils.http import urlencode
+
+from dashboard.datasets.row_exports import defused
+
+ROW_GROUP_ROWS = 1_000
+ROW_GROUP_BYTES = 8 * 2**20
+PIECE_BYTES = 64 * 2**10
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows by column name; a value that is missing is none.
+
+    `maps` are the columns that hold an object by name, with the names that occur: CSV
+    has a column `rules/<name>` for each.
+    """
+
+    columns: dict[str, pa.DataType]
+    rows: Iterable[Record]
+    maps: dict[str, list[str]]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(list(self.columns.items()))
+
+
+def write_jsonl(table: Table) -> Iterator[bytes]:
+    return _joined(_line(table, row) for row in table.rows)
+
+
+def _line(table: Table, row: Record) -> bytes:
+    ordered = {name: row.get(name) for name in table.columns}
+    return f"{_as_json(ordered)}\n".encode()
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_text)
+
+
+def _as_text(value: Any) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat()
+
+
+def write_csv(table: Table) -> Iterator[bytes]:
+    """With a mark at the beginning by which spreadsheets know UTF-8."""
+    return _joined(part.encode() for part in _csv_lines(table))
+
+
+def _csv_lines(table: Table) -> Iterator[str]:
+    writer = csv.writer(_Line())
+    cells = list(_csv_cells(table))
+    yield "\ufeff" + writer.writerow([defused(name) for name, _ in cells])
+    for row in table.rows:
+        yield writer.writerow([_cell(read(row)) for _, read in cells])
+
+
+def _csv_cells(table: Table) -> Iterator[tuple[str, Callable[[Record], Any]]]:
+    for column in table.columns:
+        if column not in table.maps:
+            yield column, lambda row, c=column: row.get(c)  # type: ignore[misc]  # bound at once
+            continue
+        for name in table.maps[column]:
+            yield (
+                f"{column}/{name}",
+                lambda row, c=column, n=name: (row.get(c) or {}).get(n),  # type: ignore[misc]  # bound at once
+            )
+
+
+def _cell(value: Any) -> str:
+    """A number stays one; whatever else a spreadsheet could take for a formula not."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case datetime():
+            return value.isoformat()
+        case str():
+            return defused(value)
+    return defused(_as_json(value))
+
+
+def write_parquet(table: Table) -> Iterator[bytes]:
+    """Group by group, so that memory holds one of them; compressed with zstd."""
+    sink = _Sink()
+    with pq.ParquetWriter(
+        pa.PythonFile(sink, mode="w"), table.schema, compression="zstd"
+    ) as writer:
+        for rows in _groups(table.rows):
+            writer.write_table(pa.Table.from_pylist(rows, schema=table.schema))
+            yield sink.taken()
+    yield sink.taken()
+
+
+def _groups(rows: Iterable[Record]) -> Iterator[list[Record]]:
+    """Some rows at a time, fewer where their texts are long."""
+    group: list[Record] = []
+    num_bytes = 0
+    for row in rows:
+        group.append(row)
+        num_bytes += sum(len(v) for v in row.values() if isinstance(v, str))
+        if len(group) >= ROW_GROUP_ROWS or num_bytes >= ROW_GROUP_BYTES:
+            yield group
+            group, num_bytes = [], 0
+    if group:
+        yield group
+
+
+WRITERS: dict[str, Callable[[Table], Iterator[bytes]]] = {
+    "csv": write_csv,
+    "jsonl": write_jsonl,
+    "parquet": write_parquet,
+}
+TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "jsonl": "application/jsonl; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+}
+
+
+def jsonl_bytes(table: Table, num_rows: int) -> tuple[int, int]:
+    """What the first rows take as JSON lines, and how many of them there are."""
+    lines = [len(_line(table, row)) for row in islice(table.rows, num_rows)]
+    return sum(lines), len(lines)
+
+
+def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
+    held, length = [], 0
+    for part in parts:
+        held.append(part)
+        length += len(part)
+        if length >= PIECE_BYTES:
+            yield b"".join(held)
+            held, length = [], 0
+    if held:
+        yield b"".join(held)
+
+
+class _Line:
+    """What csv writes to: `writerow` gives the line back."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+class _Sink:
+    """A file that is taken away while it is written."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._at = 0
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(bytes(data))
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def taken(self) -> bytes:
+        data, self._parts = b"".join(self._parts), []
+        return data
+
+
+# Which steps are taken.
+
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    first: int = 0
+    last: int = LARGEST
+
+    @property
+    def is_all(self) -> bool:
+        return self == Span()
+
+
+class SpanForm(forms.Form):
+    """Steps in the address. A bad number is named, and nothing is taken."""
+
+    first_step = forms.IntegerField(
+        required=False, min_value=0, max_value=LARGEST, label="From step"
+    )
+    last_step = forms.IntegerField(
+        required=False, min_value=0, max_value=LARGEST, label="To step"
+    )
+
+    @classmethod
+    def read(cls, query: QueryDict) -> SpanForm:
+        form = cls(query)
+        for field in form.fields.values():
+            field.widget.attrs["class"] = "form-control"
+        form.is_valid()
+        return form
+
+    def clean(self) -> None:
+        first, last = (self.cleaned_data.get(n) for n in self.fields)
+        if first is not None and last is not None and first > last:
+            self.add_error(
+                "last_step",
+                f"No step is at least {first} and at most {last}. Swap the two, or "
+                "leave one empty.",
+            )
+
+    @property
+    def span(self) -> Span:
+        first = self.cleaned_data.get("first_step")
+        last = self.cleaned_data.get("last_step")
+        return Span(first or 0, LARGEST if last is None else last)
+
+    @property
+    def query(self) -> str:
+        """Of the files' addresses; "?…" or empty."""
+        given = {n: self.cleaned_data.get(n) for n in self.fields}
+        told = {n: value for n, value in given.items() if value is not None}
+        return f"?{urlencode(told)}" if told else ""

@@ -1,1 +1,0 @@
-"""A run as files: tables, and TensorBoard's events."""

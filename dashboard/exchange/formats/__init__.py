@@ -1,1 +1,0 @@
-"""File formats of other tools, as bytes."""

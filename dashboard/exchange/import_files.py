@@ -1,0 +1,290 @@
+"""The files of an import: sent whole or in parts, taken out of zip archives."""
+
+from __future__ import annotations
+
+import errno
+import lzma
+import shutil
+import uuid
+import zipfile
+import zlib
+from contextlib import closing, nullcontext
+from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING
+
+from django.core.files.uploadedfile import UploadedFile
+from django.db import transaction
+from django.db.models import Count, Sum
+from django.utils import timezone
+
+from dashboard.accounts.members import check_storage
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.limits import (
+    AT_ONCE_BYTES,
+    MAX_TEAM_BYTES,
+    MAX_UNPACKED_RATIO,
+    MAX_UPLOAD_BYTES,
+    PEEK_ROWS,
+    UNPACKED_FLOOR_BYTES,
+    check_room,
+)
+from dashboard.datasets.parsing.detection import detect, read_records
+from dashboard.datasets.parsing.records import Record, num_chars_of
+from dashboard.datasets.parsing.streams import Source
+from dashboard.datasets.uploads import write_part
+from dashboard.exchange.models import ImportFile, RunImport
+from dashboard.exchange.tensorboard import is_event_file
+from dashboard.jobs.models import OPEN
+from dashboard.project.slots import Busy, slot
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
+
+MAX_FILES = 10_000  # of an import: one a step
+MOST_QUICK = 20  # files that a page reads
+MAX_OPEN = 20  # imports of a team that were not made
+KEPT = timedelta(days=7)
+PIECE_BYTES = 2**20
+# A damaged archive, by the ways of packing; OSErrors are told apart below.
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    UnicodeDecodeError,
+    NotImplementedError,
+)
+
+
+def begin_import(team: Team, user: User) -> RunImport:
+    """ValueError where the team has too many that wait."""
+    forget_what_is_old()
+    open_ = RunImport.objects.filter(team=team, run=None).count()
+    if open_ >= MAX_OPEN:
+        raise ValueError(
+            f"{team} has {open_} imports that were not finished; {MAX_OPEN} may wait. "
+            "Finish or discard some of those listed below first."
+        )
+    return RunImport.objects.create(team=team, created_by=user)
+
+
+@transaction.atomic
+def begin_file(
+    run_import: RunImport, *, filename: str, num_bytes: int, fingerprint: str = ""
+) -> ImportFile:
+    """The file to send parts of; the unfinished one of the same name and beginning."""
+    # Two at once would otherwise both be new, or both have the last room.
+    Team.objects.select_for_update(no_key=True).get(pk=run_import.team_id)
+    held = RunImport.objects.filter(pk=run_import.pk, job=None)
+    if not held.exists():
+        raise ValueError("This import takes no more files. Start a new import.")
+    filename = filename.replace("\x00", "")[-300:] or "file"
+    begun = run_import.files.filter(filename=filename).first()
+    if begun:
+        if (begun.num_bytes, begun.fingerprint) == (num_bytes, fingerprint[:64]):
+            return begun
+        raise ValueError(f"{filename} was sent already. Rename one of the two.")
+    _check_size(filename, num_bytes)
+    _check_share(run_import, num_bytes)
+    check_storage(run_import.team, num_bytes, purpose=filename)
+    check_room(num_bytes, purpose=filename)
+    return ImportFile.objects.create(
+        run_import=run_import,
+        filename=filename,
+        stored_name=uuid.uuid4().hex,
+        num_bytes=num_bytes,
+        fingerprint=fingerprint[:64],
+    )
+
+
+def _check_size(filename: str, num_bytes: int) -> None:
+    if num_bytes <= 0:
+        raise ValueError(f"{filename} is empty. Leave it out.")
+    if num_bytes > MAX_UPLOAD_BYTES:
+        raise ValueError(
+            f"{filename} has {num_bytes:,} bytes; {MAX_UPLOAD_BYTES:,} are allowed. "
+            "Import fewer steps."
+        )
+
+
+def _check_share(run_import: RunImport, num_bytes: int) -> None:
+    files = ImportFile.objects.filter(run_import__team=run_import.team_id)
+    held = files.aggregate(held=Sum("num_bytes"))["held"] or 0
+    if held + num_bytes > MAX_TEAM_BYTES:
+        raise ValueError(
+            f"The team's imports hold {held:,} bytes; {MAX_TEAM_BYTES:,} may wait "
+            "together. Finish or discard some of them first."
+        )
+    count = run_import.files.aggregate(count=Count("pk"))["count"]
+    if count >= MAX_FILES:
+        raise ValueError(f"An import may have {MAX_FILES:,} files. Leave some out.")
+
+
+@transaction.atomic
+def append_part(
+    file: ImportFile, *, offset: int, part: SupportsRead[bytes], size: int
+) -> None:
+    """OffsetMismatch where the file ends elsewhere; ValueError for an unfit part."""
+    ImportFile.objects.select_for_update().get(pk=file.pk)
+    write_part(file.path, file.num_bytes, offset, part, size)
+
+
+def store_file(run_import: RunImport, sent: UploadedFile[bytes]) -> None:
+    """A file that came with the form."""
+    file = begin_file(
+        run_import, filename=sent.name or "file", num_bytes=sent.size or 0
+    )
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    sent.seek(0)
+    with file.path.open("wb") as target:
+        shutil.copyfileobj(sent, target, PIECE_BYTES)
+
+
+def unpack(run_import: RunImport) -> None:
+    """Zip archives give way to the files in them; ValueError for an unfit one."""
+    for file in list(run_import.files.order_by("pk")):
+        if zipfile.is_zipfile(file.path) and not _is_parquet(file):
+            _unpack(run_import, file)
+
+
+def is_quick(run_import: RunImport) -> bool:
+    """Whether a page may wait for what is done with the files.
+
+    What a file takes when it is packed says nothing of what it holds, so it is read,
+    but not far beyond the bound.
+    """
+    files = list(run_import.files.all()[: MOST_QUICK + 1])
+    if len(files) > MOST_QUICK or sum(f.num_bytes for f in files) > AT_ONCE_BYTES:
+        return False
+    try:
+        return all(_is_small(file) for file in files)
+    except (Busy, FileNotFoundError):  # a worker says what becomes of it
+        return False
+
+
+def _is_small(file: ImportFile) -> bool:
+    if zipfile.is_zipfile(file.path):
+        return False
+    with file.path.open("rb") as opened:
+        if is_event_file(opened):
+            return True
+    try:
+        found = detect(file.filename, file.path)
+    except ValueError:
+        return True  # which is all there is to say of it
+    source = Source(file.path, found.format, found.packing, most=AT_ONCE_BYTES)
+    num_chars = 0
+    room = slot() if found.format == "parquet" else nullcontext()
+    with room, closing(read_records(source)) as records:
+        for num_rows, item in enumerate(records, 1):
+            if isinstance(item, Record):
+                num_chars += num_chars_of(item.values)
+            if source.is_cut or num_rows > PEEK_ROWS or num_chars > AT_ONCE_BYTES:
+                return False
+    return True
+
+
+def _is_parquet(file: ImportFile) -> bool:
+    """A Parquet file may hold a zip's end mark among its values."""
+    with file.path.open("rb") as opened:
+        return opened.read(4) == b"PAR1"
+
+
+def _unpack(run_import: RunImport, file: ImportFile) -> None:
+    with transaction.atomic():
+        try:
+            with zipfile.ZipFile(file.path) as archive:
+                _take_members(run_import, file, archive)
+        except DAMAGED as error:
+            raise _unfit(file, error) from None
+        except OSError as error:
+            if error.errno in (None, errno.EINVAL):  # bzip2; a place before the file
+                raise _unfit(file, error) from None
+            raise
+        file.delete()
+    file.path.unlink(missing_ok=True)
+
+
+def _unfit(file: ImportFile, error: Exception) -> ValueError:
+    match error:
+        case UnicodeDecodeError():
+            why = "a name in it is not UTF-8"
+        case NotImplementedError():
+            why = "its compression method is not supported"
+        case EOFError():
+            why = "it is cut short"
+        case _:
+            why = "it is damaged"
+    return ValueError(
+        f"{file.filename} cannot be unpacked: {why}. Pack it again, or send the files "
+        "as they are."
+    )
+
+
+def _take_members(
+    run_import: RunImport, file: ImportFile, archive: zipfile.ZipFile
+) -> None:
+    members = [one for one in archive.infolist() if _is_wanted(one)]
+    told = sum(one.file_size for one in members)
+    limit = min(
+        MAX_UPLOAD_BYTES, max(UNPACKED_FLOOR_BYTES, MAX_UNPACKED_RATIO * file.num_bytes)
+    )
+    if told > limit:
+        raise ValueError(
+            f"{file.filename} unpacks to {told:,} bytes; {limit:,} are allowed. Pack "
+            "fewer steps."
+        )
+    if run_import.files.count() + len(members) > MAX_FILES:
+        raise ValueError(
+            f"{file.filename} holds {len(members):,} files; an import may have "
+            f"{MAX_FILES:,}. Leave some out."
+        )
+    check_room(told, purpose=f"unpacking {file.filename}")
+    for member in members:
+        if member.flag_bits & 1:
+            raise ValueError(
+                f"{file.filename} has a password. Pack it again without one."
+            )
+        taken = ImportFile(
+            run_import=run_import,
+            filename=f"{file.filename}/{member.filename}"[-300:],
+            stored_name=uuid.uuid4().hex,
+            num_bytes=member.file_size,
+        )
+        with archive.open(member) as source, taken.path.open("xb") as target:
+            _copy(source, target, member.file_size)
+        taken.save()
+
+
+def _is_wanted(member: zipfile.ZipInfo) -> bool:
+    """Not what systems put beside files of their own accord."""
+    parts = PurePosixPath(member.filename).parts
+    is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
+    return not member.is_dir() and member.file_size > 0 and not is_hidden
+
+
+def _copy(source: IO[bytes], target: IO[bytes], num_bytes: int) -> None:
+    """As many bytes as the archive told, whatever it really holds."""
+    while num_bytes > 0 and (piece := source.read(min(PIECE_BYTES, num_bytes))):
+        target.write(piece)
+        num_bytes -= len(piece)
+    if num_bytes or source.read(1):
+        raise zipfile.BadZipFile("a file is not as long as the archive says")
+
+
+def discard(run_import: RunImport) -> None:
+    """With its files; the run that was made of it stays."""
+    shutil.rmtree(run_import.folder, ignore_errors=True)
+    run_import.delete()
+
+
+def remove_files(run_import: RunImport) -> None:
+    shutil.rmtree(run_import.folder, ignore_errors=True)
+    run_import.files.all().delete()
+
+
+def forget_what_is_old() -> None:
+    old = RunImport.objects.filter(created_at__lt=timezone.now() - KEPT)
+    for run_import in old.exclude(job__state__in=OPEN):
+        discard(run_import)

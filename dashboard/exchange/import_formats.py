@@ -1,0 +1,286 @@
+"""Completions as TRL, verl and Cohort write them.
+
+TRL (GRPOTrainer with log_completions): one Parquet file a step,
+`completions/completions_00005.parquet`, with step (a text in older versions), prompt
+and completion (texts or messages), a column for each reward function, those of
+log_extra, and advantage, which versions before 0.18 lack; those before 0.16 have the
+total as reward.
+
+verl (trainer.rollout_data_dir, validation_data_dir): `5.jsonl`, with input, output,
+gts (not in older versions), score, step, and what the reward function told besides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.datasets.parsing.records import Record, Refusal, broken_text, quote
+from dashboard.datasets.row import Prompt, as_json
+from trainer.client.lines import rule_name
+
+# What is read of a file, whatever tool wrote it.
+
+MAX_STEP = 2**31 - 1
+LATEST_TIME = 253_402_300_800  # the year 10000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One completion."""
+
+    step: int
+    prompt: Prompt
+    completion: str
+    answer: str | None = None
+    reward: float | None = None  # the total, where the file has one
+    scores: dict[str, float | None] = field(default_factory=dict)  # by column
+    advantage: float | None = None
+    num_tokens: int | None = None
+    end_reason: str = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """Values of a step, by Cohort's names."""
+
+    step: int
+    time: float | None  # seconds since 1970
+    values: dict[str, float]
+
+
+Item = Sample | Point
+
+
+def as_tree(item: Item) -> dict[str, Any]:
+    """For the spool; `from_tree` reads it."""
+    tree = {name: getattr(item, name) for name in item.__dataclass_fields__}
+    return tree | {"is_point": isinstance(item, Point)}
+
+
+def from_tree(tree: dict[str, Any]) -> Item:
+    return Point(**tree) if tree.pop("is_point") else Sample(**tree)
+
+
+Read = Callable[[Record], Sample]
+MAX_COUNT = 2**31 - 1
+_TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
+_VERL_OWN = {"input", "output", "gts", "score", "step"}
+
+
+class Bad(ValueError):
+    """A value that cannot be taken: its column, what is wrong, what to do."""
+
+    def __init__(self, column: str, value: Any, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.column, self.value = column, value
+        self.problem, self.remedy = problem, remedy
+
+
+def tool_of(columns: Iterable[str]) -> str | None:
+    """By a row's columns; None: they are no completions'."""
+    names = set(columns)
+    if {"prompt", "completion", "prompt_index", "position", "rules"} <= names:
+        return "Cohort"
+    if {"input", "output", "score"} <= names:
+        return "verl"
+    return "TRL" if {"prompt", "completion"} <= names else None
+
+
+def read_sample(tool: str, record: Record) -> Sample | Refusal:
+    try:
+        return _READERS[tool](record.values)
+    except Bad as bad:
+        return Refusal(
+            line=record.line,
+            column=bad.column,
+            value=quote(bad.value),
+            problem=bad.problem,
+            remedy=bad.remedy,
+        )
+
+
+def _trl(values: dict[str, Any]) -> Sample:
+    return Sample(
+        step=_step(values),
+        prompt=_prompt(values.get("prompt"), "prompt"),
+        completion=_text(values.get("completion"), "completion"),
+        reward=_number(values, "reward"),
+        scores=_scores(values, _TRL_OWN),
+        advantage=_number(values, "advantage"),
+    )
+
+
+def _verl(values: dict[str, Any]) -> Sample:
+    answer = values.get("gts")
+    score = _number(values, "score")
+    return Sample(
+        step=_step(values),
+        prompt=_prompt(values.get("input"), "input"),
+        completion=_text(values.get("output"), "output"),
+        answer=None if answer is None else _written(answer, "gts"),
+        reward=score,
+        scores={"score": score} | _scores(values, _VERL_OWN),
+    )
+
+
+def _cohort(values: dict[str, Any]) -> Sample:
+    answer = values.get("answer")
+    return Sample(
+        step=_step(values),
+        prompt=_prompt(values.get("prompt"), "prompt"),
+        completion=_text(values.get("completion"), "completion"),
+        answer=None if answer is None else _written(answer, "answer"),
+        reward=_number(values, "reward"),
+        scores=_rules(values.get("rules")),
+        advantage=_number(values, "advantage"),
+        num_tokens=_count(values, "num_tokens"),
+        end_reason="length" if values.get("end_reason") == "length" else "stop",
+    )
+
+
+_READERS = {"TRL": _trl, "verl": _verl, "Cohort": _cohort}
+
+
+def _step(values: dict[str, Any]) -> int:
+    given = values.get("step")
+    try:
+        step = int(given) if isinstance(given, str) else given
+    except ValueError:
+        step = None
+    if isinstance(step, float) and step.is_integer():
+        step = int(step)
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= MAX_STEP:
+        raise Bad(
+            "step",
+            given,
+            "The step is no whole number from 0 on.",
+            "Give each row the step that it was sampled at, in a column step.",
+        )
+    return step
+
+
+def _count(values: dict[str, Any], column: str) -> int | None:
+    count = values.get(column)
+    if count is None:
+        return None
+    is_whole = isinstance(count, int) and not isinstance(count, bool)
+    if not is_whole or not 0 <= count <= MAX_COUNT:
+        raise Bad(
+            column,
+            count,
+            "It is no number of tokens.",
+            f"Write a whole number from 0 to {MAX_COUNT:,}, or nothing.",
+        )
+    return int(count)
+
+
+def _prompt(value: Any, column: str) -> Prompt:
+    if isinstance(value, str) or not _is_chat(value):
+        return _text(value, column)
+    return [
+        {
+            "role": _text(m["role"], column),
+            "content": _content(m.get("content"), column),
+        }
+        for m in value
+    ]
+
+
+def _text(value: Any, column: str) -> str:
+    """Of messages what they say; of several, under their roles."""
+    if isinstance(value, str):
+        if broken := broken_text(value):
+            raise Bad(column, value, f"The text holds {broken}.", "Remove it.")
+        return value
+    if _is_chat(value):
+        said = [
+            (_text(m["role"], column), _content(m.get("content"), column))
+            for m in value
+        ]
+        if len(said) == 1:
+            return said[0][1]
+        return "\n\n".join(f"{role}: {content}" for role, content in said)
+    raise Bad(
+        column, value, "It is neither a text nor messages.", "Write it as a text."
+    )
+
+
+def _messages(chat: list[Any], column: str) -> list[tuple[str, str]]:
+    """The role and the text of each."""
+    return [
+        (_text(m["role"], column), _content(m.get("content"), column)) for m in chat
+    ]
+
+
+def _is_chat(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(m, dict) and "role" in m for m in value)
+    )
+
+
+def _content(value: Any, column: str) -> str:
+    """Of parts (text, image, …) the texts."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        parts = [p.get("text") for p in value if isinstance(p, dict)]
+        value = "".join(part for part in parts if isinstance(part, str))
+    return _text(value, column)
+
+
+def _written(value: Any, column: str) -> str:
+    if isinstance(value, str):
+        return _text(value, column)
+    try:
+        return as_json(value)
+    except (TypeError, ValueError):
+        raise Bad(
+            column, value, "It has no place in JSON.", "Write it as a text."
+        ) from None
+
+
+def _number(values: dict[str, Any], column: str) -> float | None:
+    value = values.get(column)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = float(value) if value.strip() else None
+    if value is None or isinstance(value, int | float):
+        return _finite(value)
+    raise Bad(column, value, "It is no number.", "Write a number, or nothing.")
+
+
+def _rules(given: Any) -> dict[str, float | None]:
+    try:
+        rules = dict(given or {})  # in Parquet a list of pairs
+    except (TypeError, ValueError):
+        raise Bad(
+            "rules", given, "It tells no rule's score.", "Write {name: score, …}."
+        ) from None
+    for name in rules:
+        _text(name, "rules")
+    return {rule_name(name): _finite(score) for name, score in rules.items()}
+
+
+def _finite(value: Any) -> float | None:
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _scores(values: dict[str, Any], own: set[str]) -> dict[str, float | None]:
+    """Whatever else is a number, by its column; a text may be one in CSV only."""
+    return {
+        rule_name(name): _finite(value)
+        for name, value in values.items()
+        if name not in own and isinstance(value, int | float | None)
+    }

@@ -1,0 +1,310 @@
+"""All files of an import, row by row, each as the tool that wrote it meant it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby
+from pathlib import Path
+
+from dashboard.datasets.parsing.detection import Detected, detect, read_records
+from dashboard.datasets.parsing.records import (
+    Parsed,
+    Record,
+    Refusal,
+    broken_text,
+    quote,
+)
+from dashboard.datasets.parsing.streams import Source
+from dashboard.exchange.import_formats import (
+    MAX_STEP,
+    Item,
+    Point,
+    read_sample,
+    tool_of,
+)
+from dashboard.exchange.models import ImportFile
+from dashboard.exchange.tensorboard import is_event_file, read_scalars
+from dashboard.project.subprocesses import BrokeOff, ask
+from trainer.client.lines import metric_name
+
+# Metrics as W&B writes them into CSV files.
+#
+# The export of a panel has its x axis first (Step, or a metric such as
+# train/global_step) and for each run "<run> - <metric>", with "…__MIN" and "…__MAX" of
+# what was averaged for the screen. `run.history()` has _step, _timestamp and the
+# metrics.
+
+# The trainer's own step comes before W&B's, which counts calls of log().
+STEPS = (
+    "train/global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "global_step",
+    "Step",
+    "_step",
+    "step",
+)
+SEPARATOR = " - "
+_BOUNDS = ("__MIN", "__MAX")
+_OWN = {"_step", "_timestamp", "_runtime", "_wandb", "time"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Where in a row what stands."""
+
+    step: str
+    time: str | None
+    metrics: dict[str, tuple[str, str]]  # column: its run, its metric
+
+    @property
+    def runs(self) -> list[str]:
+        return list(dict.fromkeys(run for run, _ in self.metrics.values()))
+
+
+def layout_of(columns: Iterable[str]) -> Layout | None:
+    """None: there is no step, or nothing else."""
+    names = list(columns)
+    step = next((name for name in STEPS if name in names), None)
+    if step is None:
+        return None
+    others = [n for n in names if n not in (*STEPS, *_OWN) and not n.endswith(_BOUNDS)]
+    metrics = {name: _parts(name) for name in others}
+    if not metrics:
+        return None
+    time = "_timestamp" if "_timestamp" in names else None
+    return Layout(step=step, time=time, metrics=metrics)
+
+
+def _parts(column: str) -> tuple[str, str]:
+    run, _, metric = column.rpartition(SEPARATOR)
+    return run, metric_name(metric)
+
+
+def read_point(
+    layout: Layout, run: str | None, record: Record
+) -> Point | Refusal | None:
+    """None: the row has no step, as those of a history that logs something else."""
+    given = _number(record.values.get(layout.step))
+    if given is None:
+        return None
+    if not given.is_integer() or not 0 <= given <= MAX_STEP:
+        return Refusal(
+            line=record.line,
+            column=layout.step,
+            value=quote(record.values[layout.step]),
+            problem="The step is no whole number from 0 on.",
+            remedy="Export the panel over steps.",
+        )
+    time = _number(record.values.get(layout.time)) if layout.time else None
+    values = dict(_values(layout, run, record))
+    return Point(step=int(given), time=time, values=values) if values else None
+
+
+def _values(
+    layout: Layout, run: str | None, record: Record
+) -> Iterator[tuple[str, float]]:
+    for column, (of_run, metric) in layout.metrics.items():
+        if run is None or of_run == run:
+            value = _number(record.values.get(column))
+            if value is not None:
+                yield metric, value
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+PROCESS = "dashboard.exchange.parquet_process"
+TENSORBOARD = "TensorBoard"
+WANDB = "W&B"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something a file holds; `item` None: a row that has nothing for a run."""
+
+    file: ImportFile
+    tool: str
+    item: Item | Refusal | None
+    columns: dict[str, str]  # of the row: what each of its columns became
+
+
+def read_files(
+    files: Iterable[ImportFile],
+    *,
+    wandb_run: str | None = None,
+    on_read: Callable[[int], None] = lambda _: None,
+) -> Iterator[Found]:
+    """Parquet files last, together. `on_read` hears of the bytes read, every so often.
+
+    What it raises ends the reading.
+    """
+    parquet: list[tuple[ImportFile, Detected]] = []
+    num_bytes = 0
+    for file in files:
+        with file.path.open("rb") as opened:
+            is_events = is_event_file(opened)
+        if is_events:
+            for found, end in _events(file):
+                on_read(num_bytes + end)
+                yield found
+        else:
+            try:
+                detected = detect(file.filename, file.path)
+            except ValueError as error:
+                yield Found(file, "", _unfit(str(error)), {})
+                continue
+            if detected.format == "parquet":
+                parquet.append((file, detected))
+                continue
+            source = Source(file.path, detected.format, detected.packing)
+            for found in _rows(file, read_records(source), wandb_run):
+                on_read(num_bytes + min(source.num_bytes_read, file.num_bytes))
+                yield found
+        num_bytes += file.num_bytes
+        on_read(num_bytes)
+    for file, records in _parquet_files(parquet):
+        for found in _rows(file, records, wandb_run):
+            on_read(num_bytes)
+            yield found
+        num_bytes += file.num_bytes
+
+
+def _unfit(problem: str) -> Refusal:
+    remedy = "Send TRL's or verl's completions, event files or W&B's CSV."
+    return Refusal(problem=problem, remedy=remedy, ends_file=True)
+
+
+def _parquet_files(
+    files: list[tuple[ImportFile, Detected]],
+) -> Iterator[tuple[ImportFile, Iterator[Parsed]]]:
+    """Where the child breaks off at one, another goes on behind it."""
+    while files:
+        asked: list[tuple[Path, str]] = [(f.path, d.packing) for f, d in files]
+        at = -1
+        try:
+            for at, batches in groupby(ask(PROCESS, asked), key=lambda each: each[0]):
+                yield files[at][0], chain.from_iterable(map(_parsed, batches))
+        except BrokeOff as error:
+            refusal = Refusal(
+                problem=f"Reading it broke off: {error}.",
+                remedy="Write the file again.",
+                ends_file=True,
+            )
+            yield files[max(at, 0)][0], iter([refusal])
+            files = files[max(at, 0) + 1 :]
+        else:
+            return
+
+
+def _parsed(
+    answer: tuple[int, list[tuple[int, dict[str, object]] | Refusal]],
+) -> list[Parsed]:
+    return [Record(*one) if isinstance(one, tuple) else one for one in answer[1]]
+
+
+def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
+    """Each with where its record ends."""
+    number = end = 0
+    with file.path.open("rb") as opened:
+        try:
+            for number, scalars in enumerate(read_scalars(opened), start=1):
+                names = {tag: metric_name(tag) for tag in scalars.values}
+                item: Item | Refusal | None = None
+                if broken := next(filter(broken_text, names), None):
+                    item = _bad_name(number, broken)
+                elif scalars.values and not 0 <= scalars.step <= MAX_STEP:
+                    item = _bad_step(number, scalars.step)
+                elif scalars.values:
+                    values = {
+                        names[t]: v for t, v in scalars.values.items() if _is_number(v)
+                    }
+                    item = Point(step=scalars.step, time=scalars.time, values=values)
+                end = scalars.end
+                yield Found(file, TENSORBOARD, item, names), end
+        except ValueError as error:
+            refusal = Refusal(
+                line=number + 1,
+                problem=str(error),
+                remedy="Copy the file again, whole; what comes before is read.",
+                ends_file=True,
+            )
+            yield Found(file, TENSORBOARD, refusal, {}), end
+
+
+def _is_number(value: float) -> bool:
+    return value - value == 0  # neither NaN nor infinite
+
+
+def _bad_name(number: int, name: str) -> Refusal:
+    return Refusal(
+        line=number,
+        value=quote(name),
+        problem=f"The name of a value holds {broken_text(name)}.",
+        remedy="Log it under another name.",
+    )
+
+
+def _bad_step(number: int, step: int) -> Refusal:
+    return Refusal(
+        line=number,
+        value=quote(step),
+        problem="The step is below 0 or too large.",
+        remedy=f"Steps go from 0 to {MAX_STEP:,}.",
+    )
+
+
+def _rows(
+    file: ImportFile, parsed: Iterable[Parsed], wandb_run: str | None
+) -> Iterator[Found]:
+    tool, layout = "", None
+    names: tuple[str, ...] = ()
+    for record in parsed:
+        if isinstance(record, Refusal):
+            yield Found(file, tool, record, {})
+            continue
+        if tuple(record.values) != names:
+            names = tuple(record.values)
+            tool, layout = tool_of(names) or "", None
+            if not tool and (layout := layout_of(names)):
+                tool = WANDB
+        if layout:
+            point = read_point(layout, wandb_run, record)
+            told = {c: m for c, (_, m) in layout.metrics.items()}
+            yield Found(file, tool, point, told)
+        elif tool:
+            sample = read_sample(tool, record)
+            kept = {} if isinstance(sample, Refusal) else _told(sample.scores)
+            yield Found(file, tool, sample, kept)
+        else:
+            yield Found(file, "", _unknown(record), {})
+            return
+
+
+def _told(scores: Iterable[str]) -> dict[str, str]:
+    return {name: f"reward/{name}/mean" for name in scores}
+
+
+def _unknown(record: Record) -> Refusal:
+    return Refusal(
+        line=record.line,
+        value=quote(sorted(record.values)),
+        problem="Its columns are none of TRL's completions (prompt, completion), "
+        "verl's (input, output, score) or W&B's metrics (Step, or _step).",
+        remedy="Export it from one of them as it is, or leave the file out.",
+        ends_file=True,
+    )
+
+
+def with_name(refusal: Refusal, filename: str) -> dict[str, object]:
+    """As a page lists it, over many files."""
+    return {"file": filename, **refusal.as_json()}

@@ -1,0 +1,295 @@
+"""A run out of an import's files: all of it in one transaction, or nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import groupby
+from typing import IO, Any
+
+import numpy as np
+from django.db import transaction
+from django.db.models.functions import Now
+
+from dashboard.accounts.services import record
+from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version, open_draft
+from dashboard.exchange.import_events import Place, Scoring, make_group, metrics_of
+from dashboard.exchange.import_formats import (
+    LATEST_TIME,
+    Item,
+    Point,
+    Sample,
+    as_tree,
+    from_tree,
+)
+from dashboard.exchange.import_preview import Findings, digest_of
+from dashboard.exchange.import_reader import read_files
+from dashboard.exchange.models import RunImport
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import END_TIME
+from dashboard.training.ingest import ingest
+from dashboard.training.lease import Claim
+from trainer.events import Event, GroupScored, RunFinished, StepFinished
+
+# Items on disk, to be had again step by step: files come in any order of steps.
+#
+# Memory holds sixteen bytes for each: its step, and where it lies.
+
+
+class Spool:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._steps = array("q")
+        self._places = array("q")
+        self._end = 0
+
+    def add(self, item: Item) -> None:
+        line = json.dumps(as_tree(item)).encode() + b"\n"
+        self._steps.append(item.step)
+        self._places.append(self._end)
+        self._file.write(line)
+        self._end += len(line)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def by_step(self) -> Iterator[tuple[int, list[Item]]]:
+        """By rising step; within one in the order in which they were added."""
+        self._file.flush()
+        steps = np.frombuffer(self._steps, dtype=np.int64)
+        places = np.frombuffer(self._places, dtype=np.int64)
+        order = np.argsort(steps, kind="stable")
+        placed = zip(steps[order].tolist(), places[order].tolist(), strict=True)
+        for step, items in groupby(placed, key=lambda each: each[0]):
+            yield step, [self._read(place) for _, place in items]
+
+    def _read(self, place: int) -> Item:
+        self._file.seek(place)
+        return from_tree(json.loads(self._file.readline()))
+
+
+EVENTS_AT_ONCE = 500
+SHOWN_FILENAMES = 5
+
+Report = Callable[[int, int], None]
+
+
+def make_run(
+    run_import: RunImport,
+    *,
+    on_read: Callable[[int], None],
+    on_stored: Report,
+    on_made: Callable[[Run], None],
+) -> Run:
+    """ValueError where the files do not hold what was shown.
+
+    `on_read` hears of bytes, `on_stored` of steps and of how many there are; `on_made`
+    is called last within the transaction. What any of them raises undoes all of it.
+    """
+    choices = run_import.choices
+    with open_draft() as file, open_draft() as prompts:
+        spool, findings = _read(run_import, Spool(file), on_read)
+        if findings.num_refused != choices["leave_out"]:
+            raise ValueError(
+                f"{findings.num_refused:,} rows are refused now, "
+                f"{choices['leave_out']:,} were when the files were read first. Read "
+                "them again."
+            )
+        num_steps = len(findings.steps)
+        on_stored(0, num_steps)
+        with transaction.atomic():
+            run = _begin(run_import, findings)
+            began = findings.first_time or time.time()
+            story = Story(run, _scoring(run_import), Prompts(prompts), began)
+            for number, (step, items) in enumerate(spool.by_step(), start=1):
+                story.tell(step, items)
+                on_stored(number, num_steps)
+            story.end()
+            _end(run_import, run, story.prompts)
+            on_made(run)
+    return run
+
+
+def _read(
+    run_import: RunImport, spool: Spool, on_read: Callable[[int], None]
+) -> tuple[Spool, Findings]:
+    findings = Findings()
+    files = run_import.files.order_by("pk")
+    wandb_run = run_import.choices.get("wandb_run")
+    for found in read_files(files, wandb_run=wandb_run, on_read=on_read):
+        if findings.add(found) is None and isinstance(found.item, Point | Sample):
+            spool.add(found.item)
+    return spool, findings
+
+
+def _scoring(run_import: RunImport) -> Scoring:
+    choices = run_import.choices
+    return Scoring(
+        weights=dict(choices["weights"]),
+        computes_advantages=choices["computes_advantages"],
+        right_from=choices["right_from"],
+        lowest=run_import.findings["lowest"],
+    )
+
+
+def _begin(run_import: RunImport, findings: Findings) -> Run:
+    choices, told = run_import.choices, findings.as_json()
+    rules = [
+        {"name": name, "weight": weight}
+        for name, weight in choices["weights"]
+        if weight is not None
+    ]
+    return Run.objects.create(
+        team=run_import.team,
+        name=choices["name"],
+        owner=run_import.created_by,
+        state=RunState.RUNNING,
+        config={
+            "reward": {
+                "recipe": {"rules": rules},
+                "right_from": choices["right_from"],
+            },
+            "checkpoint": {"keep_last": 0},
+        },
+        model_label=choices["model"],
+        num_steps=max(1, told["last_step"]),
+        epoch=1,
+        lease_until=Now() + timedelta(days=1),
+        origin={
+            "tools": told["tools"],
+            "num_files": told["num_files"],
+            "num_bytes": told["num_bytes"],
+            "filenames": [file["name"] for file in told["files"][:SHOWN_FILENAMES]],
+            "num_rows": told["num_rows"],
+            "num_left_out": told["num_refused"],
+            "has_times": told["first_time"] is not None,
+            "advantages": _advantages(told, computes=choices["computes_advantages"]),
+        },
+    )
+
+
+def _advantages(told: dict[str, Any], *, computes: bool) -> str:
+    if told["num_advantages"]:
+        return "files"
+    return "computed" if computes else "unknown"
+
+
+class Prompts:
+    """Numbers of prompts, in the order in which they were sampled first."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._numbers: dict[bytes, int] = {}
+
+    def number_of(self, sample: Sample) -> int:
+        digest = digest_of(sample)
+        number = self._numbers.get(digest)
+        if number is None:
+            number = self._numbers[digest] = len(self._numbers)
+            row = [sample.prompt, sample.answer]
+            self._file.write(json.dumps(row).encode() + b"\n")
+        return number
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def rows(self) -> Iterator[Row]:
+        self._file.seek(0)
+        for line in self._file:
+            prompt, answer = json.loads(line)
+            yield Row(prompt=prompt, answer=answer)
+
+
+@dataclass(slots=True)
+class Story:
+    """The events of the run's one life, ingested as they come."""
+
+    run: Run
+    scoring: Scoring
+    prompts: Prompts
+    time: float  # of the step at hand; where files do not tell, of the one before
+    _line: int = 0
+    _step: int = 0
+    _events: list[Event] = field(default_factory=list)
+
+    def tell(self, step: int, items: list[Item]) -> None:
+        points = [item for item in items if isinstance(item, Point)]
+        for point in points:
+            if point.time is not None and 0 <= point.time < LATEST_TIME:
+                self.time = point.time
+        self._step = step
+        groups = list(self._groups([i for i in items if isinstance(i, Sample)]))
+        metrics = metrics_of(groups) if groups else {}
+        for point in points:  # of a step told of twice the last value counts
+            metrics |= point.values
+        self._add(*groups)
+        place = self._place()
+        self._add(
+            StepFinished(
+                line=place.line, epoch=1, time=place.time, step=step, metrics=metrics
+            )
+        )
+        if len(self._events) >= EVENTS_AT_ONCE:
+            self._ingest()
+
+    def end(self) -> None:
+        place = self._place()
+        self._add(
+            RunFinished(line=place.line, epoch=1, time=place.time, step=self._step)
+        )
+        self._ingest()
+
+    def _groups(self, samples: list[Sample]) -> Iterator[GroupScored]:
+        by_prompt: dict[int, list[Sample]] = {}
+        for sample in samples:
+            by_prompt.setdefault(self.prompts.number_of(sample), []).append(sample)
+        for number, group in by_prompt.items():
+            yield make_group(self._place(), number, group, self.scoring)
+
+    def _place(self) -> Place:
+        self._line += 1
+        return Place(line=self._line, time=self.time, step=self._step)
+
+    def _add(self, *events: Event) -> None:
+        self._events += events
+
+    def _ingest(self) -> None:
+        claim = Claim(run_id=self.run.pk, epoch=1)
+        # Alerts are for those who can still do something.
+        ingest(claim, self._events, observes=False)
+        self._events = []
+
+
+def _end(run_import: RunImport, run: Run, prompts: Prompts) -> None:
+    version = _keep_prompts(run_import, run, prompts) if len(prompts) else None
+    Run.objects.filter(pk=run.pk).update(
+        state=RunState.FINISHED,
+        lease_until=None,
+        finished_at=END_TIME,
+        dataset_version=version,
+    )
+    record(run.team, run.owner, "run.imported", run, tools=run.origin["tools"])
+
+
+def _keep_prompts(run_import: RunImport, run: Run, prompts: Prompts) -> DatasetVersion:
+    return create_dataset_version(
+        team=run.team,
+        name=_free_name(run),
+        rows=prompts.rows(),
+        mapping={"prompt": "prompt", "answer": "answer", "columns": []},
+        source={"kind": "run_import", "filename": f"prompts of {run.name}"},
+        user=run_import.created_by,
+    )
+
+
+def _free_name(run: Run) -> str:
+    name = f"Prompts of {run.name}"[:70]
+    taken = set(Dataset.objects.filter(team=run.team).values_list("name", flat=True))
+    numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
+    return next(one for one in (name, *numbered) if one not in taken)

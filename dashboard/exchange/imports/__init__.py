@@ -1,1 +1,0 @@
-"""Other tools' files into runs: read, shown, then made."""

@@ -1,6 +1,0 @@
-from django.apps import AppConfig
-
-
-class SamplesConfig(AppConfig):
-    name = "dashboard.samples"
-    label = "samples"

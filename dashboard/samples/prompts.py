@@ -1,0 +1,219 @@
+"""What the table of a run's prompts says of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dashboard.datasets.models import DatasetRow
+from dashboard.datasets.selections import source_of
+from dashboard.runs.models import Run
+from dashboard.samples.pass_rates import (
+    KINDS,
+    NONE,
+    Counts,
+    Kind,
+    Tallies,
+    count,
+    select,
+    select_kind,
+    sort,
+    tally,
+)
+from dashboard.samples.prompt_forms import PromptFilterForm
+from dashboard.samples.prompt_visits import Span, Visits, find_span, read_visits
+from dashboard.samples.rewards import why_nothing_is_right
+from dashboard.samples.sparklines import Scale, Strip, draw_strip
+
+MAX_BARS = 40
+SNIPPET_CHARS = 160
+SHARES = Scale(low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptLine:
+    row: DatasetRow | None  # None: whoever reached into the database
+    position: int
+    num_seen: int
+    last_step: int
+    num_scored: int
+    num_right: int
+    change: float | None  # in percentage points
+    solved_at: int | None
+    forgotten_at: int | None
+    kind: Kind
+    strip: Strip
+    strip_label: str
+
+    @property
+    def text(self) -> str:
+        assert self.row
+        return shorten(self.row.question)
+
+    @property
+    def percent(self) -> str:
+        return percent(self.num_right, self.num_scored)
+
+
+class Prompted(Protocol):
+    """A group, or what tells of one."""
+
+    @property
+    def prompt_index(self) -> int: ...
+    @property
+    def prompt(self) -> str: ...
+
+
+def read_snippets(run: Run, groups: Iterable[Prompted]) -> dict[int, str]:
+    """What each group's prompt asks, on one line, by prompt. One query.
+
+    A prompt as sampled begins with the chat template's marks and its system message,
+    the same in every row: without the dataset's row, its end tells more.
+    """
+    prompts = {group.prompt_index: group.prompt for group in groups}
+    version = run.dataset_version
+    stored = version.rows.filter(position__in=prompts) if version else ()
+    asked = {row.position: row.question for row in stored}
+    return {
+        index: _end_of(prompt)
+        if asked.get(index, prompt) == prompt
+        else shorten(asked[index])
+        for index, prompt in prompts.items()
+    }
+
+
+def shorten(text: str) -> str:
+    """Its beginning, on one line."""
+    line = " ".join(text[: 8 * SNIPPET_CHARS].split())
+    return line if len(line) <= SNIPPET_CHARS else f"{line[: SNIPPET_CHARS - 1]}…"
+
+
+def _end_of(text: str) -> str:
+    line = " ".join(text[-8 * SNIPPET_CHARS :].split())
+    return line if len(line) <= SNIPPET_CHARS else f"…{line[1 - SNIPPET_CHARS :]}"
+
+
+def percent(num_right: int, num_scored: int) -> str:
+    return f"{100 * num_right / num_scored:.3g}"
+
+
+def make_lines(run: Run, tallies: Sequence[Any], visits: Visits) -> list[PromptLine]:
+    """One query. `visits` by prompt and step."""
+    positions = [int(each["prompt"]) for each in tallies]
+    version = run.dataset_version
+    stored = version.rows.filter(position__in=positions) if version else ()
+    rows = {row.position: row for row in stored}
+    starts = np.searchsorted(visits["prompt"], positions)
+    ends = np.searchsorted(visits["prompt"], positions, side="right")
+    return [
+        _make_line(each, rows.get(position), visits[start:end])
+        for each, position, start, end in zip(
+            tallies, positions, starts, ends, strict=True
+        )
+    ]
+
+
+def _make_line(tally: Any, row: DatasetRow | None, visits: Visits) -> PromptLine:
+    change = float(tally["change"])
+    return PromptLine(
+        row=row,
+        position=int(tally["prompt"]),
+        num_seen=int(tally["num_seen"]),
+        last_step=int(tally["last_step"]),
+        num_scored=int(tally["num_scored"]),
+        num_right=int(tally["num_right"]),
+        change=None if math.isnan(change) else 100 * change,
+        solved_at=_step(tally["solved_at"]),
+        forgotten_at=_step(tally["forgotten_at"]),
+        kind=KINDS[tally["kind"]],
+        strip=_draw(visits),
+        strip_label=_describe(visits),
+    )
+
+
+def _step(step: Any) -> int | None:
+    return None if step == NONE else int(step)
+
+
+def _draw(visits: Visits) -> Strip:
+    """A bar a visit, as high as its pass rate; of many, one for several together."""
+    parts = np.array_split(visits, min(len(visits), MAX_BARS))
+    counts = [(int(p["num_right"].sum()), int(p["num_scored"].sum())) for p in parts]
+    shares = [right / scored if scored else None for right, scored in counts]
+    return draw_strip(shares, [False] * len(shares), SHARES)
+
+
+def _describe(visits: Visits) -> str:
+    scored = visits[visits["num_scored"] > 0]
+    if not len(scored):
+        return "No completion could be told right or wrong"
+    shares = scored["num_right"] / scored["num_scored"]
+    if len(scored) == 1:
+        return f"Pass rate at 1 visit: {100 * shares[0]:.3g} %"
+    named = {
+        "at first": shares[0],
+        "at last": shares[-1],
+        "at the lowest": shares.min(),
+        "at the highest": shares.max(),
+    }
+    said = ", ".join(f"{100 * share:.3g} % {when}" for when, share in named.items())
+    return f"Pass rate over {len(scored):,} visits: {said}"
+
+
+# The prompts of a run that a filter chooses, and the rows that they are.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    span: Span | None = None
+    visits: Visits | None = None
+    counts: Counts | None = None
+    chosen: Tallies | None = None  # None: there is nothing to choose
+    problem: str = ""
+
+
+def find_prompts(run: Run, form: PromptFilterForm) -> Found:
+    span = find_span(run, first=form.value("first_step"), last=form.value("last_step"))
+    if span is None or form.errors or run.dataset_version is None:
+        return Found(span=span)
+    visits = read_visits(run, span)
+    # A run of an outside trainer may number its prompts as it likes.
+    num_known = np.searchsorted(visits["prompt"], run.dataset_version.num_rows)
+    visits = visits[:num_known]
+    tallies = tally(visits, num_last=form.value("visits"))
+    chosen = _choose(tallies, form)
+    return Found(
+        span=span,
+        visits=visits,
+        counts=count(tallies),
+        chosen=sort(chosen, form.value("sort")) if len(chosen) else None,
+        problem=why_nothing_is_right(run, span.last),
+    )
+
+
+def _choose(tallies: Tallies, form: PromptFilterForm) -> Tallies:
+    if form.kind:
+        return select_kind(tallies, form.kind)
+    if form.bounds is None:
+        return tallies
+    low, high = form.bounds
+    return select(tallies, low=low, high=high)
+
+
+def source_of_prompts(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
+    assert found.span
+    assert run.dataset_version
+    return source_of(
+        run.dataset_version,
+        kind="run",
+        query=form.query_of(found.span),
+        how=f"{form.words} in {run.name}, {form.span_words(found.span)}",
+        run_id=run.pk,
+        run=run.name,
+        first_step=found.span.first,
+        last_step=found.span.last,
+    )

@@ -1,0 +1,248 @@
+"""How a completion came by its reward, and how it stands in its group."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dashboard.runs.models import Run
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
+from dashboard.samples.sparklines import Balance, draw_balance
+from trainer.rewards.scoring import parts_of
+from trainer.rewards.spec import Recipe, bound_tolerance, recipe_bounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RulePart:
+    """A rule's share of one reward: part = the score that counts × weight.
+
+    That is the rule's own score once it is clipped and gated; None: it is left out.
+    """
+
+    name: str
+    score: float | None
+    counted: float | None
+    weight: float | None
+    part: float | None
+    bar: Balance | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """One completion beside the others of its group."""
+
+    completion: Completion
+    parts: list[RulePart]
+    other: float | None  # of the reward, in no rule's part
+    advantage_bar: Balance | None  # None: it is not known
+    num_alike: int  # completions of the group with this very text, itself included
+    is_best: bool
+    is_worst: bool
+
+
+def rank_completions(
+    group: Group,
+    completions: Sequence[Completion],
+    weights: dict[str, float],
+    recipe: Recipe | None = None,
+) -> list[Standing]:
+    """Each beside the others, by the weights of its step; `recipe` says what counts."""
+    texts = Counter(c.text for c in completions)
+    rewards = [c.reward for c in completions if c.reward is not None]
+    best, worst = max(rewards, default=0.0), min(rewards, default=0.0)
+    differ = best > worst
+    known = [abs(c.advantage) for c in completions if c.advantage is not None]
+    largest_advantage = max(known, default=0.0)
+    split = [_split(group, c, weights, recipe) for c in completions]
+    largest_part = max(
+        (abs(p.part) for parts in split for p in parts if p.part is not None),
+        default=0.0,
+    )
+    # What the parts of a product or a minimum leave over means nothing.
+    is_sum = recipe is None or recipe.combine in ("sum", "normalize_then_sum")
+    return [
+        Standing(
+            completion=c,
+            parts=[_with_bar(part, largest_part) for part in parts],
+            other=_unexplained(c, parts) if is_sum else None,
+            advantage_bar=None
+            if c.advantage is None
+            else draw_balance(c.advantage, largest=largest_advantage),
+            num_alike=texts[c.text],
+            is_best=differ and c.reward == best,
+            is_worst=differ and c.reward == worst,
+        )
+        for c, parts in zip(completions, split, strict=True)
+    ]
+
+
+def find_base(standings: Sequence[Standing]) -> Standing | None:
+    """What the others are compared with: the first of the best, else the first."""
+    best = (standing for standing in standings if standing.is_best)
+    return next(best, standings[0] if standings else None)
+
+
+def _split(
+    group: Group,
+    completion: Completion,
+    weights: dict[str, float],
+    recipe: Recipe | None,
+) -> list[RulePart]:
+    scores = dict(zip(group.rule_names, completion.rule_scores, strict=False))
+    parts = parts_of(recipe, scores, step=group.step) if recipe else {}
+    return [
+        _part(
+            name,
+            score,
+            parts[name].score if name in parts else score,
+            weights.get(name),
+        )
+        for name, score in scores.items()
+    ]
+
+
+def _part(
+    name: str, score: float | None, counted: float | None, weight: float | None
+) -> RulePart:
+    part = None if counted is None or weight is None else counted * weight
+    return RulePart(
+        name=name, score=score, counted=counted, weight=weight, part=part, bar=None
+    )
+
+
+def _with_bar(part: RulePart, largest: float) -> RulePart:
+    if part.part is None:
+        return part
+    return replace(part, bar=draw_balance(part.part, largest=largest))
+
+
+def _unexplained(completion: Completion, parts: list[RulePart]) -> float | None:
+    """What the rules leave over, such as a KL taken off the reward."""
+    if completion.reward is None:
+        return None
+    rest = completion.reward - sum(p.part for p in parts if p.part is not None)
+    return rest if abs(rest) > 1e-6 else None
+
+
+SORT_KEYS: dict[str, Callable[[Standing], float | None]] = {
+    "reward": lambda s: s.completion.reward,
+    "length": lambda s: s.completion.num_tokens,
+    "position": lambda s: s.completion.position,
+}
+
+
+def sort_standings(standings: list[Standing], sort: str) -> list[Standing]:
+    """Sorted by `reward`, `-length` …; completions without a value come last."""
+    key = SORT_KEYS[sort.removeprefix("-")]
+    keyed = [(value, s) for s in standings if (value := key(s)) is not None]
+    keyed.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
+    return [s for _, s in keyed] + [s for s in standings if key(s) is None]
+
+
+# The engine's penalty for length stands among the rules as what it took off.
+PENALTIES = {"overlong": 1.0}
+NOBODY_SAID = (
+    "When this run was imported or opened, nobody said from which reward on a "
+    "completion is right. Mean rewards and Completions by reward still tell."
+)
+
+
+def recipe_spec(run: Run, step: int) -> dict[str, Any]:
+    """The rules of a step, from the run's own frozen configuration."""
+    spec: dict[str, Any] = run.config["reward"]["recipe"]
+    last = 0
+    for phase in run.config.get("phases") or ():
+        last += phase["num_steps"]
+        if step <= last:
+            changed: dict[str, Any] = phase.get("changes", {}).get("reward", {})
+            return changed.get("recipe") or spec
+    return spec
+
+
+def all_rules(run: Run) -> list[dict[str, Any]]:
+    """Of all phases, in their recipes' order."""
+    phases = run.config.get("phases") or ()
+    rewards = [run.config["reward"]]
+    rewards += [phase.get("changes", {}).get("reward", {}) for phase in phases]
+    recipes = [reward["recipe"] for reward in rewards if reward.get("recipe")]
+    return [rule for spec in recipes for rule in spec["rules"]]
+
+
+def rule_names(run: Run) -> list[str]:
+    return list(dict.fromkeys(rule["name"] for rule in all_rules(run)))
+
+
+def step_recipe(run: Run, step: int) -> Recipe | None:
+    """None when a rule is no longer known."""
+    try:
+        return Recipe.model_validate(recipe_spec(run, step))
+    except ValueError:
+        return None
+
+
+def rule_weights(run: Run, step: int) -> dict[str, float]:
+    recipe = step_recipe(run, step)
+    if recipe is not None:
+        return PENALTIES | {r.name: r.weight_at(step) for r in recipe.rules}
+    rules = recipe_spec(run, step)["rules"]
+    return PENALTIES | {r["name"]: float(r.get("weight", 1.0)) for r in rules}
+
+
+def right_reward(recipe: Recipe, step: int) -> float | None:
+    """The reward from which a completion is right: the highest that there is.
+
+    None where there is no highest.
+    """
+    highest = recipe_bounds(recipe, step=step)[1]
+    return highest - bound_tolerance(highest) if math.isfinite(highest) else None
+
+
+def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
+    """By step the reward from which a completion is right; None: nobody can tell."""
+    found: dict[int, float | None] = {}
+    if run.is_imported:
+        return dict.fromkeys(steps, run.config["reward"]["right_from"])
+    recipes: dict[int, Recipe | None] = {}
+    highest: dict[tuple[int, tuple[float, ...]], float | None] = {}
+    for step in steps:
+        spec = recipe_spec(run, step)
+        if id(spec) not in recipes:
+            recipes[id(spec)] = step_recipe(run, step)
+        recipe = recipes[id(spec)]
+        if recipe is None:
+            found[step] = None
+            continue
+        # A schedule gives each step weights of its own.
+        weights = id(spec), tuple(rule.weight_at(step) for rule in recipe.rules)
+        if weights not in highest:
+            highest[weights] = right_reward(recipe, step)
+        found[step] = highest[weights]
+    return found
+
+
+def why_nothing_is_right(run: Run, step: int) -> str:
+    """Empty where there is a highest reward at this step."""
+    if run.is_imported:
+        return "" if run.config["reward"]["right_from"] is not None else NOBODY_SAID
+    recipe = step_recipe(run, step)
+    if recipe is None:
+        return (
+            "A rule of this run is not known any more, so nobody can tell which "
+            "completions were right. Look at the run's Config for it."
+        )
+    if right_reward(recipe, step) is None:
+        return (
+            "The recipe of this run has no highest reward, so nobody can tell which "
+            "completions were right. Mean rewards and Completions by reward still do."
+        )
+    return ""
+
+
+def reward_bounds(run: Run, step: int) -> tuple[float, ...]:
+    """Lowest and highest reward; empty when a rule is no longer known to say."""
+    recipe = step_recipe(run, step)
+    return () if recipe is None else recipe_bounds(recipe, step=step)

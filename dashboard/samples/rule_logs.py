@@ -1,0 +1,69 @@
+"""What the rules of a run printed and failed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import Count, QuerySet
+
+from dashboard.runs.models import Run
+from dashboard.samples.forms import RewardLogForm
+from dashboard.samples.models import Group, RuleNote
+from dashboard.samples.prompts import read_snippets
+
+KINDS = {"error": True, "print": False}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    note: RuleNote
+    snippet: str  # of the prompt
+    num_kept: int  # of the group.num_notes texts of its group
+
+
+def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
+    """The newest step's first, within a step as they came."""
+    found = RuleNote.objects.filter(run=run, group__superseded_by__isnull=True)
+    lookups = {
+        "text": "text__icontains",
+        "rule": "rule",
+        "first_step": "step__gte",
+        "last_step": "step__lte",
+        "prompt": "group__prompt_index",
+    }
+    given = {lookup: form.value(name) for name, lookup in lookups.items()}
+    given["is_error"] = KINDS.get(form.value("kind"))
+    return found.filter(
+        **{k: v for k, v in given.items() if v not in (None, "")}
+    ).order_by("-step", "id")
+
+
+def read_entries(run: Run, ids: list[int]) -> list[Entry]:
+    """Three queries."""
+    notes = RuleNote.objects.select_related("group").in_bulk(ids)
+    kept = count_kept({note.group_id for note in notes.values()})
+    snippets = read_snippets(run, [note.group for note in notes.values()])
+    return [
+        Entry(
+            note=notes[i],
+            snippet=snippets[notes[i].group.prompt_index],
+            num_kept=kept[notes[i].group_id],
+        )
+        for i in ids
+        if i in notes
+    ]
+
+
+def count_kept(group_ids: Iterable[int]) -> dict[int, int]:
+    """How many texts of each group are kept; groups without are left out."""
+    kept = RuleNote.objects.filter(group__in=group_ids).values_list("group")
+    return dict(kept.annotate(num=Count("id")).order_by())
+
+
+def notes_of(group: Group) -> dict[int, list[RuleNote]]:
+    """By completion, errors first."""
+    found: dict[int, list[RuleNote]] = {}
+    for note in group.notes.order_by("position", "-is_error", "id"):
+        found.setdefault(note.position, []).append(note)
+    return found

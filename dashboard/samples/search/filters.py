@@ -1,0 +1,335 @@
+"""Which completions a form's filters leave, but for its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dashboard.samples.forms import CompletionFilterForm
+from dashboard.samples.search.blocks import Block, read_column
+from dashboard.samples.search.columns import (
+    CUT,
+    END_UNKNOWN,
+    HIGH_SHORT,
+    LENGTH,
+    NEAR,
+    NUMBER,
+    RIGHT,
+    RIGHT_LOW,
+    UNKNOWN_LENGTH,
+    UNSCORED,
+    Column,
+)
+
+# Which bits are looked at, and which of them are set.
+Wanted = tuple[int, int]
+ENDS: dict[str, Wanted] = {
+    "length": (CUT, CUT),
+    "stop": (CUT | END_UNKNOWN, 0),
+    "unknown": (END_UNKNOWN, END_UNKNOWN),
+}
+OUTCOMES: dict[str, Wanted] = {
+    "right": (RIGHT, RIGHT),
+    "not_right": (RIGHT | UNSCORED, 0),
+    "unscored": (UNSCORED, UNSCORED),
+}
+SURPRISES: dict[str, Wanted] = {
+    "right_low": (RIGHT_LOW, RIGHT_LOW),
+    "high_short": (HIGH_SHORT, HIGH_SHORT),
+    "near": (NEAR, NEAR),
+}
+RANGES = {
+    "rewards": ("min_reward", "max_reward", NUMBER),
+    "advantages": ("min_advantage", "max_advantage", NUMBER),
+    "lengths": ("min_length", "max_length", LENGTH),
+}
+Test = Callable[[Column], Column]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """Of a block the completions `low` … `high` - 1 that `mask` leaves, or all."""
+
+    block: Block
+    low: int
+    high: int
+    mask: Column | None = None
+
+    @property
+    def count(self) -> int:
+        if self.mask is None:
+            return self.high - self.low
+        return int(np.count_nonzero(self.mask))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of its block."""
+        is_full = self.high - self.low == self.block.num_completions
+        return self.mask is None and is_full
+
+    def places(self) -> Column:
+        """In the block."""
+        if self.mask is None:
+            return np.arange(self.low, self.high)
+        return np.flatnonzero(self.mask) + self.low
+
+    def take(self, column: Column) -> Column:
+        if self.mask is None:
+            return column[self.low : self.high]
+        # Seven times as fast as with the mask itself, where that is half true.
+        return column.take(self.places())
+
+    def narrow(self, is_so: Column) -> Selection:
+        """`is_so` is by completion of low … high - 1."""
+        return replace(self, mask=is_so if self.mask is None else self.mask & is_so)
+
+
+def select(
+    selections: Sequence[Selection], form: CompletionFilterForm
+) -> list[Selection]:
+    """What the filters by prompt and by numbers leave; up to a query a filter."""
+    found = list(selections)
+    if (prompt := form.value("prompt")) is not None:
+        found = _of_prompt(found, prompt)
+    for name, wanted in _bits(form):
+        found = _test(found, name, _has(*wanted))
+    for name, (low, high, dtype) in RANGES.items():
+        bounds = form.value(low), form.value(high)
+        if bounds != (None, None):
+            found = _test(found, name, _between(*bounds, dtype))
+    if rule := form.value("rule"):
+        found = [each for each in found if rule in each.block.rule_names]
+        bounds = form.value("min_score"), form.value("max_score")
+        found = _test(found, "scores", _between(*bounds, NUMBER), rule=rule)
+    return found
+
+
+def within_steps(
+    blocks: Sequence[Block], *, low: int | None, high: int | None
+) -> list[Selection]:
+    """Those of the blocks that have some."""
+    found = []
+    for block in blocks:
+        steps, ends = block.steps["step"], np.append(0, block.step_ends)
+        first = 0 if low is None else np.searchsorted(steps, low)
+        last = len(steps) if high is None else np.searchsorted(steps, high, "right")
+        if first < last:
+            found.append(
+                Selection(block=block, low=int(ends[first]), high=int(ends[last]))
+            )
+    return found
+
+
+def _of_prompt(found: Sequence[Selection], prompt: int) -> list[Selection]:
+    blocks = [each.block for each in found]
+    prompts = read_column(blocks, "prompts")
+    sizes = read_column(blocks, "group_sizes")
+    narrowed = []
+    for each, of_groups, of_sizes in zip(found, prompts, sizes, strict=True):
+        is_it = of_groups == prompt
+        if is_it.any():
+            is_so = np.repeat(is_it, of_sizes)[each.low : each.high]
+            narrowed.append(each.narrow(is_so))
+    return _with_some(narrowed)
+
+
+def _bits(form: CompletionFilterForm) -> Iterator[tuple[str, Wanted]]:
+    if end := form.value("end"):
+        yield "kinds", ENDS[end]
+    if outcome := form.value("outcome"):
+        yield "kinds", OUTCOMES[outcome]
+    if surprise := form.value("surprise"):
+        yield "kinds", SURPRISES[surprise]
+
+
+def _has(mask: int, value: int) -> Test:
+    return lambda kinds: (kinds & mask) == value
+
+
+def _between(low: float | None, high: float | None, dtype: Any) -> Test:
+    """And known: without a score nothing is at least or at most a number."""
+
+    with np.errstate(over="ignore"):
+        least, most = (b if b is None else dtype.type(b) for b in (low, high))
+
+    def is_between(values: Column) -> Column:
+        is_so: Column = values == values  # NaN is not
+        if dtype is LENGTH:
+            is_so &= values != UNKNOWN_LENGTH
+        if least is not None:
+            is_so &= values >= least
+        if most is not None:
+            is_so &= values <= most
+        return is_so
+
+    return is_between
+
+
+def _test(
+    found: Sequence[Selection], name: str, test: Test, *, rule: str = ""
+) -> list[Selection]:
+    columns = read_column([each.block for each in found], name, rule)
+    return _with_some(
+        each.narrow(test(column[each.low : each.high]))
+        for each, column in zip(found, columns, strict=True)
+    )
+
+
+def _with_some(found: Any) -> list[Selection]:
+    return [each for each in found if each.mask is None or each.mask.any()]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """Completions, each by its block's row in `blocks` and its place in the block."""
+
+    blocks: Sequence[Block]
+    rows: Column
+    places: Column
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, which: slice | Column) -> Places:
+        return Places(
+            blocks=self.blocks, rows=self.rows[which], places=self.places[which]
+        )
+
+    def steps(self) -> Column:
+        found = np.empty(len(self), np.int64)
+        for row in np.unique(self.rows):
+            is_here = self.rows == row
+            found[is_here] = self.blocks[row].steps_of(self.places[is_here])
+        return found
+
+    def in_groups(self) -> tuple[Column, Column]:
+        """Each one's group, by its id, and its position there; up to two queries."""
+        used = np.unique(self.rows)
+        blocks = [self.blocks[row] for row in used]
+        ids = read_column(blocks, "group_ids")
+        sizes = read_column(blocks, "group_sizes")
+        groups = np.empty(len(self), np.int64)
+        positions = np.empty(len(self), np.int64)
+        for row, of_groups, of_sizes in zip(used, ids, sizes, strict=True):
+            is_here = self.rows == row
+            ends = np.cumsum(of_sizes, dtype=np.int64)
+            places = self.places[is_here]
+            at = np.searchsorted(ends, places, side="right")
+            groups[is_here] = of_groups[at]
+            positions[is_here] = places - (ends[at] - of_sizes[at])
+        return groups, positions
+
+
+NOWHERE = Places(blocks=(), rows=np.empty(0, int), places=np.empty(0, int))
+
+
+def join(parts: Sequence[Places]) -> Places:
+    """Parts of one and the same list of blocks."""
+    if not parts:
+        return NOWHERE
+    return Places(
+        blocks=parts[0].blocks,
+        rows=np.concatenate([part.rows for part in parts]),
+        places=np.concatenate([part.places for part in parts]),
+    )
+
+
+# Selected completions in an order, of which any stretch is found at once.
+
+COLUMNS = {"reward": "rewards", "advantage": "advantages", "length": "lengths"}
+
+
+class Ranking:
+    """By `order`, such as -reward: the highest first; those without a score come last.
+
+    Equals, and all with `step`, are by step, prompt and position; with -step the
+    newest step is first.
+    """
+
+    def __init__(self, selections: Sequence[Selection], order: str) -> None:
+        self._selections = list(selections)
+        self._is_newest_first = order == "-step"
+        if self._is_newest_first:
+            self._selections.reverse()
+        self._ends = np.cumsum([each.count for each in self._selections], dtype=int)
+        name = COLUMNS.get(order.removeprefix("-"))
+        self._keys = self._read_keys(name, order.startswith("-")) if name else None
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def stretch(self, start: int, end: int) -> Places:
+        """Those of the ranks start … end - 1, counted from 0."""
+        start, end = max(0, start), min(end, len(self))
+        if start >= end:
+            return NOWHERE
+        if self._keys is None:
+            return self._at(np.arange(start, end))
+        return self._at(ranked(self._keys, start, end))
+
+    def _at(self, ranks: Column) -> Places:
+        """Of ranks by place. Each block is looked at once."""
+        rows = np.searchsorted(self._ends, ranks, side="right")
+        places = np.empty(len(ranks), np.int64)
+        for row in np.unique(rows):
+            each = self._selections[row]
+            of_block = self._in_order(each)
+            is_here = rows == row
+            begin = int(self._ends[row]) - len(of_block)
+            places[is_here] = of_block[ranks[is_here] - begin]
+        blocks = [each.block for each in self._selections]
+        return Places(blocks=blocks, rows=rows, places=places)
+
+    def _in_order(self, each: Selection) -> Column:
+        places = each.places()
+        if not self._is_newest_first:
+            return places
+        steps = each.block.steps_of(places).astype(np.int64)
+        found: Column = places[np.argsort(-steps, kind="stable")]
+        return found
+
+    def _read_keys(self, name: str, is_descending: bool) -> Column:
+        columns = read_column([each.block for each in self._selections], name)
+        keys = [
+            sortable(each.take(column), is_descending=is_descending)
+            for each, column in zip(self._selections, columns, strict=True)
+        ]
+        return np.concatenate(keys) if keys else np.empty(0, np.uint32)
+
+
+def sortable(values: Column, *, is_descending: bool) -> Column:
+    """Whole numbers in the same order, what is unknown last: compared more quickly.
+
+    The bits of a positive float32 are ordered as it is, those of a negative one the
+    other way round.
+    """
+    if values.dtype.kind == "u":
+        is_known = values != UNKNOWN_LENGTH
+        return np.where(is_known, ~values, values) if is_descending else values
+    bits = (values + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
+    is_negative = bits >> np.uint32(31) != 0
+    keys = np.where(is_negative, ~bits, bits | np.uint32(2**31))
+    if is_descending:
+        keys = ~keys
+    found: Column = np.where(np.isnan(values), np.uint32(2**32 - 1), keys)
+    return found
+
+
+def ranked(keys: Column, start: int, end: int) -> Column:
+    """The places of the ranks start … end - 1, the lowest first, equals by place.
+
+    Without sorting the millions before and behind them.
+    """
+    around = np.partition(keys, sorted({start, end - 1}))
+    low, high = around[start], around[end - 1]
+    num_below = np.count_nonzero(keys < low)
+    if low == high:
+        return np.flatnonzero(keys == low)[start - num_below : end - num_below]
+    lows = np.flatnonzero(keys == low)[start - num_below :]
+    between = np.flatnonzero((keys > low) & (keys < high))
+    between = between[np.argsort(keys[between], kind="stable")]
+    num_high = end - start - len(lows) - len(between)
+    return np.concatenate([lows, between, np.flatnonzero(keys == high)[:num_high]])

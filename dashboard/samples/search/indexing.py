@@ -1,0 +1,265 @@
+"""Blocks of a run's finished steps, made a little behind its ingest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from django.db import connection, transaction
+from django.db.models import Count, F, Max, QuerySet, Sum
+from django.db.models.functions import Coalesce
+
+from dashboard.runs.models import Run, RunState
+from dashboard.samples.completion import NUM_COMPLETIONS
+from dashboard.samples.models import CompletionBlock, Group, GroupCompletions
+from dashboard.samples.search.annotated import find_near_duplicates
+from dashboard.samples.search.columns import (
+    GROUP_SIZE,
+    NEAR,
+    NUMBER,
+    STEP,
+    TALLY,
+    Column,
+    Columns,
+    read_columns,
+    tell_full_scores,
+    tell_kinds,
+    tell_no_scores,
+)
+from dashboard.samples.search.text import choose_num_bits, sign
+
+FEWEST = 4_096  # completions worth a block, while the run goes on
+MOST = 65_536
+MOST_CHARS = 24_000_000  # of texts that are held at once
+MOST_JOINED = 32
+MOST_GROUPS = 16_384  # looked at to find where a block ends
+RESTING = (RunState.PAUSED, RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
+# As in columns.py: groups first, then the completions of each by index.
+SIZES = """
+WITH g AS MATERIALIZED (
+    SELECT id, step FROM samples_group
+     WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
+)
+SELECT g.step, sum(c.num), sum(c.size)
+  FROM g CROSS JOIN LATERAL (
+       SELECT cardinality(end_reasons) AS num, num_bytes AS size
+         FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) c
+ GROUP BY g.step ORDER BY g.step
+"""
+TEXTS = """
+WITH g AS MATERIALIZED (
+    SELECT id, step, prompt_index FROM samples_group
+     WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
+)
+SELECT c.texts
+  FROM g CROSS JOIN LATERAL (
+       SELECT texts FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) c
+ ORDER BY g.step, g.prompt_index
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """Steps that become one block."""
+
+    first: int
+    last: int
+    num_chars: int
+    replaced: tuple[int, ...]  # the blocks that have been made of some
+
+
+def runs_to_index() -> QuerySet[Run]:
+    """Those with finished steps behind their last block, the newest first."""
+    last = Coalesce(Max("completion_blocks__last_step"), -1)
+    runs: QuerySet[Run] = Run.objects.annotate(indexed=last)
+    behind = runs.filter(last_step__gt=F("indexed")).filter(last_step__gt=0)
+    return behind.order_by("-pk")
+
+
+def index_run(run: Run, *, until: float) -> int:
+    """Blocks of what has none, until `time.monotonic()` is `until`; how many."""
+    num_made = 0
+    while time.monotonic() < until and (stretch := next_stretch(run)):
+        if not _make(run, stretch):
+            break  # its history has just changed; the next look sees how
+        num_made += 1
+    return num_made
+
+
+def next_stretch(run: Run) -> Stretch | None:
+    """The oldest steps without a block, and the small blocks before them.
+
+    Blocks join those that are no larger, so that each text is read a few times at most.
+    """
+    sizes = ("first_step", "last_step", "num_completions", "num_chars")
+    newest_first = CompletionBlock.objects.filter(run=run).order_by("-first_step")
+    blocks = list(newest_first.only(*sizes)[:MOST_JOINED])
+    last = Run.objects.values_list("last_step", flat=True).get(pk=run.pk)
+    after = blocks[0].last_step if blocks else -1
+    bound = _bound(run, after, last)
+    is_all = bound == last
+    steps = _within_limits(_sizes(run, after, bound))
+    num_new = sum(num for _, num, _ in steps)
+    if last <= after or (is_all and num_new < FEWEST and run.state not in RESTING):
+        return None
+    num_chars = sum(chars for _, _, chars in steps)
+    first, replaced = (steps[0][0] if steps else after + 1), []
+    for block in blocks:
+        num_new += block.num_completions
+        num_chars += block.num_chars
+        is_small = block.num_completions <= num_new - block.num_completions
+        if not is_small or num_new > MOST or num_chars > MOST_CHARS:
+            num_chars -= block.num_chars
+            break
+        first = block.first_step
+        replaced.append(block.pk)
+    return Stretch(
+        first=first,
+        last=steps[-1][0] if steps else last,
+        num_chars=num_chars,
+        replaced=tuple(replaced),
+    )
+
+
+def _bound(run: Run, after: int, last: int) -> int:
+    """The last step to look at: there may be a million groups without a block."""
+    groups = Group.objects.current().filter(run=run, step__gt=after, step__lte=last)
+    steps = groups.order_by("step").values_list("step", flat=True)
+    beyond: int | None = steps[MOST_GROUPS : MOST_GROUPS + 1].first()
+    return last if beyond is None else beyond
+
+
+def _sizes(run: Run, after: int, bound: int) -> list[tuple[int, int, int]]:
+    """Step, completions, and bytes of their texts."""
+    with connection.cursor() as cursor:
+        cursor.execute(SIZES, [run.pk, after + 1, bound])
+        return [(step, int(num), int(chars)) for step, num, chars in cursor]
+
+
+def _within_limits(steps: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """As many as a block may hold, and one at least."""
+    num = chars = 0
+    for place, (_, num_of_step, chars_of_step) in enumerate(steps):
+        num, chars = num + num_of_step, chars + chars_of_step
+        if place and (num > MOST or chars > MOST_CHARS):
+            return steps[:place]
+    return steps
+
+
+def _make(run: Run, stretch: Stretch) -> bool:
+    """Whether the history was still the same when the block was there."""
+    seen = _look(run, stretch)
+    columns = read_columns(run.pk, first=stretch.first, last=stretch.last)
+    texts = _read_texts(run, stretch)
+    if len(texts) != columns.num_completions:
+        return False
+    block = _pack(run, stretch, columns, texts)
+    with transaction.atomic():
+        # Who ingests, and who goes back to a checkpoint, holds this row meanwhile.
+        Run.objects.select_for_update().only("pk").get(pk=run.pk)
+        known = CompletionBlock.objects.filter(pk__in=stretch.replaced)
+        if _look(run, stretch) != seen or known.count() < len(stretch.replaced):
+            return False
+        known.delete()
+        block.save(force_insert=True)
+    return True
+
+
+def _look(run: Run, stretch: Stretch) -> dict[str, object]:
+    """Groups are added and superseded; completions of one are there, or deleted."""
+    groups = Group.objects.current().filter(run=run)
+    groups = groups.filter(step__range=(stretch.first, stretch.last))
+    deleted = Run.objects.values_list("completions_deleted_at", flat=True)
+    seen: dict[str, object] = groups.aggregate(num=Count("pk"), last=Max("pk"))
+    return seen | {"deleted": deleted.get(pk=run.pk)}
+
+
+def _read_texts(run: Run, stretch: Stretch) -> list[str]:
+    """In the order of the columns."""
+    with connection.cursor() as cursor:
+        cursor.execute(TEXTS, [run.pk, stretch.first, stretch.last])
+        return [text for (texts,) in cursor for text in texts]
+
+
+def _pack(
+    run: Run, stretch: Stretch, columns: Columns, texts: Sequence[str]
+) -> CompletionBlock:
+    kinds = tell_kinds(run, columns)
+    kinds[_near_duplicates(columns, texts)] |= NEAR
+    full, none = tell_full_scores(columns), tell_no_scores(columns)
+    tallies = [np.bincount(bits, minlength=256) for bits in (kinds, full, none)]
+    num_bits = choose_num_bits(texts)
+    # Numbers beyond single precision are the run's trouble, not the block's.
+    with np.errstate(over="ignore"):
+        numbers = [
+            values.astype(NUMBER)
+            for values in (columns.rewards, columns.advantages, columns.scores)
+        ]
+    rewards, advantages, scores = (values.tobytes() for values in numbers)
+    return CompletionBlock(
+        run=run,
+        first_step=stretch.first,
+        last_step=stretch.last,
+        num_completions=columns.num_completions,
+        num_chars=stretch.num_chars,
+        rule_names=list(columns.rule_names),
+        steps=columns.steps.tobytes(),
+        tallies=np.concatenate(tallies).astype(TALLY).tobytes(),
+        prompts=columns.prompts.tobytes(),
+        group_ids=columns.group_ids.tobytes(),
+        group_sizes=columns.group_sizes.astype(GROUP_SIZE).tobytes(),
+        rewards=rewards,
+        advantages=advantages,
+        lengths=columns.lengths.tobytes(),
+        kinds=kinds.tobytes(),
+        full_scores=full.tobytes(),
+        no_scores=none.tobytes(),
+        scores=scores,
+        num_bits=num_bits,
+        signatures=sign(texts, num_bits).tobytes(),
+    )
+
+
+def _near_duplicates(columns: Columns, texts: Sequence[str]) -> Column:
+    found: list[bool] = []
+    for size in columns.group_sizes.tolist():
+        found += find_near_duplicates(texts[len(found) : len(found) + size])
+    return np.array(found, bool)
+
+
+# How many completions some steps of a run have.
+
+
+def count_completions(run: Run, *, first: int, last: int) -> int:
+    """Of ten million, without reading their rows: steps that have a block, by it."""
+    num, after = 0, -1
+    blocks = run.completion_blocks.order_by("first_step")
+    for block_end, packed in blocks.values_list("last_step", "steps"):
+        steps = np.frombuffer(packed, STEP)
+        within = (steps["step"] >= first) & (steps["step"] <= last)
+        num += int(steps["num_completions"][within].sum(dtype=np.int64))
+        after = block_end
+    rest = Group.objects.current().filter(
+        run=run, step__gt=max(after, first - 1), step__lte=last
+    )
+    stored = GroupCompletions.objects.filter(group__in=rest)
+    return num + (stored.aggregate(num=Sum(NUM_COMPLETIONS))["num"] or 0)
+
+
+ADVISORY_LOCK = 0x436F6C73  # any number of our own, the same in every process
+
+
+@contextmanager
+def take_turn() -> Iterator[bool]:
+    """Whether nobody else makes blocks; held by this session, so it ends with it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
+        (is_mine,) = cursor.fetchone()
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])

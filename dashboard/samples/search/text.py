@@ -1,0 +1,331 @@
+"""Which completions hold a text, or the words asked for."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from django.db import OperationalError, connection
+from numpy.typing import NDArray
+from psycopg.errors import QueryCanceled
+
+from dashboard.samples.search.blocks import BlocksChanged, read_parts
+from dashboard.samples.search.columns import Column
+from dashboard.samples.search.filters import Places, Ranking, Selection, join
+
+# Which completions may hold a text: bits for each three characters in a row.
+#
+# A block keeps `num_bits` rows of bits, a bit a completion. A trigram's hash names
+# three rows, in which the bits of the completions that hold it are set, beside those of
+# others: a Bloom filter a completion, stored by its bits. So the completions that may
+# hold a text are those whose bits are set in the rows of all its trigrams; whether they
+# do is seen in the text itself.
+
+Bits = NDArray[np.uint8]
+Codes = NDArray[np.uint64]
+
+# With 5 to 10 rows a trigram, and three of them set, one in 20 to 80 of other texts is
+# not ruled out by a trigram.
+ROWS_A_TRIGRAM = 5
+ROW_SHIFTS = np.array([0, 21, 42], np.uint64)  # of a hash, where each row's bits begin
+FEWEST_BITS, MOST_BITS = 2**8, 2**15
+MOST_SAMPLED = 512
+TEXTS_AT_ONCE = 256  # a multiple of 8, as bits are packed
+
+
+def fold(text: str) -> str:
+    """As PostgreSQL's lower() has it, where it matters here."""
+    # Python makes two characters of this one, PostgreSQL one.
+    return text.replace("İ", "i").lower()
+
+
+def needed_trigrams(text: str) -> Codes:
+    """Hashes of trigrams that every text has which holds this one.
+
+    Letters outside ASCII that have case are left out: it changes differently from one
+    PostgreSQL to another.
+    """
+    folded = fold(text)
+    codes = _codes(folded)
+    if len(codes) < 3:
+        return codes[:0]
+    is_sure = np.array([c.isascii() or c.lower() == c.upper() for c in folded])
+    sure = is_sure[:-2] & is_sure[1:-1] & is_sure[2:]
+    return np.unique(_hash(codes)[sure])
+
+
+def rows_of(hashes: Codes, num_bits: int) -> NDArray[np.int64]:
+    """[hashes, 3]"""
+    rows = (hashes[:, None] >> ROW_SHIFTS) & np.uint64(num_bits - 1)
+    return rows.astype(np.int64)
+
+
+def choose_num_bits(texts: Sequence[str]) -> int:
+    """A power of two, from how many trigrams such texts have."""
+    sampled = texts[:: max(1, len(texts) // MOST_SAMPLED)]
+    num_trigrams = [len(np.unique(_hash(_codes(fold(t))))) for t in sampled]
+    wanted = ROWS_A_TRIGRAM * (sum(num_trigrams) / max(1, len(sampled)))
+    return int(min(max(2 ** int(np.ceil(np.log2(wanted + 1))), FEWEST_BITS), MOST_BITS))
+
+
+def sign(texts: Sequence[str], num_bits: int) -> Bits:
+    """[num_bits, texts / 8]; the first text's bit is the highest of its byte."""
+    signed = np.zeros((num_bits, -(-len(texts) // 8)), np.uint8)
+    for first in range(0, len(texts), TEXTS_AT_ONCE):
+        some = [fold(text) for text in texts[first : first + TEXTS_AT_ONCE]]
+        packed = np.packbits(_bits(some, num_bits), axis=0).T
+        signed[:, first // 8 : first // 8 + packed.shape[1]] = packed
+    return signed
+
+
+def _bits(texts: Sequence[str], num_bits: int) -> Bits:
+    """[texts, num_bits], each 0 or 1"""
+    bits = np.zeros(len(texts) * num_bits, np.uint8)
+    owners = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+    codes = _codes("".join(texts))
+    if len(codes) > 2:
+        is_whole = owners[:-2] == owners[2:]
+        begins = owners[:-2][is_whole] * num_bits
+        for rows in rows_of(_hash(codes)[is_whole], num_bits).T:
+            bits[begins + rows] = 1
+    return bits.reshape(len(texts), num_bits)
+
+
+def _codes(text: str) -> Codes:
+    coded = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return coded.astype(np.uint64)
+
+
+def _hash(codes: Codes) -> Codes:
+    """Of each three in a row, which 63 bits hold; mixed as splitmix64 does it."""
+    if len(codes) < 3:
+        return np.empty(0, np.uint64)
+    mixed = codes[:-2] << np.uint64(42) | codes[1:-1] << np.uint64(21) | codes[2:]
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    hashed: Codes = mixed ^ (mixed >> np.uint64(31))
+    return hashed
+
+
+FEWEST_AT_ONCE, FIRST_BATCH, LARGEST_BATCH = 32, 256, 4_096
+AT_ONCE, MOST_NEEDED = 4, 16  # trigrams
+FEW = 4_096  # are looked through quickly
+AHEAD = 16_384  # ranks that are found at once
+PHRASE = re.compile(r" <(?:-|\d+)> ")
+LEXEME = re.compile(r"'((?:[^']|'')*)'")
+HAS_TEXT = "strpos(lower(completion.text), lower(%s)) > 0"
+HAS_WORDS = "to_tsvector('simple', completion.text) @@ %s::tsquery"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextFilter:
+    """`needles`: one of these lists is held as a whole by each text that is found."""
+
+    condition: str
+    given: tuple[str, ...]
+    needles: tuple[tuple[str, ...], ...]
+
+
+def text_filter(text: str, *, by_words: bool) -> TextFilter:
+    """By words: one query, to which no text answers where none of them is a word."""
+    if not by_words:
+        return TextFilter(condition=HAS_TEXT, given=(text,), needles=((text,),))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT websearch_to_tsquery('simple', %s)::text", [text])
+        (query,) = cursor.fetchone()
+    needles = tuple(_needles(part) for part in query.split(" | "))
+    conditions, given = [HAS_WORDS], [query]
+    if len(needles) == 1:
+        # Looking for the letters first costs a tenth of finding all words.
+        conditions = [HAS_TEXT] * len(needles[0]) + conditions
+        given = [*needles[0], query]
+    return TextFilter(
+        condition=" AND ".join(conditions), given=tuple(given), needles=needles
+    )
+
+
+def _needles(part: str) -> tuple[str, ...]:
+    """Of words joined by "and" those that must be there.
+
+    >>> _needles("'not' & !'a' & 'one' <-> 'two'")
+    ('not', 'one', 'two')
+    """
+    terms = [term for term in part.split(" & ") if not term.startswith("!")]
+    words = [word for term in terms for word in PHRASE.split(term)]
+    found = [match[1] for word in words if (match := LEXEME.search(word))]
+    return tuple(each.replace("''", "'").replace("\\\\", "\\") for each in found)
+
+
+def may_hold(
+    selections: Sequence[Selection], wanted: TextFilter, *, until: float
+) -> list[Selection]:
+    """Those whose trigrams allow it: a query for every four of them, and one more.
+
+    Rare trigrams come first, and the others only where many are left and there is time.
+    """
+    signed = [each for each in selections if each.block.num_bits]
+    hashes = [[needed_trigrams(n) for n in each] for each in wanted.needles]
+    needed = [np.unique(np.concatenate([*each, NO_HASHES])) for each in hashes]
+    if not signed or any(not len(each) for each in needed):
+        return list(selections)
+    rarest = _rarest_first(signed[-1], needed)
+    left = _narrow(selections, [each[:AT_ONCE] for each in rarest])
+    if len(rarest) == 1:
+        for first in range(AT_ONCE, min(len(rarest[0]), MOST_NEEDED), AT_ONCE):
+            are_few = sum(each.count for each in left) <= FEW
+            if are_few or time.monotonic() >= until:
+                break
+            left = _narrow(left, [rarest[0][first : first + AT_ONCE]])
+    return left
+
+
+def _rarest_first(probed: Selection, needed: Sequence[Codes]) -> list[Codes]:
+    """By how many texts of this block have them: those rule most out."""
+    if all(len(each) <= AT_ONCE for each in needed):
+        return list(needed)
+    found = []
+    for hashes in needed:
+        rows = rows_of(hashes, probed.block.num_bits)
+        bits = _read_rows([probed], [(0, row) for row in rows.ravel().tolist()])
+        of_hashes = np.reshape(bits, (*rows.shape, -1))
+        common = np.bitwise_count(np.bitwise_and.reduce(of_hashes, axis=1))
+        found.append(hashes[np.argsort(common.sum(axis=1, dtype=np.int64))])
+    return found
+
+
+def _narrow(
+    selections: Sequence[Selection], alternatives: Sequence[Codes]
+) -> list[Selection]:
+    """Those that have all trigrams of an alternative."""
+    signed = [each for each in selections if each.block.num_bits]
+    rows = [
+        (place, alternative, row)
+        for place, each in enumerate(signed)
+        for alternative, hashes in enumerate(alternatives)
+        for row in np.unique(rows_of(hashes, each.block.num_bits)).tolist()
+    ]
+    bits = _read_rows(signed, [(place, row) for place, _, row in rows])
+    joined: dict[int, dict[int, Column]] = {place: {} for place in range(len(signed))}
+    for (place, alternative, _), each in zip(rows, bits, strict=True):
+        known = joined[place].get(alternative)
+        joined[place][alternative] = each if known is None else known & each
+    kept = {
+        id(each.block): _unpack(each, list(joined[place].values()))
+        for place, each in enumerate(signed)
+    }
+    narrowed = [
+        each.narrow(kept[id(each.block)]) if each.block.num_bits else each
+        for each in selections
+    ]
+    return [each for each in narrowed if each.mask is None or each.mask.any()]
+
+
+NO_HASHES = np.empty(0, np.uint64)
+
+
+def _unpack(each: Selection, alternatives: Sequence[Column]) -> Column:
+    bits = np.unpackbits(np.bitwise_or.reduce(alternatives))
+    found: Column = bits[each.low : each.high].astype(bool)
+    return found
+
+
+def _read_rows(
+    selections: Sequence[Selection], rows: Sequence[tuple[int, int]]
+) -> list[Column]:
+    """Of the block at this place this row of bits."""
+    blocks = [each.block for each in selections]
+    sizes = [-(-block.num_completions // 8) for block in blocks]
+    parts = [
+        (blocks[place].pk, row * sizes[place], sizes[place]) for place, row in rows
+    ]
+    found = read_parts("signatures", parts) if parts else {}
+    if len(found) < len(parts):
+        raise BlocksChanged
+    return [np.frombuffer(found[i], np.uint8) for i in range(len(parts))]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Looked:
+    """What was found among the ranks `start` … `end` - 1 of those that may hold it."""
+
+    found: Places
+    ranks: Column
+    start: int
+    end: int
+
+
+def look_through(
+    ranking: Ranking, wanted: TextFilter, *, start: int, until: float
+) -> Looked:
+    """One text after another, in order, until `time.monotonic()` is `until`.
+
+    At least one batch, so whoever goes on from where it ended gets further.
+    """
+    parts, ranks = [ranking.stretch(0, 0)], [np.empty(0, np.int64)]
+    rank, size = start, FIRST_BATCH
+    ahead, ahead_from = ranking.stretch(start, start + AHEAD), start
+    while rank < len(ranking):
+        if rank >= ahead_from + len(ahead):
+            ahead, ahead_from = ranking.stretch(rank, rank + AHEAD), rank
+        batch = ahead.take(slice(rank - ahead_from, rank - ahead_from + size))
+        began = time.monotonic()
+        held = _held(batch, wanted)
+        if held is None:
+            break
+        parts.append(batch.take(held))
+        ranks.append(held + rank)
+        rank += len(batch)
+        now = time.monotonic()
+        if now >= until:
+            break
+        in_time = int(len(batch) * (until - now) / max(now - began, 1e-6))
+        size = max(FEWEST_AT_ONCE, min(2 * size, LARGEST_BATCH, in_time))
+    found = [part for part in parts if len(part)]
+    return Looked(found=join(found), ranks=np.concatenate(ranks), start=start, end=rank)
+
+
+def selections_of(found: Places) -> list[Selection]:
+    selections = []
+    for row in np.unique(found.rows):
+        block = found.blocks[row]
+        mask = np.zeros(block.num_completions, bool)
+        mask[found.places[found.rows == row]] = True
+        selections.append(
+            Selection(block=block, low=0, high=block.num_completions, mask=mask)
+        )
+    return sorted(selections, key=lambda each: int(each.block.steps["step"][0]))
+
+
+# By index, group by group, so that the texts of each are unpacked once: left to itself,
+# the planner looks into all texts of a small table first.
+LOOK = """
+SELECT sampled.places[array_position(sampled.positions, completion.number::int - 1)]
+       AS place
+  FROM (SELECT group_id, array_agg(position) AS positions, array_agg(place) AS places
+          FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY
+               AS each(group_id, position, place)
+         GROUP BY group_id) sampled
+ CROSS JOIN LATERAL (
+       SELECT texts FROM samples_groupcompletions
+        WHERE group_id = sampled.group_id OFFSET 0) packed
+ CROSS JOIN LATERAL unnest(packed.texts) WITH ORDINALITY AS completion(text, number)
+ WHERE completion.number::int - 1 = ANY(sampled.positions) AND {condition}
+ ORDER BY place
+"""
+
+
+def _held(batch: Places, wanted: TextFilter) -> Column | None:
+    """The places in the batch of those that do hold it; None: there was no time."""
+    groups, positions = batch.in_groups()
+    given = [groups.tolist(), positions.tolist(), *wanted.given]
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(LOOK.format(condition=wanted.condition), given)
+            return np.array([place - 1 for (place,) in cursor], np.int64)
+    except OperationalError as error:
+        if isinstance(error.__cause__, QueryCanceled):
+            return None
+        raise

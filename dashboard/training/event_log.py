@@ -1,0 +1,239 @@
+"""Lines of an event log as events, each with its place in the log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboard.project.database import clean_text
+from trainer.events import Event, UnknownEvent, Warned, parse_event
+
+# Reading a log that is still being written: whole lines only.
+
+BATCH_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """Consecutive lines of a log; the first has number `first`."""
+
+    first: int
+    texts: tuple[bytes, ...]
+    end: int  # byte offset behind the last one
+
+    def __bool__(self) -> bool:
+        return bool(self.texts)
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.texts) - 1
+
+
+class LogFollower:
+    """Where we are in one epoch's log.
+
+    `read` does not move: only `advance`, called once the lines are stored, does. So a
+    batch that could not be stored is read again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+        self._next_line = 1
+
+    def read(self, *, max_bytes: int = BATCH_BYTES) -> Lines:
+        data = self._read_whole_lines(max_bytes)
+        # Only \n ends a line: JSON text may hold U+2028 and its like.
+        texts = tuple(data.split(b"\n")[:-1])
+        return Lines(first=self._next_line, texts=texts, end=self._offset + len(data))
+
+    def advance(self, lines: Lines) -> None:
+        assert lines.first == self._next_line, "lines of another place"
+        self._offset = lines.end
+        self._next_line = lines.last + 1
+
+    def _read_whole_lines(self, max_bytes: int) -> bytes:
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return b""
+        with file:
+            file.seek(self._offset)
+            data = file.read(max_bytes)
+            # A line longer than the batch: read on to its end.
+            while b"\n" not in data and (more := file.read(max_bytes)):
+                data += more
+        return data[: data.rfind(b"\n") + 1]
+
+
+MAX_SHOWN = 200
+MAX_FIELDS = 5  # named of a line; a group may have a thousand completions
+
+
+def read_events(lines: Lines, *, epoch: int) -> list[Event]:
+    """One event for every line: one that cannot be read becomes a warning.
+
+    So does one of a type that only a newer trainer knows.
+
+    So the numbers stay without a gap, and the page says what is missing.
+    """
+    return [
+        _read(text, line=lines.first + index, epoch=epoch)
+        for index, text in enumerate(lines.texts)
+    ]
+
+
+def _read(text: bytes, *, line: int, epoch: int) -> Event:
+    try:
+        event = parse_event(text)
+        _check_place(event, line=line, epoch=epoch)
+    except UnknownEvent as unknown:
+        return _unknown(unknown, line=line, epoch=epoch)
+    except ValueError as error:
+        return _unreadable(text, line=line, epoch=epoch, error=error)
+    return event
+
+
+def _check_place(event: Event, *, line: int, epoch: int) -> None:
+    if (event.line, event.epoch) != (line, epoch):
+        raise ValueError(
+            f"It says line {event.line} of epoch {event.epoch}, but is line {line} "
+            f"of epoch {epoch}."
+        )
+    if not _is_time(event.time):
+        raise ValueError(f"Its time, {event.time}, is no time.")
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and 0 <= seconds < 1e11
+
+
+def _unknown(unknown: UnknownEvent, *, line: int, epoch: int) -> Warned:
+    return Warned(
+        line=line,
+        epoch=epoch,
+        time=unknown.time if _is_time(unknown.time) else time.time(),
+        step=unknown.step,
+        code="unknown_event",
+        message=f"Line {line} of the event log was left out: {unknown} A newer trainer "
+        "wrote it. Update Cohort to have what comes next.",
+    )
+
+
+def _unreadable(text: bytes, *, line: int, epoch: int, error: ValueError) -> Warned:
+    shown = text[:MAX_SHOWN].decode("utf-8", "replace")
+    return Warned(
+        line=line,
+        epoch=epoch,
+        time=time.time(),
+        step=0,
+        code="unreadable_line",
+        message=f"Line {line} of the event log could not be read and was left out: "
+        f"{_why(error)} It begins: {shown!r}.",
+    )
+
+
+def _why(error: ValueError) -> str:
+    """Of what pydantic found: each field, what is wrong, the value."""
+    if not isinstance(error, ValidationError):
+        return str(error)[:MAX_SHOWN]
+    found = error.errors(include_url=False)
+    told = [_of_field(one) for one in found[:MAX_FIELDS]]
+    if len(found) > MAX_FIELDS:
+        told.append(f"And {len(found) - MAX_FIELDS:,} more")
+    return " ".join(f"{sentence}." for sentence in told)
+
+
+def _of_field(one: Any) -> str:
+    _, *place = map(str, one["loc"] or ("", "the line"))
+    told = f"{'.'.join(place) or 'type'}: {one['msg']}"
+    if one["type"] == "missing":
+        return told
+    return f"{told}; got {ascii(one['input'])[:60]}"
+
+
+# What a supervisor did in one life of a trainer, for the run's log page.
+
+logger = logging.getLogger(__name__)
+
+
+class Journal:
+    """Lines with their time; a full disk never stops the supervisor."""
+
+    def __init__(self, path: Path, *, about: str) -> None:
+        self.path = path
+        self.about = about
+
+    def write(self, message: str) -> None:
+        logger.info("%s: %s", self.about, message)
+        now = datetime.now(UTC).replace(tzinfo=None)
+        line = f"{now.isoformat(sep=' ', timespec='milliseconds')} {message}\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            logger.warning("%s: could not write %s: %s", self.about, self.path, error)
+
+
+# The end of a log file, without reading the rest of it.
+
+BLOCK_BYTES = 64 * 1024
+MAX_TAIL_BYTES = 1024 * 1024
+SHOWN_LINES = 20  # behind a sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    lines: list[str]
+    num_lines: int  # in the whole file
+    num_bytes: int
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def is_cut(self) -> bool:
+        return len(self.lines) < self.num_lines
+
+
+def read_tail(path: Path, *, max_lines: int) -> Tail:
+    """The last lines, at most 1 MiB of them; an absent file is an empty one."""
+    if not path.is_file():
+        return Tail(lines=[], num_lines=0, num_bytes=0)
+    with path.open("rb") as file:
+        num_bytes = file.seek(0, 2)
+        num_lines = _count_lines(path)
+        start = max(0, num_bytes - MAX_TAIL_BYTES)
+        file.seek(start)
+        data = file.read(MAX_TAIL_BYTES)
+    # Only \n ends a line: a progress bar's \r shows its last state.
+    lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    if start and len(lines) > 1:
+        lines = lines[1:]  # begins in the middle of a line
+    shown = [line.rsplit("\r", 1)[-1] for line in lines[-max_lines:]]
+    return Tail(lines=shown if data else [], num_lines=num_lines, num_bytes=num_bytes)
+
+
+def with_tail(sentence: str, lines: Sequence[str]) -> str:
+    """The sentence, and the last of a log's lines behind it."""
+    shown = "\n".join(lines[-SHOWN_LINES:])
+    return clean_text(f"{sentence} Its last lines:\n{shown}" if shown else sentence)
+
+
+def _count_lines(path: Path) -> int:
+    count, last = 0, b"\n"
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")

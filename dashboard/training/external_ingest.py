@@ -1,0 +1,247 @@
+"""Lines of an outside trainer's event log, as they come: each is stored once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.db.models.functions import Now
+
+from dashboard.accounts.members import check_storage
+from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.project.database import clean_text
+from dashboard.runs.models import Epoch, Run, RunState
+from dashboard.runs.state import END_TIME, transition
+from dashboard.samples.models import Group
+from dashboard.training.event_log import Lines, read_events
+from dashboard.training.external_events import (
+    MAX_LINES,
+    SILENCE,
+    Admission,
+    Fenced,
+    Full,
+    Gap,
+    Over,
+)
+from dashboard.training.ingest import ingest, last_ingested_line
+from dashboard.training.lease import Claim, close_epoch
+from trainer.events import Event, GroupScored, RunFailed, RunFinished, Warned
+
+# The last word of an outside trainer.
+
+logger = logging.getLogger(__name__)
+MAX_REASON = 20_000
+
+
+def end_run(run: Run, last_word: Event) -> None:
+    """Within the transaction that stored it."""
+    if isinstance(last_word, RunFailed):
+        error = clean_text(last_word.error)[:MAX_REASON]
+        _move(run, RunState.FAILED, fail_reason=error)
+    elif isinstance(last_word, RunFinished):
+        _move(run, RunState.FINISHED)
+    else:
+        reason = "Its trainer ended before its last step."
+        _move(run, RunState.STOPPED, stop_reason=reason)
+    _keep_prompts(run)
+
+
+def _move(run: Run, target: RunState, **fields: Any) -> None:
+    is_moved = transition(
+        run.pk,
+        sources=[RunState.RUNNING],
+        target=target,
+        finished_at=END_TIME,
+        **fields,
+    )
+    if is_moved:
+        close_epoch(run.pk, run.epoch, f"{target} at step {run.last_step}")
+
+
+def _keep_prompts(run: Run) -> None:
+    """What its groups number becomes a dataset, as an import's prompts do.
+
+    Not where numbers are missing: a row's place would be another prompt's.
+    """
+    groups = Group.objects.filter(run=run)
+    highest = groups.aggregate(highest=Max("prompt_index"))["highest"]
+    if highest is None:
+        return
+    num_prompts = groups.values("prompt_index").distinct().count()
+    if num_prompts != highest + 1:
+        return
+    try:
+        with transaction.atomic():
+            version = _make_version(run)
+    except ValueError as error:
+        logger.warning("run %s: no dataset of its prompts: %s", run.pk, error)
+        return
+    Run.objects.filter(pk=run.pk).update(dataset_version=version)
+
+
+def _make_version(run: Run) -> DatasetVersion:
+    known = run.dataset_version.dataset if run.dataset_version else None
+    if known is not None and known.trashed_at is not None:
+        known = None
+    return create_dataset_version(
+        team=run.team,
+        name=known.name if known else _free_name(run),
+        rows=_rows(run),
+        mapping={"prompt": "prompt", "answer": "answer", "columns": []},
+        source={"kind": "run_import", "filename": f"prompts of {run.name}"},
+        user=run.owner,
+        dataset=known,
+    )
+
+
+def _rows(run: Run) -> Iterator[Row]:
+    groups = Group.objects.filter(run=run).order_by("prompt_index", "step")
+    first = groups.distinct("prompt_index").values_list("prompt", "answer")
+    for prompt, answer in first.iterator(chunk_size=500):
+        yield Row(prompt=prompt, answer=answer)
+
+
+def _free_name(run: Run) -> str:
+    name = f"Prompts of {run.name}"[:70]
+    taken = set(Dataset.objects.filter(team=run.team).values_list("name", flat=True))
+    numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
+    return next(one for one in (name, *numbered) if one not in taken)
+
+
+LEFT_OUT = ("unreadable_line", "not_taken")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """How far a run is known; whoever goes on with it asks for this."""
+
+    state: str
+    epoch: int
+    line: int  # the last one stored of this epoch
+    step: int  # the last one finished
+    num_prompts: int  # their numbers are below this
+    num_left_out: int  # lines of the run that could not be stored
+    left_out: str  # why, of the newest
+
+
+def read_place(run: Run) -> Place:
+    """Two queries."""
+    last = Group.objects.filter(run=run).order_by("-prompt_index")
+    highest = last.values_list("prompt_index", flat=True).first()
+    return Place(
+        state=run.state,
+        epoch=run.epoch,
+        line=last_ingested_line(run.pk, run.epoch),
+        step=run.last_step,
+        num_prompts=0 if highest is None else highest + 1,
+        num_left_out=run.origin.get("num_left_out", 0),
+        left_out=run.origin.get("left_out", ""),
+    )
+
+
+@transaction.atomic
+def take_lines(run: Run, *, epoch: int, first: int, texts: Sequence[bytes]) -> Place:
+    """Store consecutive lines, of which `first` is the number of the first one.
+
+    Those that are stored already are passed over, so whatever was not answered may be
+    sent again. Without lines it says that the trainer lives. A line that cannot be read
+    becomes a warning, as in a log of ours. Raises Fenced, Gap, Over or Full with
+    nothing stored.
+    """
+    if len(texts) > MAX_LINES:
+        raise ValueError(
+            f"A batch has {MAX_LINES:,} lines at most; got {len(texts):,}. Send fewer."
+        )
+    if first < 1:
+        raise ValueError(f"Lines are numbered from 1; got first={first}.")
+    # One writer at a time: a batch that is sent again may overtake its first sending.
+    held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
+    run = held.get(pk=run.pk)
+    if epoch != run.epoch:
+        raise Fenced(
+            f"These lines are of attempt {epoch}, but the run is at attempt "
+            f"{run.epoch}. Nothing was stored."
+        )
+    stored = last_ingested_line(run.pk, epoch)
+    if first > stored + 1:
+        raise Gap(first=first, stored=stored)
+    new = texts[stored + 1 - first :]
+    if new and run.has_ended:
+        raise Over(f"The run is {run.state}: it takes no line behind {stored:,}.")
+    if not run.has_ended:
+        _hear(run)
+    if new:
+        _take_room(run, sum(map(len, new)))
+        _store(run, Lines(first=stored + 1, texts=tuple(new), end=0))
+    run.refresh_from_db(fields=["state", "last_step"])
+    return read_place(run)
+
+
+def _hear(run: Run) -> None:
+    lease = Now() + SILENCE
+    if run.state == RunState.LOST:
+        transition(
+            run.pk,
+            sources=[RunState.LOST],
+            target=RunState.RUNNING,
+            verb="run.heard_again",
+            lease_until=lease,
+        )
+        life = Epoch.objects.filter(run=run, number=run.epoch)
+        life.update(ended_at=None, outcome="")
+    else:
+        Run.objects.filter(pk=run.pk).update(lease_until=lease)
+
+
+def _take_room(run: Run, num_bytes: int) -> None:
+    """What a run was told of counts as long as the run is there."""
+    try:
+        check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")
+    except ValueError as error:
+        raise Full(str(error)) from None
+    told = run.origin.get("num_bytes", 0) + num_bytes
+    run.origin = {**run.origin, "num_bytes": told}
+    Run.objects.filter(pk=run.pk).update(origin=run.origin)
+
+
+def _store(run: Run, lines: Lines) -> None:
+    admission = Admission(run)
+    read = read_events(lines, epoch=run.epoch)
+    events = admission.admit(read)
+    _note_left_out(run, events)
+    _learn_rules(run, events)
+    ingest(Claim(run_id=run.pk, epoch=run.epoch), events)
+    run.refresh_from_db(fields=["last_step", "num_steps", "state"])
+    if run.last_step > run.num_steps:
+        Run.objects.filter(pk=run.pk).update(num_steps=run.last_step)
+    if admission.last_word is not None:
+        end_run(run, admission.last_word)
+
+
+def _note_left_out(run: Run, events: Sequence[Event]) -> None:
+    """The run's page says so: its trainer may hear nothing but 200."""
+    warned = [event for event in events if isinstance(event, Warned)]
+    left_out = [event for event in warned if event.code in LEFT_OUT]
+    if left_out:
+        num = run.origin.get("num_left_out", 0) + len(left_out)
+        why = clean_text(left_out[-1].message)
+        run.origin = {**run.origin, "num_left_out": num, "left_out": why}
+        Run.objects.filter(pk=run.pk).update(origin=run.origin)
+
+
+def _learn_rules(run: Run, events: Sequence[Event]) -> None:
+    """A rule that the opening did not name counts once."""
+    rules = run.config["reward"]["recipe"]["rules"]
+    known = {rule["name"] for rule in rules}
+    groups = [event for event in events if isinstance(event, GroupScored)]
+    told = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
+    new = [name for name in told if name not in known]
+    if new:
+        rules += [{"name": name, "weight": 1.0} for name in new]
+        Run.objects.filter(pk=run.pk).update(config=run.config)

@@ -1,0 +1,226 @@
+"""An outside trainer begins a run, or goes on with one from a step."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from dashboard.accounts.members import check_runs
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.project.database import clean_json, clean_text
+from dashboard.runs.attributes import read_tags, refuse_held
+from dashboard.runs.models import ENDED, Epoch, Run, RunState
+from dashboard.runs.state import EXTENDED, transition
+from dashboard.training.external_events import (
+    MAX_RULES,
+    MAX_SETTINGS_BYTES,
+    MAX_STEP,
+    SILENCE,
+    Full,
+    Over,
+)
+from dashboard.training.lease import Claim, close_epoch
+from dashboard.training.takeover import cut_history
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opening:
+    """What a trainer says of a run before its first step."""
+
+    key: UUID  # the client's own: the same key opens the same run
+    name: str
+    tool: str  # "TRL"
+    version: str = ""  # of the tool
+    model: str = ""
+    host: str = ""
+    num_steps: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rules: Mapping[str, float] = field(default_factory=dict)  # each with its weight
+    right_from: float | None = None  # the reward from which a completion is right
+    tags: Sequence[str] = ()
+    notes: str = ""
+
+
+def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, bool]:
+    """The run, and whether it is new.
+
+    ValueError names the field that is no good; Full: the team may have no more runs.
+    """
+    _check(opening)
+    known = Run.objects.filter(team=team, origin__key=str(opening.key))
+    if run := known.first():
+        return run, False
+    try:
+        with transaction.atomic():
+            return _make(opening, team, user), True
+    except IntegrityError:
+        # The same opening came twice at once; any other conflict is ours.
+        if run := known.first():
+            return run, False
+        raise
+
+
+def _check(opening: Opening) -> None:
+    _check_text("name", opening.name, most=80, may_be_empty=False)
+    _check_text("tool", opening.tool, most=40, may_be_empty=False)
+    _check_text("version", opening.version, most=40)
+    _check_text("model", opening.model, most=200)
+    _check_text("host", opening.host, most=120)
+    _check_text("notes", opening.notes, most=20_000)
+    read_tags(",".join(opening.tags))
+    if not 1 <= opening.num_steps <= MAX_STEP:
+        raise ValueError(
+            f"num_steps must be from 1 to {MAX_STEP:,}; got {opening.num_steps:,}."
+        )
+    _check_rules(opening)
+    size = len(json.dumps(dict(opening.settings), default=str).encode())
+    if size > MAX_SETTINGS_BYTES:
+        raise ValueError(
+            f"settings may take {MAX_SETTINGS_BYTES:,} bytes as JSON; they take "
+            f"{size:,}. Leave the longest out."
+        )
+
+
+def _check_text(name: str, text: str, *, most: int, may_be_empty: bool = True) -> None:
+    if len(text) > most or not (text.strip() or may_be_empty):
+        least = 0 if may_be_empty else 1
+        raise ValueError(
+            f"{name} must have {least} to {most:,} characters; it has {len(text):,}."
+        )
+    if "\n" in text and name != "notes":
+        raise ValueError(f"{name} must be one line; got {text!r}.")
+
+
+def _check_rules(opening: Opening) -> None:
+    if len(opening.rules) > MAX_RULES:
+        raise ValueError(
+            f"rules may be {MAX_RULES} at most; there are {len(opening.rules):,}."
+        )
+    for name, weight in opening.rules.items():
+        _check_text("A rule's name", name, most=40, may_be_empty=False)
+        if not math.isfinite(weight):
+            raise ValueError(f"rules: the weight of {name!r} must be finite.")
+    if opening.right_from is not None and not math.isfinite(opening.right_from):
+        raise ValueError("right_from must be a finite number, or left out.")
+
+
+def _check_room(team: Team) -> None:
+    try:
+        check_runs(team)
+    except ValueError as error:
+        raise Full(str(error)) from None
+
+
+def _make(opening: Opening, team: Team, user: User | None) -> Run:
+    _check_room(team)
+    rules = [
+        {"name": clean_text(name), "weight": weight}
+        for name, weight in opening.rules.items()
+    ]
+    run = Run.objects.create(
+        team=team,
+        name=clean_text(opening.name),
+        owner=user,
+        notes=clean_text(opening.notes),
+        tags=read_tags(",".join(opening.tags)),
+        state=RunState.RUNNING,
+        config={
+            "reward": {"recipe": {"rules": rules}, "right_from": opening.right_from},
+            "checkpoint": {"keep_last": 0},
+            "settings": clean_json(json.loads(_as_json(opening.settings))),
+        },
+        model_label=clean_text(opening.model) or "–",
+        num_steps=opening.num_steps,
+        epoch=1,
+        lease_until=Now() + SILENCE,
+        started_at=Now(),
+        origin={
+            "kind": "outside",
+            "key": str(opening.key),
+            "tools": [clean_text(opening.tool)],
+            "version": clean_text(opening.version),
+            "host": clean_text(opening.host),
+        },
+    )
+    _begin_life(run, opening.host)
+    record(run.team, user, "run.opened", run, tool=opening.tool)
+    return run
+
+
+def _as_json(settings: Mapping[str, Any]) -> str:
+    """Whatever is no JSON as its text; a number that is not finite as null."""
+    return json.dumps(_finite(dict(settings)), default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value
+
+
+def _begin_life(run: Run, host: str) -> None:
+    Epoch.objects.create(
+        run=run, number=run.epoch, worker=clean_text(host)[:120], claimed_at=Now()
+    )
+
+
+@transaction.atomic
+def open_life(run: Run, *, from_step: int, host: str = "", user: User | None) -> int:
+    """Another life, trained on from behind `from_step`; its epoch.
+
+    Whatever the life before told of later steps is no part of the history any more,
+    and what it sends from now on is fenced off.
+    """
+    held = Run.objects.select_for_update(of=("self",)).select_related("team")
+    run = held.get(pk=run.pk)
+    if not 0 <= from_step <= run.last_step:
+        raise ValueError(
+            f"from_step must be from 0 to {run.last_step:,}, the last step that is "
+            f"stored; got {from_step:,}. Send the lines before it first."
+        )
+    try:
+        refuse_held(run)
+    except ValueError as error:
+        raise Over(str(error)) from None
+    if run.archived_at is not None:
+        raise Over(f"{run.name} is archived. Unarchive it to train on.")
+    close_epoch(run.pk, run.epoch, f"another attempt began, from step {from_step}")
+    _make_running(run, user)
+    run.refresh_from_db(fields=["epoch"])
+    _begin_life(run, host)
+    claim = Claim(run_id=run.pk, epoch=run.epoch)
+    cut_history(claim, after=from_step, checkpoint=None)
+    return run.epoch
+
+
+def _make_running(run: Run, user: User | None) -> None:
+    fields: dict[str, Any] = {"epoch": F("epoch") + 1, "lease_until": Now() + SILENCE}
+    if run.state == RunState.RUNNING:
+        Run.objects.filter(pk=run.pk).update(**fields)
+        record(run.team, user, "run.resumed", run)
+        return
+    verb = EXTENDED if run.state in ENDED else "run.resumed"
+    if run.state in ENDED:
+        _check_room(run.team)
+        fields |= {"finished_at": None, "fail_reason": "", "stop_reason": ""}
+    transition(
+        run.pk,
+        sources=[RunState(run.state)],
+        target=RunState.RUNNING,
+        actor=user,
+        verb=verb,
+        **fields,
+    )

@@ -1,0 +1,163 @@
+"""What comes before a life's trainer: its files, and where it resumes."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.db import InterfaceError, OperationalError
+
+from dashboard.accounts.models import AuditEntry
+from dashboard.runs.checkpoints.listing import origin_of, take_checkpoint
+from dashboard.runs.models import Run
+from dashboard.runs.queries import RunDirectory
+from dashboard.training.checkpoints import SavedCheckpoint
+from dashboard.training.ending import end_unstarted, give_up, pause_for_room
+from dashboard.training.event_log import Journal
+from dashboard.training.lease import (
+    RENEW_SECONDS,
+    WISHES,
+    Claim,
+    Fenced,
+    lose_life,
+    renew,
+)
+from dashboard.training.process import freeze, freeze_changes
+from dashboard.training.takeover import CannotResume, take_over
+from dashboard.training.watchdog import Beat, Patience
+
+# Which request a run's present life goes back to: its launch, or a resume.
+#
+# A claim may follow long after, of another run than the one whose message woke the
+# worker; so it is read where the act is written down.
+
+QUEUEING = ("run.launched", "run.resume_requested", "run.extended")
+
+
+def asked_by(run_id: int) -> dict[str, str | None]:
+    """Team and request, for the log; nothing where the database does not say."""
+    try:
+        run = Run.objects.select_related("team").get(id=run_id)
+        entries = AuditEntry.objects.filter(
+            team=run.team, object_type="run", object_id=run_id, verb__in=QUEUEING
+        )
+        asked = entries.order_by("-id").values_list("detail__request_id", flat=True)
+        return {"team": run.team.slug, "request_id": asked.first()}
+    except (OperationalError, InterfaceError, Run.DoesNotExist):
+        return {}
+
+
+# What a fork begins from, where its launch could not see the files.
+
+
+def take_origin(
+    run: Run, directory: RunDirectory, *, on_progress: Callable[[], None]
+) -> None:
+    """Have the checkpoint in the fork's own directory before it first trains.
+
+    ValueError: its files are gone. What was saved since makes up for them.
+    """
+    origin = origin_of(run, directory)
+    is_begun = run.checkpoints.filter(epoch__gt=0, superseded_by=None).exists()
+    if is_begun or origin.is_dir():
+        return
+    if run.forked_from_id is None:
+        raise ValueError(
+            f"This fork begins from checkpoint {run.fork_checkpoint} of a run that was "
+            "deleted, and its files are gone with it. Launch a new run."
+        )
+    take_checkpoint(
+        run.forked_from_id,
+        run.fork_checkpoint,
+        origin,
+        sha256=run.fork_sha256,
+        on_progress=on_progress,
+    )
+
+
+class CannotStart(Exception):
+    """The run was ended or requeued before its trainer was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    resume_from: Path | None = None
+    passed_over: Sequence[str] = ()  # why further checkpoints are damaged
+
+
+def prepare(
+    claim: Claim,
+    directory: RunDirectory,
+    journal: Journal,
+    *,
+    is_too_late: Callable[[float], bool],
+    look_seconds: float,
+) -> Start:
+    """Write the run's files and find where to resume; every step can be repeated.
+
+    While the database does not let it, the run is held and what is asked of it heard.
+    Raises CannotStart, Fenced or TooLate.
+    """
+    found: list[Start] = []
+    holding = Patience(journal, "Renewing the lease")
+    Patience(journal, "Preparing the run").insist(
+        lambda: found.append(_start_of(claim, directory, journal)),
+        is_too_late=is_too_late,
+        meanwhile=Beat(lambda: holding.attempt(lambda: _hold(claim)), look_seconds),
+    )
+    return found[-1]
+
+
+def _hold(claim: Claim) -> None:
+    wish = WISHES.get(renew(claim))
+    if wish is not None:
+        end_unstarted(claim)
+        raise CannotStart(wish)
+
+
+def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
+    damaged: list[str] = []
+    keep_alive = Beat(lambda: renew(claim), RENEW_SECONDS)
+    runs = Run.objects.select_related("dataset_version__dataset")
+    run = runs.filter(claim.guard, id=claim.run_id).first()
+    if run is None:  # what is done with it below goes by its epoch
+        raise Fenced(claim)
+    journal.write(f"Claimed by {run.worker}.")
+    checkpoint: SavedCheckpoint | None = None
+    try:
+        _make_room_for_its_log(directory, claim.epoch)
+        freeze(run, on_progress=keep_alive)
+        if run.fork_step is not None:
+            take_origin(run, directory, on_progress=keep_alive)
+        if run.fork_step is not None or claim.epoch > 1:
+            renew(claim)  # which may have taken a while
+            checkpoint = take_over(
+                claim,
+                directory,
+                journal=journal,
+                keep_alive=keep_alive,
+                on_damaged=damaged.append,
+            )
+        freeze_changes(run, directory.epoch(claim.epoch).changes)
+    except OSError as error:
+        outcome = f"the run's files could not be prepared: {error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            pause_for_room(claim)
+            raise CannotStart(outcome) from error
+        lose_life(run, outcome=outcome)
+        raise CannotStart(outcome) from error
+    except (CannotResume, ValueError) as error:
+        give_up(claim, str(error))
+        raise CannotStart(str(error)) from error
+    renew(claim)
+    return Start(checkpoint.path if checkpoint else None, damaged)
+
+
+def _make_room_for_its_log(directory: RunDirectory, epoch: int) -> None:
+    """What a full disk refuses to a life is asked of it before the life begins."""
+    files = directory.epoch(epoch)
+    files.path.mkdir(parents=True, exist_ok=True)
+    for path in (files.trainer_log, files.trainer_times):
+        path.touch()

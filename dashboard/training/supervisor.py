@@ -1,0 +1,295 @@
+"""One life of a run: start its trainer, store what it says, heed what is asked."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django.db import DatabaseError, InterfaceError, OperationalError
+
+from dashboard.observability.logging import bind, bound
+from dashboard.observability.tracing import span
+from dashboard.runs.models import Run
+from dashboard.runs.queries import RunDirectory, run_directory
+from dashboard.training.ending import Ending, conclude, give_up
+from dashboard.training.event_log import Journal, LogFollower, read_events, read_tail
+from dashboard.training.ingest import ingest
+from dashboard.training.lease import (
+    RENEW_SECONDS,
+    WISHES,
+    Claim,
+    Fenced,
+    read_state,
+    renew,
+)
+from dashboard.training.log_reading import LogClock
+from dashboard.training.process import TrainerProcess, freeze_changes, trainer_command
+from dashboard.training.startup import CannotStart, asked_by, prepare
+from dashboard.training.system_samples import SystemSampler
+from dashboard.training.watchdog import (
+    HANG_SECONDS,
+    PATIENCE_SECONDS,
+    Beat,
+    HangWatch,
+    MemoryKills,
+    Patience,
+    TooLate,
+)
+from trainer.events import Event, RunFailed, RunFinished, RunPaused, RunStopped
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class CommandFactory(Protocol):
+        def __call__(
+            self, directory: RunDirectory, *, epoch: int, resume_from: Path | None
+        ) -> list[str]: ...
+
+
+LAST_WORDS = (RunFinished, RunFailed, RunStopped, RunPaused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    poll_seconds: float = 0.05  # the larger part of a point's way to the screen
+    look_seconds: float = 1.0  # for a request to stop or pause
+    renew_seconds: float = RENEW_SECONDS
+    grace_seconds: float = 120.0  # to finish a step and save
+    release_patience_seconds: float = 30.0  # for a database that is gone at shutdown
+    hang_seconds: float = HANG_SECONDS  # without a sign of life
+    hang_patience_seconds: float = PATIENCE_SECONDS
+
+
+class StoreRefused(Exception):
+    """The database answered, but would not take what the log says."""
+
+
+def supervise(
+    claim: Claim,
+    *,
+    is_shutting_down: Callable[[], bool],
+    command: CommandFactory = trainer_command,
+    timing: Timing = Timing(),
+) -> None:
+    """Hold the run until its trainer's end, whatever that is."""
+    about = {"run": claim.run_id, "epoch": claim.epoch, **asked_by(claim.run_id)}
+    with bound(**about), span("life of a run"):
+        _supervise(claim, is_shutting_down, command, timing)
+
+
+def _supervise(
+    claim: Claim,
+    is_shutting_down: Callable[[], bool],
+    command: CommandFactory,
+    timing: Timing,
+) -> None:
+    directory = run_directory(claim.run_id)
+    journal = Journal(
+        directory.epoch(claim.epoch).supervisor_log,
+        about=f"run {claim.run_id} attempt {claim.epoch}",
+    )
+
+    def is_too_late(down_seconds: float) -> bool:
+        return down_seconds > timing.release_patience_seconds and is_shutting_down()
+
+    try:
+        start = prepare(
+            claim,
+            directory,
+            journal,
+            is_too_late=is_too_late,
+            look_seconds=timing.look_seconds,
+        )
+        argv = command(directory, epoch=claim.epoch, resume_from=start.resume_from)
+        for reason in start.passed_over:
+            argv += ["--passed-over", reason]
+        life = Life(claim, directory, journal, is_shutting_down, is_too_late, timing)
+        life.live(argv)
+    except CannotStart as error:
+        journal.write(f"The run could not be started: {error}")
+    except Fenced as error:
+        journal.write(f"{error} Its trainer was ended and nothing more is written.")
+    except TooLate:
+        journal.write("The worker shuts down before that worked; the lease runs out.")
+
+
+class Life:
+    """The trainer's process, its log, and the clocks of what must be done when."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        directory: RunDirectory,
+        journal: Journal,
+        is_shutting_down: Callable[[], bool],
+        is_too_late: Callable[[float], bool],
+        timing: Timing,
+    ) -> None:
+        self._claim = claim
+        self._files = directory.epoch(claim.epoch)
+        self._journal = journal
+        self._is_shutting_down = is_shutting_down
+        self._is_too_late = is_too_late
+        self._timing = timing
+        self._storing = Patience(journal, "Storing the log")
+        self._hearing = Patience(journal, "Hearing what is asked of the run")
+        self._holding = Patience(journal, "Renewing the lease")
+        self._follower = LogFollower(self._files.events)
+        self._step = 0
+        self._last_word: Event | None = None
+        self._asked_at: float | None = None
+        self._was_killed = False
+        self._was_released = False
+        self._look = Beat(self._look_at_run, timing.look_seconds)
+        self._renew = Beat(self._renew_lease, timing.renew_seconds)
+
+    def live(self, argv: list[str]) -> None:
+        log, times = self._files.trainer_log, self._files.trainer_times
+        with TrainerProcess(argv, log=log) as trainer:
+            self._trainer = trainer
+            self._clock = LogClock(log, times=times)
+            self._memory_kills = MemoryKills(trainer.pid)
+            self._hang = HangWatch(
+                trainer,
+                self._files.pulse,
+                self._journal,
+                hang_seconds=self._timing.hang_seconds,
+                patience_seconds=self._timing.hang_patience_seconds,
+            )
+            self._journal.write(f"Started the trainer as process {trainer.pid}.")
+            try:
+                with SystemSampler(
+                    self._claim, pid=trainer.pid, read_step=lambda: self._step
+                ):
+                    self._follow_to_the_end()
+            except StoreRefused as error:
+                self._give_up(error)
+                return
+            status = trainer.reap()
+        self._conclude(status)
+
+    def _follow_to_the_end(self) -> None:
+        while True:
+            # Asked before reading, so that its last words are in what we read.
+            has_exited = self._trainer.has_exited()
+            self._note_time()
+            num_lines = self._store_new_lines()
+            if has_exited and num_lines == 0:
+                return
+            self._heed()
+            if not num_lines:
+                time.sleep(self._timing.poll_seconds)
+
+    def _note_time(self) -> None:
+        # Without it a log's lines have no times: no reason to stop a run.
+        with suppress(OSError):
+            self._clock.look()
+
+    def _store_new_lines(self) -> int | None:
+        """How many lines; None when the database does not take them now."""
+        lines = self._follower.read()
+        if not lines:
+            return 0
+        events = read_events(lines, epoch=self._claim.epoch)
+        if not self._storing.attempt(lambda: self._ingest(events)):
+            return None
+        self._follower.advance(lines)
+        self._note(events)
+        return len(events)
+
+    def _ingest(self, events: list[Event]) -> None:
+        try:
+            ingest(self._claim, events)
+        except (OperationalError, InterfaceError):
+            raise
+        except DatabaseError as error:
+            raise StoreRefused(str(error).strip()) from error
+
+    def _note(self, events: list[Event]) -> None:
+        self._step = max(self._step, *(event.step for event in events))
+        bind(step=self._step)
+        words = [event for event in events if isinstance(event, LAST_WORDS)]
+        self._last_word = words[-1] if words else self._last_word
+
+    def _heed(self) -> None:
+        """Requests to stop or pause, the lease, the grace period."""
+        self._look()
+        self._renew()
+        if self._is_shutting_down():
+            self._was_released = True
+            self._ask_to_stop("the worker is shutting down")
+            is_too_late = self._is_too_late(self._storing.down_seconds)
+            if is_too_late and self._trainer.has_exited():  # before, it may still save
+                raise TooLate
+        if self._is_overdue():
+            self._journal.write("It did not stop in time and was killed.")
+            self._was_killed = True
+            self._trainer.kill()
+
+    def _look_at_run(self) -> None:
+        if num_bytes := self._trainer.cap_log():
+            with suppress(OSError):
+                self._clock.move(num_bytes)
+        if not self._trainer.has_exited():
+            self._memory_kills.look()
+            self._hang.look()
+        self._hearing.attempt(self._read_wish)
+
+    def _read_wish(self) -> None:
+        wish = read_state(self._claim)
+        if wish in WISHES:
+            self._ask_to_stop(WISHES[wish])
+        # Into this life's own folder, which only its own trainer reads.
+        try:
+            freeze_changes(Run(id=self._claim.run_id), self._files.changes)
+        except OSError as error:
+            self._journal.write(f"Changed settings could not be handed on: {error}")
+
+    def _renew_lease(self) -> None:
+        self._holding.attempt(lambda: renew(self._claim))
+
+    def _ask_to_stop(self, why: str) -> None:
+        if self._asked_at is None:
+            self._journal.write(f"Asked the trainer to save and stop: {why}.")
+            self._asked_at = time.monotonic()
+            self._trainer.ask_to_stop()
+
+    def _is_overdue(self) -> bool:
+        if self._asked_at is None or self._was_killed:
+            return False
+        overdue = time.monotonic() - self._asked_at > self._timing.grace_seconds
+        return overdue and not self._trainer.has_exited()
+
+    def _conclude(self, status: int) -> None:
+        ending = Ending(
+            status=status,
+            last_word=self._last_word,
+            step=self._step,
+            log_lines=read_tail(self._files.trainer_log, max_lines=50).lines,
+            was_released=self._was_released,
+            has_hung=self._hang.has_killed,
+            was_out_of_memory=status == -signal.SIGKILL
+            and not self._was_killed
+            and not self._hang.has_killed
+            and self._memory_kills.has_risen(),
+        )
+        self._journal.write(f"The trainer ended: {ending.outcome}.")
+        self._insist(lambda: conclude(self._claim, ending))
+
+    def _insist(self, action: Callable[[], None]) -> None:
+        Patience(self._journal, "Writing down the run's end").insist(
+            action, is_too_late=self._is_too_late, meanwhile=self._renew
+        )
+
+    def _give_up(self, error: StoreRefused) -> None:
+        reason = (
+            f"The run's log could not be stored, so it was ended at step {self._step}: "
+            f"{error}"
+        )
+        self._journal.write(reason)
+        self._insist(lambda: give_up(self._claim, reason))

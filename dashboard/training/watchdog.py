@@ -1,0 +1,251 @@
+"""Whether it was the kernel that ended a process, for want of memory.
+
+SIGKILL does not tell who sent it. The kernel counts the processes that it ends when
+memory runs out: for each control group with a limit, and for the machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from django.db import InterfaceError, OperationalError, connection
+
+from dashboard.training.event_log import Journal
+from dashboard.training.process import TrainerProcess
+
+PROC = Path("/proc")
+MACHINE = PROC / "vmstat"
+WINDOW_SECONDS = 30.0  # that a large process may take to be gone
+_V2 = ("memory.events.local", "memory.events")  # the first since Linux 5.2
+_V1 = ("memory.oom_control",)
+
+
+class MemoryKills:
+    """The kernel's counts around one process, as they were a while ago and now."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._looks: deque[tuple[float, Mapping[Path, int]]] = deque()
+        self.look()
+
+    def look(self) -> None:
+        """Once a second or so while the process lives: the dead are in no group."""
+        files = [*group_files(self._pid), MACHINE]
+        counts = {file: _read_count(file) for file in files}
+        known = {file: n for file, n in counts.items() if n is not None}
+        self._looks.append((time.monotonic(), known))
+        while self._looks[0][0] < self._looks[-1][0] - WINDOW_SECONDS:
+            self._looks.popleft()
+
+    def has_risen(self) -> bool:
+        """Whether the kernel has ended a process of the group, or of the machine."""
+        before: dict[Path, int] = {}
+        for _, counts in self._looks:
+            before = dict(counts) | before
+        return any((_read_count(file) or 0) > count for file, count in before.items())
+
+
+def group_files(pid: int) -> list[Path]:
+    """Where the count of the process's own control group stands; [] where nowhere."""
+    groups = _read(PROC / str(pid) / "cgroup")
+    mounts = _read(PROC / "self" / "mountinfo")
+    if groups is None or mounts is None:
+        return []
+    found = (file for line in groups.splitlines() for file in _candidates(line, mounts))
+    return [file for file in found if file.exists()][:1]
+
+
+def _candidates(line: str, mounts: str) -> Iterator[Path]:
+    """Of a line of /proc/PID/cgroup, "4:memory:/a/group" or "0::/a/group"."""
+    number, controllers, path = line.split(":", 2)
+    is_v2 = number == "0" and not controllers
+    if not is_v2 and "memory" not in controllers.split(","):
+        return
+    for mount in mounts.splitlines():
+        fields, _, rest = mount.partition(" - ")
+        kind, _, options = rest.split(" ", 2)
+        is_v1_memory = kind == "cgroup" and "memory" in options.split(",")
+        if (kind == "cgroup2") if is_v2 else is_v1_memory:
+            root, at = fields.split()[3:5]
+            folder = Path(at) / path.removeprefix(root.rstrip("/")).strip("/")
+            yield from (folder / name for name in (_V2 if is_v2 else _V1))
+
+
+def _read_count(file: Path) -> int | None:
+    lines = (_read(file) or "").splitlines()
+    counts = dict(line.split() for line in lines)
+    return int(counts["oom_kill"]) if "oom_kill" in counts else None
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except (OSError, ValueError):
+        return None
+
+
+# What must be done every so often, in a loop that has other things to do.
+
+
+class Beat:
+    """Calls an action when it is due, however often it is called itself."""
+
+    def __init__(self, action: Callable[[], object], every: float) -> None:
+        self._action = action
+        self._every = every
+        self._due = time.monotonic() + every
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._every
+            self._action()
+
+
+# A trainer that gives no sign of life is asked where it is, and then ended.
+
+HANG_SECONDS = 1_800.0  # longer than any part of a step that gives no sign
+PATIENCE_SECONDS = 20.0  # to print where it is, and to go on
+
+
+class HangWatch:
+    """Looks at the time of a file that the trainer touches while anything moves.
+
+    Only that it changes counts, by this process's clock: neither a clock that is set
+    nor a slow disk's own time matters.
+    """
+
+    def __init__(
+        self,
+        trainer: TrainerProcess,
+        pulse: Path,
+        journal: Journal,
+        *,
+        hang_seconds: float,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._trainer = trainer
+        self._pulse = pulse
+        self._journal = journal
+        self._hang_seconds = hang_seconds
+        self._patience_seconds = patience_seconds
+        self._seen: int | None = None
+        self._moved_at = time.monotonic()
+        self._asked_at: float | None = None
+        self.has_killed = False
+
+    def look(self) -> None:
+        """Loading may take as long as it takes: the first sign is given behind it."""
+        now, seen = time.monotonic(), self._read()
+        if seen != self._seen:
+            self._seen, self._moved_at = seen, now
+            if self._asked_at is not None:
+                self._journal.write("The trainer goes on, so it is left alone.")
+            self._asked_at = None
+        elif seen is None:
+            return
+        elif self._asked_at is None:
+            if now - self._moved_at > self._hang_seconds:
+                self._ask()
+        elif now - self._asked_at > self._patience_seconds:
+            self._kill()
+
+    def _read(self) -> int | None:
+        try:
+            return self._pulse.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _ask(self) -> None:
+        self._asked_at = time.monotonic()
+        self._journal.write(
+            f"The trainer has given no sign of life for {self._hang_seconds:g} s. It "
+            "is asked to print where each of its threads is (see its own log), and "
+            f"ended unless it goes on within {self._patience_seconds:g} s."
+        )
+        self._trainer.ask_where_it_is()
+
+    def _kill(self) -> None:
+        if self.has_killed or self._trainer.has_exited():
+            return
+        self.has_killed = True
+        self._journal.write("The trainer hangs and was killed.")
+        self._trainer.kill()
+
+
+# Living through a database that is away, or does not do what is asked of it.
+
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 5.0
+LOOK_SECONDS = 0.1
+
+
+class TooLate(Exception):
+    """The worker shuts down before the database did it: the lease will run out."""
+
+
+class Patience:
+    """Does one thing that needs the database, or puts it off with a growing wait.
+
+    Each thing has its own. The database may refuse one alone, for a table that
+    somebody holds or a disk that is full, and the others are not to wait for that.
+    """
+
+    def __init__(self, journal: Journal, doing: str) -> None:
+        self._journal = journal
+        self._doing = doing
+        self._wait = FIRST_WAIT_SECONDS
+        self._retry_at = 0.0
+        self._down_since: float | None = None
+
+    @property
+    def down_seconds(self) -> float:
+        return 0.0 if self._down_since is None else time.monotonic() - self._down_since
+
+    def attempt(self, action: Callable[[], object]) -> bool:
+        """False: not done, and to be tried again."""
+        if time.monotonic() < self._retry_at:
+            return False
+        try:
+            action()
+        except (OperationalError, InterfaceError) as error:
+            self._put_off(error)
+            return False
+        self._note_return()
+        return True
+
+    def insist(
+        self,
+        action: Callable[[], object],
+        *,
+        is_too_late: Callable[[float], bool],
+        meanwhile: Callable[[], object],
+    ) -> None:
+        """Try until it is done; TooLate where it has failed for too long by then."""
+        while not self.attempt(action):
+            if is_too_late(self.down_seconds):
+                raise TooLate
+            meanwhile()
+            time.sleep(LOOK_SECONDS)
+
+    def _put_off(self, error: Exception) -> None:
+        if self._down_since is None:
+            self._down_since = time.monotonic()
+            self._journal.write(
+                f"{self._doing} fails, and is tried until it works. "
+                f"{str(error).strip()}"
+            )
+        connection.close()  # the next attempt begins with a new one
+        self._retry_at = time.monotonic() + self._wait
+        self._wait = min(2 * self._wait, LONGEST_WAIT_SECONDS)
+
+    def _note_return(self) -> None:
+        if self._down_since is not None:
+            self._journal.write(
+                f"{self._doing} works again after {self.down_seconds:.0f} s."
+            )
+        self._down_since = None
+        self._wait = FIRST_WAIT_SECONDS
+        self._retry_at = 0.0

@@ -1,0 +1,200 @@
+"""The training workers as one team may see them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import Team
+from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.models import HELD, Epoch, Run
+from dashboard.runs.queries import run_directory
+from dashboard.runs.queue.hosts import CLASSES, Host
+from dashboard.training.checkpoints import checkpoint_folders
+from dashboard.training.models import Worker
+from dashboard.training.workers import GONE_AFTER, read_hardware
+
+MAX_RECENT = 5
+MAX_LIVES = 500  # looked through for what each worker ran last
+ORDER = {"busy": 0, "idle": 1, "gone": 2, "stopped": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCard:
+    worker: Worker
+    runs: list[Run]  # this team's
+    num_foreign_runs: int  # another team's, not named
+    status: str  # idle | busy | stopped | gone
+    drained_by: str  # a member of this team, else ""
+    recent: list[Epoch] = field(default_factory=list)  # this team's, newest first
+
+    @property
+    def is_there(self) -> bool:
+        return self.status in ("idle", "busy")
+
+    @property
+    def takes(self) -> str:
+        """The runs that its class is for, in words."""
+        name = self.worker.hardware.get("takes", "any")
+        return CLASSES.get(name, f"runs of the class {name}")
+
+    @property
+    def gpus(self) -> list[dict[str, Any]]:
+        """Each with its name, its memory and, when it is known, what is used of it."""
+        used = self.worker.use.get("gpus", []) if self.is_there else []
+        known = self.worker.hardware.get("gpus", [])
+        uses = [*used, *[{}] * len(known)]
+        return [{**gpu, "use": use} for gpu, use in zip(known, uses, strict=False)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """How many there are, of those that are alive."""
+
+    workers: int
+    busy: int
+    drained: int
+    gpus: int
+
+
+def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCard]:
+    """Five queries, however many workers there are."""
+    workers = list(workers)
+    held = list(Run.objects.filter(state__in=HELD).order_by("id"))
+    lives = list(
+        Epoch.objects.filter(run__team=team, worker__in=[w.name for w in workers])
+        .select_related("run")
+        .order_by("-claimed_at", "-id")[:MAX_LIVES]
+    )
+    members = {m.pk: str(m) for m in team.members.all()}
+    silent = set(_silent(workers))
+    cards = [_describe(one, held, lives, members, team, silent) for one in workers]
+    return sorted(cards, key=lambda card: (ORDER[card.status], card.worker.name))
+
+
+def count_workers(cards: Iterable[WorkerCard]) -> Count:
+    alive = [card for card in cards if card.is_there]
+    return Count(
+        workers=len(alive),
+        busy=sum(card.status == "busy" for card in alive),
+        drained=sum(card.worker.drained_at is not None for card in alive),
+        gpus=sum(len(card.gpus) for card in alive),
+    )
+
+
+def _describe(
+    worker: Worker,
+    held: list[Run],
+    lives: list[Epoch],
+    members: dict[int, str],
+    team: Team,
+    silent: set[int],
+) -> WorkerCard:
+    runs = [run for run in held if run.worker == worker.name]
+    own = [run for run in runs if run.team_id == team.id]
+    ended = [life for life in lives if life.worker == worker.name and life.ended_at]
+    return WorkerCard(
+        worker=worker,
+        runs=own,
+        num_foreign_runs=len(runs) - len(own),
+        status=_status(worker, is_busy=bool(runs), is_silent=worker.pk in silent),
+        drained_by=members.get(worker.drained_by_id or 0, ""),
+        recent=ended[:MAX_RECENT],
+    )
+
+
+def _silent(workers: Iterable[Worker]) -> Iterable[int]:
+    """By the database's clock, which wrote when they were heard."""
+    late = Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
+    return late.filter(pk__in=[one.pk for one in workers]).values_list("pk", flat=True)
+
+
+def _status(worker: Worker, *, is_busy: bool, is_silent: bool) -> str:
+    if worker.stopped_at is not None:
+        return "stopped"
+    if is_silent:
+        return "gone"
+    return "busy" if is_busy else "idle"
+
+
+# Which queued runs this worker can go on with: those whose files it sees.
+
+logger = logging.getLogger(__name__)
+
+
+def sees_files(run: Run) -> bool:
+    """A run that was never saved can begin anywhere; another needs its checkpoint.
+
+    One whose checkpoints were all deleted waits for nobody: who takes it says so.
+    A fork that waits for its first life may still have to take its own from the run
+    that it was forked from.
+    """
+    if not run.checkpoints.filter(superseded_by=None, deleted_at=None).exists():
+        return True
+    if checkpoint_folders(run_directory(run.id).checkpoints):
+        return True
+    parent = run.forked_from_id if run.epoch == 0 else None
+    return parent is not None and Shelf(parent).is_seen
+
+
+def left_runs(notice: str) -> frozenset[int]:
+    """The runs that such a notice is about."""
+    said = re.match(r"Leaves queued run ([\d, ]+) to another worker", notice)
+    return frozenset(map(int, said[1].split(", "))) if said else frozenset()
+
+
+def note_unseen(worker: str, runs: list[Run]) -> None:
+    """Say on the workers page which runs are left for another worker, and why."""
+    names = ", ".join(str(run.id) for run in runs)
+    notice = (
+        f"Leaves queued run {names} to another worker: no checkpoint is to be seen "
+        f"under {run_directory(runs[0].id).checkpoints}."
+        if runs
+        else ""
+    )
+    if notice:
+        logger.warning("%s: %s", worker, notice)
+    Worker.objects.filter(name=worker).exclude(notice=notice).update(notice=notice)
+
+
+# Training workers as the queue knows them: what they have and what they take.
+
+
+def list_hosts() -> list[Host]:
+    """Those that are alive and not drained; one query."""
+    since = Now() - GONE_AFTER
+    alive = Worker.objects.filter(
+        stopped_at__isnull=True, last_seen__gte=since, drained_at__isnull=True
+    )
+    return [
+        replace(
+            _describe_host(worker.name, worker.hardware),
+            num_slots=worker.num_slots,
+            leaves=left_runs(worker.notice),
+        )
+        for worker in alive.order_by("name")
+    ]
+
+
+def this_host(name: str) -> Host:
+    """The worker of this name, which asks for itself; one query.
+
+    It may not have registered yet, or the database may know an older one.
+    """
+    known = Worker.objects.filter(name=name, stopped_at__isnull=True).first()
+    return _describe_host(name, known.hardware if known else read_hardware())
+
+
+def _describe_host(name: str, hardware: Mapping[str, Any]) -> Host:
+    packages = hardware.get("packages")  # workers of an older version lack it
+    return Host(
+        name=name,
+        num_gpus=len(hardware.get("gpus", [])),
+        takes=hardware.get("takes", "any"),
+        packages=frozenset(packages) if packages is not None else None,
+    )

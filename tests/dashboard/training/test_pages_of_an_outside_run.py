@@ -1,0 +1,77 @@
+"""Every page of an outside run shows what its trainer told, and says what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from dashboard.training.external_runs import open_run
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.sending import send
+from tests.dashboard.training.test_opening_a_run import OPENING
+
+pytestmark = pytest.mark.django_db
+PAGES = (
+    "run",
+    "run_metrics",
+    "groups",
+    "completions",
+    "run_prompts",
+    "run_reward_log",
+    "run_alerts",
+    "run_logs",
+    "run_system",
+    "run_export",
+    "run_lineage",
+)
+
+
+@pytest.fixture
+def outside(team: Team, alice: User) -> Run:
+    run = open_run(OPENING, team=team, user=alice)[0]
+    send(run, LogBuilder().stepped(1).stepped(2))
+    return run
+
+
+def page(client: Client, name: str, *args: object) -> str:
+    answer = client.get(reverse(name, args=["alpha", *args]))
+    assert answer.status_code == 200, (name, answer.status_code)
+    return answer.content.decode()
+
+
+def test_each_page_is_there_and_says_who_trains_it(
+    outside: Run, alice_client: Client
+) -> None:
+    shown = {name: page(alice_client, name, outside.pk) for name in PAGES}
+    assert "data-run-pause>" not in shown["run"]
+    for said in ("TRL 1.16.0 on node-3", "Close this run?"):
+        assert said in shown["run"]
+    assert "2 of 2 prompts" not in shown["run_prompts"]
+    assert "fsdp.offload" in page(alice_client, "run_tab", outside.pk, "config")
+    page(alice_client, "run_tab", outside.pk, "checkpoints")
+
+    send(outside, LogBuilder().stepped(1).stepped(2).finished(2))
+
+    ended = page(alice_client, "run", outside.pk)
+    assert not any("was imported" in text for text in (ended, *shown.values()))
+    counted = page(alice_client, "run_prompts", outside.pk)
+    assert "2 of 2 prompts" in counted
+
+
+def test_its_settings_are_compared(
+    outside: Run, team: Team, alice: User, alice_client: Client
+) -> None:
+    changed = replace(OPENING, key=uuid4(), settings={"learning_rate": 2e-6})
+    other = open_run(changed, team=team, user=alice)[0]
+
+    compared = alice_client.get(
+        reverse("compare", args=["alpha"]), {"runs": f"{outside.pk},{other.pk}"}
+    ).content.decode()
+
+    assert "settings.learning_rate" in compared
