@@ -41,9 +41,15 @@ from dashboard.datasets.selections import (
     start_generation_again,
 )
 from dashboard.datasets.trash import forget_old_trash
-from dashboard.jobs.kinds import Kind, register, register_purge
+from dashboard.jobs.kinds import (
+    Context,
+    JobCancelled,
+    Kind,
+    LeaseLost,
+    register,
+    register_purge,
+)
 from dashboard.jobs.models import JobState
-from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
 
 FETCH_TURN_SECONDS = 600.0
 QUICK_BYTES_PER_SECOND = 10**6

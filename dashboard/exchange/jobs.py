@@ -18,9 +18,16 @@ from dashboard.exchange.import_preview import Findings
 from dashboard.exchange.import_reader import read_files
 from dashboard.exchange.import_runs import make_run
 from dashboard.exchange.models import RunImport
-from dashboard.jobs.kinds import Kind, register, register_purge
+from dashboard.jobs.kinds import (
+    Context,
+    JobCancelled,
+    Kind,
+    LeaseLost,
+    register,
+    register_purge,
+)
 from dashboard.jobs.queue import enqueue, notify_workers
-from dashboard.jobs.runner import Context, JobCancelled, LeaseLost, run_now
+from dashboard.jobs.runner import run_now
 from dashboard.runs.models import Run
 
 

@@ -1,21 +1,24 @@
-"""The kinds of jobs. Each app registers its own in its `jobs` or `tasks` module.
+"""The kinds of jobs, and what their handlers know of a job.
 
-These modules are loaded when a kind is asked for first: a command that runs no job
-needs none of what jobs need.
+Each app registers its own kinds in its `jobs` module. These modules are loaded when a
+kind is asked for first: a command that runs no job needs none of what jobs need.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.utils.module_loading import autodiscover_modules
 
-if TYPE_CHECKING:
-    from dashboard.jobs.runner import Context
+from dashboard.jobs.models import Job, JobState
+from dashboard.project.database import clean_text
 
 _kinds: dict[str, Kind] = {}
 _purges: list[Callable[[], object]] = []
@@ -52,7 +55,7 @@ class Kind:
 
 @cache
 def _discover() -> None:
-    autodiscover_modules("jobs", "tasks")
+    autodiscover_modules("jobs")
 
 
 def register(kind: Kind) -> None:
@@ -60,7 +63,10 @@ def register(kind: Kind) -> None:
 
 
 def register_purge(purge: Callable[[], object]) -> None:
-    """Have it called each hour: it deletes what is too old."""
+    """Have it called each hour: it deletes what is too old.
+
+    Registered by a module that workers load: `jobs` of an app, or one of its tasks.
+    """
     _purges.append(purge)
 
 
@@ -92,3 +98,120 @@ def names_of(lane: str) -> list[str]:
 
 def lane_of(kind: Kind) -> str:
     return kind.lane or kind.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to work on a job, until another worker claims it."""
+
+    job_id: int
+    attempt: int
+
+    def held(self) -> QuerySet[Job]:
+        """The job; none once it is no longer ours."""
+        return Job.objects.filter(
+            pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING
+        )
+
+    def end(self, state: JobState, **changes: Any) -> bool:
+        """False where another worker has the job by now."""
+        return bool(
+            self.held().update(
+                state=state, finished_at=Now(), lease_until=None, **changes
+            )
+        )
+
+    def release(self, **changes: Any) -> bool:
+        """Queue it again; False where it is not ours, or is to be cancelled."""
+        held = self.held().filter(cancel_requested=False)
+        return bool(
+            held.update(state=JobState.QUEUED, worker="", lease_until=None, **changes)
+        )
+
+
+class JobInterrupted(Exception):
+    """The job must not go on: what it was about to store must not be stored."""
+
+
+class JobCancelled(JobInterrupted):
+    """Its cancellation was asked for."""
+
+
+class LeaseLost(JobInterrupted):
+    """Another process ended the job, or has it now."""
+
+
+class JobReleased(JobInterrupted):
+    """It goes on another time: the worker shuts down, or others have their turn."""
+
+
+def _never() -> bool:
+    return False
+
+
+class Context:
+    """What a handler knows of its job, and how it reports.
+
+    Attributes:
+        job: as it was claimed.
+        gives_way: whether the job may be released after its turn; a handler may set it
+            to spare work that could not be gone on with.
+        on_interrupt: called once, from the heartbeat's thread, when the job is
+            cancelled or lost; for a handler that waits and can't report.
+    """
+
+    def __init__(
+        self, claim: Claim, *, is_shutting_down: Callable[[], bool] = _never
+    ) -> None:
+        self.claim = claim
+        self.job = Job.objects.select_related("team", "created_by").get(pk=claim.job_id)
+        self.kind = kind_of(self.job.kind)
+        self.gives_way: Callable[[], bool] = lambda: True
+        self.on_interrupt: Callable[[], None] = lambda: None
+        self.interruption: type[JobInterrupted] | None = None
+        self.is_shutting_down = is_shutting_down
+        self.noted: dict[str, Any] = {}
+        self.began = time.monotonic()
+
+    def note(
+        self,
+        done: int | None = None,
+        total: int | None = None,
+        *,
+        unit: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        """How far it is; written with the next heartbeat."""
+        message = None if message is None else clean_text(message)
+        told = {"done": done, "total": total, "unit": unit, "message": message}
+        self.noted |= {name: value for name, value in told.items() if value is not None}
+
+    def progress(
+        self, done: int | None = None, total: int | None = None, **told: Any
+    ) -> None:
+        """As `note`. JobInterrupted where it must not go on."""
+        self.note(done, total, **told)
+        self.check()
+
+    def check(self) -> None:
+        """JobInterrupted where it must not go on."""
+        if self.interruption is not None:
+            raise self.interruption
+        if self.is_shutting_down():
+            raise JobReleased
+
+    def held(self) -> QuerySet[Job]:
+        """The job's row for a guarded UPDATE; it is none once the job is lost."""
+        return self.claim.held()
+
+    def seal(self) -> None:
+        """Mark it done within the transaction that stores its result.
+
+        The result and the news of it are there at once, or neither. JobInterrupted
+        where the job was lost or cancelled meanwhile.
+        """
+        mine = self.held().filter(cancel_requested=False)
+        if not mine.update(
+            state=JobState.DONE, finished_at=Now(), lease_until=None, **self.noted
+        ):
+            raise LeaseLost

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +28,7 @@ from django.db.models.functions import Coalesce, Now
 from django.db.models.lookups import GreaterThan, LessThan
 
 from dashboard.accounts.models import User
-from dashboard.jobs.kinds import all_kinds, kind_of, lane_of, names_of
+from dashboard.jobs.kinds import Claim, all_kinds, kind_of, lane_of, names_of
 from dashboard.jobs.models import OPEN, Job, JobState, JobTarget
 from dashboard.jobs.schedule import DAY_SECONDS, wake
 
@@ -44,35 +43,6 @@ GRACE = timedelta(seconds=20)  # for heartbeats, after the database's start
 class DatabaseStart(Func):
     function = "pg_postmaster_start_time"
     output_field = DateTimeField()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """The right to work on a job, until another worker claims it."""
-
-    job_id: int
-    attempt: int
-
-    def held(self) -> QuerySet[Job]:
-        """The job; none once it is no longer ours."""
-        return Job.objects.filter(
-            pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING
-        )
-
-    def end(self, state: JobState, **changes: Any) -> bool:
-        """False where another worker has the job by now."""
-        return bool(
-            self.held().update(
-                state=state, finished_at=Now(), lease_until=None, **changes
-            )
-        )
-
-    def release(self, **changes: Any) -> bool:
-        """Queue it again; False where it is not ours, or is to be cancelled."""
-        held = self.held().filter(cancel_requested=False)
-        return bool(
-            held.update(state=JobState.QUEUED, worker="", lease_until=None, **changes)
-        )
 
 
 def enqueue(

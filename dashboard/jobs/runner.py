@@ -9,114 +9,35 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import OperationalError, connection
-from django.db.models import F, QuerySet
+from django.db.models import F
 from django.db.models.functions import Now
 
-from dashboard.jobs.kinds import kind_of, lane_of, lanes_of, names_of
+from dashboard.jobs.kinds import (
+    Context,
+    JobCancelled,
+    JobInterrupted,
+    JobReleased,
+    LeaseLost,
+    kind_of,
+    lane_of,
+    lanes_of,
+    names_of,
+)
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import (
     RETRY_SECONDS,
-    Claim,
     advisory_lock,
     claim_job,
     claim_next,
     due_jobs,
 )
+from dashboard.project.database import clean_text
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 1.0
-
-
-class JobInterrupted(Exception):
-    """The job must not go on: what it was about to store must not be stored."""
-
-
-class JobCancelled(JobInterrupted):
-    """Its cancellation was asked for."""
-
-
-class LeaseLost(JobInterrupted):
-    """Another process ended the job, or has it now."""
-
-
-class JobReleased(JobInterrupted):
-    """It goes on another time: the worker shuts down, or others have their turn."""
-
-
-def _never() -> bool:
-    return False
-
-
-class Context:
-    """What a handler knows of its job, and how it reports.
-
-    Attributes:
-        job: as it was claimed.
-        gives_way: whether the job may be released after its turn; a handler may set it
-            to spare work that could not be gone on with.
-        on_interrupt: called once, from the heartbeat's thread, when the job is
-            cancelled or lost; for a handler that waits and can't report.
-    """
-
-    def __init__(
-        self, claim: Claim, *, is_shutting_down: Callable[[], bool] = _never
-    ) -> None:
-        self.claim = claim
-        self.job = Job.objects.select_related("team", "created_by").get(pk=claim.job_id)
-        self.kind = kind_of(self.job.kind)
-        self.gives_way: Callable[[], bool] = lambda: True
-        self.on_interrupt: Callable[[], None] = lambda: None
-        self.interruption: type[JobInterrupted] | None = None
-        self.is_shutting_down = is_shutting_down
-        self.noted: dict[str, Any] = {}
-        self.began = time.monotonic()
-
-    def note(
-        self,
-        done: int | None = None,
-        total: int | None = None,
-        *,
-        unit: str | None = None,
-        message: str | None = None,
-    ) -> None:
-        """How far it is; written with the next heartbeat."""
-        message = None if message is None else _storable(message)
-        told = {"done": done, "total": total, "unit": unit, "message": message}
-        self.noted |= {name: value for name, value in told.items() if value is not None}
-
-    def progress(
-        self, done: int | None = None, total: int | None = None, **told: Any
-    ) -> None:
-        """As `note`. JobInterrupted where it must not go on."""
-        self.note(done, total, **told)
-        self.check()
-
-    def check(self) -> None:
-        """JobInterrupted where it must not go on."""
-        if self.interruption is not None:
-            raise self.interruption
-        if self.is_shutting_down():
-            raise JobReleased
-
-    def held(self) -> QuerySet[Job]:
-        """The job's row for a guarded UPDATE; it is none once the job is lost."""
-        return self.claim.held()
-
-    def seal(self) -> None:
-        """Mark it done within the transaction that stores its result.
-
-        The result and the news of it are there at once, or neither. JobInterrupted
-        where the job was lost or cancelled meanwhile.
-        """
-        mine = self.held().filter(cancel_requested=False)
-        if not mine.update(
-            state=JobState.DONE, finished_at=Now(), lease_until=None, **self.noted
-        ):
-            raise LeaseLost
 
 
 class Heartbeat:
@@ -202,12 +123,7 @@ def run(context: Context, *, beats: bool = True) -> None:
 
 
 def _fail(context: Context, error: str) -> None:
-    context.claim.end(JobState.FAILED, error=_storable(error), **context.noted)
-
-
-def _storable(text: str) -> str:
-    """What PostgreSQL takes: no NUL and no half of a surrogate pair."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "")
+    context.claim.end(JobState.FAILED, error=clean_text(error), **context.noted)
 
 
 def _retry(context: Context, error: OperationalError) -> None:

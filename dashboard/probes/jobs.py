@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from dashboard.datasets.row import Row, write_content
-from dashboard.jobs.kinds import Kind, register, register_purge
-from dashboard.jobs.runner import Context, JobCancelled, JobReleased, LeaseLost
+from dashboard.jobs.kinds import (
+    Context,
+    JobCancelled,
+    JobReleased,
+    Kind,
+    LeaseLost,
+    register,
+    register_purge,
+)
 from dashboard.probes.cleaning import (
     forget_old_probes,
     let_go_of_tried,

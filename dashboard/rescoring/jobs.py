@@ -11,8 +11,14 @@ from pathlib import Path
 from django.db import transaction
 from django.db.models import Sum
 
-from dashboard.jobs.kinds import Kind, register, register_purge
-from dashboard.jobs.runner import Context, JobCancelled, LeaseLost
+from dashboard.jobs.kinds import (
+    Context,
+    JobCancelled,
+    Kind,
+    LeaseLost,
+    register,
+    register_purge,
+)
 from dashboard.rescoring.cleaning import folder_of, forget_old_rescorings, sweep_folders
 from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.scoring import Refused, rescore_step

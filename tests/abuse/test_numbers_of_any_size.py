@@ -18,8 +18,8 @@ from django.utils import timezone
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert
 from dashboard.exchange.export_runs import FileName
+from dashboard.jobs.kinds import Context
 from dashboard.jobs.models import Job
-from dashboard.jobs.runner import Context
 from dashboard.jobs.runner import run as run_job
 from dashboard.rescoring.models import Rescoring
 from dashboard.runs.charts.chart import LARGEST, clip, clip_all, has_clipped

@@ -66,8 +66,9 @@ def do_import(upload: Upload, mapping: Mapping) -> DatasetVersion:
 
 def do_job(upload: Upload, mapping: Mapping) -> DatasetVersion:
     from dashboard.datasets.imports import start_job
+    from dashboard.jobs.kinds import Context
     from dashboard.jobs.queue import claim_job
-    from dashboard.jobs.runner import Context, run
+    from dashboard.jobs.runner import run
 
     job, _ = start_job(upload=upload, mapping=mapping, name="Bench", user=None)
     assert job.job

@@ -22,9 +22,9 @@ from dashboard.datasets.models import (
     ImportJob,
     Upload,
 )
+from dashboard.jobs.kinds import Claim, Context
 from dashboard.jobs.models import Job, JobState
-from dashboard.jobs.queue import Claim, claim_next, reap
-from dashboard.jobs.runner import Context
+from dashboard.jobs.queue import claim_next, reap
 from tests.dashboard.datasets.test_upload import MAPPING, RECORDS, jsonl, upload
 from tests.dashboard.jobs.working import do, take
 

@@ -17,8 +17,8 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import write_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.jobs.kinds import Context, JobReleased
 from dashboard.jobs.models import JobState
-from dashboard.jobs.runner import Context, JobReleased
 from tests.dashboard.jobs.working import do, take
 
 ROWS = [

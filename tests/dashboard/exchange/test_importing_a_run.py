@@ -16,9 +16,9 @@ from dashboard.accounts.models import Team
 from dashboard.alerts.models import Alert
 from dashboard.exchange import jobs
 from dashboard.exchange.models import RunImport
+from dashboard.jobs.kinds import Context
 from dashboard.jobs.models import Job
 from dashboard.jobs.queue import reap
-from dashboard.jobs.runner import Context
 from dashboard.runs.models import Run, Step
 from dashboard.samples.models import GroupCompletions, StepRollup
 from tests.dashboard.exchange.tools import (

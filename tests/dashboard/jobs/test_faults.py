@@ -43,10 +43,9 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.exchange import jobs as exchange_jobs
 from dashboard.exchange.import_files import begin_import, store_file
 from dashboard.exchange.models import RunImport
-from dashboard.jobs.kinds import all_kinds, kind_of
+from dashboard.jobs.kinds import Claim, Context, all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
-from dashboard.jobs.queue import Claim, cancel, claim_next, enqueue, reap
-from dashboard.jobs.runner import Context
+from dashboard.jobs.queue import cancel, claim_next, enqueue, reap
 from dashboard.probes.jobs import probe
 from dashboard.probes.models import Probe
 from dashboard.rescoring.models import RescoredStep

@@ -18,7 +18,7 @@ from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs import kinds, queue, runner
-from dashboard.jobs.kinds import Kind, all_kinds, all_purges, register
+from dashboard.jobs.kinds import Context, Kind, all_kinds, all_purges, register
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import (
     cancel,
@@ -31,7 +31,7 @@ from dashboard.jobs.queue import (
     reap,
     waiting_reason,
 )
-from dashboard.jobs.runner import Context, run_pending
+from dashboard.jobs.runner import run_pending
 from dashboard.jobs.tasks import clean
 from tests.dashboard.jobs.working import WORKER, do, do_all, take, waiting
 

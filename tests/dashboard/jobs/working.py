@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dashboard.jobs import kinds
-from dashboard.jobs.kinds import all_kinds, kind_of
+from dashboard.jobs.kinds import Claim, Context, all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
-from dashboard.jobs.queue import Claim, claim_next
-from dashboard.jobs.runner import Context, Heartbeat, run
+from dashboard.jobs.queue import claim_next
+from dashboard.jobs.runner import Heartbeat, run
 
 WORKER = "default@here"
 

@@ -17,9 +17,9 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.jobs.kinds import Context
 from dashboard.jobs.models import Job
 from dashboard.jobs.queue import reap
-from dashboard.jobs.runner import Context
 from dashboard.probes.configs import config_of_model
 from dashboard.probes.jobs import freeze, probe_command
 from dashboard.probes.jobs import probe as run_probe

@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.jobs.runner import Context
+from dashboard.jobs.kinds import Context
 from dashboard.jobs.runner import run as run_job
 from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.selection import select_steps

@@ -13,9 +13,9 @@ from django.utils import timezone
 from dashboard.accounts.models import Team
 from dashboard.celery import app
 from dashboard.datasets.trash import trash_dataset
+from dashboard.jobs.kinds import Context, JobCancelled
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import reap
-from dashboard.jobs.runner import Context, JobCancelled
 from dashboard.jobs.tasks import clean
 from dashboard.local.supervisor import all_processes
 from dashboard.rescoring.cleaning import folder_of

@@ -15,7 +15,7 @@ from pytest_django.fixtures import Settings
 from dashboard.datasets.fetching import download, http
 from dashboard.datasets.fetching.download import Download, Known, Way
 from dashboard.datasets.fetching.http import NotFetched, Token, links_gate
-from dashboard.jobs.runner import JobReleased
+from dashboard.jobs.kinds import JobReleased
 from tests.dashboard.datasets.fetching.site import (
     Handler,
     Site,

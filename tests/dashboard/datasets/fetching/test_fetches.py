@@ -27,9 +27,10 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs import runner
+from dashboard.jobs.kinds import Claim, Context, JobReleased
 from dashboard.jobs.models import Job, JobState
-from dashboard.jobs.queue import Claim, claim_next, reap
-from dashboard.jobs.runner import Context, JobReleased, run
+from dashboard.jobs.queue import claim_next, reap
+from dashboard.jobs.runner import run
 from tests.dashboard.datasets.fetching.site import (
     Page,
     Site,
