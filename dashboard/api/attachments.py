@@ -13,7 +13,7 @@ from ninja import Query
 from dashboard.api.problems import Problem, refuse_field
 from dashboard.datasets.limits import PART_BYTES
 from dashboard.datasets.uploads import OffsetMismatch
-from dashboard.datasets.views.download import Streamed
+from dashboard.project.downloads import Streamed
 
 # What an operation that answers with a file declares.
 FILE: Any = {200: bytes}

@@ -18,7 +18,7 @@ from dashboard.auditlog.exports import TYPES, WRITERS
 from dashboard.auditlog.forms import FilterForm
 from dashboard.auditlog.objects import Shown, show_objects
 from dashboard.datasets.row_exports import joined
-from dashboard.datasets.views.download import Streamed
+from dashboard.project.downloads import Streamed
 
 PER_PAGE = 50
 

@@ -23,7 +23,7 @@ from io import StringIO
 from typing import Any
 
 from dashboard.datasets.row import Row
-from dashboard.project.slots import slot
+from dashboard.jobs.slots import slot
 from dashboard.project.subprocesses import bare_environment
 from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 

@@ -45,7 +45,7 @@ from dashboard.datasets.uploads import check_share, check_size
 from dashboard.jobs.models import OPEN, JobState
 from dashboard.jobs.queue import cancel, enqueue, notify_workers
 from dashboard.jobs.runner import run_now
-from dashboard.project.slots import slot
+from dashboard.jobs.slots import slot
 
 KEPT = timedelta(days=7)  # an upload that nobody imported
 

@@ -23,8 +23,8 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.tokenizer_pool import Answer, Busy, tokenizers
+from dashboard.project.database import release_connection
 from dashboard.project.environment import ROOT
-from dashboard.project.slots import release_connection
 from trainer.config import HUB_ID, DataConfig
 
 # Models whose tokenizer a team may count with, and those that it may not.

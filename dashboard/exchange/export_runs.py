@@ -15,13 +15,12 @@ import pyarrow as pa
 from django.db.models import F, Func, Q, QuerySet
 from django.utils.http import content_disposition_header
 
-from dashboard.datasets.views.download import Streamed
 from dashboard.exchange.export_tables import TYPES, WRITERS, Record, Span, Table
 from dashboard.exchange.tensorboard import write_scalars, write_version
+from dashboard.project.downloads import Streamed
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.samples.annotations import Marks, marked_group_ids, read_marks
-from dashboard.samples.completion import Completion
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 
 GROUPS_AT_ONCE = 50  # groups, whose completions are in memory together
 _TAG = pa.struct({"name": pa.string(), "by": pa.string()})

@@ -36,7 +36,8 @@ from dashboard.datasets.uploads import write_part
 from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.exchange.tensorboard import is_event_file
 from dashboard.jobs.models import OPEN
-from dashboard.project.slots import Busy, slot
+from dashboard.jobs.slots import slot
+from dashboard.project.overload import Busy
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRead

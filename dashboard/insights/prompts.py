@@ -9,8 +9,7 @@ from django.db.models import F
 from django.db.models.functions import Abs
 
 from dashboard.runs.models import Run
-from dashboard.samples.completion import Completion
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,8 +35,8 @@ from dashboard.observability.tracing import (
     span,
 )
 from dashboard.project.budgets import SPENT_BY, STREAMS
+from dashboard.project.database import release_connection
 from dashboard.project.middleware import BothWorlds
-from dashboard.project.slots import release_connection
 
 logger = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from django.db import connection
+
 
 def parse_database_url(url: str, password: str = "") -> dict[str, Any]:
     """postgresql://user:password@host:5432/name?sslmode=require as Django wants it.
@@ -90,3 +92,10 @@ def clean_json(value: Any) -> Any:
     if isinstance(value, list):
         return [clean_json(item) for item in value]
     return value
+
+
+def release_connection() -> None:
+    """Give the database connection back before something else is waited for: a process
+    has few of them, and another is taken when one is needed."""
+    if not connection.in_atomic_block:
+        connection.close()

@@ -17,7 +17,6 @@ from django.views.defaults import server_error
 from psycopg_pool import PoolTimeout
 
 from dashboard.project.middleware import BothWorlds
-from dashboard.project.slots import Busy
 
 RETRY_SECONDS = 5
 NOTED_SECONDS = 30.0  # for how long /readyz tells of it
@@ -25,8 +24,19 @@ NO_CONNECTION = (
     "All database connections of this process are in use, or the database does not "
     "answer. Nothing was changed. Try again in a few seconds."
 )
+BUSY = (
+    "All helper processes of this server, or of your team, were busy for "
+    "{seconds:g} s. Try again in a few seconds."
+)
 
 _no_connection_at: float | None = None
+
+
+class Busy(Exception):
+    """No slot came free in time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(BUSY.format(seconds=seconds))
 
 
 def overload_of(error: BaseException | None) -> str:

@@ -25,8 +25,7 @@ from dashboard.rescoring.records import (
     ranks,
 )
 from dashboard.runs.models import Run
-from dashboard.samples.completion import Completion
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 from trainer.config import RunConfig
 from trainer.rewards.rule import Sample, conversation
 from trainer.rewards.scoring import OVERLONG, Score, penalised

@@ -9,8 +9,12 @@ from typing import TypeVar
 from django.db.models import Model, QuerySet, Sum
 
 from dashboard.runs.models import Run
-from dashboard.samples.completion import NUM_COMPLETIONS
-from dashboard.samples.models import Group, GroupCompletions, StepRollup
+from dashboard.samples.models import (
+    NUM_COMPLETIONS,
+    Group,
+    GroupCompletions,
+    StepRollup,
+)
 from dashboard.samples.signals.records import GROUP, unpack
 
 M = TypeVar("M", bound=Model)

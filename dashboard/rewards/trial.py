@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dashboard.project.slots import Busy, slot
+from dashboard.jobs.slots import slot
+from dashboard.project.overload import Busy
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import START_SECONDS
 from trainer.rewards.rule import Sample

@@ -9,8 +9,7 @@ from typing import Any
 
 from dashboard.runs.models import Run
 from dashboard.samples.annotations import Marks, marked_group_ids, read_marks
-from dashboard.samples.completion import Completion
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 
 AT_ONCE = 50  # groups, whose completions are in memory together
 

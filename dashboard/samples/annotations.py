@@ -15,10 +15,10 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.database import clean_text
 from dashboard.runs.models import Run
-from dashboard.samples.completion import NUM_COMPLETIONS
 from dashboard.samples.models import (
     MAX_COMMENT_CHARS,
     MAX_TAG_CHARS,
+    NUM_COMPLETIONS,
     Comment,
     Group,
     GroupCompletions,

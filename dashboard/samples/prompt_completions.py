@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dashboard.runs.models import Run
-from dashboard.samples.completion import Completion
 from dashboard.samples.groups import FoundPage
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 from dashboard.samples.prompt_visits import Visits
 
 PAGE_SIZE = 20

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dashboard.runs.models import Run
-from dashboard.samples.completion import Completion
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 from dashboard.samples.sparklines import Balance, draw_balance
 from trainer.rewards.scoring import parts_of
 from trainer.rewards.spec import Recipe, bound_tolerance, recipe_bounds

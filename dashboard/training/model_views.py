@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.views.download import Streamed
+from dashboard.project.downloads import Streamed
 from dashboard.runs.launch.base_models import folder_of, needs_of
 from dashboard.runs.models import Checkpoint
 from dashboard.runs.queries import get_run

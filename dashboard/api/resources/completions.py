@@ -16,8 +16,8 @@ from dashboard.api.resources.groups import CompletionOut, completion_out
 from dashboard.api.schemas import Id, StepBound, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.completion import Completion
 from dashboard.samples.forms import CompletionFilterForm
+from dashboard.samples.models import Completion
 from dashboard.samples.rewards import rule_names
 from dashboard.samples.search.blocks import BlocksChanged
 from dashboard.samples.search.results import PAGE_SIZE, Found, find

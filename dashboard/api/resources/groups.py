@@ -16,9 +16,8 @@ from dashboard.api.schemas import Id, Real, S, Step, StepBound, fill
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations import Marks, read_marks
-from dashboard.samples.completion import Completion
 from dashboard.samples.groups import ORDERS, get_group
-from dashboard.samples.models import Group, RuleNote
+from dashboard.samples.models import Completion, Group, RuleNote
 from dashboard.samples.prompts import read_snippets
 from dashboard.samples.rewards import (
     Standing,

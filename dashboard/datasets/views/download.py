@@ -1,12 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Any
-
-from asgiref.sync import sync_to_async
 from django.contrib import messages
-from django.db import close_old_connections
-from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.http import content_disposition_header
@@ -24,54 +19,7 @@ from dashboard.datasets.row_exports import (
     joined,
 )
 from dashboard.datasets.views.detail import chosen
-
-
-class Streamed(StreamingHttpResponse):
-    """Sent while it is being made. Under ASGI Django would make all of it first.
-
-    What fails before the first piece is answered as any fault is. What fails later
-    breaks the connection off, so that nobody takes a part for the whole.
-    """
-
-    def __init__(self, pieces: Iterable[bytes], **given: Any) -> None:
-        super().__init__(_Begun(pieces), **given)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        pieces = iter(self)
-        while (piece := await sync_to_async(_next)(pieces)) is not None:
-            yield piece
-
-
-class _Begun:
-    """Pieces of which the first is there."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = pieces
-        self._rest = iter(pieces)
-        try:
-            self._first = next(self._rest, b"")
-        except BaseException:
-            self.close()
-            raise
-
-    def __iter__(self) -> Iterator[bytes]:
-        first, self._first = self._first, b""
-        if first:
-            yield first
-        yield from self._rest
-
-    def close(self) -> None:
-        for each in (self._rest, self._pieces):
-            if hasattr(each, "close"):
-                each.close()
-
-
-def _next(pieces: Iterator[bytes]) -> bytes | None:
-    try:
-        return next(pieces, None)
-    finally:
-        # Whoever reads slowly, or not at all, would keep one of the few that there are.
-        close_old_connections()
+from dashboard.project.downloads import Streamed
 
 
 @require_GET

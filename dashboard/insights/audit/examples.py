@@ -10,8 +10,7 @@ from typing import TypeVar
 from dashboard.insights.audit.changes import Window
 from dashboard.insights.audit.sampled import steps_with_groups
 from dashboard.runs.models import Run
-from dashboard.samples.completion import Completion
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 
 NUM_EXAMPLES = 10
 MOST_STEPS = 200  # among which those of the examples are drawn

@@ -10,8 +10,7 @@ import numpy as np
 
 from dashboard.insights.statistics import subtract
 from dashboard.runs.models import Run
-from dashboard.samples.completion import Completion
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 
 RANK, SAMPLED = "rank", "sampled"
 Scores = list[tuple[str, float | None]]

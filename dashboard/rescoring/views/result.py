@@ -12,8 +12,8 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.row_exports import joined
-from dashboard.datasets.views.download import Streamed
 from dashboard.jobs.queue import waiting_reason
+from dashboard.project.downloads import Streamed
 from dashboard.rescoring.changes import Change, list_changes
 from dashboard.rescoring.cleaning import KEPT, MOST_KEPT
 from dashboard.rescoring.columns import read_columns

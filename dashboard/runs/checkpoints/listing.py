@@ -92,7 +92,8 @@ def resumable(run: Run) -> Checkpoint | None:
     Its trainer deletes older ones, and nobody goes on from what is kept beside them.
     Where the files are not seen, what is recorded counts.
     """
-    shelf, newest = Shelf(run.pk), run.newest_checkpoint
+    shelf = Shelf(run.pk)
+    newest: Checkpoint | None = run.newest_checkpoint
     if newest is None or not shelf.is_seen:
         return newest
     recorded = run.checkpoints.filter(superseded_by=None, deleted_at=None)

@@ -17,7 +17,6 @@ from dashboard.rewards.models import RecipeVersion
 
 if TYPE_CHECKING:
     from dashboard.accounts.models import User
-    from dashboard.runs.models.checkpoints import Checkpoint
 
 
 class RunState(models.TextChoices):
@@ -262,8 +261,8 @@ class Run(models.Model):
         return f"{', '.join(others)} and {last}" if others else str(last)
 
     @cached_property
-    def newest_checkpoint(self) -> Checkpoint | None:
-        """What the run would go on from, as its history is now; one query."""
+    def newest_checkpoint(self) -> Any:
+        """The Checkpoint that the run would go on from, or None; one query."""
         kept = self.checkpoints.filter(superseded_by=None, deleted_at=None)
         return kept.order_by("-step").first()
 

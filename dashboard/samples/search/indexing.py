@@ -13,8 +13,12 @@ from django.db.models import Count, F, Max, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from dashboard.runs.models import Run, RunState
-from dashboard.samples.completion import NUM_COMPLETIONS
-from dashboard.samples.models import CompletionBlock, Group, GroupCompletions
+from dashboard.samples.models import (
+    NUM_COMPLETIONS,
+    CompletionBlock,
+    Group,
+    GroupCompletions,
+)
 from dashboard.samples.search.annotated import find_near_duplicates
 from dashboard.samples.search.columns import (
     GROUP_SIZE,

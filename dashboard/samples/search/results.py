@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run
-from dashboard.samples.completion import Completion
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.models import Group
+from dashboard.samples.models import Completion, Group
 from dashboard.samples.search.annotated import narrow_to_marked
 from dashboard.samples.search.blocks import Blocks, read_blocks
 from dashboard.samples.search.filters import (

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.accounts.models import Membership, User
-from dashboard.datasets.views.download import Streamed
+from dashboard.project.downloads import Streamed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotation_exports import EXPORTS

@@ -10,10 +10,9 @@ from django.views.decorators.http import require_safe
 from dashboard.accounts.access import get_membership_for
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations import Marks, read_marks, suggest_tags
-from dashboard.samples.completion import Completion
 from dashboard.samples.forms import GroupViewForm
 from dashboard.samples.groups import get_group, neighbours_in_step, read_visits
-from dashboard.samples.models import GroupTokens, RuleNote
+from dashboard.samples.models import Completion, GroupTokens, RuleNote
 from dashboard.samples.rendering import Rendered, render_texts
 from dashboard.samples.rewards import (
     Standing,

@@ -4,8 +4,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
+from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.queries import get_run
-from dashboard.samples.completion import pack_answer, send_packed
 from dashboard.samples.groups import get_group
 from dashboard.samples.tokens import read_tokens, which_are_kept
 

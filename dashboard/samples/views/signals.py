@@ -8,9 +8,9 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
+from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.completion import pack_answer, send_packed
 from dashboard.samples.signals.figures import READERS, SignalForm
 
 

@@ -14,7 +14,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
-from dashboard.datasets.views.download import Streamed
+from dashboard.project.downloads import Streamed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.training.log_reading import LogTimes, read_part, read_whole_line

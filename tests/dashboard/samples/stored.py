@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.runs.models import Run
-from dashboard.samples.completion import Completion
-from dashboard.samples.models import Group, GroupCompletions
+from dashboard.samples.models import Completion, Group, GroupCompletions
 
 # By the field of a Completion.
 COLUMNS = {

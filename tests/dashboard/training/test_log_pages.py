@@ -8,7 +8,7 @@ from django.test import AsyncClient, Client
 from django.urls import reverse
 
 from dashboard.accounts.models import User
-from dashboard.datasets.views.download import Streamed
+from dashboard.project.downloads import Streamed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import EpochDirectory, run_directory
 from dashboard.training.lease import claim_run

@@ -15,24 +15,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from django.db import connection
-
 from dashboard.observability.logging import current_facts
+from dashboard.project.database import release_connection
+from dashboard.project.overload import Busy
 
 NUM_SLOTS = max(2, os.cpu_count() or 2)
 WAIT_SECONDS = 5.0
 POLL_SECONDS = 0.05
-BUSY = (
-    "All helper processes of this server, or of your team, were busy for "
-    "{seconds:g} s. Try again in a few seconds."
-)
-
-
-class Busy(Exception):
-    """No slot came free in time."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(BUSY.format(seconds=seconds))
 
 
 @contextmanager
@@ -56,13 +45,6 @@ def slot(*, wait_seconds: float | None = None) -> Iterator[None]:
         time.sleep(POLL_SECONDS)
     with held:
         yield
-
-
-def release_connection() -> None:
-    """Give the database connection back before something else is waited for: a process
-    has few of them, and another is taken when one is needed."""
-    if not connection.in_atomic_block:
-        connection.close()
 
 
 def _take(owner: str) -> ExitStack | None:

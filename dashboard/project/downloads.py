@@ -1,0 +1,80 @@
+"""Answers that are made while they are sent, or kept packed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+
+
+class Streamed(StreamingHttpResponse):
+    """Sent while it is being made. Under ASGI Django would make all of it first.
+
+    What fails before the first piece is answered as any fault is. What fails later
+    breaks the connection off, so that nobody takes a part for the whole.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], **given: Any) -> None:
+        super().__init__(_Begun(pieces), **given)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces = iter(self)
+        while (piece := await sync_to_async(_next)(pieces)) is not None:
+            yield piece
+
+
+class _Begun:
+    """Pieces of which the first is there."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = iter(pieces)
+        try:
+            self._first = next(self._rest, b"")
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[bytes]:
+        first, self._first = self._first, b""
+        if first:
+            yield first
+        yield from self._rest
+
+    def close(self) -> None:
+        for each in (self._rest, self._pieces):
+            if hasattr(each, "close"):
+                each.close()
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    try:
+        return next(pieces, None)
+    finally:
+        # Whoever reads slowly, or not at all, would keep one of the few that there are.
+        close_old_connections()
+
+
+# One completion, as pages, the API and exports see it.
+
+# Large JSON answers, compressed.
+
+
+def pack_answer(found: Any) -> bytes:
+    text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+    return gzip.compress(text.encode(), 5, mtime=0)
+
+
+def send_packed(request: HttpRequest, packed: bytes) -> HttpResponse:
+    """As it is to whoever unpacks it."""
+    headers = {"Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+    else:
+        packed = gzip.decompress(packed)
+    return HttpResponse(packed, content_type="application/json", headers=headers)
