@@ -31,8 +31,8 @@ from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E40
 from dashboard.live.consumer import SameOrigin  # noqa: E402
 from dashboard.observability.metrics import CountedSockets  # noqa: E402
 from dashboard.observability.requests import RequestIds  # noqa: E402
+from dashboard.pages.sockets import websocket_urlpatterns  # noqa: E402
 from dashboard.project.budgets import Budgets  # noqa: E402
-from dashboard.runs.stream.routing import websocket_urlpatterns  # noqa: E402
 
 application = RequestIds(
     ProtocolTypeRouter(

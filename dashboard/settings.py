@@ -110,6 +110,7 @@ INSTALLED_APPS = [
     "dashboard.auditlog",
     "dashboard.api",
     "dashboard.help",
+    "dashboard.pages",
     "dashboard.upkeep",
 ]
 MIDDLEWARE = [
@@ -141,7 +142,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "dashboard.accounts.context.shell",
+                "dashboard.pages.context.shell",
             ],
         },
     }

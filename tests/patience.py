@@ -10,7 +10,7 @@ import importlib
 
 LOOKING = {
     "dashboard.datasets.row_pages": ("SEARCH_SECONDS", "COUNT_SECONDS"),
-    "dashboard.datasets.views.save": ("COUNT_SECONDS",),
+    "dashboard.pages.dataset_making": ("COUNT_SECONDS",),
     "dashboard.rescoring.estimate": ("MAX_SECONDS",),
     "dashboard.rewards.row_checks": ("REFERENCE_SECONDS", "TRIVIAL_SECONDS"),
     "dashboard.samples.rendering": ("PAGE_SECONDS",),

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from dashboard.accounts.models import Team
 from dashboard.insights.metrics import list_metrics
 from dashboard.insights.selection import Selection, join_ids, offer_runs
+from dashboard.pages.templatetags.runs import signal_words
 from dashboard.reports.block_lines import Block
 from dashboard.reports.blocks.options import MAX_RUNS
 from dashboard.reports.forms import InsertForm
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
-from dashboard.samples.templatetags.signals import signal_words
 
 MAX_GROUPS = 24
 TITLES = {

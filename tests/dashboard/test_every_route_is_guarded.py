@@ -376,7 +376,7 @@ def addresses(
 ) -> dict[str, str]:
     """Every route of the team, with the numbers of things that are there."""
     # The real ones take a process that needs seconds to start.
-    monkeypatch.setattr("dashboard.datasets.views.generate.list_tasks", lambda: (TASK,))
+    monkeypatch.setattr("dashboard.pages.dataset_making.list_tasks", lambda: (TASK,))
     run = make_run(team)
     make_group(run, step=1, prompt_index=0)
     file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')

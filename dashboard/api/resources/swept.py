@@ -15,7 +15,7 @@ from dashboard.api.schemas import Real, fill
 from dashboard.insights.selection import read_selection
 from dashboard.insights.sweeps.outcomes import read_outcomes
 from dashboard.insights.sweeps.page import Sweep, Weight, read_sweep
-from dashboard.insights.sweeps.views import MAX_SWEPT
+from dashboard.pages.sweeps import MAX_SWEPT
 
 router = Router(tags=["Sweeps"], auth=READ)
 

@@ -236,7 +236,7 @@ def test_a_server_without_the_package_says_so(
     def missing() -> None:
         raise GeneratorsMissing("no such package")
 
-    monkeypatch.setattr("dashboard.datasets.views.generate.list_tasks", missing)
+    monkeypatch.setattr("dashboard.pages.dataset_making.list_tasks", missing)
 
     page = alice_client.get("/alpha/datasets/generate").content.decode()
 

@@ -143,7 +143,7 @@ def test_where_counting_takes_long_the_page_counts_on(
 ):
     monkeypatch.setattr("dashboard.datasets.row_search.FIRST_WINDOW", 16)
     monkeypatch.setattr("dashboard.datasets.row_search.LARGEST_WINDOW", 16)
-    monkeypatch.setattr("dashboard.datasets.views.save.COUNT_SECONDS", 0)
+    monkeypatch.setattr("dashboard.pages.dataset_making.COUNT_SECONDS", 0)
     url, said = address(version, "answer=no"), []
 
     for _ in range(3):

@@ -26,7 +26,7 @@ from dashboard.datasets.models import (
     ImportJob,
     Upload,
 )
-from dashboard.datasets.views import mapping
+from dashboard.pages import dataset_mapping
 
 RECORDS = [
     {"question": "2+2?", "solution": "4", "level": 1},
@@ -351,7 +351,7 @@ def test_a_click_that_comes_as_the_first_ones_import_ends_is_led_to_it(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch, is_read: bool
 ):
     url = upload(alice_client)
-    peek, others = mapping.try_peek, ["the first click"]
+    peek, others = dataset_mapping.try_peek, ["the first click"]
 
     def peek_late(*args: Any) -> Any:
         """The first click's import is whole before, or just after, the file is read."""
@@ -361,7 +361,7 @@ def test_a_click_that_comes_as_the_first_ones_import_ends_is_led_to_it(
             assert alice_client.post(url, MAPPING).status_code == 302
         return seen or peek(*args)
 
-    monkeypatch.setattr(mapping, "try_peek", peek_late)
+    monkeypatch.setattr(dataset_mapping, "try_peek", peek_late)
 
     answer = alice_client.post(url, MAPPING)
 

@@ -11,8 +11,8 @@ from dashboard.accounts.models import Team, User
 from dashboard.live import consumer
 from dashboard.live.messages import PROTOCOL
 from dashboard.live.pubsub import ACCESS, _bells
+from dashboard.pages.sockets import RunConsumer
 from dashboard.runs.models import Run
-from dashboard.runs.stream.consumers import RunConsumer
 from tests.dashboard.live.watching import come, refusal, watch
 from tests.dashboard.runs.stories import queue_run
 

@@ -16,10 +16,10 @@ from dashboard.accounts.models import Team, User
 from dashboard.live import consumer
 from dashboard.live.messages import Position
 from dashboard.live.pubsub import group_name
+from dashboard.pages.sockets import RunConsumer
 from dashboard.runs import live_feed
 from dashboard.runs import live_frames as frames
 from dashboard.runs.models import Run
-from dashboard.runs.stream.consumers import RunConsumer
 from dashboard.training.lease import claim_run
 from dashboard.training.takeover import cut_history
 from tests.dashboard.live.watching import in_thread, watch

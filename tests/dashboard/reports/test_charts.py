@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.pages.templatetags.reports import chart_svg
 from dashboard.reports.drawing.chart import draw_chart
 from dashboard.reports.drawing.figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from dashboard.reports.drawing.ticks import linear_ticks, log_ticks
-from dashboard.reports.templatetags.reports import chart_svg
 
 
 def line(values: list[float], **fields: Any) -> dict[str, Any]:

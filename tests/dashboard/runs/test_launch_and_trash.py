@@ -15,12 +15,12 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.pages import launch as launch_view
 from dashboard.probes import asking
 from dashboard.probes.models import Probe
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run
-from dashboard.runs.views import launch as launch_view
 from tests.dashboard.probes.factories import make_probe
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
 from trainer.config import RunConfig

@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
+from dashboard.pages.groups import READERS
 from dashboard.runs.models import Run
 from dashboard.samples.models import StepRollup
 from dashboard.samples.signals.signal_map import read_map
-from dashboard.samples.views.signals import READERS
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 from tests.dashboard.samples.rollups import make_rollup
 from tests.dashboard.samples.step_groups import make_group as make_step_group

@@ -33,7 +33,7 @@ from dashboard.datasets.queries import (
 )
 from dashboard.datasets.row_exports import RowsMissing, check_rows
 from dashboard.datasets.row_pages import look_from
-from dashboard.datasets.views.download import send_rows
+from dashboard.pages.datasets import send_rows
 
 router = Router(tags=["Datasets"], auth=READ)
 

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.db import transaction
+from django.forms import ChoiceField
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import (
+    require_GET,
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.alerts.forms import (
+    ANY,
+    OPEN_ONES,
+    DeedForm,
+    FilterForm,
+    MuteForm,
+    RuleForm,
+)
+from dashboard.alerts.models import AlertQuerySet, Rule
+from dashboard.alerts.queries import (
+    describe,
+    describe_for_page,
+    get_alert,
+    get_rule,
+    list_alerts,
+    list_metrics,
+    list_rules,
+    muted_until,
+)
+from dashboard.alerts.services import (
+    acknowledge,
+    change_rule,
+    create_rule,
+    delete_rule,
+    mute_rule,
+    mute_run,
+    switch_rule,
+)
+from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
+from dashboard.runs.queries import get_run
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def alert_rules(request: HttpRequest, team: str) -> HttpResponse:
+    """All rules, and a line to add one."""
+    is_post = request.method == "POST"
+    team_ = (get_writable_team if is_post else get_team)(request, team)
+    start = {"for_steps": 1, "is_sent": True, "kind": "above"}
+    given = {
+        name: request.GET[name] for name in ("metric", "run") if name in request.GET
+    }
+    form = RuleForm(
+        request.POST if is_post else None, team=team_, initial=start | given
+    )
+    if is_post and form.is_valid():
+        assert isinstance(request.user, User)
+        try:
+            rule = create_rule(rule=form.instance, user=request.user)
+        except ValueError as error:
+            form.add_error(None, str(error))
+        else:
+            said = f"“{rule.name}” is watched from the next step on."
+            messages.success(request, said)
+            return redirect("alert_rules", team_.slug)
+    rules = [(rule, describe(rule)) for rule in list_rules(team_.pk)]
+    context = {
+        "team": team_,
+        "part": "rules",
+        "form": form,
+        "metrics": list_metrics(team_),
+        "own": [pair for pair in rules if not pair[0].built_in],
+        "built_in": [pair for pair in rules if pair[0].built_in],
+    }
+    return render(request, "alerts/rules.html", context, status=400 if is_post else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def alert_rule(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    data = request.POST if request.method == "POST" else None
+    with transaction.atomic():
+        rule = get_rule(team_, rule_id, is_held=data is not None)
+        form = _form(rule)
+        began = began_with(form, data)
+        try:
+            form = _form(rule, merge_form(form, data)) if data is not None else form
+        except EditConflict as conflict:
+            return _show_both(request, form, conflict)
+        if data is not None and form.is_valid():
+            assert isinstance(request.user, User)
+            is_changed = change_rule(rule=form.instance, user=request.user)
+            done = "was changed" if is_changed else "stays as it is"
+            messages.success(request, f"“{form.instance.name}” {done}.")
+            return redirect("alert_rules", team_.slug)
+    as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` is as it was filled in
+    context = {
+        "team": team_,
+        "part": "rules",
+        "rule": as_it_is,
+        "reads": describe(as_it_is),
+        "form": form,
+        "began": began,
+        "metrics": list_metrics(team_),
+        "mute_form": MuteForm(),
+    }
+    return render(request, "alerts/rule.html", context, status=400 if data else 200)
+
+
+def _form(rule: Rule, data: Mapping[str, str] | None = None) -> DeedForm:
+    if rule.built_in:
+        return DeedForm(data, instance=rule)
+    return RuleForm(data, instance=rule, team=rule.team)
+
+
+def _show_both(
+    request: HttpRequest, form: DeedForm, conflict: EditConflict
+) -> HttpResponse:
+    fields = form.fields.items()
+    chosen = {n: f for n, f in fields if isinstance(f, ChoiceField)}
+    return show_conflict(
+        request,
+        conflict,
+        what=form.instance.name,
+        back=request.path,
+        labels={name: str(field.label) for name, field in fields},
+        choices={n: _labels(f) for n, f in chosen.items()},
+        team=form.instance.team,
+    )
+
+
+def _labels(field: ChoiceField) -> dict[str, str]:
+    pairs = cast(Iterable[tuple[Any, Any]], field.choices)
+    return {str(value): str(label) for value, label in pairs}
+
+
+@require_POST
+def alert_rule_switch(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+    rule, user = _asked_of(request, team, rule_id)
+    switch_rule(rule=rule, user=user, is_enabled="on" in request.POST)
+    return redirect("alert_rules", team)
+
+
+@require_POST
+def alert_rule_mute(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+    rule, user = _asked_of(request, team, rule_id)
+    form = MuteForm(request.POST)
+    if form.is_valid():
+        mute_rule(rule=rule, user=user, until=form.until)
+    return redirect("alert_rules", team)
+
+
+@require_POST
+def alert_rule_delete(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+    rule, user = _asked_of(request, team, rule_id)
+    if rule.built_in:
+        messages.info(request, "A built-in rule is not deleted: switch it off.")
+    else:
+        delete_rule(rule=rule, user=user)
+        messages.success(request, f"“{rule.name}” was deleted. Its alerts stay.")
+    return redirect("alert_rules", team)
+
+
+def _asked_of(request: HttpRequest, team: str, rule_id: int) -> tuple[Rule, User]:
+    assert isinstance(request.user, User)
+    return get_rule(get_writable_team(request, team), rule_id), request.user
+
+
+PER_PAGE = 50
+
+
+@require_safe
+def alerts(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    found = list_alerts(team_)
+    context = _list(request, team_, found, state=OPEN_ONES)
+    return render(request, "alerts/list.html", context | {"part": "alerts"})
+
+
+def _list(
+    request: HttpRequest, team: Team, found: AlertQuerySet, *, state: str
+) -> dict[str, Any]:
+    form = FilterForm(request.GET or None, team=team, state=state)
+    if not form.is_bound:
+        form = FilterForm({"state": state}, team=team, state=state)
+    paginator = Paginator(form.narrow(found), PER_PAGE)
+    return {
+        "team": team,
+        "form": form,
+        "page": paginator.get_page(request.GET.get("page")),
+        "num_alerts": found.count(),
+        "is_narrowed": bool({"state", "rule", "run"} & set(request.GET)),
+    }
+
+
+@require_safe
+def run_alerts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    found = list_alerts(team_).filter(run=run)
+    context = _list(request, team_, found, state=ANY)
+    mute = {"muted_until": muted_until(run), "mute_form": MuteForm()}
+    context |= {"run": run, "tab": "alerts", **mute}
+    return render(request, "alerts/run.html", context)
+
+
+@require_GET
+def run_alerts_live(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """What the run's page shows; it asks again when `alerts_seq` of a frame rises."""
+    run = get_run(get_team(request, team), run_id)
+    return JsonResponse({"seq": run.alerts_seq, "alerts": describe_for_page(run)})
+
+
+@require_POST
+def run_alerts_mute(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    run = get_run(team_, run_id)
+    form = MuteForm(request.POST)
+    if form.is_valid():
+        assert isinstance(request.user, User)
+        mute_run(run=run, user=request.user, until=form.until)
+    return redirect("run_alerts", team_.slug, run.id)
+
+
+@require_safe
+def alert(request: HttpRequest, team: str, alert_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    alert_ = get_alert(team_, alert_id)
+    context = {
+        "team": team_,
+        "alert": alert_,
+        "run": alert_.run,
+        "part": "alerts",
+        "mute_form": MuteForm(),
+        "deliveries": alert_.deliveries.select_related("channel"),
+    }
+    return render(request, "alerts/alert.html", context)
+
+
+@require_POST
+def alert_acknowledge(request: HttpRequest, team: str, alert_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    alert_ = get_alert(team_, alert_id)
+    assert isinstance(request.user, User)
+    if not acknowledge(alert=alert_, user=request.user):
+        alert_.refresh_from_db(fields=["state"])
+        messages.info(request, f"Nothing to acknowledge: the alert is {alert_.state}.")
+    return redirect("alert", team_.slug, alert_.pk)

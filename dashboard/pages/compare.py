@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.views.decorators.http import require_GET, require_safe
+
+from dashboard.accounts.access import get_team
+from dashboard.accounts.models import Team
+from dashboard.insights.comparison import MAX_EACH, compare_runs, smoothing_of
+from dashboard.insights.differences import join_settings
+from dashboard.insights.duels.choice import Choice, read_choice, read_sides
+from dashboard.insights.duels.meetings import MAX_PROMPTS, Meeting, Meetings
+from dashboard.insights.duels.pairs import align_pairs, compare_rules
+from dashboard.insights.duels.wins import (
+    Duel,
+    make_duel,
+    read_duels,
+    sort_duels,
+    summarise,
+)
+from dashboard.insights.forms import CompareForm
+from dashboard.insights.marks import mark_runs
+from dashboard.insights.metrics import list_metrics
+from dashboard.insights.prompts import find_answers
+from dashboard.insights.recipe_changes import find_changes, formula_of
+from dashboard.insights.selection import (
+    MAX_RUNS,
+    Selection,
+    list_choices,
+    offer_runs,
+    read_selection,
+)
+from dashboard.insights.sets import MAX_SEEDS, MAX_SETS, Arrangement, RunSet, arrange
+from dashboard.insights.standings import compare_standings
+from dashboard.runs.models import Run
+from dashboard.samples.models import Group
+from dashboard.samples.prompts import read_snippets
+
+
+@require_GET
+def compare(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    selection, arrangement, form = _read(request, team_)
+    offered = offer_runs(team_, selection, form.value("q") or "")
+    view = {name: form.value(name) for name in form.fields}
+    if selection.runs:
+        view["smooth"] = smoothing_of(arrangement, form)
+    context = {
+        "team": team_,
+        "selection": selection,
+        "arrangement": arrangement,
+        "max_sets": MAX_SETS,
+        "max_seeds": MAX_SEEDS,
+        "max_runs": MAX_RUNS,
+        "max_each": MAX_EACH,
+        "form": form,
+        "view": view,
+        "choices": list_choices(team_, selection) if selection.choices else [],
+        "offered": [(run, selection.with_run(run)) for run in offered],
+        **(_compared(selection, arrangement, form) if selection.runs else {}),
+    }
+    return render(request, "insights/compare.html", context)
+
+
+@require_GET
+def compare_figure(request: HttpRequest, team: str) -> HttpResponse:
+    """The curves and their numbers alone, for a page whose reader moves a control."""
+    team_ = get_team(request, team)
+    selection, arrangement, form = _read(request, team_)
+    if not selection.runs:
+        return JsonResponse({"data": [], "layout": {}})
+    found = compare_runs(arrangement, form)
+    context = {"team": team_, "arrangement": arrangement, "found": found}
+    context |= {"view": {name: form.value(name) for name in form.fields}}
+    context |= {"marks": _marks(arrangement)}
+    return JsonResponse(
+        {
+            **found.figure,
+            "differences": found.differences,
+            "better": found.better,
+            "notes": render_to_string("insights/curve_notes.html", context, request),
+            "contrasts": render_to_string("insights/contrasts.html", context, request),
+        }
+    )
+
+
+def _read(
+    request: HttpRequest, team: Team
+) -> tuple[Selection, Arrangement, CompareForm]:
+    form = CompareForm.read(request.GET)
+    found = read_selection(team, request.GET)
+    arrangement = arrange(found.runs, form.value("by"))
+    return found.kept_in(arrangement), arrangement, form
+
+
+def _compared(
+    selection: Selection, arrangement: Arrangement, form: CompareForm
+) -> dict[str, Any]:
+    prompt, sets = form.value("prompt"), arrangement.sets
+    settings = join_settings(arrangement.settings, [one.places for one in sets])
+    differing = [setting for setting in settings if setting.differs]
+    firsts = [one.run for one in sets]
+    return {
+        **_standings(selection, arrangement),
+        "metrics": list_metrics(selection.runs, shown=form.value("metric")),
+        "found": compare_runs(arrangement, form),
+        "marks": _marks(arrangement),
+        "settings": settings if form.value("settings") == "all" else differing,
+        "num_settings": len(settings),
+        "num_differing": len(differing),
+        "recipes": _recipes(sets),
+        # The first runs of the sets first: they are laid side by side.
+        "compared": selection.with_baseline(firsts),
+        "base_formula": formula_of(firsts[0]),
+        "answers": []
+        if prompt is None
+        else find_answers(firsts, prompt, form.value("step")),
+    }
+
+
+def _marks(arrangement: Arrangement) -> list[Any]:
+    """One for each set; they are in the order of the sets."""
+    marks = mark_runs(one.pk for one in arrangement.sets)
+    return [marks[one.pk] for one in arrangement.sets]
+
+
+def _recipes(sets: list[RunSet]) -> list[dict[str, Any]]:
+    """Of each set whose recipe is another than the baseline's."""
+    changes = [(one, find_changes(sets[0].run, one.run)) for one in sets[1:]]
+    return [
+        {"set": one, "changes": found, "formula": formula_of(one.run)}
+        for one, found in changes
+        if found
+    ]
+
+
+def _standings(selection: Selection, arrangement: Arrangement) -> dict[str, Any]:
+    runs = arrangement.runs
+    places = {run.pk: place for place, run in enumerate(runs)}
+    sets = [[places[run.pk] for run in one.runs] for one in arrangement.sets]
+    columns = compare_standings(runs, sets)
+    marks = _marks(arrangement)
+    rows = [
+        {
+            "set": one,
+            "run": one.run,
+            "mark": marks[i],
+            "figures": [column.figures[i] for column in columns],
+            "is_baseline": i == 0,
+            "as_baseline": selection.with_baseline(one.runs),
+            "without": selection.without(one.runs),
+            "members": [(run, selection.without([run])) for run in one.runs],
+            **_progress(one.runs),
+        }
+        for i, one in enumerate(arrangement.sets)
+    ]
+    return {"rows": rows, "columns": [column.title for column in columns]}
+
+
+def _progress(runs: list[Run]) -> dict[str, Any]:
+    steps, ends = [r.last_step for r in runs], [r.num_steps for r in runs]
+    return {
+        "states": list(Counter(run.state for run in runs).items()),
+        "steps": _range(steps),
+        "ends": _range(ends),
+    }
+
+
+def _range(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low}–{high}"
+
+
+# One prompt in two runs, side by side.
+
+PROMPTS_PER_PAGE = 20
+
+
+@require_safe
+def compare_prompt(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    choice = read_choice(team_, request.GET)
+    view = {name: choice.form.value(name) for name in choice.form.fields}
+    context = {"team": team_, "choice": choice, "form": choice.form, "view": view}
+    if choice.runs:
+        context |= _compare(choice, choice.runs)
+    return render(request, "insights/prompt.html", context)
+
+
+def _compare(choice: Choice, runs: tuple[Run, Run]) -> dict[str, Any]:
+    meetings = choice.meet()
+    duels = read_duels(runs, meetings.found)
+    ordered = sort_duels(duels, choice.form.value("sort"))
+    page = Paginator(ordered, PROMPTS_PER_PAGE).get_page(choice.form.value("page"))
+    marks = mark_runs(choice.selection.ids)
+    return {
+        "a": runs[0],
+        "b": runs[1],
+        "marks": [marks[run.pk] for run in runs],
+        "meetings": meetings,
+        "max_prompts": MAX_PROMPTS,
+        "summary": summarise(duels),
+        "page": page,
+        "rows": _with_texts(runs[0], list(page)),
+        **_prompt(choice, runs, meetings),
+    }
+
+
+def _with_texts(run: Run, duels: list[Duel]) -> list[tuple[Duel, str]]:
+    """With what each prompt asks. Two queries."""
+    prompts = [duel.meeting.prompts[0] for duel in duels]
+    groups = Group.objects.current().filter(
+        run=run,
+        prompt_index__in=prompts,
+        step__in=[duel.meeting.steps[0] for duel in duels],
+    )
+    texts = read_snippets(run, groups.only("prompt_index", "prompt"))
+    return [(duel, texts.get(at, "")) for duel, at in zip(duels, prompts, strict=True)]
+
+
+def _prompt(
+    choice: Choice, runs: tuple[Run, Run], meetings: Meetings
+) -> dict[str, Any]:
+    prompt = choice.form.value("prompt")
+    if prompt is None:
+        return {}
+    meeting = meetings.of(prompt, choice.form.value("step"))
+    sides = read_sides(runs, meeting) if meeting else None
+    if meeting is None or sides is None:
+        return {"reason": meetings.why_not(prompt, runs)}
+    ours, theirs = sides
+    return {
+        "meeting": meeting,
+        "sides": sides,
+        "duel": make_duel(meeting, ours.rewards, theirs.rewards),
+        "rules": compare_rules(ours, theirs),
+        "pairs": align_pairs(ours, theirs, by=choice.form.value("align")),
+        **_neighbours(meetings.equal_steps(meeting), meeting),
+    }
+
+
+def _neighbours(steps: list[int], meeting: Meeting) -> dict[str, Any]:
+    """The equal steps before and after the one that is shown."""
+    at = meeting.steps[0]
+    return {
+        "num_equal": len(steps),
+        "before": max((step for step in steps if step < at), default=None),
+        "after": min((step for step in steps if step > at), default=None),
+    }

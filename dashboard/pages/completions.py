@@ -1,0 +1,190 @@
+"""What people say of groups and completions: marked one by one, and taken as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Page, Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard.accounts.access import get_membership_for, get_team
+from dashboard.accounts.models import Membership, User
+from dashboard.project.downloads import Streamed
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.annotation_exports import EXPORTS
+from dashboard.samples.annotations import (
+    Marks,
+    Target,
+    add_comment,
+    add_tag,
+    delete_comment,
+    find_target,
+    judge,
+    mark_seen,
+    mentions_of,
+    read_marks,
+    remove_tag,
+    suggest_tags,
+)
+from dashboard.samples.forms import CompletionFilterForm, MentionForm
+from dashboard.samples.groups import get_group
+from dashboard.samples.models import Mention
+from dashboard.samples.rewards import rule_names
+from dashboard.samples.search.annotated import Mark, read_all_marks
+from dashboard.samples.search.blocks import BlocksChanged
+from dashboard.samples.search.columns import compares_answers
+from dashboard.samples.search.facets import Facet, Facets
+from dashboard.samples.search.results import TEXT_SECONDS, Found, find
+
+Do = Callable[[User, Target, str], None]
+# By the name of the button, or of the field, that was sent.
+ACTIONS: dict[str, Do] = {
+    "judge": lambda user, target, value: judge(user, target, is_up=_judgement(value)),
+    "untag": remove_tag,
+    "uncomment": delete_comment,
+    "tag": add_tag,
+    "comment": add_comment,
+}
+
+
+def _judgement(value: str) -> bool | None:
+    return {"good": True, "bad": False}.get(value)
+
+
+@require_POST
+def group_marks(
+    request: HttpRequest, team: str, run_id: int, step: int, prompt: int
+) -> HttpResponse:
+    membership = get_membership_for(request, team)
+    run = get_run(membership.team, run_id)
+    group = get_group(run, step, prompt)
+    target = find_target(group, request.POST.get("position", ""))
+    asked = next((name for name in ACTIONS if name in request.POST), None)
+    problem = "Nothing was sent to do."
+    if asked:
+        problem = _try(asked, membership.user, target, request.POST[asked])
+    if getattr(request, "htmx", False):
+        sent = {"asked": asked, "typed": request.POST.get(asked or "", "")}
+        return _answer(request, run, membership, target, problem=problem, **sent)
+    if problem:
+        messages.error(request, problem)
+    at = "#group-marks" if target.position is None else f"#completion-{target.position}"
+    return redirect(reverse("group", args=[team, run_id, step, prompt]) + at)
+
+
+def _try(asked: str, user: User, target: Target, value: str) -> str:
+    try:
+        ACTIONS[asked](user, target, value)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _answer(
+    request: HttpRequest,
+    run: Run,
+    membership: Membership,
+    target: Target,
+    **said: str | None,
+) -> HttpResponse:
+    group = target.group
+    found = read_marks([group.pk], membership.user)
+    context: dict[str, Any] = {
+        "team": membership.team,
+        "run": run,
+        "group": group,
+        "place": target.position,
+        "key": target.key,
+        "marks": found.get((group.pk, target.position), Marks()),
+        "can_write": membership.can_write,
+        **said,
+    }
+    return render(request, "samples/marks.html", context)
+
+
+@require_safe
+def run_annotations(
+    request: HttpRequest, team: str, run_id: int, export: str
+) -> HttpResponseBase:
+    run = get_run(get_team(request, team), run_id)
+    if export not in EXPORTS:
+        raise Http404(f"There is no export {export!r}.")
+    lines = (line.encode() for line in EXPORTS[export](run))
+    filename = content_disposition_header(
+        as_attachment=True, filename=f"{run.name}-{export}.jsonl"
+    )
+    headers = {"Content-Disposition": filename or ""}
+    return Streamed(lines, content_type="application/jsonl", headers=headers)
+
+
+ATTEMPTS = 3
+
+
+@require_safe
+def completions(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    membership = get_membership_for(request, team)
+    run = get_run(membership.team, run_id)
+    form = CompletionFilterForm.of_rules(request.GET, rule_names(run))
+    is_mine = form.value("by") == "me"
+    all_marks = read_all_marks(run, by=membership.user if is_mine else None)
+    found, facets = _find(request, run, form, membership.user, all_marks)
+    marks = read_marks({c.group_id for c in found.completions}, membership.user)
+    context = {
+        "team": membership.team,
+        "run": run,
+        "tab": "completions",
+        "form": form,
+        "page": found,
+        "completions": [
+            (c, marks.get((c.group_id, c.position)), marks.get((c.group_id, None)))
+            for c in found.completions
+        ],
+        "facets": facets,
+        "text_seconds": TEXT_SECONDS,
+        "has_answer_rules": compares_answers(run),
+        "team_tags": suggest_tags(membership.team),
+        "has_marks": bool(all_marks) or is_mine,
+    }
+    return render(request, "samples/completions.html", context)
+
+
+def _find(
+    request: HttpRequest,
+    run: Run,
+    form: CompletionFilterForm,
+    reader: User,
+    marks: Sequence[Mark],
+) -> tuple[Found, list[Facet]]:
+    for attempt in range(ATTEMPTS):
+        try:
+            found = find(run, form, reader)
+            return found, Facets(found.selections, request.GET).all(marks)
+        except BlocksChanged:
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt has raised")
+
+
+MENTIONS_PER_PAGE = 50
+
+
+@require_safe
+def mentions(request: HttpRequest, team: str) -> HttpResponse:
+    """The reader's own; what this page has shown is new no more."""
+    membership = get_membership_for(request, team)
+    found = mentions_of(membership.user, membership.team)
+    number = MentionForm.read(request.GET).value("page")
+    page: Page[Mention] = Paginator(found, MENTIONS_PER_PAGE).get_page(number)
+    context = {"team": membership.team, "page": page, "mentions": list(page)}
+    answer = render(request, "samples/mentions.html", context)
+    if request.method == "GET":
+        mark_seen(membership.user, [mention.pk for mention in page])
+    return answer

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from dashboard.accounts.access import get_membership, get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.analysis import differences, leaks
+from dashboard.datasets.analysis.differences import find_difference, read_changes
+from dashboard.datasets.analysis.figures import histogram, list_alike, summarize_tokens
+from dashboard.datasets.analysis.findings import (
+    ask_again,
+    find_statistics,
+    find_token_lengths,
+)
+from dashboard.datasets.analysis.leaks import LeakPage, find_leak, read_leaks
+from dashboard.datasets.models import (
+    DatasetVersion,
+    TokenLengths,
+    VersionDifference,
+    VersionLeak,
+)
+from dashboard.datasets.queries import get_dataset, list_versions, versions_with_use
+from dashboard.datasets.row_pages import read_number
+from dashboard.datasets.splits import other_half
+from dashboard.datasets.token_preview import list_models, refuse_model
+from dashboard.datasets.version_forms import TokenForm
+from dashboard.pages.datasets import chosen
+
+LIMIT = 512  # a run's own default
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def dataset_statistics(
+    request: HttpRequest, team: str, dataset_id: int
+) -> HttpResponse:
+    if request.method == "POST":
+        return _count(request, get_writable_team(request, team), dataset_id)
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    form = TokenForm(initial=_initial(request))
+    return _show(
+        request, membership.team, dataset_id, form, can_write=membership.can_write
+    )
+
+
+def _initial(request: HttpRequest) -> dict[str, Any]:
+    model = request.GET.get("model")
+    return {"limit": _limit(request), **({"model": model} if model else {})}
+
+
+def _limit(request: HttpRequest) -> int:
+    form = TokenForm({"model": "-", "limit": request.GET.get("limit", "")})
+    form.is_valid()
+    return form.cleaned_data.get("limit") or LIMIT
+
+
+def _count(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
+    """Ask for a model's tokens to be counted, and go to where they will be shown."""
+    form = TokenForm(request.POST)
+    if form.is_valid() and (why := refuse_model(team, form.cleaned_data["model"])):
+        form.add_error("model", why)
+    if not form.is_valid():
+        return _show(request, team, dataset_id, form, can_write=True, status=422)
+    dataset = get_dataset(team, dataset_id)
+    version = chosen(versions_with_use(dataset), request.POST.get("version"))
+    model = form.cleaned_data["model"]
+    ask_again(find_token_lengths(version, model), team_id=team.pk)
+    query = {
+        "version": version.number,
+        "model": model,
+        "limit": form.cleaned_data["limit"] or LIMIT,
+    }
+    url = reverse("dataset_statistics", args=[team.slug, dataset_id])
+    return redirect(f"{url}?{urlencode(query)}#tokens")
+
+
+def _show(
+    request: HttpRequest,
+    team: Team,
+    dataset_id: int,
+    form: TokenForm,
+    *,
+    can_write: bool,
+    status: int = 200,
+) -> HttpResponse:
+    dataset = get_dataset(team, dataset_id)
+    versions = versions_with_use(dataset)
+    given = request.POST if request.method == "POST" else request.GET
+    version = chosen(versions, given.get("version"))
+    found = find_statistics(version)
+    tokens = _tokens(version, request.GET.get("model", ""))
+    models = list_models(team)
+    form.initial.setdefault("model", next(iter(models), ""))
+    context = {
+        "team": team,
+        "dataset": dataset,
+        "versions": versions,
+        "version": version,
+        "tab": "statistics",
+        "found": found,
+        "tokens": tokens,
+        "form": form,
+        "models": models,
+        "can_write": can_write,
+        "counted": version.token_lengths.values_list("model", flat=True),
+        "is_working": _is_working(found) or (tokens and _is_working(tokens)),
+        **_results(found.result, tokens, _limit(request)),
+    }
+    return render(request, "datasets/statistics.html", context, status=status)
+
+
+def _tokens(version: DatasetVersion, model: str) -> TokenLengths | None:
+    """Only those that somebody who may write has asked for."""
+    if not model or "\x00" in model:
+        return None
+    if not version.token_lengths.filter(model=model).exists():
+        return None
+    return find_token_lengths(version, model)
+
+
+def _is_working(found: Any) -> bool:
+    return not (found.is_done or found.problem)
+
+
+def _results(
+    result: dict[str, Any] | None, tokens: TokenLengths | None, limit: int
+) -> dict[str, Any]:
+    context: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
+    if result:
+        alike = list_alike(result)
+        num_repeats = sum(one.num_more for one in alike)
+        context |= {"result": result, "alike": alike, "num_repeats": num_repeats}
+        figures |= {
+            name: _drawn(result[name], unit="characters")
+            for name in ("prompt_chars", "answer_chars")
+            if result[name]
+        }
+    if tokens and tokens.is_done:
+        summary = summarize_tokens(tokens, limit)
+        context["summary"] = summary
+        figures["tokens"] = _drawn(summary.lengths, unit="tokens", limit=limit)
+    return {**context, "figures": figures}
+
+
+def _drawn(
+    lengths: dict[str, Any], *, unit: str, limit: int | None = None
+) -> dict[str, Any]:
+    return histogram(
+        lengths["bins"], width=lengths["bin_width"], unit=unit, limit=limit
+    )
+
+
+@require_GET
+def dataset_changes(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    dataset = get_dataset(team_, dataset_id)
+    versions = versions_with_use(dataset)
+    new = chosen(versions, request.GET.get("version"))
+    old = _old(versions, new, request.GET.get("old"))
+    found = find_difference(old, new) if old and old != new else None
+    context = {
+        "team": team_,
+        "dataset": dataset,
+        "tab": "changes",
+        "versions": versions,
+        "version": new,
+        "old": old,
+        "found": found,
+        "page": _difference_page(request, found) if found and found.is_done else None,
+        "kinds": list(differences.KINDS),
+    }
+    return render(request, "datasets/changes.html", context)
+
+
+def _old(
+    versions: list[DatasetVersion], new: DatasetVersion, wanted: str | None
+) -> DatasetVersion | None:
+    """The one asked for; else the one before the new one, where there is one."""
+    if wanted:
+        return chosen(versions, wanted)
+    return next((one for one in versions if one.number < new.number), None)
+
+
+def _difference_page(request: HttpRequest, found: VersionDifference) -> object:
+    assert found.result is not None
+    kind = request.GET.get("kind", "")
+    if kind not in differences.KINDS:
+        kind = next(
+            (kind for kind in differences.KINDS if found.result[kind]), "changed"
+        )
+    return read_changes(found, kind, read_number(request.GET.get("from")) or 0)
+
+
+@require_GET
+def dataset_leaks(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    dataset = get_dataset(team_, dataset_id)
+    versions = versions_with_use(dataset)
+    version = chosen(versions, request.GET.get("version"))
+    other = _other(team_, version, request.GET.get("against"))
+    found = find_leak(version, other) if other and other != version else None
+    page = _leak_page(request, found) if found and found.is_done else None
+    context = {
+        "team": team_,
+        "dataset": dataset,
+        "tab": "leaks",
+        "versions": versions,
+        "version": version,
+        "others": list_versions(team_).exclude(pk=version.pk),
+        "other": other,
+        "found": found,
+        "page": page,
+        "kinds": [
+            (kind, leaks.KINDS[kind], _count_leaks(found, kind)) for kind in leaks.KINDS
+        ],
+    }
+    return render(request, "datasets/leaks.html", context)
+
+
+def _other(
+    team: Team, version: DatasetVersion, wanted: str | None
+) -> DatasetVersion | None:
+    """The one asked for by its key; else the other half of a split."""
+    if not wanted:
+        return other_half(version)
+    found = list_versions(team).filter(pk=read_number(wanted) or 0).first()
+    if found is None:
+        raise Http404("No such version.")
+    return found
+
+
+def _count_leaks(found: VersionLeak | None, kind: str) -> int:
+    return found.result[kind] if found and found.result else 0
+
+
+def _leak_page(request: HttpRequest, found: VersionLeak) -> LeakPage:
+    assert found.result is not None
+    kind = request.GET.get("kind", "")
+    if kind not in leaks.KINDS:
+        kind = next((kind for kind in leaks.KINDS if found.result[kind]), "exact")
+    return read_leaks(found, kind, read_number(request.GET.get("from")) or 0)

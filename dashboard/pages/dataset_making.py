@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    get_writable_team,
+)
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.generators import (
+    GeneratorsMissing,
+    Option,
+    Task,
+    example_rows,
+    list_tasks,
+)
+from dashboard.datasets.import_forms import TargetForm
+from dashboard.datasets.models import DatasetVersion, ImportJob
+from dashboard.datasets.queries import get_dataset, versions_with_use
+from dashboard.datasets.row import Row
+from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_pages import read_number
+from dashboard.datasets.row_search import COUNT_SECONDS, Count, Search, count_matching
+from dashboard.datasets.selections import source_of_view, start_generation
+from dashboard.datasets.splits import list_splits, split_version
+from dashboard.datasets.token_preview import (
+    Preview,
+    list_models,
+    preview_version,
+    read_row,
+)
+from dashboard.datasets.version_forms import GenerateForm, PromptForm, SplitForm
+from dashboard.pages.dataset_uploads import follow
+from dashboard.pages.datasets import chosen
+
+EXAMPLES = 3
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_generate(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_membership_for(request, team).team
+    try:
+        task = _task(request)
+    except GeneratorsMissing as missing:
+        context = {"team": team_, "missing": str(missing)}
+        return render(request, "datasets/generate.html", context)
+    if task is None:
+        context = {"team": team_, "tasks": list_tasks()}
+        return render(request, "datasets/generate.html", context)
+    return _generate(request, team_, task)
+
+
+def _task(request: HttpRequest) -> Task | None:
+    """The task the address names; 404 when there is none of that name."""
+    tasks = {task.name: task for task in list_tasks()}
+    wanted = request.GET.get("task")
+    if wanted and wanted not in tasks:
+        raise Http404("No such task.")
+    return tasks[wanted] if wanted else None
+
+
+def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
+    is_post = request.method == "POST"
+    data = request.POST if is_post else None
+    initial = {"name": task.name.replace("_", " ")} | request.GET.dict()
+    form = GenerateForm(team, data, initial=initial)
+    if is_post and form.is_valid():
+        try:
+            job = _start(request, team, task, form.cleaned_data)
+        except ValueError as error:
+            form.add_error(None, str(error))
+        else:
+            return follow(request, job)
+    context = {
+        "team": team,
+        "task": task,
+        "form": form,
+        "options": [(option, _typed(request, option)) for option in task.options],
+        "examples": _examples(task),
+    }
+    status = 422 if is_post else 200
+    return render(request, "datasets/generate_task.html", context, status=status)
+
+
+def _start(
+    request: HttpRequest, team: Team, task: Task, chosen: dict[str, Any]
+) -> ImportJob:
+    assert isinstance(request.user, User)
+    return start_generation(
+        team=team,
+        user=request.user,
+        task=task,
+        name=chosen["name"],
+        size=chosen["size"],
+        seed=chosen["seed"],
+        typed={option.name: _typed(request, option) for option in task.options},
+    )
+
+
+def _typed(request: HttpRequest, option: Option) -> str:
+    typed = request.POST if request.method == "POST" else request.GET
+    return typed.get(f"option-{option.name}", option.text)
+
+
+def _examples(task: Task) -> tuple[Row, ...]:
+    try:
+        return example_rows(task.name, EXAMPLES)
+    except ValueError:
+        return ()
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def dataset_prompt(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+    """The page; what it is sent it answers with the preview, and stores nothing."""
+    if request.method == "POST":
+        return _preview(request, get_writable_team(request, team), dataset_id)
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    dataset = get_dataset(membership.team, dataset_id)
+    versions = versions_with_use(dataset)
+    models = list_models(membership.team)
+    context = {
+        "team": membership.team,
+        "dataset": dataset,
+        "versions": versions,
+        "version": chosen(versions, request.GET.get("version")),
+        "tab": "prompt",
+        "form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
+        "models": models,
+        "can_write": membership.can_write,
+        **_place(membership.team, dataset_id),
+    }
+    return render(request, "datasets/prompt_page.html", context)
+
+
+def _place(team: Team, dataset_id: int) -> dict[str, Any]:
+    return {
+        "preview_url": reverse("dataset_prompt", args=[team.slug, dataset_id]),
+        "preview_form": "#prompt-form",
+    }
+
+
+def _preview(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
+    versions = versions_with_use(get_dataset(team, dataset_id))
+    version = _by_key(versions, request.POST.get("dataset"))
+    form = PromptForm(request.POST)
+    if form.is_valid():
+        preview = preview_version(
+            team,
+            version,
+            model=form.cleaned_data["model"],
+            row=read_row(request.POST),
+            data=form.settings,
+        )
+    else:
+        preview = Preview(problem=form.first_problem)
+    context = {"preview": preview, **_place(team, dataset_id)}
+    return render(request, "datasets/prompt_preview.html", context)
+
+
+def _by_key(versions: list[DatasetVersion], key: str | None) -> DatasetVersion:
+    """The version by the key that a launch form takes; the newest without one."""
+    if not key:
+        return versions[0]
+    for version in versions:
+        if str(version.pk) == key:
+            return version
+    raise Http404("No such version.")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def dataset_save(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+    """The rows that a view shows, as a dataset. The address holds the view."""
+    is_post = request.method == "POST"
+    membership = get_membership_for(request, team)
+    dataset = get_dataset(membership.team, dataset_id)
+    version = chosen(versions_with_use(dataset), request.GET.get("version"))
+    version.dataset = dataset  # with its team, which is at hand
+    view = RowFilterForm.read(version, request.GET)
+    if view.errors:
+        raise Http404("The address holds no such view.")
+    count = _count(request, version, view)
+    form = TargetForm(
+        membership.team,
+        name=f"{dataset.name[:70]} selection",
+        data=request.POST if is_post else None,
+    )
+    if is_post and form.is_valid():
+        source = source_of_view(version, view)
+        job = form.start(parent=version, source=source, user=membership.user)
+        if job:
+            return follow(request, job)
+    context = {
+        "team": membership.team,
+        "dataset": dataset,
+        "version": version,
+        "view": view,
+        "count": count,
+        "form": form,
+        "can_write": membership.can_write,
+    }
+    is_count = "counted" in request.GET and "HX-Request" in request.headers
+    template = "save_count" if is_count else "save"
+    status = 422 if is_post else 200
+    return render(request, f"datasets/{template}.html", context, status=status)
+
+
+def _count(request: HttpRequest, version: DatasetVersion, view: RowFilterForm) -> Count:
+    """As far as the time goes; the page asks on from where it came."""
+    counted = min(read_number(request.GET.get("counted")) or 0, version.num_rows)
+    matching = min(read_number(request.GET.get("matching")) or 0, counted)
+    return count_matching(
+        Search(version=version, conditions=view.conditions),
+        seconds=COUNT_SECONDS,
+        before=Count(num_matching=matching, num_looked=counted, is_exact=False),
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def dataset_split(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+    is_post = request.method == "POST"
+    membership = get_membership_for(request, team)
+    dataset = get_dataset(membership.team, dataset_id)
+    versions = versions_with_use(dataset)
+    given = request.POST if is_post else request.GET
+    version = chosen(versions, given.get("version"))
+    version.dataset = dataset  # with its team, which is at hand
+    form = SplitForm(version, request.POST if is_post else None)
+    if is_post and form.is_valid():
+        split = split_version(
+            version,
+            rule=form.rule,
+            train_name=form.cleaned_data["train_name"],
+            eval_name=form.cleaned_data["eval_name"],
+            user=membership.user,
+        )
+        if split.problem:
+            split.delete()
+            form.add_error(None, split.problem)
+        else:
+            if split.is_done:
+                messages.success(request, f"{version} was split.")
+            url = reverse("dataset_split", args=[team, dataset_id])
+            query = urlencode({"version": version.number})
+            return redirect(f"{url}?{query}")
+    splits = list_splits(version)
+    context = {
+        "team": membership.team,
+        "dataset": dataset,
+        "tab": "split",
+        "versions": versions,
+        "version": version,
+        "form": form,
+        "splits": splits,
+        "is_working": any(not (one.is_done or one.problem) for one in splits),
+        "can_write": membership.can_write,
+    }
+    status = 422 if is_post else 200
+    return render(request, "datasets/split.html", context, status=status)

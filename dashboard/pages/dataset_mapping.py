@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    get_team,
+    get_writable_team,
+)
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.fetching.choices import Choice
+from dashboard.datasets.fetching.fetches import choices_of, choose
+from dashboard.datasets.import_forms import MappingForm
+from dashboard.datasets.imports import (
+    Peek,
+    begin_work,
+    forget_upload,
+    map_records,
+    start_job,
+    try_peek,
+)
+from dashboard.datasets.models import ImportJob, Upload
+from dashboard.datasets.parsing.records import Refusal, Refusals
+from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
+from dashboard.datasets.token_preview import (
+    NUM_ROWS,
+    Preview,
+    list_models,
+    preview_row,
+    read_row,
+)
+from dashboard.datasets.version_forms import PromptForm
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import notify_workers
+from dashboard.pages.dataset_uploads import follow, follow_address
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_choice(request: HttpRequest, team: str, upload_id: int) -> HttpResponse:
+    """Which split or file of a hub dataset is fetched."""
+    is_post = request.method == "POST"
+    team_ = get_membership_for(request, team).team
+    upload = get_upload(team_, upload_id)
+    choices = choices_of(upload)
+    if not choices:
+        return redirect("dataset_map", team_.slug, upload.pk)
+    if not is_post:
+        return _render_choices(request, upload, choices)
+    wanted = request.POST.get("choice", "")
+    picked = next((one for one in choices if one.name == wanted), None)
+    if picked is None:
+        problem = "Nothing was chosen. Choose a split or a file."
+        return _render_choices(request, upload, choices, problem, status=422)
+    assert isinstance(request.user, User)
+    job = choose(upload, picked, request.user)
+    notify_workers("default")
+    return redirect("dataset_import", team_.slug, job.pk)
+
+
+def _render_choices(
+    request: HttpRequest,
+    upload: Upload,
+    choices: list[Choice],
+    problem: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    groups = [
+        ("Splits", [one for one in choices if one.is_split]),
+        ("Files", [one for one in choices if not one.is_split]),
+    ]  # each of one commit
+    context = {
+        "team": upload.team,
+        "upload": upload,
+        "origin": upload.origin,
+        "groups": [(title, members) for title, members in groups if members],
+        "num_shown": len(choices),
+        "problem": problem,
+    }
+    return render(request, "datasets/choice.html", context, status=status)
+
+
+@require_POST
+def dataset_map_prompt(request: HttpRequest, team: str, upload_id: int) -> HttpResponse:
+    """A row as the chosen columns make it and the model sees it; stores nothing."""
+    team_ = get_writable_team(request, team)
+    upload = get_upload(team_, upload_id)
+    seen = try_peek(upload) if upload.is_whole else None
+    if seen is None:
+        preview = Preview(problem="The file is no longer here. Upload it again.")
+    else:
+        preview = _prompt_preview(request, upload, seen)
+    context = {"preview": preview, **preview_place(upload)}
+    return render(request, "datasets/prompt_preview.html", context)
+
+
+def preview_place(upload: Upload) -> dict[str, Any]:
+    address = reverse("dataset_map_prompt", args=[upload.team.slug, upload.pk])
+    return {"preview_url": address, "preview_form": "#mapping, #prompt-form"}
+
+
+def _prompt_preview(request: HttpRequest, upload: Upload, seen: Peek) -> Preview:
+    form = PromptForm(request.POST)
+    if not form.is_valid():
+        return Preview(problem=form.first_problem)
+    columns = MappingForm(upload, seen.names, request.POST)
+    columns.is_valid()
+    records = seen.records[:NUM_ROWS]
+    row = min(read_row(request.POST), len(records) - 1)
+    (of,) = map_records(upload, [records[row]], columns.mapping)
+    if isinstance(of, Refusal):
+        return Preview(problem=str(of), row=row, num_rows=len(records))
+    return preview_row(
+        upload.team,
+        of,
+        model=form.cleaned_data["model"],
+        row=row,
+        num_rows=len(records),
+        data=form.settings,
+    )
+
+
+PREVIEWED = 5  # rows shown as they would be imported
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse:
+    if request.method == "POST":
+        return _post(request, get_writable_team(request, team), upload_id)
+    team_ = get_team(request, team)
+    upload = get_upload(team_, upload_id)
+    job = last_job(upload)
+    if job and job.is_open:
+        return redirect("dataset_import", team_.slug, job.pk)
+    if not upload.is_whole:
+        return redirect(_arrival_address(upload))
+    seen = try_peek(upload)
+    if seen is None:
+        return _gone(request, upload)
+    # An address may hold settings of the preview alone.
+    given = request.GET if "prompt" in request.GET else None
+    if job and not job.is_fetch and given is None:
+        form = MappingForm(upload, seen.names, _chosen(job))
+        form.is_valid()
+        refused = _refusals(job) if job.is_refused else None
+        return _render(request, upload, seen, form, refused)
+    form = MappingForm(upload, seen.names, given)
+    form.is_valid()
+    if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
+        context = _preview(upload, seen, form)
+        return render(request, "datasets/mapped_rows.html", context)
+    return _render(request, upload, seen, form)
+
+
+def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
+    # A second click may come while the first one's import ends, which takes the upload
+    # away. So the upload is asked for first: where it is gone, the job is done by then.
+    upload = team.uploads.select_related("dataset").filter(pk=upload_id).first()
+    if job := live_or_done_job(team, upload_id):
+        return redirect("dataset_import", team.slug, job.pk)
+    if upload is None:
+        raise Http404("No such upload.")
+    if request.POST.get("discard"):
+        return _discard(request, upload)
+    if not upload.is_whole:
+        return redirect(_arrival_address(upload))
+    seen = try_peek(upload)
+    form = MappingForm(upload, seen.names, request.POST) if seen else None
+    is_valid = form is not None and form.is_valid()
+    # Its file may have gone, and its name been taken, by the first click's import.
+    if not is_valid and (job := live_or_done_job(team, upload_id)):
+        return redirect("dataset_import", team.slug, job.pk)
+    if seen is None or form is None:
+        return _gone(request, upload)
+    if request.POST.get("retry"):
+        return _retry(upload)
+    if not is_valid:
+        return _render(request, upload, seen, form, status=422)
+    return _import(request, upload, seen, form)
+
+
+def _import(
+    request: HttpRequest, upload: Upload, seen: Peek, form: MappingForm
+) -> HttpResponse:
+    assert isinstance(request.user, User)
+    job, is_new = start_job(
+        upload=upload,
+        mapping=form.mapping,
+        name=form.cleaned_data.get("name", ""),
+        user=request.user,
+        leave_out=_leave_out(request),
+    )
+    if is_new:
+        begin_work(job, at_once=seen.is_small)
+    if job.is_refused:
+        return _render(request, upload, seen, form, _refusals(job), status=422)
+    if job.state == JobState.FAILED:
+        form.add_error(None, job.error)
+        return _render(request, upload, seen, form, status=422)
+    return follow(request, job)
+
+
+def _chosen(job: ImportJob) -> dict[str, Any]:
+    """What was chosen for this import, as its form sent it."""
+    mapping = job.mapping
+    return {**mapping, "answer": mapping["answer"] or "", "name": job.name}
+
+
+def _refusals(job: ImportJob) -> Refusals:
+    return Refusals.from_json(job.refusals)
+
+
+def _leave_out(request: HttpRequest) -> int:
+    """How many refused rows the user has seen and agreed to do without."""
+    count = request.POST.get("leave_out", "")
+    return int(count) if count.isdecimal() and len(count) < 10 else 0
+
+
+def _discard(request: HttpRequest, upload: Upload) -> HttpResponse:
+    forget_upload(upload)
+    messages.info(request, f"{upload.filename} was discarded.")
+    if upload.is_whole:
+        return redirect("datasets", upload.team.slug)
+    return redirect(_upload_address(upload))
+
+
+def _retry(upload: Upload) -> HttpResponse:
+    forget_upload(upload)
+    return redirect(_upload_address(upload))
+
+
+def _arrival_address(upload: Upload) -> str:
+    """Of the page that sees to it that the file gets here."""
+    job = last_job(upload) if upload.is_linked else None
+    return follow_address(job) if job else _upload_address(upload)
+
+
+def _upload_address(upload: Upload) -> str:
+    """The page that such a file is sent from."""
+    address = reverse("dataset_upload", args=[upload.team.slug])
+    of_dataset = f"?dataset={upload.dataset_id}" if upload.dataset_id else ""
+    return f"{address}{of_dataset}"
+
+
+def _gone(request: HttpRequest, upload: Upload) -> HttpResponse:
+    messages.error(
+        request, f"The file {upload.filename} is no longer here. Upload it again."
+    )
+    forget_upload(upload)
+    return redirect("dataset_upload", upload.team.slug)
+
+
+def _preview(upload: Upload, seen: Peek, form: MappingForm) -> dict[str, object]:
+    records = seen.records[:PREVIEWED]
+    mapped = map_records(upload, records, form.mapping)
+    lines = [record.line for record in records]
+    return {
+        "mapping": form.mapping,
+        "mapped": list(zip(lines, mapped, strict=True)),
+        "place": upload.place,
+    }
+
+
+def _render(
+    request: HttpRequest,
+    upload: Upload,
+    seen: Peek,
+    form: MappingForm,
+    refusals: Refusals | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    assert isinstance(request.user, User)
+    models = list_models(upload.team)
+    context = {
+        "team": upload.team,
+        "upload": upload,
+        "seen": seen,
+        "form": form,
+        "refusals": refusals or seen.refusals,
+        "was_refused": refusals is not None,
+        "prompt_form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
+        "models": models,
+        "can_write": get_membership(request.user, upload.team.slug).can_write,
+        **preview_place(upload),
+        **_preview(upload, seen, form),
+    }
+    return render(request, "datasets/mapping.html", context, status=status)

@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.views.decorators.http import require_http_methods, require_POST
+from django_htmx.http import HttpResponseClientRedirect
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.fetching.fetches import begin_fetch, choices_of, host_of
+from dashboard.datasets.fetching.links import read
+from dashboard.datasets.import_forms import (
+    LinkForm,
+    PasteForm,
+    TransferForm,
+    UploadForm,
+)
+from dashboard.datasets.imports import (
+    finish_transfer,
+    forget_upload,
+    forget_what_is_old,
+    peek,
+    request_stop,
+    store_upload,
+)
+from dashboard.datasets.jobs import start_job_again
+from dashboard.datasets.models import Dataset, ImportJob, Upload
+from dashboard.datasets.parsing.records import Refusals
+from dashboard.datasets.queries import (
+    find_upload,
+    get_dataset,
+    get_import_job,
+    get_upload,
+    list_waiting,
+)
+from dashboard.datasets.selections import query_of
+from dashboard.datasets.uploads import OffsetMismatch, append_part, begin_transfer
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import notify_workers, reap_of, waiting_reason
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_upload(request: HttpRequest, team: str) -> HttpResponse:
+    if request.method == "POST":
+        team_ = get_writable_team(request, team)
+        return (_fetch if "link" in request.POST else _receive)(request, team_)
+    team_ = get_team(request, team)
+    context = {
+        "form": UploadForm(),
+        "paste": PasteForm(),
+        "link": LinkForm(),
+        "dataset": asked_dataset(request, team_),
+    }
+    return _render(request, team_, context)
+
+
+def _receive(request: HttpRequest, team: Team) -> HttpResponse:
+    dataset = asked_dataset(request, team)
+    is_pasted, is_in_parts = "rows" in request.POST, "upload" in request.POST
+    form = UploadForm(request.POST, request.FILES)
+    if is_pasted or is_in_parts:
+        form.errors.clear()  # no file comes along
+    paste = PasteForm(request.POST if is_pasted else None)
+    refusals = Refusals()
+    try:
+        upload = (
+            _sent_in_parts(request, team)
+            if is_in_parts
+            else _sent_at_once(request, team, dataset, paste if is_pasted else form)
+        )
+    except ValueError as error:
+        if is_pasted:
+            paste.add_error("rows", str(error))
+        else:
+            form.add_error("file", str(error))
+        upload = None
+    if upload:
+        seen = peek(upload)
+        if seen.records:
+            return redirect("dataset_map", team.slug, upload.pk)
+        # Not one row could be read, so there is nothing to map.
+        refusals = seen.refusals
+        forget_upload(upload)
+    context = {
+        "form": form,
+        "paste": paste,
+        "link": LinkForm(),
+        "dataset": dataset,
+        "refusals": refusals,
+    }
+    return _render(request, team, context, status=422)
+
+
+def _fetch(request: HttpRequest, team: Team) -> HttpResponse:
+    """Leave it to a worker; nothing is asked of anybody here."""
+    assert isinstance(request.user, User)
+    dataset = asked_dataset(request, team)
+    form = LinkForm(request.POST)
+    if form.is_valid():
+        given = form.cleaned_data
+        try:
+            link = read(given["link"], revision=given["revision"], part=given["part"])
+            forget_what_is_old()
+            job = begin_fetch(team=team, user=request.user, link=link, dataset=dataset)
+        except ValueError as error:
+            form.add_error("link", str(error))
+        else:
+            notify_workers("default")
+            return redirect("dataset_import", team.slug, job.pk)
+    context = {
+        "form": UploadForm(),
+        "paste": PasteForm(),
+        "link": form,
+        "dataset": dataset,
+    }
+    return _render(request, team, context, status=422)
+
+
+def _sent_at_once(
+    request: HttpRequest,
+    team: Team,
+    dataset: Dataset | None,
+    form: UploadForm | PasteForm,
+) -> Upload | None:
+    """None where the form says what is wrong."""
+    assert isinstance(request.user, User)
+    if not form.is_valid():
+        return None
+    file = (
+        form.cleaned_data["file"]
+        if isinstance(form, UploadForm)
+        else SimpleUploadedFile("pasted rows", form.cleaned_data["rows"].encode())
+    )
+    return store_upload(team=team, user=request.user, file=file, dataset=dataset)
+
+
+def _sent_in_parts(request: HttpRequest, team: Team) -> Upload:
+    upload = get_upload(team, _id_of(request.POST["upload"], "No such upload."))
+    if upload.is_linked and not upload.is_whole:
+        raise Http404("No such upload.")  # of parts: a worker fetches this one
+    if not upload.is_whole:
+        finish_transfer(upload)
+    return upload
+
+
+def asked_dataset(request: HttpRequest, team: Team) -> Dataset | None:
+    wanted = request.GET.get("dataset")
+    return get_dataset(team, _id_of(wanted, "No such dataset.")) if wanted else None
+
+
+def _id_of(text: str, missing: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Http404(missing)
+    return int(text)
+
+
+def _render(
+    request: HttpRequest, team: Team, context: Mapping[str, object], status: int = 200
+) -> HttpResponse:
+    context = {**context, "team": team, "waiting": list_waiting(team)}
+    return render(request, "datasets/upload.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse:
+    if request.method == "POST":
+        return _change(request, get_writable_team(request, team), job_id)
+    team_ = get_team(request, team)
+    # Here as well, as the worker that ended may be the one that looks for such jobs.
+    reap_of(get_import_job(team_, job_id))
+    job = get_import_job(team_, job_id)
+    if request.htmx and (address := _outcome_address(job)):  # type: ignore[attr-defined]  # added by django-htmx
+        _tell_import(request, job)
+        return HttpResponseClientRedirect(address)
+    address = _outcome_address(job)
+    context = {
+        "team": team_,
+        "job": job,
+        "outcome_address": address,
+        "from_host": _host_of(job),
+        "upload": find_upload(job),
+        "outcome": _outcome_text(job) if job.version else "Its version is gone.",
+        "task_query": query_of(job.source, job.name) if job.is_generated else "",
+        "waiting": waiting_reason(job.job) if job.job else "",
+    }
+    return render(request, "datasets/import.html", context)
+
+
+def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
+    assert isinstance(request.user, User)
+    job = get_import_job(team, job_id)
+    if request.POST.get("stop") and not request_stop(job, request.user):
+        messages.info(request, f"It had ended already: {job}.")
+    if request.POST.get("again") and not job.is_open:
+        job = start_job_again(job, request.user)
+        notify_workers("default")
+    return redirect("dataset_import", team.slug, job.pk)
+
+
+def follow(request: HttpRequest, job: ImportJob) -> HttpResponse:
+    """To what came of the import; while it goes on, to the page that shows it."""
+    if address := _outcome_address(job):
+        _tell_import(request, job)
+        return redirect(address)
+    return redirect("dataset_import", job.team.slug, job.pk)
+
+
+def follow_address(job: ImportJob) -> str:
+    """As `follow`, but without a word about it."""
+    own = resolve_url("dataset_import", job.team.slug, job.pk)
+    return _outcome_address(job) or own
+
+
+def _outcome_address(job: ImportJob) -> str | None:
+    """Of the page that tells more of it than the import's own."""
+    if job.is_fetch:
+        return _fetched_address(job) if job.state == JobState.DONE else None
+    if job.state == JobState.DONE and job.version:
+        return resolve_url("dataset", job.team.slug, job.version.dataset_id)
+    is_there = find_upload(job) is not None
+    if job.is_refused and is_there:
+        return resolve_url("dataset_map", job.team.slug, job.upload_id)
+    return None
+
+
+def _fetched_address(job: ImportJob) -> str | None:
+    """Of the file's columns, or of what there is to choose from."""
+    upload = find_upload(job)
+    if upload is None:
+        return None
+    page = "dataset_map" if upload.is_whole else "dataset_choice"
+    is_there = upload.is_whole or choices_of(upload)
+    return resolve_url(page, job.team.slug, upload.pk) if is_there else None
+
+
+def _host_of(job: ImportJob) -> str:
+    """Who is asked for the file."""
+    upload = find_upload(job) if job.is_fetch else None
+    return host_of(upload) if upload and upload.is_linked else ""
+
+
+def _tell_import(request: HttpRequest, job: ImportJob) -> None:
+    if job.state == JobState.DONE and job.version:
+        messages.success(request, _outcome_text(job))
+
+
+def _outcome_text(job: ImportJob) -> str:
+    version = job.version
+    assert version
+    if not job.made_version:
+        return (
+            f"These {version.num_rows:,} rows are those of version {version.number} "
+            "already, so no new version was made."
+        )
+    if job.is_generated:
+        return f"Generated {version.num_rows:,} rows."
+    if not job.upload_id:
+        return f"Saved {version.num_rows:,} rows as version {version.number}."
+    verb = "was" if version.num_left_out == 1 else "were"
+    left_out = f"; {version.num_left_out:,} {verb} left out"
+    return (
+        f"Imported {version.num_rows:,} rows as version {version.number}"
+        f"{left_out if version.num_left_out else ''}."
+    )
+
+
+# Files in parts, for scripts: the answers are JSON.
+#
+# POST uploads begins, or finds what was begun; POST uploads/1/parts?offset=0 sends a
+# part as the request's body; GET tells how much is here. The page of uploads then takes
+# the file for whole.
+
+
+@require_POST
+def dataset_uploads(request: HttpRequest, team: str) -> JsonResponse:
+    team_ = get_writable_team(request, team)
+    assert isinstance(request.user, User)
+    dataset = asked_dataset(request, team_)
+    form = TransferForm(request.POST)
+    if not form.is_valid():
+        return refuse_form(form)
+    forget_what_is_old()
+    try:
+        upload = begin_transfer(
+            team=team_, user=request.user, dataset=dataset, **form.cleaned_data
+        )
+    except ValueError as error:
+        return refuse(str(error), status=422)
+    return _tell(upload)
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_upload_parts(
+    request: HttpRequest, team: str, upload_id: int
+) -> JsonResponse:
+    if request.method == "GET":
+        return _tell(get_upload(get_team(request, team), upload_id))
+    team_ = get_writable_team(request, team)
+    user = request.user
+    assert isinstance(user, User)
+
+    def append(offset: int, size: int) -> Upload:
+        return append_part(
+            team=team_,
+            user=user,
+            upload_id=upload_id,
+            offset=offset,
+            part=request,
+            size=size,
+        )
+
+    return receive_part(request, append, lambda: get_upload(team_, upload_id), _tell)
+
+
+def receive_part(
+    request: HttpRequest,
+    append: Callable[[int, int], Any],
+    find: Callable[[], Any],
+    tell: Callable[..., JsonResponse],
+) -> JsonResponse:
+    """Append the body by `append(offset, size)`; 409 tells where the file ends."""
+    try:
+        offset = _number(request.GET.get("offset", ""))
+        size = _number(request.headers.get("content-length", ""))
+        return tell(append(offset, size))
+    except OffsetMismatch:
+        return tell(find(), status=409)
+    except ValueError as error:
+        return refuse(str(error), status=422)
+    except OSError as error:
+        return refuse(_disk_fault(error), status=507)
+
+
+def _tell(upload: Upload, status: int = 200) -> JsonResponse:
+    """Where to go on; with 409, because the part did not begin there."""
+    told = {
+        "id": upload.pk,
+        "filename": upload.filename,
+        "size": upload.num_bytes,
+        "received": upload.num_received,
+        "is_whole": upload.is_whole,
+    }
+    return JsonResponse(told, status=status)
+
+
+def refuse(sentence: str, status: int) -> JsonResponse:
+    return JsonResponse({"error": sentence}, status=status)
+
+
+def refuse_form(form: forms.Form) -> JsonResponse:
+    wrong = [f"{name}: {said}" for name, each in form.errors.items() for said in each]
+    return refuse(" ".join(wrong), status=422)
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ValueError(
+            f"offset and content-length are whole numbers of bytes; got {text[:40]!r}."
+        )
+    return int(text)
+
+
+def _disk_fault(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return (
+            f"The disk that holds {settings.COHORT_DATA} is full. Free some space "
+            "there, then go on."
+        )
+    return f"The part could not be stored: {error.strerror or error}."

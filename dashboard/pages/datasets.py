@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.accounts.access import get_membership, get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.import_forms import RestoreForm
+from dashboard.datasets.models import Dataset, DatasetVersion, place_of
+from dashboard.datasets.queries import (
+    find_parents,
+    find_trashed,
+    get_any_dataset,
+    get_dataset,
+    list_datasets,
+    list_trashed,
+    list_uses,
+    versions_with_use,
+)
+from dashboard.datasets.row_exports import (
+    TYPES,
+    WRITERS,
+    RowsMissing,
+    check_rows,
+    filename,
+    joined,
+)
+from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_pages import read_page, read_place
+from dashboard.datasets.trash import (
+    KEPT,
+    delete_dataset,
+    restore_dataset,
+    trash_dataset,
+)
+from dashboard.project.downloads import Streamed
+
+
+@require_GET
+def datasets_trash(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    context = {"team": team_, "datasets": list_trashed(team_), "kept": KEPT.days}
+    return render(request, "datasets/trash.html", context)
+
+
+@require_POST
+def dataset_trash(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+    """Put it away; `restore` or `delete` what was."""
+    team_ = get_writable_team(request, team)
+    assert isinstance(request.user, User)
+    if "restore" not in request.POST and "delete" not in request.POST:
+        dataset = find_trashed(team_, dataset_id) or get_dataset(team_, dataset_id)
+        trash_dataset(dataset, request.user)
+        messages.success(request, f"{dataset} is in the trash.")
+        return redirect("datasets", team)
+    trashed = find_trashed(team_, dataset_id)
+    if trashed is None:
+        raise Http404("No such dataset in the trash.")
+    if "delete" in request.POST:
+        return _delete(request, team_, trashed)
+    return _restore(request, team_, trashed)
+
+
+def _restore(request: HttpRequest, team: Team, dataset: Dataset) -> HttpResponse:
+    assert isinstance(request.user, User)
+    form = RestoreForm(request.POST)
+    if form.is_valid():
+        name = form.cleaned_data["name"]
+        try:
+            restore_dataset(dataset, name=name, user=request.user)
+        except ValueError as error:
+            form.add_error("name", str(error))
+        else:
+            messages.success(request, f"{name} is restored.")
+            return redirect("dataset", team.slug, dataset.pk)
+    return show_trashed(request, team, dataset, form)
+
+
+def _delete(request: HttpRequest, team: Team, dataset: Dataset) -> HttpResponse:
+    assert isinstance(request.user, User)
+    try:
+        delete_dataset(dataset, request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+        return redirect("dataset", team.slug, dataset.pk)
+    messages.success(request, f"{dataset} is deleted for good.")
+    return redirect("datasets_trash", team.slug)
+
+
+def show_trashed(
+    request: HttpRequest, team: Team, dataset: Dataset, form: RestoreForm | None = None
+) -> HttpResponse:
+    assert isinstance(request.user, User)
+    assert dataset.trashed_at
+    context = {
+        "team": team,
+        "dataset": dataset,
+        "form": form or RestoreForm(initial={"name": dataset.name}),
+        "forgotten_at": dataset.trashed_at + KEPT,
+        "kept": KEPT.days,
+        "can_write": get_membership(request.user, team.slug).can_write,
+    }
+    status = 422 if form else 200
+    return render(request, "datasets/trashed.html", context, status=status)
+
+
+@require_GET
+def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    team_ = membership.team
+    dataset_ = get_any_dataset(team_, dataset_id)
+    if dataset_.trashed_at and (trashed := find_trashed(team_, dataset_id)):
+        return show_trashed(request, team_, trashed)
+    versions = versions_with_use(dataset_)
+    version = chosen(versions, request.GET.get("version"))
+    form = RowFilterForm.read(version, request.GET)
+    page = read_page(version, form, read_place(request.GET, version.num_rows))
+    uses, parents = list_uses(dataset_), find_parents(team_, versions)
+    context = {
+        "team": team_,
+        "dataset": dataset_,
+        "tab": "rows",
+        "versions": [
+            (one, uses.get(one.pk, []), parents.get(one.source.get("parent_id")))
+            for one in versions
+        ],
+        "version": version,
+        "form": form,
+        "page": page,
+        "can_write": membership.can_write,
+        "left_out": {"shown": version.left_out, "count": version.num_left_out},
+        "left_out_place": place_of(version.source.get("format")),
+    }
+    is_further = "on" in request.GET and "HX-Request" in request.headers
+    template = "rows_further" if is_further else "detail"
+    return render(request, f"datasets/{template}.html", context)
+
+
+def chosen(versions: list[DatasetVersion], number: str | None) -> DatasetVersion:
+    """The version asked for by number; the newest when none is."""
+    if not number:
+        return versions[0]
+    for version in versions:
+        if str(version.number) == number:
+            return version
+    raise Http404("No such version.")
+
+
+@require_GET
+def dataset_download(
+    request: HttpRequest, team: str, dataset_id: int
+) -> HttpResponseBase:
+    """One of the trash too: whoever deletes it may want to keep a copy."""
+    dataset = get_any_dataset(get_team(request, team), dataset_id)
+    version = chosen(versions_with_use(dataset), request.GET.get("version"))
+    version.dataset = dataset  # which is at hand
+    suffix = request.GET.get("format") or "jsonl"
+    if suffix not in WRITERS:
+        raise Http404("No such format.")
+    try:
+        check_rows(version)
+    except RowsMissing as error:
+        messages.error(request, str(error))
+        return redirect("dataset", team, dataset.pk)
+    return send_rows(version, suffix)
+
+
+def send_rows(version: DatasetVersion, suffix: str) -> HttpResponseBase:
+    """As a file of this format, of rows that are known to be there."""
+    name = content_disposition_header(True, filename(version, suffix))
+    return Streamed(
+        joined(WRITERS[suffix](version)),
+        content_type=f"{TYPES[suffix]}; charset=utf-8",
+        headers={"Content-Disposition": name},
+    )
+
+
+@require_GET
+def datasets(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    context = {
+        "team": team_,
+        "datasets": list_datasets(team_),
+        "has_trash": list_trashed(team_).exists(),
+    }
+    return render(request, "datasets/list.html", context)

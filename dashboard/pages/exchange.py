@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.files.uploadedfile import UploadedFile
+from django.db.models import Count, QuerySet, Sum
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render, resolve_url
+from django.views.decorators.http import (
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
+from django_htmx.http import HttpResponseClientRedirect
+
+from dashboard.accounts.access import get_membership_for, get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
+from dashboard.exchange import jobs
+from dashboard.exchange.export_runs import (
+    completions_table,
+    folder_name,
+    groups_of,
+    metric_names,
+    metrics_table,
+    send_file,
+)
+from dashboard.exchange.export_tables import Span, SpanForm, Table, jsonl_bytes
+from dashboard.exchange.import_files import (
+    MAX_FILES,
+    append_part,
+    begin_file,
+    begin_import,
+    discard,
+    store_file,
+)
+from dashboard.exchange.import_preview import MakeForm
+from dashboard.exchange.models import ImportFile, RunImport
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import cancel, reap_of, waiting_reason
+from dashboard.pages.dataset_uploads import receive_part, refuse, refuse_form
+from dashboard.project.middleware import MAX_BODY_BYTES
+from dashboard.runs.models import Evaluation, Run, Step
+from dashboard.runs.queries import get_run
+from dashboard.samples.annotations import has_marks
+from dashboard.samples.search.indexing import count_completions
+
+FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files beside the rest of the form
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_imports(request: HttpRequest, team: str) -> HttpResponse:
+    """Where files are sent to; without scripts they come with the form."""
+    problem = ""
+    if request.method == "POST":
+        team_ = get_writable_team(request, team)
+        try:
+            return redirect("run_import", team_.slug, _begin(request, team_).pk)
+        except ValueError as error:
+            problem = str(error)
+    membership = get_membership_for(request, team)
+    context = {
+        "team": membership.team,
+        "can_write": membership.can_write,
+        "problem": problem,
+        "imports": _list(membership.team),
+        "limits": {
+            "files": MAX_FILES,
+            "bytes": MAX_UPLOAD_BYTES,
+            "form_bytes": FORM_BYTES,
+            "part_bytes": PART_BYTES,
+        },
+    }
+    status = 422 if problem else 200
+    return render(request, "exchange/imports.html", context, status=status)
+
+
+def _list(team: Team) -> QuerySet[RunImport]:
+    counted = RunImport.objects.filter(team=team, run=None).annotate(
+        num_files=Count("files"), num_bytes=Sum("files__num_bytes")
+    )
+    return counted.select_related("created_by", "job").order_by("-pk")
+
+
+def _begin(request: HttpRequest, team: Team) -> RunImport:
+    """With the files that came along; none do where a script sends them."""
+    assert isinstance(request.user, User)
+    sent = request.FILES.getlist("files")
+    if not sent and "begin" not in request.POST:
+        raise ValueError("No file was chosen. Choose one, or several.")
+    run_import = begin_import(team, request.user)
+    try:
+        for file in sent:
+            assert isinstance(file, UploadedFile)
+            store_file(run_import, file)
+    except (ValueError, OSError) as error:
+        discard(run_import)
+        raise ValueError(str(error)) from None
+    if sent:
+        jobs.start(run_import, RunImport.READ)
+    return run_import
+
+
+def get_import(team: Team, import_id: int) -> RunImport:
+    found = RunImport.objects.select_related("team", "created_by", "run", "job")
+    try:
+        return found.get(team=team, pk=import_id)
+    except RunImport.DoesNotExist:
+        raise Http404("No such import.") from None
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_import(request: HttpRequest, team: str, import_id: int) -> HttpResponse:
+    """What was understood of the files; a POST goes on with it, or ends it."""
+    if request.method == "POST":
+        return _change(request, get_writable_team(request, team), import_id)
+    team_ = get_team(request, team)
+    # Here as well, as the worker that ended may be the one that looks for these.
+    reap_of(get_import(team_, import_id))
+    found = get_import(team_, import_id)
+    if found.run_id and found.state == JobState.DONE:
+        address = resolve_url("run", found.team.slug, found.run_id)
+        is_part = bool(getattr(request, "htmx", False))
+        return HttpResponseClientRedirect(address) if is_part else redirect(address)
+    return _show(request, found)
+
+
+def _show(
+    request: HttpRequest,
+    run_import: RunImport,
+    form: forms.Form | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    is_read = run_import.findings and not run_import.is_open
+    can_make = is_read and (
+        run_import.findings["num_samples"] or run_import.findings["num_points"]
+    )
+    context: dict[str, Any] = {
+        "team": run_import.team,
+        "run_import": run_import,
+        "found": run_import.findings if is_read else None,
+        "form": form or (MakeForm(run_import) if can_make else None),
+        "files": run_import.files.order_by("pk")[:200],
+        "num_files": run_import.files.count(),
+        "waiting": waiting_reason(run_import.job) if run_import.job else "",
+    }
+    return render(request, "exchange/import.html", context, status=status)
+
+
+def _change(request: HttpRequest, team: Team, import_id: int) -> HttpResponse:
+    found = get_import(team, import_id)
+    if "discard" in request.POST:
+        return _discard(request, found)
+    if "stop" in request.POST and not cancel(found.job):
+        messages.info(request, "It had ended already.")
+    if "read" in request.POST:
+        _read(request, found)
+    if "make" in request.POST and found.findings:
+        form = MakeForm(found, request.POST)
+        if not form.is_valid():
+            return _show(request, found, form, status=422)
+        jobs.start(found, RunImport.MAKE, choices=form.choices)
+    return redirect("run_import", team.slug, found.pk)
+
+
+def _discard(request: HttpRequest, run_import: RunImport) -> HttpResponse:
+    if run_import.is_open:
+        messages.error(request, "It is at work. Stop it first.")
+        return redirect("run_import", run_import.team.slug, run_import.pk)
+    discard(run_import)
+    return redirect("run_imports", run_import.team.slug)
+
+
+def _read(request: HttpRequest, run_import: RunImport) -> None:
+    files = list(run_import.files.all())
+    unfinished = [file.filename for file in files if not file.is_whole]
+    if not files:
+        messages.error(request, "No file is here. Send one, or several.")
+    elif unfinished:
+        messages.error(
+            request,
+            f"{len(unfinished):,} of {len(files):,} files are not whole, such as "
+            f"{unfinished[0]}. Choose the same files again to resume the upload.",
+        )
+    else:
+        jobs.start(run_import, RunImport.READ)
+
+
+MEASURED_ROWS = 200  # of which a file's size is told
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """What a table's files would hold."""
+
+    num_rows: int
+    num_all: int  # of the whole run
+    num_bytes: int  # of the JSON lines; that of more than a few rows is an estimate
+
+
+@require_safe
+def run_export(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    """What can be taken of a run, and how much of it there is."""
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    form = SpanForm.read(request.GET)
+    span = form.span if form.is_valid() else Span()
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "export",
+        "form": form,
+        "span": span,
+        "metrics": _offer_metrics(run, span),
+        "num_metrics": len(metric_names(run)),
+        "completions": _offer_completions(run, span),
+        "num_groups": groups_of(run, span).count(),
+        "has_marks": has_marks(run),
+        "folder": folder_name(run),
+    }
+    return render(request, "exchange/export.html", context)
+
+
+def _offer_metrics(run: Run, span: Span) -> Offer:
+    return _offer(
+        metrics_table(run, span),
+        num_rows=_num_points(run, span),
+        num_all=_num_points(run, Span()),
+    )
+
+
+def _num_points(run: Run, span: Span) -> int:
+    """Steps with a value; an evaluation may come before the first step. One query."""
+    at = {"run": run, "superseded_by": None, "step__range": (span.first, span.last)}
+    steps = Step.objects.filter(**at).values("step")
+    evaluated = Evaluation.objects.filter(**at).values("step")
+    return steps.union(evaluated).count()
+
+
+def _offer_completions(run: Run, span: Span) -> Offer:
+    taken, in_all = (
+        count_completions(run, first=each.first, last=each.last)
+        for each in (span, Span())
+    )
+    return _offer(completions_table(run, span), num_rows=taken, num_all=in_all)
+
+
+def _offer(table: Table, *, num_rows: int, num_all: int) -> Offer:
+    num_bytes, num_measured = jsonl_bytes(table, MEASURED_ROWS)
+    if num_measured:
+        num_bytes = num_bytes * num_rows // num_measured
+    return Offer(num_rows=num_rows, num_all=num_all, num_bytes=num_bytes)
+
+
+@require_safe
+def run_export_file(
+    request: HttpRequest, team: str, run_id: str, file: str
+) -> HttpResponseBase:
+    """Sent while it is read, so that nothing is held but a part of it."""
+    run = get_run(get_team(request, team), int(run_id))
+    form = SpanForm.read(request.GET)
+    if not form.is_valid():
+        return HttpResponse(
+            " ".join(str(said) for each in form.errors.values() for said in each),
+            status=422,
+            content_type="text/plain; charset=utf-8",
+        )
+    return send_file(run, form.span, file)
+
+
+# An import's files in parts, for scripts: as datasets' files, the answers are JSON.
+
+
+class FileForm(forms.Form):
+    filename = forms.CharField(max_length=300)
+    num_bytes = forms.IntegerField(min_value=0)
+    fingerprint = forms.CharField(max_length=64, required=False)
+
+
+@require_POST
+def run_import_files(request: HttpRequest, team: str, import_id: int) -> JsonResponse:
+    found = get_import(get_writable_team(request, team), import_id)
+    form = FileForm(request.POST)
+    if not form.is_valid():
+        return refuse_form(form)
+    try:
+        return _tell(begin_file(found, **form.cleaned_data))
+    except ValueError as error:
+        return refuse(str(error), status=422)
+
+
+@require_http_methods(["GET", "POST"])
+def run_import_parts(
+    request: HttpRequest, team: str, import_id: int, file_id: int
+) -> JsonResponse:
+    is_post = request.method == "POST"
+    team_ = (get_writable_team if is_post else get_team)(request, team)
+    file = get_import(team_, import_id).files.filter(pk=file_id).first()
+    if file is None:
+        raise Http404("No such file.")
+    if not is_post:
+        return _tell(file)
+
+    def append(offset: int, size: int) -> ImportFile:
+        append_part(file, offset=offset, part=request, size=size)
+        return file
+
+    return receive_part(request, append, lambda: file, _tell)
+
+
+def _tell(file: ImportFile, status: int = 200) -> JsonResponse:
+    """Where to go on; with 409, because the part did not begin there."""
+    told = {"id": file.pk, "size": file.num_bytes, "received": file.num_received}
+    return JsonResponse(told, status=status)

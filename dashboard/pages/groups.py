@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from dashboard.accounts.access import get_membership_for, get_team
+from dashboard.project.downloads import pack_answer, send_packed
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.annotations import Marks, read_marks, suggest_tags
+from dashboard.samples.forms import GroupFilterForm, GroupViewForm, RewardLogForm
+from dashboard.samples.groups import (
+    MAX_CELLS,
+    StepPlace,
+    count_signals,
+    find_page,
+    find_place,
+    get_group,
+    list_groups,
+    make_cards,
+    neighbours_in_step,
+    read_signal_map,
+    read_visits,
+)
+from dashboard.samples.models import Completion, GroupTokens, RuleNote
+from dashboard.samples.rendering import Rendered, render_texts
+from dashboard.samples.rewards import (
+    Standing,
+    find_base,
+    rank_completions,
+    rule_names,
+    rule_weights,
+    sort_standings,
+    step_recipe,
+)
+from dashboard.samples.rule_logs import find_notes, notes_of, read_entries
+from dashboard.samples.signals.figures import READERS, SignalForm
+from dashboard.samples.tokens import find_near, read_tokens, which_are_kept
+
+# Of all completions' texts together: beyond, a browser has no use for the page.
+MAX_CHARS = 4 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """What the page shows of one completion."""
+
+    standing: Standing
+    text: str  # the first of it, where the group's texts are very long
+    notes: list[RuleNote]
+    rendered: Rendered | None  # as Markdown, where that is asked for
+    marks: Marks
+
+    @property
+    def completion(self) -> Completion:
+        return self.standing.completion
+
+
+@require_safe
+def group(
+    request: HttpRequest, team: str, run_id: int, step: int, prompt: int
+) -> HttpResponse:
+    membership = get_membership_for(request, team)
+    run = get_run(membership.team, run_id)
+    found = get_group(run, step, prompt)
+    form = GroupViewForm.read(request.GET)
+    completions = found.completions
+    recipe = step_recipe(run, step)
+    weights = rule_weights(run, step)
+    standings = rank_completions(found, completions, weights, recipe)
+    before, after = neighbours_in_step(found)
+    notes = notes_of(found)
+    ordered = sort_standings(standings, form.value("sort"))
+    view = form.value("view")
+    texts = [standing.completion.text for standing in ordered]
+    share = _share_of_page(texts)
+    rendered = render_texts(texts) if view == "rendered" else [None] * len(texts)
+    marks = read_marks([found.pk], membership.user)
+    context = {
+        "team": membership.team,
+        "run": run,
+        "tab": "groups",
+        "group": found,
+        "form": form,
+        "view": view,
+        "color": form.value("color"),
+        "is_stacked": form.value("layout") == "stacked",
+        "recipe": recipe,
+        "cards": [
+            Card(
+                standing=standing,
+                text=standing.completion.text[:share],
+                notes=notes.get(standing.completion.position, []),
+                rendered=html,
+                marks=marks.get((found.pk, standing.completion.position), Marks()),
+            )
+            for standing, html in zip(ordered, rendered, strict=True)
+        ],
+        "marks": marks.get((found.pk, None), Marks()),
+        "are_tokens_kept": view == "tokens"
+        and GroupTokens.objects.filter(group=found).exists(),
+        "which_tokens": lambda: which_are_kept(run),
+        "near": lambda: find_near(found),
+        "team_tags": suggest_tags(membership.team),
+        "can_write": membership.can_write,
+        "base": find_base(standings) if form.shows_diff else None,
+        "num_notes_kept": sum(len(each) for each in notes.values()),
+        "num_truncated": _num_truncated(completions),
+        "num_distinct": len({c.text for c in completions}),
+        "visits": read_visits(found),
+        "group_before": before,
+        "group_after": after,
+    }
+    return render(request, "samples/group.html", context)
+
+
+def _share_of_page(texts: Sequence[str]) -> int | None:
+    """So many characters of each are shown; None: all of them."""
+    is_much = sum(map(len, texts)) > MAX_CHARS
+    return MAX_CHARS // len(texts) if is_much else None
+
+
+def _num_truncated(completions: Sequence[Completion]) -> int | None:
+    """None: an imported run does not tell how they ended."""
+    ends = [c.end_reason for c in completions]
+    return None if "unknown" in ends else ends.count("length")
+
+
+@require_safe
+def group_tokens(
+    request: HttpRequest, team: str, run_id: int, step: int, prompt: int
+) -> HttpResponse:
+    """What the update did to each token of each of the group's completions."""
+    run = get_run(get_team(request, team), run_id)
+    completions = read_tokens(get_group(run, step, prompt))
+    if completions is None:
+        return JsonResponse({"error": which_are_kept(run)}, status=404)
+    return send_packed(request, pack_answer({"completions": completions}))
+
+
+@require_safe
+def groups(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    form = GroupFilterForm.read(request.GET)
+    place = find_place(run, form.value("step"))
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "groups",
+        "form": form,
+        "place": place,
+        **(_describe(run, place, form) if place else {}),
+    }
+    return render(request, "samples/groups.html", context)
+
+
+def _describe(run: Run, place: StepPlace, form: GroupFilterForm) -> dict[str, Any]:
+    page = list_groups(
+        run,
+        place.step,
+        signal=form.value("signal"),
+        sort=form.value("sort"),
+        page=form.value("page"),
+    )
+    return {
+        "page": page,
+        "cards": make_cards(run, list(page)),
+        "counts": count_signals(run, place.step),
+        "cells": read_signal_map(run, place.step),
+        "max_cells": MAX_CELLS,
+        "wanted": form.value("step"),
+        "signal": form.value("signal"),
+        "sort": form.value("sort"),
+    }
+
+
+@require_safe
+def reward_log(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    form = RewardLogForm.of_rules(request.GET, rule_names(run))
+    page = find_page(find_notes(run, form), form.value("page"))
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "reward-log",
+        "form": form,
+        "page": page,
+        "entries": read_entries(run, page.ids),
+    }
+    return render(request, "samples/reward_log.html", context)
+
+
+# What the signal charts of a run's overview draw.
+
+
+@require_safe
+def signals(request: HttpRequest, team: str, run_id: int, chart: str) -> HttpResponse:
+    """?first_step=&last_step= for a closer look; ?rows= orders the map's."""
+    run = get_run(get_team(request, team), run_id)
+    if chart not in READERS:
+        raise Http404(f"There is no signal chart {chart!r}.")
+    form = SignalForm.read(request.GET)
+    if form.errors:
+        return JsonResponse({"errors": form.errors}, status=400)
+    return _respond(request, _Question(run, chart, form))
+
+
+class _Question:
+    """Equal for all viewers of a run that goes on, until its next step."""
+
+    def __init__(self, run: Run, chart: str, form: SignalForm) -> None:
+        self.run, self.chart, self.form = run, chart, form
+        shown = form.value("rows"), *form.steps.values()
+        self.key = (run.pk, run.epoch, run.last_step, chart, *shown)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self.key == other.key
+
+    def answer(self) -> bytes:
+        # A map of 12,800 cells is half a megabyte that packs into a sixth of it.
+        return pack_answer(READERS[self.chart](self.run, self.form))
+
+
+@lru_cache(maxsize=64)
+def _answer_once(question: _Question) -> bytes:
+    return question.answer()
+
+
+def _respond(request: HttpRequest, question: _Question) -> HttpResponse:
+    # What has ended may still be filled, and few look at it at once.
+    is_live = not question.run.has_ended
+    packed = _answer_once(question) if is_live else question.answer()
+    return send_packed(request, packed)

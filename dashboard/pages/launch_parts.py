@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from dashboard.accounts.access import get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.token_preview import (
+    SETTINGS,
+    Preview,
+    preview_version,
+    read_row,
+)
+from dashboard.pages.launch import kept_choices, read_form, show_form
+from dashboard.project.edits import (
+    MAX_DIFFERENCES,
+    Edit,
+    EditConflict,
+    compare_texts,
+    show_conflict,
+)
+from dashboard.rewards.services import free_name, save_recipe_version
+from dashboard.runs.config.fields import read_tree
+from dashboard.runs.launch.base_models import check_model
+from dashboard.runs.launch.form import LaunchForm
+from dashboard.runs.launch.form_fields import choices_of
+from dashboard.runs.launch.initial_values import default_start
+from dashboard.runs.launch.sections import (
+    change_sets,
+    delete_preset,
+    describe_sets,
+    describe_sweep,
+    mark,
+    rename_preset,
+    save_preset,
+    write_kept,
+)
+from dashboard.runs.launch.toml import TomlDraft, apply_toml, write_form
+from dashboard.runs.queries import get_team_preset
+from trainer.rewards.spec import Recipe
+
+UNFINISHED = "Correct the form first: a preset holds settings that a run can have."
+
+
+@require_POST
+def preset_save(request: HttpRequest, team: str) -> HttpResponse:
+    """Keep the settings of the form, and go on from them."""
+    team_ = get_writable_team(request, team)
+    assert isinstance(request.user, User)
+    form = read_form(request, team_)
+    launch = form.check()
+    if launch is None:
+        return show_form(request, team_, form, preset_problem=UNFINISHED, status=422)
+    try:
+        preset = save_preset(
+            team=team_,
+            user=request.user,
+            name=request.POST.get("preset_name", ""),
+            launch=launch,
+            keeps_model=request.POST.get("keeps_model") == "on",
+            keeps_recipe=request.POST.get("keeps_recipe") == "on",
+            overwrites=request.POST.get("overwrites") == "on",
+            seen=request.POST.get("seen_preset", ""),
+        )
+    except EditConflict as conflict:
+        return _show_both(request, team_, form, conflict)
+    except ValueError as error:
+        return show_form(request, team_, form, preset_problem=str(error), status=422)
+    messages.success(request, f"Saved the preset {preset.name}.")
+    query = kept_choices(form) | {"preset": f"team:{preset.pk}"}
+    return redirect(f"{reverse('run_new', args=[team_.slug])}?{urlencode(query)}")
+
+
+def _show_both(
+    request: HttpRequest, team: Team, form: LaunchForm, conflict: EditConflict
+) -> HttpResponse:
+    """Saved again, the reader's goes over what they have then seen."""
+    [clash] = conflict.clashes
+    theirs = form.start.team_preset
+    assert theirs is not None
+    changes = compare_texts(write_kept(clash.now), write_kept(clash.typed))
+    return show_form(
+        request,
+        team,
+        form,
+        preset_problem=f"{theirs.saved_by or 'Somebody'} saved this preset after you "
+        "opened the form. Save again to replace theirs with yours.",
+        preset_changes=changes[:MAX_DIFFERENCES],
+        seen_preset=mark(theirs),
+        status=409,
+    )
+
+
+@require_POST
+def preset_change(request: HttpRequest, team: str, pk: int) -> HttpResponse:
+    """Rename it, or delete it."""
+    team_ = get_writable_team(request, team)
+    assert isinstance(request.user, User)
+    preset = get_team_preset(team_, pk)
+    address = reverse("run_new", args=[team_.slug])
+    if request.POST.get("action") == "delete":
+        delete_preset(preset=preset, user=request.user)
+        messages.success(request, f"Deleted the preset {preset.name}.")
+        return redirect(address)
+    before, sent = preset.name, Edit.read(request.POST, ["preset_name"])
+    edit = sent.rename({"preset_name": "name"})
+    back = f"{address}?{urlencode({'preset': f'team:{pk}'})}"
+    try:
+        rename_preset(preset=preset, user=request.user, edit=edit)
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=f"the preset {preset.name}",
+            back=back,
+            labels={"preset_name": "Name"},
+            team=team_,
+        )
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"Renamed the preset {before} to {preset.name}.")
+    return redirect(back)
+
+
+@require_POST
+def run_new_sets(request: HttpRequest, team: str) -> HttpResponse:
+    """The evaluation sets of the form with one more or less; without an action only
+    what is said about them, so that nothing is swapped that is being typed."""
+    team_ = get_writable_team(request, team)
+    form = read_form(request, team_)
+    action = request.POST.get("eval_action", "")
+    change_sets(form, action)
+    context = {
+        "team": team_,
+        "form": form,
+        "section": describe_sets(form, action),
+        "sets_url": reverse("run_new_sets", args=[team_.slug]),
+    }
+    template = "launch_sets" if action else "launch_sets_said"
+    return render(request, f"runs/{template}.html", context)
+
+
+@require_POST
+def run_new_prompt(request: HttpRequest, team: str) -> HttpResponse:
+    """A row of the chosen dataset as the chosen model sees it; stores nothing."""
+    team_ = get_writable_team(request, team)
+    choices = choices_of(team_)
+    form = LaunchForm.from_post(request.POST, choices, default_start())
+    context = {
+        "preview": _preview(team_, form, read_row(request.POST)),
+        "preview_url": reverse("run_new_prompt", args=[team_.slug]),
+        "preview_form": "#launch-form",
+    }
+    return render(request, "datasets/prompt_preview.html", context)
+
+
+def _preview(team: Team, form: LaunchForm, row: int) -> Preview:
+    if form.dataset_version is None:
+        return Preview(problem="Choose a dataset: its first rows are shown here.")
+    if problem := check_model(form.model_path):
+        return Preview(problem=problem)
+    data = read_tree(form.texts)["data"]
+    names = (*SETTINGS, "max_prompt_tokens")
+    return preview_version(
+        team,
+        form.dataset_version,
+        model=form.model_path,
+        row=row,
+        data={name: data[name] for name in names},
+    )
+
+
+# The TOML tab of the launch form.
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+@require_POST
+def run_new_toml(request: HttpRequest, team: str) -> HttpResponse:
+    """The form, as it stands, as the engine's TOML; changes nothing."""
+    form = read_form(request, get_writable_team(request, team))
+    try:
+        return HttpResponse(write_form(form), content_type=PLAIN)
+    except ValueError as error:
+        return HttpResponse(str(error), content_type=PLAIN, status=422)
+
+
+@require_POST
+def run_new_from_toml(request: HttpRequest, team: str) -> HttpResponse:
+    """The form with what the TOML says; the TOML again where something is wrong."""
+    team_ = get_writable_team(request, team)
+    form, text = read_form(request, team_), request.POST.get("toml", "")
+    draft = apply_toml(form, text)
+    if draft.unknown_recipes and request.POST.get("saves_rewards"):
+        _save_recipes(request, team_, draft)
+        form.choices = choices_of(team_)
+        draft = apply_toml(form, text)
+    status = 422 if draft.problems else 200
+    return show_form(request, team_, form, toml=draft, status=status)
+
+
+def _save_recipes(request: HttpRequest, team: Team, draft: TomlDraft) -> None:
+    assert isinstance(request.user, User)
+    for spec in draft.unknown_recipes.values():
+        save_recipe_version(
+            team=team,
+            name=free_name(team, "Reward from TOML"),
+            recipe=Recipe.model_validate(spec),
+            user=request.user,
+            description="Read from the TOML of a launch form.",
+        )
+
+
+@require_POST
+def run_new_plan(request: HttpRequest, team: str) -> HttpResponse:
+    """The runs that the form, as it stands, would launch; changes nothing."""
+    team_ = get_writable_team(request, team)
+    form = read_form(request, team_)
+    form.check()
+    context = describe_sweep(request.POST, form)
+    context |= {"form": form, "is_live": True}
+    return render(request, "runs/launch_plan.html", context)

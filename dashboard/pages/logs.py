@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    JsonResponse,
+)
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from dashboard.accounts.access import get_team
+from dashboard.project.downloads import Streamed
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.training.log_reading import LogTimes, read_part, read_whole_line
+from dashboard.training.log_search import (
+    SOURCES,
+    Source,
+    find_source,
+    make_pattern,
+    pieces_of,
+    search_source,
+)
+from dashboard.training.models import SystemSample, Worker
+from dashboard.training.system_metrics import METRICS
+from dashboard.training.system_samples import (
+    CHARTS,
+    Axis,
+    Window,
+    as_columns,
+    read_points,
+)
+
+MAX_DIGITS = 15
+
+
+@require_safe
+def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    source = find_source(run, request.GET)
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "logs",
+        "epochs": run.epochs.order_by("number"),
+        "source": source,
+        "sources": SOURCES,
+    }
+    return render(request, "training/logs.html", context)
+
+
+@require_safe
+def log_part(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?after=<byte> or ?before=<byte> with &mark=, ?line=, ?time=, or the end."""
+    run = get_run(get_team(request, team), run_id)
+    return _answer(request, run, _read_part)
+
+
+@require_safe
+def log_line(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?at=<byte>: the line that begins there, whole."""
+    run = get_run(get_team(request, team), run_id)
+    return _answer(request, run, _read_line)
+
+
+@require_safe
+def log_search(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?q=&regex=1&case=1&first=<of the matches to list>"""
+    run = get_run(get_team(request, team), run_id)
+    return _answer(request, run, _search)
+
+
+@require_safe
+def download_log(request: HttpRequest, team: str, run_id: int) -> Streamed:
+    run = get_run(get_team(request, team), run_id)
+    source = find_source(run, request.GET)
+    if source is None or not source.path.is_file():
+        raise Http404("This log has not been written yet.")
+    name = f"run-{run.id}-attempt-{source.epoch.number}-{source.name}.log"
+    return Streamed(
+        pieces_of(source),
+        content_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def _answer(
+    request: HttpRequest,
+    run: Run,
+    read: Callable[[HttpRequest, Source], dict[str, Any]],
+) -> JsonResponse:
+    source = find_source(run, request.GET)
+    if source is None:
+        raise Http404("No worker has taken this run yet, so there are no logs.")
+    try:
+        return JsonResponse(read(request, source))
+    except FileNotFoundError:
+        return JsonResponse({"error": source.missing}, status=404)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+
+
+def _read_part(request: HttpRequest, source: Source) -> dict[str, Any]:
+    part = read_part(
+        source.path,
+        after=_number(request, "after"),
+        before=_number(request, "before"),
+        line=_number(request, "line"),
+        around=_byte_at(request, source),
+        mark=request.GET.get("mark", ""),
+    )
+    newer = source.epoch.run.epochs.filter(number__gt=source.epoch.number)
+    told = asdict(part)
+    for line, time in zip(told["lines"], source.times_of(part.lines), strict=True):
+        line["time"] = time
+    return {
+        **told,
+        "missing": source.missing,
+        "is_closed": source.epoch.ended_at is not None,
+        "is_last_life": not newer.exists(),
+    }
+
+
+def _byte_at(request: HttpRequest, source: Source) -> int | None:
+    """Where the log was at `time`, whole seconds since 1970."""
+    moment = _number(request, "time")
+    if moment is None:
+        return None
+    return LogTimes(source.files.trainer_times).find(moment)
+
+
+def _read_line(request: HttpRequest, source: Source) -> dict[str, Any]:
+    return asdict(read_whole_line(source.path, _number(request, "at") or 0))
+
+
+def _search(request: HttpRequest, source: Source) -> dict[str, Any]:
+    pattern = make_pattern(
+        request.GET.get("q", ""),
+        is_pattern=request.GET.get("regex") == "1",
+        ignore_case=request.GET.get("case") != "1",
+    )
+    first = _number(request, "first") or 0
+    return search_source(source, pattern, first=first)
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.GET.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise ValueError(f"{name} must be a whole number; got {text[:40]!r}.")
+    return int(text)
+
+
+@require_safe
+def run_system(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    lives = list(run.epochs.order_by("number"))
+    machines = _machines([life.worker for life in lives])
+    last = machines.get(lives[-1].worker) if lives else None
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "system",
+        "lives": [(life, machines.get(life.worker)) for life in lives],
+        "has_samples": SystemSample.objects.filter(run=run).exists(),
+        "has_gpus": bool(last and last.hardware.get("gpus")) or _has_gpus(run),
+        "charts": CHARTS,
+        "figures": {chart.id: chart.figure for chart in CHARTS},
+        "axis": _axis(request),
+    }
+    return render(request, "training/system.html", context)
+
+
+@require_safe
+def system_samples(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?x=time|step&first=&last= for a closer look, &after=<time> for what is new."""
+    run = get_run(get_team(request, team), run_id)
+    try:
+        window = Window(
+            axis=_axis(request),
+            first=_decimal(request, "first"),
+            last=_decimal(request, "last"),
+        )
+        after = _decimal(request, "after")
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    points = read_points(run.id, window, after=after)
+    return JsonResponse({"has_ended": run.has_ended, **as_columns(points)})
+
+
+def _has_gpus(run: Run) -> bool:
+    last = SystemSample.objects.filter(run=run).order_by("-id").first()
+    return last is not None and len(last.values) > len(METRICS)
+
+
+def _machines(names: list[str]) -> dict[str, Worker]:
+    return {worker.name: worker for worker in Worker.objects.filter(name__in=names)}
+
+
+def _axis(request: HttpRequest) -> Axis:
+    return "step" if request.GET.get("x") == "step" else "time"
+
+
+def _decimal(request: HttpRequest, name: str) -> float | None:
+    text = request.GET.get(name, "")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1e12:
+        raise ValueError(f"{name} must be a number from 0 on; got {text[:40]!r}.")
+    return value

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.pages.launch import read_form, show_form
+from dashboard.probes.asking import probe_launched
+from dashboard.probes.cleaning import KEPT, MOST_KEPT
+from dashboard.probes.models import Probe
+from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
+from dashboard.probes.services import request_stop
+from dashboard.probes.tries import TryForm, settings_of, sides_of
+from dashboard.rewards.recipe_text import recipe_sentence
+from dashboard.runs.launch.estimates import estimate_memory
+from dashboard.runs.launch.verdict import verdict_of
+from dashboard.runs.queries import get_run
+from trainer.config import RunConfig
+
+
+@require_GET
+def probes(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    listed = [
+        (probe, verdict_of(probe.config, probe.metrics)) for probe in list_probes(team_)
+    ]
+    context = {
+        "team": team_,
+        "listed": listed,
+        "num_probes": team_.probes.count(),
+        "kept_days": KEPT.days,
+        "most_kept": MOST_KEPT,
+    }
+    return render(request, "probes/list.html", context)
+
+
+@require_GET
+def probe(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    context = _context(team_, get_probe(team_, probe_id))
+    return render(request, "probes/probe.html", context)
+
+
+@require_GET
+def probe_progress(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+    """The part of either page that changes; asked for every second while it does."""
+    team_ = get_team(request, team)
+    found = get_probe(team_, probe_id)
+    is_short = request.GET.get("short") == "1"
+    if is_short:
+        waits = what_it_waits_for(found)
+        context = {"team": team_, "probe": found, "waits": waits, "is_asked": True}
+        return render(request, "probes/progress.html", context)
+    context = _context(team_, found)
+    return render(request, f"probes/{context['body']}", context)
+
+
+@require_POST
+def probe_stop(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    assert isinstance(request.user, User)
+    request_stop(probe=get_probe(team_, probe_id), user=request.user)
+    return redirect("probe", team_.slug, probe_id)
+
+
+@require_POST
+def probe_launch(request: HttpRequest, team: str) -> HttpResponse:
+    """Probe what a launch form asks for, before it is launched."""
+    team_ = get_writable_team(request, team)
+    form = read_form(request, team_)
+    launch = form.check()
+    if launch is None:
+        return show_form(request, team_, form, status=422)
+    assert isinstance(request.user, User)
+    try:
+        begun = probe_launched(team_, request.user, launch)
+    except ValueError as error:
+        return show_form(request, team_, form, refused=str(error), status=422)
+    return redirect("probe", team_.slug, begun.pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_try(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    """A prompt for a checkpoint and its base model."""
+    is_sent = request.method == "POST"
+    team_ = get_writable_team(request, team) if is_sent else get_team(request, team)
+    run = get_run(team_, run_id)
+    form = TryForm(run, request.POST if is_sent else request.GET)
+    is_valid, refused = form.is_valid(), ""
+    if is_sent and is_valid:
+        assert isinstance(request.user, User)
+        try:
+            return redirect("probe", team_.slug, form.start(request.user).pk)
+        except ValueError as error:
+            refused = str(error)
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "checkpoints",
+        "form": form,
+        "refused": refused,
+    }
+    status = 422 if is_sent else 200
+    return render(request, "probes/try.html", context, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number of a probe, with the ends of its 95 % interval."""
+
+    title: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    how: str = ""
+
+
+def _context(team: Team, probe: Probe) -> dict[str, Any]:
+    config = RunConfig.model_validate(probe.config)
+    first = config.stages[0].config
+    shared = {
+        "team": team,
+        "probe": probe,
+        "waits": what_it_waits_for(probe),
+        "config": first,
+        "sentence": recipe_sentence(first.reward.recipe),
+        "kept_until": probe.finished_at and probe.finished_at + KEPT,
+    }
+    if probe.checkpoint_id is not None:
+        return shared | {
+            "body": "try_body.html",
+            "sides": sides_of(probe),
+            "settings": settings_of(probe),
+            "row": probe.dataset_version.rows.filter(
+                position__in=probe.positions
+            ).first(),
+        }
+    return shared | {
+        "body": "probe_body.html",
+        "verdict": verdict_of(probe.config, probe.metrics),
+        "shares": _shares(probe.metrics, first),
+        "metrics": probe.metrics,
+        "step": {
+            name: probe.metrics.get(f"step/{name}")
+            for name in ("tokens", "generate", "score", "update", "total")
+        },
+        "mean": _amount(probe.metrics, "mean", "Mean reward"),
+        "lengths": [probe.metrics.get(f"length/{name}") for name in ("p50", "max")],
+        "whole": _whole(probe.metrics, config),
+        "memory": estimate_memory(config),
+        "peak_bytes": probe.metrics.get("peak_bytes"),
+    }
+
+
+def _shares(metrics: dict[str, Any], config: RunConfig) -> list[Amount]:
+    if "signal/share" not in metrics:
+        return []
+    k, size = metrics["num_samples"], config.rollout.group_size
+    formula = (
+        "1 − Σ C(n_v, G) / C(n, G) over the values v that n_v of a prompt's n rewards "
+        "have, as a mean over prompts; for right and wrong 1 − p^G − (1−p)^G"
+        if size <= k
+        else f"1 − Σ (n_v / n)^G, rather too low: {size} are more than {k} sampled"
+    )
+    named = [("pass@1", "pass@1", "one completion is given the highest reward")]
+    if k > 1:
+        named.append(
+            (f"pass@{k}", f"pass@{k}", f"at least one of {k} is (unbiased estimator)")
+        )
+    named.append(
+        (
+            f"Groups with signal, of {size}",
+            "signal",
+            f"rewards in the group differ. {formula}",
+        )
+    )
+    return [_amount(metrics, name, title, how) for title, name, how in named]
+
+
+def _amount(metrics: dict[str, Any], name: str, title: str, how: str = "") -> Amount:
+    value = metrics.get("signal/share" if name == "signal" else name)
+    return Amount(
+        title, value, metrics.get(f"{name}/low"), metrics.get(f"{name}/high"), how
+    )
+
+
+def _whole(metrics: dict[str, Any], config: RunConfig) -> float | None:
+    """Seconds of all steps, as the first phase's."""
+    step: float | None = metrics.get("step/total")
+    return None if step is None else step * config.optim.num_steps

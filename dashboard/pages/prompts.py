@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Exists, OuterRef
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from dashboard.accounts.access import get_membership_for, get_team
+from dashboard.datasets.import_forms import TargetForm
+from dashboard.pages.dataset_uploads import follow
+from dashboard.runs.models import Run
+from dashboard.runs.queries import RELATED, get_run
+from dashboard.samples.learning_curve import describe, draw_curves, make_points
+from dashboard.samples.models import Group
+from dashboard.samples.pass_rates import Counts, tally
+from dashboard.samples.prompt_completions import read_completions_of
+from dashboard.samples.prompt_forms import CLASS_WORDS, PromptFilterForm, PromptViewForm
+from dashboard.samples.prompt_visits import find_span, newest_group, read_visits
+from dashboard.samples.prompts import Found, find_prompts, make_lines, source_of_prompts
+from dashboard.samples.rewards import why_nothing_is_right
+
+PROMPTS_PER_PAGE = 20
+MAX_RUNS = 100
+
+
+@require_safe
+def prompts_of_runs(request: HttpRequest, team: str) -> HttpResponse:
+    """Which run's prompts a dataset is made of."""
+    team_ = get_team(request, team)
+    sampled = Exists(Group.objects.filter(run=OuterRef("pk")))
+    runs = Run.objects.kept().filter(sampled, team=team_)
+    context = {
+        "team": team_,
+        "runs": runs.select_related(*RELATED).order_by("-pk")[:MAX_RUNS],
+        "num_runs": runs.count(),
+    }
+    return render(request, "samples/prompts_of_runs.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    """What each of a run's prompts learnt; the address says which, in what order."""
+    is_post = request.method == "POST"
+    membership = get_membership_for(request, team)
+    run = get_run(membership.team, run_id)
+    if run.dataset_version:
+        run.dataset_version.dataset.team = membership.team  # which is at hand
+    form = PromptFilterForm.read(request.GET)
+    found = find_prompts(run, form)
+    which = form.value("which")
+    target = TargetForm(
+        membership.team,
+        name=f"{run.name[:60]} {CLASS_WORDS.get(which, which)}",
+        data=request.POST if is_post else None,
+    )
+    has_rows = run.dataset_version is not None and found.chosen is not None
+    if is_post and has_rows and target.is_valid():
+        assert run.dataset_version
+        assert found.chosen is not None
+        job = target.start(
+            parent=run.dataset_version,
+            source=source_of_prompts(run, form, found),
+            user=membership.user,
+            positions=sorted(found.chosen["prompt"].tolist()),
+        )
+        if job:
+            return follow(request, job)
+    context = {
+        "team": membership.team,
+        "run": run,
+        "tab": "prompts",
+        "form": form,
+        "found": found,
+        "target": target,
+        "can_write": membership.can_write,
+        **_shown(run, form, found),
+    }
+    status = 422 if is_post else 200
+    return render(request, "samples/prompts.html", context, status=status)
+
+
+def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
+    """A page of what was chosen; one query."""
+    if found.span is None or found.counts is None or found.visits is None:
+        return {}
+    shown = {
+        "chips": _chips(form, found.counts),
+        "visits_counted": form.span_words(found.span),
+        "sort": form.value("sort"),
+        "view_query": form.view_query,
+    }
+    if found.chosen is None:
+        return shown
+    page: Page[Any] = Paginator(found.chosen, PROMPTS_PER_PAGE).get_page(
+        form.value("page")
+    )
+    return shown | {
+        "page": page,
+        "lines": make_lines(run, list(page), found.visits),
+        "query": form.query_of(found.span),
+    }
+
+
+def _chips(form: PromptFilterForm, counts: Counts) -> list[tuple[str, str, int, bool]]:
+    """A filter each: its value, its word, how many prompts, whether it is set."""
+    which = form.value("which")
+    chips = [("all", "all", counts.seen, which == "all")]
+    return chips + [
+        (kind, CLASS_WORDS[kind], num, which == kind)
+        for kind, num in counts.kinds.items()
+        if num or which == kind or kind != "unscored"
+    ]
+
+
+@require_safe
+def run_prompt(
+    request: HttpRequest, team: str, run_id: int, prompt: int
+) -> HttpResponse:
+    """A prompt's learning curve, and all its completions."""
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    form = PromptViewForm.read(request.GET)
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "prompts",
+        "prompt": prompt,
+        "newest": newest_group(run, prompt),
+        "form": form,
+        **_learning(run, prompt, form),
+    }
+    return render(request, "samples/prompt.html", context)
+
+
+def _learning(run: Run, prompt: int, form: PromptViewForm) -> dict[str, Any]:
+    span = find_span(run, first=form.value("first_step"), last=form.value("last_step"))
+    if span is None or form.errors:
+        return {}
+    visits = read_visits(run, span, prompt=prompt)
+    if not len(visits):
+        return {}
+    tallies = tally(visits, num_last=form.value("visits"))
+    (line,) = make_lines(run, list(tallies), visits)
+    points = make_points(visits)
+    page, completions = read_completions_of(
+        run, prompt, visits, number=form.value("page")
+    )
+    return {
+        "span": span,
+        "problem": why_nothing_is_right(run, span.last),
+        "line": line,
+        "num_last": form.value("visits"),
+        "points": points,
+        "is_pooled": len(points) < len(visits),
+        "figures": draw_curves(points),
+        "said_of_pass": describe(points, of="pass"),
+        "said_of_reward": describe(points, of="reward"),
+        "page": page,
+        "completions": completions,
+    }

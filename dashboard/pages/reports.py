@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard.accounts.access import get_membership_for, get_writable_team
+from dashboard.accounts.models import Membership, User
+from dashboard.project.edits import compare_texts
+from dashboard.reports.block_lines import list_blocks
+from dashboard.reports.document import Shown, show_one, show_report
+from dashboard.reports.forms import ListForm
+from dashboard.reports.models import Report, ReportVersion
+from dashboard.reports.queries import (
+    get_report,
+    get_version,
+    list_reports,
+    list_versions,
+)
+from dashboard.reports.services import (
+    MAX_VERSIONS,
+    SavedMeanwhile,
+    change_pin,
+    delete_report,
+    publish,
+    restore_version,
+    revoke,
+)
+
+
+@never_cache
+@require_safe
+def report(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+    membership = get_membership_for(request, team)
+    found = get_report(membership.team, report_id)
+    return render_report(request, membership, found)
+
+
+def render_report(
+    request: HttpRequest, membership: Membership, report: Report, **more: Any
+) -> HttpResponse:
+    parts = show_report(report)
+    context = {
+        "team": membership.team,
+        "report": report,
+        "parts": parts,
+        "can_write": membership.can_write,
+        "num_live": sum(isinstance(p, Shown) and p.pin is None for p in parts),
+        **more,
+    }
+    return render(request, "reports/report.html", context)
+
+
+@never_cache
+@require_safe
+def report_block(
+    request: HttpRequest, team: str, report_id: int, place: int
+) -> HttpResponse:
+    """One block, live or pinned, as it is now."""
+    membership = get_membership_for(request, team)
+    found = get_report(membership.team, report_id)
+    blocks = list_blocks(found.text)
+    if place >= len(blocks):
+        raise Http404(f"The report has no block {place}.")
+    shown = show_one(found, blocks[place], place=place)
+    context = {
+        "team": found.team,
+        "report": found,
+        "part": shown,
+        "can_write": membership.can_write,
+    }
+    return render(request, "reports/block.html", context)
+
+
+@require_POST
+def report_pin(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+    found = get_report(get_writable_team(request, team), report_id)
+    assert isinstance(request.user, User)
+    place, number = (request.POST.get(name, "") for name in ("place", "number"))
+    to = request.POST.get("to", "")
+    try:
+        change_pin(
+            report=found,
+            user=request.user,
+            number=_read_number(number),
+            place=_read_number(place),
+            to=to,
+        )
+    except SavedMeanwhile:
+        said = f"{found.saved_by} saved this report meanwhile: nothing was changed. "
+        messages.error(request, said + "Look at it as it is now, and try again.")
+    except ValueError as error:
+        messages.error(request, str(error))
+    return redirect(reverse("report", args=[team, report_id]) + f"#block-{place[:6]}")
+
+
+def _read_number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+
+
+@require_safe
+def report_history(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+    """?version=3 shows that one, and what has changed since."""
+    membership = get_membership_for(request, team)
+    found = get_report(membership.team, report_id)
+    asked = request.GET.get("version", "")
+    version = _find_version(found, asked) if asked else None
+    context = {
+        "team": membership.team,
+        "report": found,
+        "versions": list_versions(found),
+        "max_versions": MAX_VERSIONS,
+        "version": version,
+        "changes": compare_texts(version.text, found.text) if version else [],
+        "can_write": membership.can_write,
+    }
+    return render(request, "reports/history.html", context)
+
+
+@require_POST
+def report_restore(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+    found = get_report(get_writable_team(request, team), report_id)
+    assert isinstance(request.user, User)
+    version = _find_version(found, request.POST.get("version", ""))
+    seen = request.POST.get("number", "")
+    is_number = seen.isascii() and seen.isdigit() and len(seen) < 10
+    number = int(seen) if is_number else found.number
+    try:
+        restore_version(report=found, user=request.user, number=number, version=version)
+    except SavedMeanwhile:
+        said = (
+            f"{found.saved_by or 'Somebody'} saved version {found.number} after you "
+            "opened this page, so nothing was restored. Look at it, then try again."
+        )
+        messages.error(request, said)
+        return redirect("report_history", team, report_id)
+    messages.success(
+        request, f"Version {version.number} is the newest again, as {found.number}."
+    )
+    return redirect("report", team, report_id)
+
+
+def _find_version(report: Report, text: str) -> ReportVersion:
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    return get_version(report, int(text) if is_number else -1)
+
+
+@require_safe
+def reports(request: HttpRequest, team: str) -> HttpResponse:
+    membership = get_membership_for(request, team)
+    form = ListForm.read(request.GET)
+    text = form.value("q")
+    context = {
+        "team": membership.team,
+        "page": list_reports(membership.team, text, form.value("page")),
+        "q": text,
+        "can_write": membership.can_write,
+    }
+    return render(request, "reports/list.html", context)
+
+
+@never_cache
+@require_POST
+def report_share(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+    membership = get_membership_for(request, team)
+    found = get_report(membership.team, report_id)
+    assert isinstance(request.user, User)
+    if request.POST.get("to") == "public":
+        token = publish(report=found, user=request.user)
+        address = request.build_absolute_uri(reverse("public_report", args=[token]))
+        return render_report(request, membership, found, public_address=address)
+    if request.POST.get("to") == "team":
+        revoke(report=found, user=request.user)
+        messages.success(request, "The public link works no more.")
+    return redirect("report", team, report_id)
+
+
+@require_POST
+def report_delete(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+    found = get_report(get_writable_team(request, team), report_id)
+    assert isinstance(request.user, User)
+    delete_report(report=found, user=request.user)
+    messages.success(request, f"“{found.title}” is deleted.")
+    return redirect("reports", team)

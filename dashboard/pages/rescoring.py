@@ -1,0 +1,215 @@
+"""The page on which a rescoring is set up.
+
+The address says run, steps and recipe; what is edited of the recipe is in the form.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.pages.recipes import apply_action, derived_context
+from dashboard.rescoring.estimate import Estimate, make_estimate
+from dashboard.rescoring.forms import ChoiceForm, StepsForm
+from dashboard.rescoring.models import Rescoring
+from dashboard.rescoring.queries import get_rescoring
+from dashboard.rescoring.selection import Selection, select_steps
+from dashboard.rescoring.services import check_start, start_rescoring
+from dashboard.rescoring.settings import StepSettings, why_no_advantages
+from dashboard.rewards.models import RecipeVersion
+from dashboard.rewards.recipe_editor import RecipeDraft
+from dashboard.samples.rewards import recipe_spec
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import Recipe
+
+EDITS = ("add", "remove", "up", "down", "read_json")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def rescoring_new(request: HttpRequest, team: str) -> HttpResponse:
+    page = Page(request, get_team(request, team))
+    if request.method != "POST":
+        return page.render()
+    action, _, argument = request.POST.get("action", "").partition(":")
+    if action in EDITS:
+        page.draft = apply_action(page.draft, action, argument, request)
+    elif action == "start":
+        get_writable_team(request, team)
+        return page.start()
+    return page.render()
+
+
+class Page:
+    """One request's view of it."""
+
+    def __init__(self, request: HttpRequest, team: Team) -> None:
+        self.request = request
+        self.team = team
+        is_posted = request.method == "POST"
+        self.choice = ChoiceForm(team, request.GET)
+        self.steps = StepsForm(request.POST if is_posted else request.GET)
+        self.problem = ""
+        self.draft = RecipeDraft.posted(request.POST) if is_posted else self._begin()
+
+    def _begin(self) -> RecipeDraft:
+        if self.base_spec is None:
+            return RecipeDraft([])
+        recipe = _read(self.base_spec)
+        if recipe is None:
+            self.problem = (
+                "A rule of this recipe is not known any more, so nothing can be scored "
+                "with it. Choose another recipe, or add rules below."
+            )
+            return RecipeDraft([])
+        return RecipeDraft.of(recipe)
+
+    @cached_property
+    def again(self) -> Rescoring | None:
+        """The rescoring whose recipe is gone on from."""
+        given = self.request.GET.get("again", "")
+        is_number = given.isdecimal() and len(given) < 19
+        return get_rescoring(self.team, int(given)) if is_number else None
+
+    @cached_property
+    def selection(self) -> Selection | None:
+        run, chosen = self.choice.chosen_run, self.steps.chosen
+        if run is None:
+            return None
+        return select_steps(
+            run, chosen["first_step"], chosen["last_step"], chosen["every"] or 1
+        )
+
+    @cached_property
+    def base_spec(self) -> dict[str, Any] | None:
+        """What the draft begins with; None: nothing is chosen to begin with."""
+        if self.again is not None and self.again.spec is not None:
+            return dict(self.again.spec)
+        version = self.choice.version
+        return dict(version.spec) if version else self._own_spec
+
+    @property
+    def _own_spec(self) -> dict[str, Any] | None:
+        run = self.choice.chosen_run
+        if run is None:
+            return None
+        first = self.selection.first_step if self.selection else 1
+        return recipe_spec(run, first)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether each step is scored by its own recipe: nothing was changed."""
+        if self.again is not None or self.choice.version is not None:
+            return False
+        return self._says(self._own_spec)
+
+    @property
+    def saved_version(self) -> RecipeVersion | None:
+        version = self.choice.version
+        return version if version and self._says(version.spec) else None
+
+    def _says(self, spec: dict[str, Any] | None) -> bool:
+        recipe = self.draft.recipe
+        return recipe is not None and spec is not None and _read(spec) == recipe
+
+    @property
+    def address(self) -> str:
+        run = self.choice.chosen_run
+        own: dict[str, Any] = {"run": run.pk} if run else {}
+        if self.choice.version:
+            own["recipe"] = self.choice.version.pk
+        if self.again:
+            own["again"] = self.again.pk
+        path = reverse("rescoring_new", args=[self.team.slug])
+        return f"{path}?{urlencode(own | self.steps.params)}"
+
+    def start(self) -> HttpResponse:
+        recipe, run = self.draft.validate(), self.choice.chosen_run
+        assert isinstance(self.request.user, User)
+        if run is None or recipe is None or self.selection is None:
+            self.problem = (
+                "The recipe is not complete: its fields say what is wrong."
+                if run
+                else "Choose a run first."
+            )
+            return self.render(status=422)
+        if not self.steps.is_valid():
+            self.problem = "The steps are not right: their fields say what is wrong."
+            return self.render(status=422)
+        try:
+            begun = start_rescoring(
+                team=self.team,
+                user=self.request.user,
+                run=run,
+                selection=self.selection,
+                recipe=None if self.is_own else recipe,
+                recipe_version=self.saved_version,
+                may_ask=self.request.POST.get("may_ask") == "on",
+            )
+        except ValueError as error:
+            self.problem = str(error)
+            return self.render(status=422)
+        return redirect("rescoring", self.team.slug, begun.pk)
+
+    def render(self, *, status: int = 200) -> HttpResponse:
+        self.draft.validate()
+        editor = {
+            "team": self.team,
+            "kinds": sorted(RULES.values(), key=lambda rule: rule.title),
+            **derived_context(self.draft),
+        }
+        if self.request.htmx and self.request.htmx.target == "editor":  # type: ignore[attr-defined]  # added by django-htmx
+            return render(self.request, "rewards/editor_swapped.html", editor)
+        context = editor | {
+            "choice": self.choice,
+            "steps": self.steps,
+            "run": self.choice.chosen_run,
+            "version": self.choice.version,
+            "again": self.again,
+            "selection": self.selection,
+            "address": self.address,
+            "problem": self.problem,
+            "may_ask": self.request.POST.get("may_ask") == "on",
+            **self._outlook(),
+        }
+        return render(self.request, "rescoring/new.html", context, status=status)
+
+    def _outlook(self) -> dict[str, Any]:
+        """What it would take, and what stands in its way."""
+        run, recipe, selection = (
+            self.choice.chosen_run,
+            self.draft.recipe,
+            self.selection,
+        )
+        if run is None or recipe is None or selection is None:
+            return {}
+        spec = None if self.is_own else recipe.model_dump(mode="json")
+        estimate, refused, no_advantages = Estimate(), "", ""
+        try:
+            settings = StepSettings(run.config, spec)
+            check_start(run, selection, settings, may_ask=True)
+            no_advantages = why_no_advantages(settings.at(selection.steps[0]))
+            estimate = make_estimate(run, selection, settings)
+        except ValueError as error:
+            refused = str(error)
+        return {
+            "estimate": estimate,
+            "refused": refused,
+            "no_advantages": no_advantages,
+            "is_own": self.is_own,
+        }
+
+
+def _read(spec: dict[str, Any]) -> Recipe | None:
+    """None where a rule is no longer known."""
+    try:
+        return Recipe.model_validate(spec)
+    except ValueError:
+        return None

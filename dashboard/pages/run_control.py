@@ -1,0 +1,184 @@
+"""A run's page of what may change after its launch: its steps and its intervals."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard.accounts.access import get_writable_team
+from dashboard.accounts.models import User
+from dashboard.project.edits import EditConflict, show_conflict
+from dashboard.runs.changes import (
+    ENDED_WELL,
+    HEARING,
+    STEPS,
+    change_run,
+    extend_run,
+    interval_fields,
+    next_step,
+    propose_steps,
+    read_intervals,
+    read_steps,
+    setting_of,
+    why_not_here,
+)
+from dashboard.runs.checkpoints.listing import resumable
+from dashboard.runs.config.snapshot import compare_rates
+from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import get_run, list_changes
+from trainer.config import RunConfig, change_settings
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_change(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    run = get_run(team_, run_id)
+    if request.method == "POST":
+        try:
+            _answer(request, run)
+        except EditConflict as conflict:
+            return show_conflict(
+                request,
+                conflict,
+                what=run.name,
+                back=request.path,
+                labels={field.path: field.title for field in interval_fields()},
+                team=team_,
+            )
+        return redirect("run_change", team_.slug, run.id)
+    if run.is_imported:
+        messages.error(request, why_not_here(run))
+        return redirect("run", team_.slug, run.id)
+    num_steps, said = None, ""
+    try:
+        num_steps = propose_steps(request.GET.get("num_steps", ""), run)
+    except ValueError as error:
+        said = str(error)
+    first = next_step(run)
+    config = RunConfig.model_validate(run.config)
+    longer = change_settings(config, {STEPS: num_steps}) if num_steps else None
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "config",
+        "has_ended_well": run.state in ENDED_WELL,
+        "can_change": run.state in HEARING,
+        "can_extend": run.state in (*HEARING, *ENDED_WELL),
+        "has_checkpoint": resumable(run) is not None,
+        "first_step": first,
+        "num_steps": num_steps,
+        "said": said,
+        "proposed": num_steps or max(run.num_steps, first),
+        "rates": compare_rates(config, longer, first=first) if longer else [],
+        "is_constant": all(
+            s.config.optim.schedule == "constant" for s in config.stages
+        ),
+        "settings": [(f, setting_of(run.config, f.path)) for f in interval_fields()],
+        "changes": list_changes(run),
+    }
+    return render(request, "runs/change.html", context)
+
+
+def _answer(request: HttpRequest, run: Run) -> None:
+    assert isinstance(request.user, User)
+    try:
+        if "num_steps" in request.POST:
+            number = read_steps(request.POST["num_steps"])
+            extend_run(run=run, user=request.user, num_steps=number)
+            messages.success(request, f"The run goes on to step {number:,}.")
+            return
+        edit = read_intervals(request.POST)
+        change_run(run=run, user=request.user, edit=edit)
+        messages.success(
+            request, "Changed. A running trainer applies it after its current step."
+        )
+    except ValueError as error:
+        messages.error(request, str(error))
+
+
+class Ask(Protocol):
+    def __call__(self, *, run: Run, user: User) -> bool: ...
+
+
+def asked_of(request: HttpRequest, team: str, run_id: int) -> tuple[Run, User]:
+    """A run that may be changed, and who asks."""
+    assert isinstance(request.user, User)
+    return get_run(get_writable_team(request, team), run_id), request.user
+
+
+@require_POST
+def run_stop(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    return _ask(request, team, run_id, request_stop, "stop")
+
+
+@require_POST
+def run_cancel(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    return _ask(request, team, run_id, cancel_run, "cancel")
+
+
+@require_POST
+def run_pause(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    return _ask(request, team, run_id, request_pause, "pause")
+
+
+def _ask(
+    request: HttpRequest, team: str, run_id: int, ask: Ask, verb: str
+) -> HttpResponse:
+    run, user = asked_of(request, team, run_id)
+    if not ask(run=run, user=user):
+        run.refresh_from_db(fields=["state"])
+        messages.info(request, f"Nothing to {verb}: the run is {run.state}.")
+    return redirect("run", team, run.id)
+
+
+class ResumeForm(forms.Form):
+    max_error_share = forms.FloatField(required=False, min_value=0, max_value=1)
+    epoch = forms.IntegerField(required=False)
+
+
+@require_POST
+def run_resume(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    run, user = asked_of(request, team, run_id)
+    form = ResumeForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, _refusal(request, form))
+    elif not resume_run(
+        run=run,
+        user=user,
+        max_error_share=form.cleaned_data["max_error_share"],
+        seen_epoch=form.cleaned_data["epoch"],
+    ):
+        run.refresh_from_db(fields=["state", "last_step", "locked_at", "epoch"])
+        messages.info(request, _not_resumed(run, form.cleaned_data["epoch"]))
+    return redirect("run", team, run.id)
+
+
+def _refusal(request: HttpRequest, form: ResumeForm) -> str:
+    if "max_error_share" not in form.errors:
+        return "The form was not complete. Press Resume on this page again."
+    given = request.POST.get("max_error_share", "")[:40]
+    return (
+        f"Errors allowed must be a share from 0 to 1; got {given!r}. The run was not "
+        "resumed."
+    )
+
+
+def _not_resumed(run: Run, seen_epoch: int | None) -> str:
+    if run.state != RunState.PAUSED:
+        return f"Nothing to resume: the run is {run.state}."
+    if run.locked_at is not None and run.epoch == seen_epoch:
+        return (
+            "Not resumed: the run is locked, so its share of errors stays. Leave that "
+            "as it is, or unlock the run."
+        )
+    return (
+        "Not resumed: since your page was made somebody resumed the run, and it has "
+        f"paused again, after step {run.last_step}. See why, and which share of errors "
+        "is allowed now, then press Resume again."
+    )

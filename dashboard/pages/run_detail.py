@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import content_disposition_header
+from django.views.decorators.gzip import gzip_page
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.accounts.access import get_team
+from dashboard.accounts.models import Team, User
+from dashboard.live.consumer import answer_page
+from dashboard.pages.run_charts import chart_context, metric_names
+from dashboard.pages.run_control import asked_of
+from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.runs.attributes import confinements_of
+from dashboard.runs.charts.figures import sections_of, settings_of
+from dashboard.runs.charts.series import ENDS, Interval
+from dashboard.runs.checkpoints import retention
+from dashboard.runs.checkpoints.listing import list_checkpoints
+from dashboard.runs.checkpoints.retention import unseen
+from dashboard.runs.config.snapshot import (
+    WRITERS,
+    compare_with_defaults,
+    told_settings,
+    write_setting,
+)
+from dashboard.runs.live_frames import read_frame
+from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.queries import (
+    find_lineage,
+    get_any_run,
+    get_run,
+    list_changes,
+    list_evaluation_sets,
+    where_it_runs,
+)
+from dashboard.runs.trash import KEPT
+
+
+@require_GET
+def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run_ = get_any_run(team_, run_id)
+    if run_.trashed_at is not None:
+        return _show_trashed(request, team_, run_)
+    config = settings_of(run_)
+    sections = sections_of(run_)
+    device, engine = where_it_runs(run_)
+    context = {
+        "team": team_,
+        "run": run_,
+        "tab": "overview",
+        "sections": sections,
+        "figures": {c.id: c.figure for s in sections for c in s.charts},
+        "last_values": list(_last_values(run_)),
+        **chart_context(request, team_, run_),
+        "device": device,
+        "engine": engine,
+        "phases": config.stages if config and config.phases else (),
+        "confinements": confinements_of(run_) if config and config.runs_code else (),
+    }
+    return render(request, "runs/overview.html", context)
+
+
+def _show_trashed(request: HttpRequest, team: Team, run: Run) -> HttpResponse:
+    assert run.trashed_at
+    forgotten_at = run.trashed_at + KEPT
+    context = {"team": team, "run": run, "kept": KEPT.days}
+    return render(
+        request, "runs/trashed.html", {**context, "forgotten_at": forgotten_at}
+    )
+
+
+@require_GET
+def lineage(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run_ = get_run(team_, run_id)
+    found = find_lineage(run_)
+    context = {"team": team_, "run": run_, "tab": "", "lineage": found}
+    return render(request, "runs/lineage.html", context)
+
+
+def _last_values(run: Run) -> Iterator[tuple[str, float | None, Interval | None]]:
+    last: dict[str, float | None] = run.summary.get("last", {})
+    for name in metric_names(run):
+        yield name, last.get(name), _interval(last, name)
+
+
+def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:
+    low, high = (last.get(f"{name}/{end}") for end in ENDS)
+    return None if low is None or high is None else (low, high)
+
+
+@require_GET
+def tab(request: HttpRequest, team: str, run_id: str, tab: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    run_ = get_run(team_, int(run_id))
+    context = {"team": team_, "run": run_, "tab": tab, **TABS[tab](run_)}
+    return render(request, f"runs/{tab}.html", context)
+
+
+def _config(run: Run) -> dict[str, Any]:
+    config = settings_of(run)
+    if config is None:
+        return {
+            "rules": run.config["reward"]["recipe"]["rules"],
+            "told": [(k, write_setting(v)) for k, v in told_settings(run.config)],
+        }
+    return {
+        "parts": compare_with_defaults(config),
+        "evaluation_sets": list_evaluation_sets(run),
+        "changes": list_changes(run),
+        "runs_code": config.runs_code,
+        "confinements": confinements_of(run) if config.runs_code else (),
+    }
+
+
+def _checkpoints(run: Run) -> dict[str, Any]:
+    listing = list_checkpoints(run)
+    return {
+        "listing": listing,
+        "unseen": "" if listing.is_seen else unseen(run),
+        "published": run.published_models.order_by("-pk"),
+    }
+
+
+TABS = {"config": _config, "checkpoints": _checkpoints}
+
+
+@require_GET
+def config_file(
+    request: HttpRequest, team: str, run_id: int, suffix: str
+) -> HttpResponse:
+    """The snapshot as a file for `python -m trainer run`."""
+    run_ = get_run(get_team(request, team), run_id)
+    if suffix not in WRITERS:
+        raise Http404("A config is written as toml or json.")
+    config = settings_of(run_)
+    if config is None:
+        raise Http404("An imported run has no settings.")
+    text = WRITERS[suffix](run_, config)
+    name = f"{run_.name}-{run_.id}.{suffix}"
+    return HttpResponse(
+        text,
+        content_type="text/plain; charset=utf-8",
+        headers={
+            "Content-Disposition": content_disposition_header(True, name)
+            or "attachment"
+        },
+    )
+
+
+@gzip_page
+@require_GET
+def stream(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """What the page lacks, as the socket would send it."""
+    run_ = get_run(get_team(request, team), run_id)
+    return answer_page(request, lambda position: read_frame(run_, position))
+
+
+# What is asked of a checkpoint by hand: pin, unpin, delete.
+
+
+class Change(Protocol):
+    def __call__(self, *, checkpoint: Checkpoint, user: User) -> None: ...
+
+
+@require_POST
+def checkpoint_pin(
+    request: HttpRequest, team: str, run_id: int, name: str
+) -> HttpResponse:
+    said = f"{name} is pinned: it is never deleted."
+    return _change(request, team, run_id, name, retention.pin, said)
+
+
+@require_POST
+def checkpoint_unpin(
+    request: HttpRequest, team: str, run_id: int, name: str
+) -> HttpResponse:
+    said = f"{name} is left to the rules again."
+    return _change(request, team, run_id, name, retention.unpin, said)
+
+
+@require_POST
+def checkpoint_delete(
+    request: HttpRequest, team: str, run_id: int, name: str
+) -> HttpResponse:
+    said = f"{name} was deleted."
+    return _change(request, team, run_id, name, retention.delete, said)
+
+
+def _change(
+    request: HttpRequest, team: str, run_id: int, name: str, change: Change, said: str
+) -> HttpResponse:
+    run, user = asked_of(request, team, run_id)
+    checkpoint = get_object_or_404(run.checkpoints, name=name)
+    try:
+        change(checkpoint=checkpoint, user=user)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, said)
+    return redirect("run_tab", team, run.pk, "checkpoints")
+
+
+@require_POST
+def run_best_by(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    run, user = asked_of(request, team, run_id)
+    edit = Edit.read(request.POST, ["metric"])
+    was = edit.was.get("metric")
+    try:
+        if "metric" in edit.given:
+            metric = edit.given["metric"]
+            retention.choose_best_by(run=run, metric=metric, user=user, was=was)
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=run.name,
+            back=reverse("run_tab", args=[team, run.pk, "checkpoints"]),
+            labels={"metric": "Keep the best by"},
+            choices={"metric": {"": "the held-out score, else the reward"}},
+            team=run.team,
+        )
+    except ValueError as error:
+        messages.error(request, str(error))
+    return redirect("run_tab", team, run.pk, "checkpoints")

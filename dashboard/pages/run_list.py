@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote_plus
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.functional import cached_property
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard.accounts.access import get_membership
+from dashboard.accounts.models import Membership, Team, User
+from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.runs.models import Run, RunGroup, RunState, SavedView
+from dashboard.runs.table.columns import NAME, OWN, Column, default_columns, sort_runs
+from dashboard.runs.table.expressions import ACTIVE, QueryError
+from dashboard.runs.table.grouping import (
+    ROWS_IN_A_GROUP,
+    count_groups,
+    count_put_away,
+    group_runs,
+    read_facets,
+    runs_of,
+)
+from dashboard.runs.table.query import (
+    GROUPABLE,
+    ListQuery,
+    list_keys,
+    list_values,
+    with_related,
+)
+from dashboard.runs.table.rows import (
+    RunGroupRow,
+    make_rows,
+    read_group,
+    read_open,
+    with_settings,
+)
+from dashboard.runs.table.saved_views import (
+    change_view,
+    clean_query,
+    delete_view,
+    find_default,
+    get_view,
+    save_view,
+    set_default,
+    visible_views,
+)
+from dashboard.runs.trash import KEPT
+
+PAGE_SIZE = 50
+GROUPS_ON_A_PAGE = 50
+
+
+class CountedPaginator(Paginator[Any]):
+    """What is counted is what is listed, without what only puts it in order."""
+
+    def __init__(self, found: Any, size: int, count: int) -> None:
+        super().__init__(found, size)
+        self._count = count
+
+    @cached_property
+    def count(self) -> int:
+        return self._count
+
+
+@require_safe
+def runs(request: HttpRequest, team: str) -> HttpResponse:
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    if not request.GET and (view := find_default(membership.team, request.user)):
+        return redirect("runs_view", team, view.code)
+    query = ListQuery.read(request.GET)
+    context = _frame(request, membership, query)
+    try:
+        found = query.find(membership.team, request.user)
+        context |= _listed(request, found, query)
+    except QueryError as error:
+        context |= {"error": error, "at": _place_of(query.text, error)}
+    return render(request, "runs/list.html", context)
+
+
+def _frame(
+    request: HttpRequest, membership: Membership, query: ListQuery
+) -> dict[str, Any]:
+    """What stands around the rows, whatever they are."""
+    assert isinstance(request.user, User)
+    team = membership.team
+    groups = RunGroup.objects.filter(team=team, pk=query.group or 0)
+    views = list(visible_views(team, request.user))
+    chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
+    here = _kept(request.GET)
+    return {
+        "team": team,
+        "can_write": membership.can_write,
+        "group": groups.first() if query.group else None,
+        "query": query,
+        "facets": read_facets(team),
+        "states": [ACTIVE, *RunState.values],
+        "headers": [_header(c, query.sort) for c in (NAME, *query.columns)],
+        "groupable": GROUPABLE,
+        "column_keys": {
+            "now": list(map(_entry, query.columns)),
+            "usual": list(map(_entry, default_columns())),
+            "own": list(map(_entry, OWN.values())),
+        },
+        "by": ",".join(query.by),
+        "unknown_by": _unknown_by(request.GET.get("by", ""), query),
+        "views": views,
+        "view": chosen,
+        "is_view_changed": chosen is not None and chosen.query != here,
+        "address": here,
+        "put_away": count_put_away(team),
+        "kept_days": KEPT.days,
+    }
+
+
+def _entry(column: Column) -> dict[str, str]:
+    return {"key": column.key, "title": column.title, "note": column.note}
+
+
+def _kept(parameters: QueryDict) -> str:
+    try:
+        return clean_query(parameters.urlencode())
+    except ValueError:  # said when somebody saves it
+        return parameters.urlencode()
+
+
+def _unknown_by(text: str, query: ListQuery) -> str:
+    """The first key that nothing can be grouped by."""
+    keys = [key.strip() for key in text.split(",") if key.strip()]
+    return next((key[:60] for key in keys if key not in query.by), "")
+
+
+def _listed(
+    request: HttpRequest, found: QuerySet[Run], query: ListQuery
+) -> dict[str, Any]:
+    assert isinstance(request.user, User)
+    count = found.count()
+    if query.by:
+        return {"num_found": count, **_grouped(request, found, query)}
+    ordered = sort_runs(with_related(found, request.user), query.sort)
+    shown = with_settings(ordered, query.columns)
+    page = CountedPaginator(shown, PAGE_SIZE, count).get_page(request.GET.get("page"))
+    return {"num_found": count, "page": page, "rows": make_rows(page, query.columns)}
+
+
+def _grouped(
+    request: HttpRequest, found: QuerySet[Run], query: ListQuery
+) -> dict[str, Any]:
+    rows = group_runs(found, query.by, query.columns, query.sort)
+    count = count_groups(found, query.by)
+    page = CountedPaginator(rows, GROUPS_ON_A_PAGE, count).get_page(
+        request.GET.get("page")
+    )
+    groups = [read_group(row, query.by, query.columns) for row in page]
+    is_open = read_open(request.GET.getlist("open"), len(query.by))
+    for group in groups:
+        if group.values in is_open:
+            group.is_open = True
+            _fill(group, found, query, request)
+    return {"page": page, "groups": [(g, *_links(request, g, query)) for g in groups]}
+
+
+def _fill(
+    group: RunGroupRow, found: QuerySet[Run], query: ListQuery, request: HttpRequest
+) -> None:
+    assert isinstance(request.user, User)
+    own = with_related(runs_of(found, group), request.user)
+    shown = with_settings(sort_runs(own, query.sort), query.columns)
+    group.rows = make_rows(shown[:ROWS_IN_A_GROUP], query.columns)
+
+
+def _links(
+    request: HttpRequest, group: RunGroupRow, query: ListQuery
+) -> tuple[str, str]:
+    """Where a click unfolds or folds it, and where all its runs are listed."""
+    turned = request.GET.copy()
+    tokens = turned.getlist("open")
+    others = [token for token in tokens if token != group.token]
+    turned.setlist("open", others if group.is_open else [*tokens, group.token])
+    alone = request.GET.copy()
+    for name in ("by", "open", "page", "view"):
+        alone.pop(name, None)
+    alone["q"] = group.query(query.text)
+    return f"?{turned.urlencode()}", f"?{alone.urlencode()}"
+
+
+def _place_of(text: str, error: QueryError) -> tuple[str, str, str]:
+    """The query around the place that an error points at."""
+    return text[: error.start], text[error.start : error.end], text[error.end :]
+
+
+@require_safe
+def runs_live(request: HttpRequest, team: str) -> JsonResponse:
+    """What changes in the rows on the screen, and how many runs there are now."""
+    assert isinstance(request.user, User)
+    team_ = get_membership(request.user, team).team
+    parts = request.GET.get("ids", "").split(",")
+    shown = [part for part in parts if part.isdecimal() and len(part) < 19]
+    query = ListQuery.read(request.GET)
+    try:
+        total = query.find(team_, request.user).count()
+    except QueryError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    rows = _live_rows(team_, shown[: PAGE_SIZE * ROWS_IN_A_GROUP], query.columns)
+    return JsonResponse({"total": total, "rows": rows})
+
+
+def _live_rows(
+    team: Team, ids: list[str], columns: tuple[Column, ...]
+) -> dict[int, dict[str, Any]]:
+    # Settings and other words do not change; what does is small.
+    live = [column for column in columns if not column.setting]
+    runs = Run.objects.filter(team=team, pk__in=ids).select_related("owner")
+    found = runs.defer("config", "metric_names", "summary", "notes")
+    return {row.run.pk: row.live for row in make_rows(found, live)}
+
+
+@require_safe
+def runs_suggest(request: HttpRequest, team: str) -> JsonResponse:
+    """What can be typed: every key, or with ?key= its values."""
+    assert isinstance(request.user, User)
+    team_ = get_membership(request.user, team).team
+    key = request.GET.get("key", "").replace("\x00", "")[:200]
+    if key:
+        return JsonResponse({"values": list_values(team_, key)})
+    return JsonResponse(list_keys(team_))
+
+
+def _header(column: Column, sort: str) -> dict[str, Any]:
+    """A click sorts numbers from the top, words from A; a second click turns it."""
+    first = f"-{column.key}" if column.is_number else column.key
+    second = column.key if column.is_number else f"-{column.key}"
+    directions = {column.key: "ascending", f"-{column.key}": "descending"}
+    return {
+        "column": column,
+        "next": second if sort == first else first,
+        "direction": directions.get(sort),
+    }
+
+
+# Views of the run list that are kept under a name and a short link.
+
+FIELDS = {"address": "query", "shared": "is_shared"}  # by their controls' names
+
+
+@require_safe
+def runs_view(request: HttpRequest, team: str, code: str) -> HttpResponse:
+    """The short link: to the list as it was saved."""
+    assert isinstance(request.user, User)
+    team_ = get_membership(request.user, team).team
+    view = get_view(team_, request.user, code)
+    return redirect(_address(team, view))
+
+
+@require_POST
+def runs_view_save(request: HttpRequest, team: str) -> HttpResponse:
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    query = request.POST.get("address", "")
+    is_shared = "shared" in request.POST
+    _check_may_share(membership, is_shared=is_shared)
+    try:
+        view = save_view(
+            team=membership.team,
+            user=request.user,
+            name=request.POST.get("name", ""),
+            query=query,
+            is_shared=is_shared,
+        )
+    except ValueError as error:
+        messages.error(request, f"The view was not saved. {error}")
+        return redirect(f"{reverse('runs', args=[team])}?{query or 'view='}")
+    messages.success(request, f"{view} is saved.")
+    return redirect(_address(team, view))
+
+
+@require_POST
+def runs_view_change(request: HttpRequest, team: str, code: str) -> HttpResponse:
+    """Rename, share, update to what is shown, make it one's first, or delete it."""
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    view = get_view(membership.team, request.user, code)
+    action = request.POST.get("action", "")
+    if action in ("default", "no-default"):
+        set_default(view, request.user, is_default=action == "default")
+        how = "is now" if action == "default" else "is no longer"
+        messages.success(request, f"{view} {how} what your list begins with.")
+        return redirect(_address(team, view))
+    _check_may_change(membership, view)
+    if action == "delete":
+        delete_view(view, user=request.user)
+        messages.success(request, f"{view} is deleted; the runs are as they were.")
+        return redirect(f"{reverse('runs', args=[team])}?{view.query or 'view='}")
+    try:
+        _change(request, membership, view, action)
+    except EditConflict as conflict:
+        view.refresh_from_db()
+        return show_conflict(
+            request,
+            conflict,
+            what=view.name,
+            back=_address(team, view),
+            labels={"address": "Filters and columns"},
+            choices=_readable(request, conflict),
+            team=membership.team,
+        )
+    except ValueError as error:
+        messages.error(request, f"Nothing was changed. {error}")
+    else:
+        messages.success(request, f"{view} is changed.")
+    return redirect(_address(team, view))
+
+
+def _readable(
+    request: HttpRequest, conflict: EditConflict
+) -> dict[str, dict[str, str]]:
+    """Addresses without their %3D."""
+    return {
+        clash.field: {
+            query: unquote_plus(query)
+            for query in (clash.now, request.POST.get(clash.field, ""))
+        }
+        for clash in conflict.clashes
+        if clash.field == "address"
+    }
+
+
+def _change(
+    request: HttpRequest, membership: Membership, view: SavedView, action: str
+) -> None:
+    if action == "update":
+        sent = Edit.read(request.POST, ["address"])
+    elif action == "rename":
+        sent = Edit.read(request.POST, ["name"], flags=["shared"])
+        _check_may_share(membership, is_shared=sent.given["shared"])
+    else:
+        raise ValueError(f"A view takes rename, update or delete; got {action[:40]!r}.")
+    change_view(view, user=membership.user, edit=sent.rename(FIELDS))
+
+
+def _check_may_share(membership: Membership, *, is_shared: bool) -> None:
+    if is_shared and not membership.can_write:
+        raise PermissionDenied(
+            f"Your role in {membership.team} is viewer, whose views are their own. Ask "
+            "a member to save this one for the team."
+        )
+
+
+def _check_may_change(membership: Membership, view: SavedView) -> None:
+    """One's own, and as a member the team's."""
+    if view.owner_id != membership.user_id and not membership.can_write:
+        raise PermissionDenied(
+            f"{view} is the team's, and your role in {membership.team} is viewer. Save "
+            "a view of your own instead."
+        )
+
+
+def _address(team: str, view: SavedView) -> str:
+    query = QueryDict(view.query, mutable=True)
+    query["view"] = view.code
+    return f"{reverse('runs', args=[team])}?{query.urlencode()}"

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from dashboard.accounts.access import get_team
+from dashboard.insights.audit.changes import Window
+from dashboard.insights.audit.examples import draw_examples
+from dashboard.insights.audit.figures import draw
+from dashboard.insights.audit.findings import audit
+from dashboard.insights.audit.forms import AuditForm
+from dashboard.insights.metrics import list_metrics
+from dashboard.insights.selection import join_ids, read_selection
+from dashboard.insights.sweeps.axes import Axis, Kept
+from dashboard.insights.sweeps.forms import SweepForm
+from dashboard.insights.sweeps.importance import MAX_SETTINGS
+from dashboard.insights.sweeps.outcomes import KINDS, read_outcomes
+from dashboard.insights.sweeps.page import Sweep, read_sweep
+from dashboard.runs.charts.chart import NOTE, has_clipped
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.models import Group
+
+MAX_SWEPT = 200
+MAX_COMPARED = 10  # as the compare page does
+
+
+@require_safe
+def sweep(request: HttpRequest, team: str) -> HttpResponse:
+    """Many runs by their settings: axes, a scatter, and what the outcome goes with."""
+    team_ = get_team(request, team)
+    selection = read_selection(team_, request.GET, most=MAX_SWEPT)
+    form = SweepForm.read(request.GET)
+    context: dict[str, Any] = {
+        "team": team_,
+        "selection": selection,
+        "view": {name: form.value(name) for name in form.fields},
+        "form": form,
+        "kinds": KINDS,
+        "max_swept": MAX_SWEPT,
+        "max_settings": MAX_SETTINGS,
+        "without": request.GET.getlist("without"),
+    }
+    if selection.runs:
+        metric, kind = form.value("metric"), form.value("of")
+        outcomes = read_outcomes(selection.runs, metric, kind)
+        found = read_sweep(
+            selection.runs,
+            outcomes,
+            title=f"{metric}, {dict(KINDS)[kind]}",
+            x=form.value("x") or "",
+            without=request.GET.getlist("without"),
+            keep=_keeps(request.GET),
+        )
+        context |= _shown(found, request.GET)
+        context["metrics"] = list_metrics(selection.runs, shown=metric)
+        known = [value for value in outcomes.values() if value is not None]
+        context["note"] = NOTE if has_clipped(known) else ""
+    return render(request, "insights/sweep.html", context)
+
+
+def _keeps(query: QueryDict) -> list[str]:
+    """Those of the address, and the one that was typed into the form."""
+    kept = query.getlist("keep")
+    key, low, high = (
+        query.get(f"keep_{part}", "").strip() for part in ("axis", "from", "to")
+    )
+    return [*kept, f"{key}:{low}..{high}"] if low or high else kept
+
+
+def _shown(found: Sweep, query: QueryDict) -> dict[str, Any]:
+    best = [line.run.pk for line in found.lines if line.is_kept][:MAX_COMPARED]
+    return {
+        "sweep": found,
+        "kept": [_chip(found, kept, query) for kept in found.kept],
+        "kept_words": [str(kept) for kept in found.kept],
+        "compared": join_ids(best),
+        "num_compared": len(best),
+    }
+
+
+def _chip(found: Sweep, kept: Kept, query: QueryDict) -> dict[str, str]:
+    axis = next(axis for axis in found.axes if axis.key == kept.key)
+    return {"words": _say(axis, kept), "query": _without(query, found.kept, kept)}
+
+
+def _say(axis: Axis, kept: Kept) -> str:
+    if axis.texts is None:
+        low, high = f"{kept.low:.4g}", f"{kept.high:.4g}"
+    else:
+        inside = [
+            text
+            for place, text in enumerate(axis.texts)
+            if kept.low <= place <= kept.high
+        ]
+        return f"{axis.key}: {', '.join(inside) or 'none'}"
+    return f"{axis.key} from {low} to {high}"
+
+
+def _without(query: QueryDict, all_kept: list[Kept], kept: Kept) -> str:
+    left = query.copy()
+    for name in ("keep_axis", "keep_from", "keep_to"):
+        left.pop(name, None)
+    left.setlist("keep", [str(one) for one in all_kept if one is not kept])
+    return f"?{left.urlencode()}"
+
+
+@require_safe
+def run_audit(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    """?at= and ?width= say what is compared with what."""
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    form = AuditForm.read(request.GET)
+    found = audit(run, at=form.value("at"), width=form.value("width"))
+    figures = {each.signal.key: draw(each) for each in found.findings}
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "audit",
+        "form": form,
+        "audit": found,
+        "figures": {key: figure for key, figure in figures.items() if figure},
+    }
+    return render(request, "insights/audit.html", context)
+
+
+@require_safe
+def run_audit_examples(
+    request: HttpRequest, team: str, run_id: int, signal: str
+) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    form = AuditForm.read(request.GET)
+    found = audit(run, at=form.value("at"), width=form.value("width"))
+    finding = found.find(signal)
+    if finding is None or finding.change is None:
+        raise Http404(f"The audit of run {run.pk} compares nothing as {signal!r}.")
+    change = finding.change
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "audit",
+        "finding": finding,
+        "sides": [
+            _side("Before", run, change.before),
+            _side("After", run, change.after),
+        ],
+    }
+    return render(request, "insights/audit_examples.html", context)
+
+
+def _side(title: str, run: Run, window: Window) -> dict[str, Any]:
+    groups = Group.objects.current().filter(
+        run=run, step__gte=window.first, step__lte=window.last
+    )
+    return {
+        "title": title,
+        "window": window,
+        "completions": draw_examples(run, window),
+        "num_groups": groups.count(),
+    }

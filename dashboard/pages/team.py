@@ -1,0 +1,339 @@
+"""A team's settings: its people, and the team as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from allauth.account.models import EmailAddress
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import (
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
+
+from dashboard.accounts.access import (
+    ASCENDING,
+    RIGHTS,
+    get_managing_membership,
+    get_membership,
+    get_owning_membership,
+    roles_given_by,
+)
+from dashboard.accounts.adapters import link
+from dashboard.accounts.forms import InviteForm, SignUpForm, TeamForm
+from dashboard.accounts.members import (
+    accept,
+    change_role,
+    deactivate,
+    find_invitation,
+    invite,
+    leave,
+    may_switch,
+    open_invitations,
+    reactivate,
+    remove_member,
+    revoke,
+    send_invitation,
+    transfer_ownership,
+)
+from dashboard.accounts.models import Invitation, Membership, Role, User
+from dashboard.accounts.services import create_team
+from dashboard.pages.sign_in import enter
+from dashboard.project.edits import Edit, EditConflict, show_conflict
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member, with what the reader may do."""
+
+    membership: Membership
+    roles: list[Role]  # that it may be given
+    can_remove: bool
+    can_switch: bool  # off and on
+
+
+@require_safe
+def team_settings(request: HttpRequest, team: str) -> HttpResponse:
+    assert isinstance(request.user, User)
+    return render_settings(request, get_membership(request.user, team))
+
+
+def render_settings(
+    request: HttpRequest, membership: Membership, **more: Any
+) -> HttpResponse:
+    """`refusal`: why something was not done."""
+    rows = list(_rows(membership))
+    invite_form = InviteForm(by=membership, can_send=settings.MAIL_IS_SET_UP)
+    context: dict[str, Any] = {
+        "membership": membership,
+        "team": membership.team,
+        "rows": rows,
+        "heirs": _heirs(membership),
+        "is_last_owner": membership.is_owner
+        and sum(r.membership.is_owner and r.membership.user.is_active for r in rows)
+        < 2,
+        "roles": ASCENDING,
+        "rights": RIGHTS,
+        "invite_form": invite_form,
+        **more,
+    }
+    if membership.can_manage:
+        context["invitations"] = open_invitations(membership.team)
+    status = 422 if "refusal" in more else 200
+    return render(request, "accounts/team_settings.html", context, status=status)
+
+
+def _rows(reader: Membership) -> Iterator[MemberRow]:
+    members = Membership.objects.filter(team=reader.team).select_related("user")
+    given = roles_given_by(reader.role)
+    for member in members.order_by("user__username"):
+        is_self = member.pk == reader.pk
+        yield MemberRow(
+            membership=member,
+            roles=given if member.role in given else [],
+            can_remove=member.role in given and not is_self,
+            can_switch=not is_self
+            and reader.is_owner
+            and may_switch(reader, member.user),
+        )
+
+
+def _heirs(reader: Membership) -> list[Membership]:
+    if not reader.is_owner:
+        return []
+    others = Membership.objects.filter(team=reader.team, user__is_active=True)
+    by_name = others.exclude(pk=reader.pk).order_by("user__username")
+    return list(by_name.select_related("user"))
+
+
+@require_POST
+def team_transfer(request: HttpRequest, team: str) -> HttpResponse:
+    owner = get_owning_membership(request, team)
+    others = owner.team.memberships.select_related("user")
+    chosen = request.POST.get("to", "")
+    is_number = chosen.isascii() and chosen.isdigit() and len(chosen) < 19
+    heir = get_object_or_404(others, pk=chosen if is_number else 0)
+    try:
+        transfer_ownership(by=owner, to=heir)
+    except ValueError as refusal:
+        return render_settings(request, owner, refusal=refusal)
+    messages.success(request, f"{heir.user} owns the team now, and you are an admin.")
+    return redirect("team_settings", team)
+
+
+@require_POST
+def team_leave(request: HttpRequest, team: str) -> HttpResponse:
+    assert isinstance(request.user, User)
+    member = get_membership(request.user, team)
+    try:
+        if "confirmed" not in request.POST:
+            raise ValueError("You are still in the team: tick that you mean it.")
+        leave(member)
+    except ValueError as refusal:
+        return render_settings(request, member, refusal=refusal)
+    messages.success(request, f"You have left {member.team}.")
+    return redirect("home")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def team_new(request: HttpRequest) -> HttpResponse:
+    """For who manages a team already: teams share the server's workers."""
+    assert isinstance(request.user, User)
+    if not request.user.memberships.filter(role__in=[Role.ADMIN, Role.OWNER]).exists():
+        raise PermissionDenied(
+            "A new team is made by somebody who is an admin or owner of a team. Ask "
+            "one of them."
+        )
+    form = TeamForm(request.POST or None)
+    if form.is_bound and form.is_valid():
+        made = create_team(**form.cleaned_data, owner=request.user)
+        messages.success(request, f"{made} is there, and you own it. Invite people.")
+        return redirect("team_settings", made.slug)
+    status = 422 if form.is_bound else 200
+    return render(request, "accounts/team_new.html", {"form": form}, status=status)
+
+
+# Inviting people, and what they find behind the link.
+
+
+@never_cache
+@require_POST
+def team_invite(request: HttpRequest, team: str) -> HttpResponse:
+    """The page with the new link, which is shown this once."""
+    by = get_managing_membership(request, team)
+    form = InviteForm(request.POST, by=by, can_send=settings.MAIL_IS_SET_UP)
+    if not form.is_valid():
+        return render_settings(
+            request, by, invite_form=form, refusal="Nobody was invited, see below."
+        )
+    try:
+        made, token = invite(by=by, **form.cleaned_data)
+    except ValueError as refusal:
+        return render_settings(request, by, refusal=refusal)
+    address = link(request, reverse("invitation", args=[token]))
+    shown = {"invited": made, "invitation_address": address}
+    if made.email and settings.MAIL_IS_SET_UP:
+        try:
+            send_invitation(made, address)
+            shown["is_sent"] = True
+        except ValueError as trouble:
+            shown["trouble"] = trouble
+    return render_settings(request, by, **shown)
+
+
+@require_POST
+def invitation_revoke(
+    request: HttpRequest, team: str, invitation_id: int
+) -> HttpResponse:
+    by = get_managing_membership(request, team)
+    found = get_object_or_404(by.team.invitations, pk=invitation_id)
+    if revoke(found, by=by.user):
+        messages.success(request, "The invitation works no more.")
+    else:
+        messages.info(request, "The invitation was used, revoked or expired before.")
+    return redirect("team_settings", team)
+
+
+@login_not_required
+@sensitive_post_parameters("password1", "password2")
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def invitation(request: HttpRequest, token: str) -> HttpResponse:
+    """Who is signed in joins by a button, anybody else by signing up or in."""
+    found = find_invitation(token)
+    if found is None:
+        return _gone(request)
+    if not request.user.is_authenticated:
+        return _sign_up(request, found, token)
+    assert isinstance(request.user, User)
+    context = {"invitation": found}
+    if request.method == "POST":
+        try:
+            member = accept(token, request.user)
+        except ValueError as refusal:
+            page = {**context, "refusal": refusal}
+            return render(request, "accounts/invitation.html", page, status=422)
+        return _welcome(request, member) if member else _gone(request)
+    return render(request, "accounts/invitation.html", context)
+
+
+def _sign_up(request: HttpRequest, found: Invitation, token: str) -> HttpResponse:
+    form = SignUpForm(request.POST or None, initial={"email": found.email})
+    if form.is_bound and form.is_valid():
+        with transaction.atomic():
+            user = form.save()
+            member = accept(token, user)
+            if member is None:  # somebody else was quicker
+                transaction.set_rollback(True)
+        if member is None:
+            return _gone(request)
+        enter(request, user, "/")
+        if user.email:
+            # It is verified by a mail, if there is a server for it.
+            EmailAddress.objects.add_email(request, user, user.email, confirm=True)
+        return _welcome(request, member)
+    context = {"invitation": found, "form": form, "here": request.path}
+    status = 422 if form.is_bound else 200
+    return render(request, "accounts/invitation.html", context, status=status)
+
+
+def _welcome(request: HttpRequest, member: Membership) -> HttpResponse:
+    messages.success(request, f"You are in {member.team} now, as {member.role}.")
+    return redirect("runs", member.team.slug)
+
+
+def _gone(request: HttpRequest) -> HttpResponse:
+    return render(request, "accounts/invitation_gone.html", status=410)
+
+
+# What admins and owners do with one member.
+
+
+@require_POST
+def member_role(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
+    by = get_managing_membership(request, team)
+    of = _member(by, member_id)
+    edit = Edit.read(request.POST, ["role"])
+    if "role" not in edit.given and "role" in request.POST:
+        return redirect("team_settings", team)  # the saved one is kept
+    role, was = edit.given.get("role", ""), edit.was.get("role")
+    try:
+        return _answer(
+            request,
+            by,
+            lambda: change_role(by=by, of=of, role=role, was=was),
+            f"{of.user} is {role} now.",
+        )
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=str(of.user),
+            back=reverse("team_settings", args=[team]),
+            choices={"role": {}},
+            team=by.team,
+        )
+
+
+@require_POST
+def member_remove(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
+    by = get_managing_membership(request, team)
+    gone = _member(by, member_id)
+    return _answer(
+        request,
+        by,
+        lambda: remove_member(by=by, member=gone),
+        f"{gone.user} is no longer in the team.",
+    )
+
+
+@require_POST
+def member_deactivate(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
+    by = get_owning_membership(request, team)
+    member = _member(by, member_id)
+    return _answer(
+        request,
+        by,
+        lambda: deactivate(by=by, member=member),
+        f"{member.user} is deactivated: signed out everywhere, and can't sign in.",
+    )
+
+
+@require_POST
+def member_reactivate(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
+    by = get_owning_membership(request, team)
+    member = _member(by, member_id)
+    return _answer(
+        request,
+        by,
+        lambda: reactivate(by=by, member=member),
+        f"{member.user} can sign in again.",
+    )
+
+
+def _member(by: Membership, member_id: int) -> Membership:
+    members = by.team.memberships.select_related("user")
+    return get_object_or_404(members, pk=member_id)
+
+
+def _answer(
+    request: HttpRequest, by: Membership, act: Callable[[], None], done: str
+) -> HttpResponse:
+    try:
+        act()
+    except ValueError as refusal:
+        return render_settings(request, by, refusal=refusal)
+    messages.success(request, done)
+    return redirect("team_settings", by.team.slug)

@@ -1,0 +1,202 @@
+"""A team's storage: what it uses, what it may, and how long its things are kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Page, Paginator
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.http import content_disposition_header
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+
+from dashboard.accounts.access import get_managed_team, get_membership
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.auditlog.exports import TYPES, WRITERS
+from dashboard.auditlog.forms import FilterForm
+from dashboard.auditlog.objects import Shown, show_objects
+from dashboard.datasets.row_exports import joined
+from dashboard.project.downloads import Streamed
+from dashboard.project.edits import Edit, EditConflict, began_with, show_conflict
+from dashboard.upkeep.forms import RetentionForm
+from dashboard.upkeep.kept import Kept, keep, kept_by
+from dashboard.upkeep.old_completions import preview_completions
+from dashboard.upkeep.quotas import standing_of
+from dashboard.upkeep.retention import preview
+
+PARTS = {
+    "completions": ("Completions", "texts, which runs' logs hold too"),
+    "runs": ("Runs", "logs and checkpoints, those in the trash too"),
+    "models": ("Published models", ""),
+    "datasets": ("Datasets", "rows of all versions"),
+    "outside": ("Runs trained elsewhere", "what their trainers told of them"),
+    "waiting": ("Files that wait", "to become datasets or runs"),
+}
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def team_storage(request: HttpRequest, team: str) -> HttpResponse:
+    """`?days=&completion_days=` shows what would be deleted; a POST keeps them."""
+    assert isinstance(request.user, User)
+    if request.method == "POST":
+        return _set(request, get_managed_team(request, team), request.user)
+    membership = get_membership(request.user, team)
+    form = RetentionForm(request.GET) if "days" in request.GET else None
+    return _show(request, membership.team, form, can_manage=membership.can_manage)
+
+
+def _set(request: HttpRequest, team: Team, user: User) -> HttpResponse:
+    form = RetentionForm(request.POST)
+    if not form.is_valid():
+        return _show(request, team, form, can_manage=True, status=422)
+    try:
+        chosen = keep(team, user, _edit(form, request.POST))
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=f"Storage of {team}",
+            back=request.path,
+            labels={name: str(field.label) for name, field in form.fields.items()},
+            team=team,
+        )
+    messages.success(request, chosen.words)
+    return redirect("team_storage", team.slug)
+
+
+def _edit(form: RetentionForm, given: QueryDict) -> Edit:
+    """Of a form that is valid; what it does not name stays as it is."""
+    sent = Edit.read(given, form.fields)
+    return sent.clean(**{n: field.to_python for n, field in form.fields.items()})
+
+
+def _chosen(edit: Edit, now: Kept) -> Kept:
+    """What it would keep; where it is in conflict, what was typed."""
+    try:
+        return replace(now, **edit.merge(asdict(now)))
+    except EditConflict:
+        return replace(now, **edit.given)
+
+
+def _show(
+    request: HttpRequest,
+    team: Team,
+    form: RetentionForm | None,
+    *,
+    can_manage: bool,
+    status: int = 200,
+) -> HttpResponse:
+    now = kept_by(team)
+    given = request.POST or request.GET
+    is_valid = form is not None and form.is_valid()
+    chosen = _chosen(_edit(form, given), now) if form and is_valid else now
+    blank = RetentionForm(initial=asdict(now))
+    standing = standing_of(team)
+    context = {
+        "team": team,
+        "can_manage": can_manage,
+        "standing": standing,
+        "parts": [(*words, standing.parts.get(key, 0)) for key, words in PARTS.items()],
+        "form": form or blank,
+        "began": began_with(blank, given),
+        "now": now,
+        "chosen": chosen,
+        "preview": preview(team, chosen.days),
+        "completions": preview_completions(team, chosen.completion_days),
+    }
+    return render(request, "upkeep/storage.html", context, status=status)
+
+
+PER_PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    entry: AuditEntry
+    about: Shown
+    details: list[tuple[str, str]]
+
+
+@never_cache
+@require_safe
+def audit_log(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_managed_team(request, team)
+    form = FilterForm(request.GET, team=team_)
+    page = Paginator(form.narrow(), PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "team": team_,
+        "form": form,
+        "page": page,
+        "lines": _lines(team_, page),
+        "num_entries": _count(form, page),
+        "formats": WRITERS,
+    }
+    status = 400 if form.errors else 200
+    return render(request, "auditlog/list.html", context, status=status)
+
+
+def _count(form: FilterForm, page: Page[AuditEntry]) -> int:
+    return form.entries.count() if form.is_narrowed else page.paginator.count
+
+
+def _lines(team: Team, page: Page[AuditEntry]) -> list[Line]:
+    entries = list(page.object_list)
+    return [
+        Line(entry, about, _details(entry))
+        for entry, about in zip(entries, show_objects(team, entries), strict=True)
+    ]
+
+
+def _details(entry: AuditEntry) -> list[tuple[str, str]]:
+    told = _flat(entry.detail).items()
+    return [(key, _said(value)) for key, value in told if value not in ("", [])]
+
+
+def _flat(detail: dict[str, Any]) -> dict[str, Any]:
+    """What fields held before and hold after a change, field by field."""
+    before, after = detail.get("before"), detail.get("after")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return detail
+    rest = {k: v for k, v in detail.items() if k not in ("before", "after")}
+    each = {
+        f"{name} {when}": detail[when].get(name)
+        for name in after
+        for when in ("before", "after")
+    }
+    return {**each, **rest}
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@never_cache
+@require_safe
+def audit_log_file(
+    request: HttpRequest, team: str, file_format: str
+) -> HttpResponseBase:
+    """All that the filters leave, not a page of it."""
+    team_ = get_managed_team(request, team)
+    if file_format not in WRITERS:
+        raise Http404("No such format.")
+    form = FilterForm(request.GET, team=team_)
+    if not form.is_valid():
+        return audit_log(request, team)  # which says what is wrong
+    return send_log(team_, file_format, form)
+
+
+def send_log(team: Team, file_format: str, form: FilterForm) -> HttpResponseBase:
+    """What a valid form leaves, as a file."""
+    name = f"audit-log-{team.slug}.{file_format}"
+    return Streamed(
+        joined(WRITERS[file_format](form.narrow())),
+        content_type=f"{TYPES[file_format]}; charset=utf-8",
+        headers={"Content-Disposition": content_disposition_header(True, name)},
+    )

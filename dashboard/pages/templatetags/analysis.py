@@ -1,0 +1,73 @@
+"""How the audit's numbers are written: `{% load analysis %}`."""
+
+from __future__ import annotations
+
+from django import template
+from django.template import Context
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.insights.audit.findings import Finding
+from dashboard.insights.audit.signals import Signal
+from dashboard.insights.forms import CompareForm
+from dashboard.insights.selection import join_ids
+from dashboard.pages.templatetags.runs import signed
+
+# What a form leaves as it is in the address: `{% kept "metric" "x" %}`.
+
+register = template.Library()
+
+
+@register.simple_tag(takes_context=True)
+def kept(context: Context, *own: str) -> SafeString:
+    """Hidden fields for all of the address but what the form asks for itself."""
+    query, selection = context["request"].GET, context["selection"]
+    left_out = {*own, "q"}
+    names = [n for n in CompareForm.base_fields if n not in left_out and query.get(n)]
+    fields = [(name, query[name]) for name in names]
+    if "runs" not in own:
+        fields.insert(0, ("runs", join_ids(selection.ids)))
+    if selection.group:
+        fields.append(("group", str(selection.group.pk)))
+    return format_html_join("", '<input type="hidden" name="{}" value="{}">', fields)
+
+
+@register.filter
+def percent(share: float | None) -> str:
+    """Three digits: 62.5 %, 100 %, or nothing to tell."""
+    return "\N{EN DASH}" if share is None else f"{100 * share:.3g} %"
+
+
+STATUS_WORDS = {
+    "suspect": "look at it",
+    "otherwise": "changed otherwise",
+    "steady": "no clear change",
+    "few": "too few points",
+    "aside": "nothing on one side",
+    "missing": "not measured",
+}
+
+
+@register.filter
+def status_words(finding: Finding) -> str:
+    return STATUS_WORDS[finding.status]
+
+
+@register.filter
+def value_of(value: float, signal: Signal) -> str:
+    return percent(value) if signal.is_share else sig4(value)
+
+
+@register.filter
+def difference_of(value: float, signal: Signal) -> str:
+    """A share's is in percentage points."""
+    return signed(100 * value if signal.is_share else value)
+
+
+@register.filter
+def chance_words(chance: float | None) -> str:
+    """As a share of 1: < 0.001, 0.02, 0.4."""
+    if chance is None:
+        return "\N{EN DASH}"
+    return "< 0.001" if chance < 0.001 else f"{chance:.2g}"

@@ -1,0 +1,42 @@
+"""Where a line may break, in texts that have no blanks: `{% load datasets %}`."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.html import conditional_escape
+from django.utils.safestring import SafeString, mark_safe
+
+from dashboard.datasets.parsing.records import Record, quote
+
+register = template.Library()
+
+
+@register.filter
+def break_at_tags(text: str) -> SafeString:
+    """Before and behind a tag such as <think>, never within it."""
+    escaped = conditional_escape(text)
+    return mark_safe(  # nosec B308, B703 # noqa: S308 - escaped above
+        escaped.replace("&lt;", "<wbr>&lt;").replace("&gt;", "&gt;<wbr>")
+    )
+
+
+@register.filter
+def break_name(name: str) -> SafeString:
+    """Behind the underscores of a rule's name."""
+    escaped = conditional_escape(name)
+    return mark_safe(escaped.replace("_", "_<wbr>"))  # nosec B308, B703 # noqa: S308 - escaped above
+
+
+@register.filter
+def shown(value: object) -> str:
+    """A value on one line: a text as it is, anything else as JSON."""
+    quoted = quote(value)
+    return quoted[1:].removesuffix('"') if isinstance(value, str) else quoted
+
+
+@register.filter
+def cells(record: Record, names: list[str]) -> list[str]:
+    """The record's values under these columns, as a page can show them."""
+    return [
+        quote(record.values[name]) if name in record.values else "" for name in names
+    ]

@@ -1,0 +1,609 @@
+"""The addresses of all pages."""
+
+from __future__ import annotations
+
+from allauth.account import views as emails
+from allauth.socialaccount import views as elsewhere
+from allauth.socialaccount.providers.github import views as github
+from allauth.socialaccount.providers.google import views as google
+from allauth.socialaccount.providers.openid_connect import views as openid_connect
+from django.contrib.auth.decorators import login_not_required
+from django.urls import URLPattern, URLResolver, include, path, re_path
+
+from dashboard.accounts.adapters import only_where_set_up
+from dashboard.api.views import pages
+from dashboard.help import views as help_pages
+from dashboard.pages import (
+    account,
+    alert_delivery,
+    alerts,
+    launch,
+    launch_parts,
+    logs,
+    probes,
+    queue,
+    rescoring,
+    rescoring_results,
+    run_actions,
+    run_charts,
+    run_control,
+    run_detail,
+    run_list,
+    sign_in,
+    team,
+    team_admin,
+    workbench,
+)
+from dashboard.pages.compare import compare, compare_figure, compare_prompt
+from dashboard.pages.completions import (
+    completions,
+    group_marks,
+    mentions,
+    run_annotations,
+)
+from dashboard.pages.dataset_analysis import (
+    dataset_changes,
+    dataset_leaks,
+    dataset_statistics,
+)
+from dashboard.pages.dataset_making import (
+    dataset_generate,
+    dataset_prompt,
+    dataset_save,
+    dataset_split,
+)
+from dashboard.pages.dataset_mapping import (
+    dataset_choice,
+    dataset_map,
+    dataset_map_prompt,
+)
+from dashboard.pages.dataset_uploads import (
+    dataset_import,
+    dataset_upload,
+    dataset_upload_parts,
+    dataset_uploads,
+)
+from dashboard.pages.datasets import (
+    dataset,
+    dataset_download,
+    dataset_trash,
+    datasets,
+    datasets_trash,
+)
+from dashboard.pages.exchange import (
+    run_export,
+    run_export_file,
+    run_import,
+    run_import_files,
+    run_import_parts,
+    run_imports,
+)
+from dashboard.pages.groups import group, group_tokens, groups, reward_log, signals
+from dashboard.pages.prompts import prompts_of_runs, run_prompt, run_prompts
+from dashboard.pages.recipes import (
+    reward,
+    reward_check,
+    reward_edit,
+    reward_new,
+    reward_try,
+    rewards,
+)
+from dashboard.pages.report_editor import (
+    public_report,
+    report_edit,
+    report_export,
+    report_insert,
+    report_new,
+    report_preview,
+)
+from dashboard.pages.reports import (
+    report,
+    report_block,
+    report_delete,
+    report_history,
+    report_pin,
+    report_restore,
+    report_share,
+    reports,
+)
+from dashboard.pages.sweeps import run_audit, run_audit_examples, sweep
+
+# What of django-allauth is used, under its own names, by which its pages find each
+# other. There is no page to sign up: that is behind an invitation.
+_of_allauth: list[URLPattern | URLResolver] = [
+    path("sign-in/", sign_in.sign_in, name="account_login"),
+    path("sign-out/", sign_in.sign_out, name="account_logout"),
+    path("account/inactive/", emails.account_inactive, name="account_inactive"),
+    path("account/email/", emails.email, name="account_email"),
+    path(
+        "account/confirm-email/<str:key>/",
+        emails.confirm_email,
+        name="account_confirm_email",
+    ),
+    path(
+        "account/reauthenticate/", emails.reauthenticate, name="account_reauthenticate"
+    ),
+    path(
+        "account/password/reset/",
+        emails.password_reset,
+        name="account_reset_password",
+    ),
+    path(
+        "account/password/reset/done/",
+        emails.password_reset_done,
+        name="account_reset_password_done",
+    ),
+    re_path(
+        r"^account/password/reset/key/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)/$",
+        emails.password_reset_from_key,
+        name="account_reset_password_from_key",
+    ),
+    path(
+        "account/password/reset/key/done/",
+        emails.password_reset_from_key_done,
+        name="account_reset_password_from_key_done",
+    ),
+    path("account/factors/", include("allauth.mfa.urls")),
+    path(
+        "account/providers/cancelled",
+        elsewhere.login_cancelled,
+        name="socialaccount_login_cancelled",
+    ),
+    path(
+        "account/providers/error",
+        login_not_required(elsewhere.login_error),
+        name="socialaccount_login_error",
+    ),
+    path(
+        "account/providers/github/back",
+        only_where_set_up("github", github.oauth2_callback),
+        name="github_callback",
+    ),
+    path(
+        "account/providers/google/back",
+        only_where_set_up("google", google.oauth2_callback),
+        name="google_callback",
+    ),
+    path(
+        "account/providers/<str:provider_id>/back",
+        only_where_set_up("oidc", openid_connect.callback),
+        name="openid_connect_callback",
+    ),
+]
+
+ACCOUNTS = [
+    path("", sign_in.home, name="home"),
+    path("sign-in/", sign_in.sign_in, name="sign_in"),
+    path("sign-in/<str:token>/", sign_in.sign_in_link, name="sign_in_link"),
+    path("sign-out/", sign_in.sign_out, name="sign_out"),
+    path("account/", account.account, name="account"),
+    path("account/sessions/<int:pk>/end", account.session_end, name="session_end"),
+    path("account/sessions/end", account.sessions_end, name="sessions_end"),
+    path(
+        "account/providers/<str:provider>/go", sign_in.provider_go, name="provider_go"
+    ),
+    path(
+        "account/providers/<int:pk>/remove",
+        sign_in.provider_remove,
+        name="provider_remove",
+    ),
+    *_of_allauth,
+    path("teams/new", team.team_new, name="team_new"),
+    path("invitation/<str:token>/", team.invitation, name="invitation"),
+    path("<slug:team>/settings", team.team_settings, name="team_settings"),
+    path("<slug:team>/settings/transfer", team.team_transfer, name="team_transfer"),
+    path("<slug:team>/settings/leave", team.team_leave, name="team_leave"),
+    path("<slug:team>/settings/invite", team.team_invite, name="team_invite"),
+    path(
+        "<slug:team>/settings/invitations/<int:invitation_id>/revoke",
+        team.invitation_revoke,
+        name="invitation_revoke",
+    ),
+    path(
+        "<slug:team>/settings/members/<int:member_id>/role",
+        team.member_role,
+        name="member_role",
+    ),
+    path(
+        "<slug:team>/settings/members/<int:member_id>/remove",
+        team.member_remove,
+        name="member_remove",
+    ),
+    path(
+        "<slug:team>/settings/members/<int:member_id>/deactivate",
+        team.member_deactivate,
+        name="member_deactivate",
+    ),
+    path(
+        "<slug:team>/settings/members/<int:member_id>/reactivate",
+        team.member_reactivate,
+        name="member_reactivate",
+    ),
+]
+
+
+ALERTS = [
+    path("alerts/", alerts.alerts, name="alerts"),
+    path("alerts/<int:alert_id>/", alerts.alert, name="alert"),
+    path(
+        "alerts/<int:alert_id>/acknowledge",
+        alerts.alert_acknowledge,
+        name="alert_acknowledge",
+    ),
+    path("alerts/rules/", alerts.alert_rules, name="alert_rules"),
+    path("alerts/rules/<int:rule_id>/", alerts.alert_rule, name="alert_rule"),
+    path(
+        "alerts/rules/<int:rule_id>/switch",
+        alerts.alert_rule_switch,
+        name="alert_rule_switch",
+    ),
+    path(
+        "alerts/rules/<int:rule_id>/mute",
+        alerts.alert_rule_mute,
+        name="alert_rule_mute",
+    ),
+    path(
+        "alerts/rules/<int:rule_id>/delete",
+        alerts.alert_rule_delete,
+        name="alert_rule_delete",
+    ),
+    path("alerts/delivery/", alert_delivery.alert_delivery, name="alert_delivery"),
+    path(
+        "alerts/delivery/<int:channel_id>/test",
+        alert_delivery.alert_channel_test,
+        name="alert_channel_test",
+    ),
+    path(
+        "alerts/delivery/<int:channel_id>/switch",
+        alert_delivery.alert_channel_switch,
+        name="alert_channel_switch",
+    ),
+    path(
+        "alerts/delivery/<int:channel_id>/secret",
+        alert_delivery.alert_channel_secret,
+        name="alert_channel_secret",
+    ),
+    path(
+        "alerts/delivery/<int:channel_id>/events",
+        alert_delivery.alert_channel_events,
+        name="alert_channel_events",
+    ),
+    path(
+        "alerts/delivery/<uuid:delivery_id>/again",
+        alert_delivery.alert_delivery_again,
+        name="alert_delivery_again",
+    ),
+    path(
+        "alerts/delivery/<int:channel_id>/delete",
+        alert_delivery.alert_channel_delete,
+        name="alert_channel_delete",
+    ),
+    path("runs/<int:run_id>/alerts/", alerts.run_alerts, name="run_alerts"),
+    path(
+        "runs/<int:run_id>/alerts.json", alerts.run_alerts_live, name="run_alerts_live"
+    ),
+    path(
+        "runs/<int:run_id>/alerts/mute", alerts.run_alerts_mute, name="run_alerts_mute"
+    ),
+]
+
+
+TOKENS = [
+    path("tokens/", pages.tokens, name="tokens"),
+    path("tokens/<int:token_id>/revoke", pages.token_revoke, name="token_revoke"),
+    path("api/", pages.docs, name="docs"),
+]
+
+
+AUDIT_LOG = [
+    path("", team_admin.audit_log, name="audit_log"),
+    path("<slug:file_format>", team_admin.audit_log_file, name="audit_log_file"),
+]
+
+
+DATASETS = [
+    path("", datasets, name="datasets"),
+    path("upload", dataset_upload, name="dataset_upload"),
+    path("uploads", dataset_uploads, name="dataset_uploads"),
+    path(
+        "uploads/<int:upload_id>/parts",
+        dataset_upload_parts,
+        name="dataset_upload_parts",
+    ),
+    path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
+    path("uploads/<int:upload_id>/choice", dataset_choice, name="dataset_choice"),
+    path(
+        "uploads/<int:upload_id>/prompt", dataset_map_prompt, name="dataset_map_prompt"
+    ),
+    path("imports/<int:job_id>", dataset_import, name="dataset_import"),
+    path("generate", dataset_generate, name="dataset_generate"),
+    path("<int:dataset_id>/", dataset, name="dataset"),
+    path("<int:dataset_id>/changes", dataset_changes, name="dataset_changes"),
+    path("<int:dataset_id>/prompt", dataset_prompt, name="dataset_prompt"),
+    path("<int:dataset_id>/statistics", dataset_statistics, name="dataset_statistics"),
+    path("trash", datasets_trash, name="datasets_trash"),
+    path("<int:dataset_id>/trash", dataset_trash, name="dataset_trash"),
+    path("<int:dataset_id>/split", dataset_split, name="dataset_split"),
+    path("<int:dataset_id>/leaks", dataset_leaks, name="dataset_leaks"),
+    path("<int:dataset_id>/save", dataset_save, name="dataset_save"),
+    path("<int:dataset_id>/download", dataset_download, name="dataset_download"),
+]
+
+
+FILES = (
+    "metrics.csv|metrics.jsonl|metrics.parquet|completions.csv|completions.jsonl|"
+    "completions.parquet|tensorboard.zip"
+).replace(".", r"\.")
+
+EXCHANGE = [
+    path("import/", run_imports, name="run_imports"),
+    path("import/<int:import_id>/", run_import, name="run_import"),
+    path("import/<int:import_id>/files", run_import_files, name="run_import_files"),
+    path(
+        "import/<int:import_id>/files/<int:file_id>/parts",
+        run_import_parts,
+        name="run_import_parts",
+    ),
+    path("<int:run_id>/export/", run_export, name="run_export"),
+    re_path(
+        rf"^(?P<run_id>\d{{1,18}})/export/(?P<file>{FILES})$",
+        run_export_file,
+        name="run_export_file",
+    ),
+]
+
+
+ANALYSIS = [
+    path("compare", compare, name="compare"),
+    path("compare/figure.json", compare_figure, name="compare_figure"),
+    path("compare/prompt", compare_prompt, name="compare_prompt"),
+    path("sweep", sweep, name="sweep"),
+    path("runs/<int:run_id>/audit/", run_audit, name="run_audit"),
+    path(
+        "runs/<int:run_id>/audit/<str:signal>/",
+        run_audit_examples,
+        name="run_audit_examples",
+    ),
+]
+
+
+PROBES = [
+    path("runs/<int:run_id>/try/", probes.run_try, name="run_try"),
+    path("rewards/workbench", workbench.workbench, name="workbench"),
+    path(
+        "rewards/workbench/scores", workbench.workbench_scores, name="workbench_scores"
+    ),
+    path("rewards/workbench/rows", workbench.workbench_rows, name="workbench_rows"),
+    path("rewards/findings", workbench.recipe_findings, name="recipe_findings"),
+    path("probes/", probes.probes, name="probes"),
+    path("runs/new/probe", probes.probe_launch, name="probe_launch"),
+    path("probes/<int:probe_id>/", probes.probe, name="probe"),
+    path(
+        "probes/<int:probe_id>/progress", probes.probe_progress, name="probe_progress"
+    ),
+    path("probes/<int:probe_id>/stop", probes.probe_stop, name="probe_stop"),
+]
+
+
+REPORTS = [
+    path("", reports, name="reports"),
+    path("new", report_new, name="report_new"),
+    path("preview", report_preview, name="report_preview"),
+    path("insert", report_insert, name="report_insert"),
+    path("<int:report_id>/", report, name="report"),
+    path("<int:report_id>/edit", report_edit, name="report_edit"),
+    path("<int:report_id>/history", report_history, name="report_history"),
+    path("<int:report_id>/restore", report_restore, name="report_restore"),
+    path("<int:report_id>/blocks/<int:place>", report_block, name="report_block"),
+    path("<int:report_id>/pin", report_pin, name="report_pin"),
+    path("<int:report_id>/share", report_share, name="report_share"),
+    path("<int:report_id>/delete", report_delete, name="report_delete"),
+    path("<int:report_id>/export.html", report_export, name="report_export"),
+]
+
+
+RESCORINGS = [
+    path("rescorings/", rescoring_results.rescorings, name="rescorings"),
+    path("rescorings/new", rescoring.rescoring_new, name="rescoring_new"),
+    path(
+        "rescorings/<int:rescoring_id>/", rescoring_results.rescoring, name="rescoring"
+    ),
+    path(
+        "rescorings/<int:rescoring_id>/progress",
+        rescoring_results.rescoring_progress,
+        name="rescoring_progress",
+    ),
+    path(
+        "rescorings/<int:rescoring_id>/stop",
+        rescoring_results.rescoring_stop,
+        name="rescoring_stop",
+    ),
+    path(
+        "rescorings/<int:rescoring_id>/delete",
+        rescoring_results.rescoring_delete,
+        name="rescoring_delete",
+    ),
+    path(
+        "rescorings/<int:rescoring_id>/completions.<file_format>",
+        rescoring_results.rescoring_export,
+        name="rescoring_export",
+    ),
+]
+
+
+RECIPES = [
+    path("", rewards, name="rewards"),
+    path("new", reward_new, name="reward_new"),
+    path("check", reward_check, name="reward_check"),
+    path("try", reward_try, name="reward_try"),
+    path("<int:recipe_id>/", reward, name="reward"),
+    path("<int:recipe_id>/edit", reward_edit, name="reward_edit"),
+]
+
+
+TABS = "config|checkpoints"  # the others are samples' and training's
+
+RUNS: list[URLPattern] = [
+    path("", run_list.runs, name="runs"),
+    path("charts", run_charts.chart_settings, name="chart_settings"),
+    path("live.json", run_list.runs_live, name="runs_live"),
+    path("suggest.json", run_list.runs_suggest, name="runs_suggest"),
+    path("act", run_actions.runs_act, name="runs_act"),
+    path("views/", run_list.runs_view_save, name="runs_view_save"),
+    path("views/<slug:code>/", run_list.runs_view, name="runs_view"),
+    path(
+        "views/<slug:code>/change",
+        run_list.runs_view_change,
+        name="runs_view_change",
+    ),
+    path("new", launch.run_new, name="run_new"),
+    path("new/summary", launch.run_new_summary, name="run_new_summary"),
+    path("new/fit", launch.run_new_fit, name="run_new_fit"),
+    path("new/prompt", launch_parts.run_new_prompt, name="run_new_prompt"),
+    path("new/sets", launch_parts.run_new_sets, name="run_new_sets"),
+    path("new/recipe", launch.run_new_recipe, name="run_new_recipe"),
+    path("new/toml", launch_parts.run_new_toml, name="run_new_toml"),
+    path("new/from-toml", launch_parts.run_new_from_toml, name="run_new_from_toml"),
+    path("new/plan", launch_parts.run_new_plan, name="run_new_plan"),
+    path("new/presets", launch_parts.preset_save, name="preset_save"),
+    path("presets/<int:pk>", launch_parts.preset_change, name="preset_change"),
+    # One run: its page, tabs, what is asked of it, stream and curves.
+    path("<int:run_id>/", run_detail.run, name="run"),
+    path("<int:run_id>/metrics/", run_charts.metrics, name="run_metrics"),
+    path("<int:run_id>/act", run_actions.run_act, name="run_act"),
+    path("<int:run_id>/describe", run_actions.run_describe, name="run_describe"),
+    path("<int:run_id>/stop", run_control.run_stop, name="run_stop"),
+    path("<int:run_id>/cancel", run_control.run_cancel, name="run_cancel"),
+    path("<int:run_id>/change/", run_control.run_change, name="run_change"),
+    path("<int:run_id>/lineage/", run_detail.lineage, name="run_lineage"),
+    path("<int:run_id>/pause", run_control.run_pause, name="run_pause"),
+    path("<int:run_id>/resume", run_control.run_resume, name="run_resume"),
+    path("<int:run_id>/move", queue.run_move, name="run_move"),
+    path("<int:run_id>/hold", queue.run_hold, name="run_hold"),
+    path("<int:run_id>/release", queue.run_release, name="run_release"),
+    path("<int:run_id>/priority", queue.run_priority, name="run_priority"),
+    path("<int:run_id>/stream.json", run_detail.stream, name="run_stream"),
+    path("<int:run_id>/curves.json", run_charts.curves, name="run_curves"),
+    path(
+        "<int:run_id>/config.<suffix>", run_detail.config_file, name="run_config_file"
+    ),
+    path(
+        "<int:run_id>/checkpoints/best",
+        run_detail.run_best_by,
+        name="run_best_by",
+    ),
+    path(
+        "<int:run_id>/checkpoints/<slug:name>/pin",
+        run_detail.checkpoint_pin,
+        name="checkpoint_pin",
+    ),
+    path(
+        "<int:run_id>/checkpoints/<slug:name>/unpin",
+        run_detail.checkpoint_unpin,
+        name="checkpoint_unpin",
+    ),
+    path(
+        "<int:run_id>/checkpoints/<slug:name>/delete",
+        run_detail.checkpoint_delete,
+        name="checkpoint_delete",
+    ),
+    re_path(
+        rf"^(?P<run_id>\d{{1,18}})/(?P<tab>{TABS})/$", run_detail.tab, name="run_tab"
+    ),
+]
+
+
+MENTIONS = [path("mentions/", mentions, name="mentions")]
+
+
+SAMPLES = [
+    path("<int:run_id>/groups/", groups, name="groups"),
+    path("<int:run_id>/groups/<int:step>/<int:prompt>/", group, name="group"),
+    path(
+        "<int:run_id>/groups/<int:step>/<int:prompt>/marks/",
+        group_marks,
+        name="group_marks",
+    ),
+    path("<int:run_id>/export/<export>.jsonl", run_annotations, name="run_annotations"),
+    path(
+        "<int:run_id>/groups/<int:step>/<int:prompt>/tokens.json",
+        group_tokens,
+        name="group_tokens",
+    ),
+    path("<int:run_id>/completions/", completions, name="completions"),
+    path("<int:run_id>/prompts/", run_prompts, name="run_prompts"),
+    path("<int:run_id>/prompts/<int:prompt>/", run_prompt, name="run_prompt"),
+    path("prompts/", prompts_of_runs, name="prompts_of_runs"),
+    path("<int:run_id>/reward-log/", reward_log, name="run_reward_log"),
+    path("<int:run_id>/signals/<chart>.json", signals, name="run_signals"),
+]
+
+
+WORKERS = [
+    path("workers/", queue.workers, name="workers"),
+    path("workers/<int:worker_id>/drain", queue.worker_drain, name="worker_drain"),
+    path(
+        "workers/<int:worker_id>/undrain", queue.worker_undrain, name="worker_undrain"
+    ),
+    path("models/", queue.models, name="models"),
+    path(
+        "models/<int:model_id>/unpublish",
+        queue.model_unpublish,
+        name="model_unpublish",
+    ),
+]
+
+
+LOGS = [
+    path("<int:run_id>/logs/", logs.run_logs, name="run_logs"),
+    path("<int:run_id>/logs.json", logs.log_part, name="run_log_part"),
+    path("<int:run_id>/logs/line.json", logs.log_line, name="run_log_line"),
+    path("<int:run_id>/logs/search.json", logs.log_search, name="run_log_search"),
+    path("<int:run_id>/logs/download", logs.download_log, name="run_log_download"),
+    path("<int:run_id>/system/", logs.run_system, name="run_system"),
+    path("<int:run_id>/logs.json", logs.system_samples, name="run_system_samples"),
+    path(
+        "<int:run_id>/checkpoints/<slug:name>/model.tar",
+        queue.checkpoint_download,
+        name="checkpoint_download",
+    ),
+    path(
+        "<int:run_id>/checkpoints/<slug:name>/publish",
+        queue.checkpoint_publish,
+        name="checkpoint_publish",
+    ),
+]
+
+
+PERSONAL = [
+    path("account/data/", account.person_data, name="person_data"),
+    path("account/data/download", account.person_download, name="person_download"),
+]
+STORAGE = [
+    path("settings/storage", team_admin.team_storage, name="team_storage"),
+]
+
+urlpatterns = [
+    path("public/<str:token>/", public_report, name="public_report"),
+    path("help/", help_pages.contents, name="help"),
+    path("help/<slug:topic>/", help_pages.topic, name="help_topic"),
+    *PERSONAL,
+    *ACCOUNTS,
+    path("<slug:team>/datasets/", include(DATASETS)),
+    path("<slug:team>/rewards/", include(RECIPES)),
+    path("<slug:team>/queue/", queue.queue, name="queue"),
+    path("<slug:team>/runs/", include(RUNS)),
+    path("<slug:team>/runs/", include(EXCHANGE)),
+    path("<slug:team>/runs/", include(SAMPLES)),
+    path("<slug:team>/runs/", include(LOGS)),
+    path("<slug:team>/", include(MENTIONS)),
+    path("<slug:team>/", include(ALERTS)),
+    path("<slug:team>/", include(WORKERS)),
+    path("<slug:team>/", include(PROBES)),
+    path("<slug:team>/", include(RESCORINGS)),
+    path("<slug:team>/", include(ANALYSIS)),
+    path("<slug:team>/reports/", include(REPORTS)),
+    path("<slug:team>/audit-log/", include(AUDIT_LOG)),
+    path("<slug:team>/", include(TOKENS)),
+    path("<slug:team>/", include(STORAGE)),
+]

@@ -1,1 +1,0 @@
-"""What a run's trainer and its supervisor print, read in parts and searched."""

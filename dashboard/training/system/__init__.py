@@ -1,1 +1,0 @@
-"""What a machine has and uses: GPUs, CPU, memory, disk and network."""
