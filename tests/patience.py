@@ -11,7 +11,7 @@ import importlib
 LOOKING = {
     "dashboard.datasets.row_pages": ("SEARCH_SECONDS", "COUNT_SECONDS"),
     "dashboard.pages.dataset_making": ("COUNT_SECONDS",),
-    "dashboard.rescoring.estimate": ("MAX_SECONDS",),
+    "dashboard.analysis.rescoring.selection": ("MAX_SECONDS",),
     "dashboard.rewards.row_checks": ("REFERENCE_SECONDS", "TRIVIAL_SECONDS"),
     "dashboard.samples.rendering": ("PAGE_SECONDS",),
     "dashboard.upkeep.metrics.truth": ("STATEMENT_SECONDS",),

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Self, TypeVar
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from dashboard.analysis.reports.document import finite
 from dashboard.datasets.parsing.records import broken_text
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
 from dashboard.project.edits import Edit
-from dashboard.reports.document import finite
 
 LARGEST_STEP = 2**31 - 1
 LARGEST_ID = 2**63 - 1

@@ -15,10 +15,10 @@ from django.utils.http import urlencode
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.alerts.models import Alert, Channel, Rule
 from dashboard.alerts.services import shown_address
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.reports.models import Report
+from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.probes.models import Probe
-from dashboard.reports.models import Report
-from dashboard.rescoring.models import Rescoring
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import (
     PublishedModel,

@@ -11,32 +11,45 @@ from django.views.decorators.http import require_GET, require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
-from dashboard.insights.comparison import MAX_EACH, compare_runs, smoothing_of
-from dashboard.insights.differences import join_settings
-from dashboard.insights.duels.choice import Choice, read_choice, read_sides
-from dashboard.insights.duels.meetings import MAX_PROMPTS, Meeting, Meetings
-from dashboard.insights.duels.pairs import align_pairs, compare_rules
-from dashboard.insights.duels.wins import (
-    Duel,
-    make_duel,
-    read_duels,
-    sort_duels,
-    summarise,
+from dashboard.analysis.compare.comparison import MAX_EACH, compare_runs, smoothing_of
+from dashboard.analysis.compare.differences import (
+    find_answers,
+    find_changes,
+    formula_of,
+    join_settings,
 )
-from dashboard.insights.forms import CompareForm
-from dashboard.insights.marks import mark_runs
-from dashboard.insights.metrics import list_metrics
-from dashboard.insights.prompts import find_answers
-from dashboard.insights.recipe_changes import find_changes, formula_of
-from dashboard.insights.selection import (
+from dashboard.analysis.compare.pairs import align_pairs, compare_rules
+from dashboard.analysis.compare.seeds import (
+    MAX_SEEDS,
+    MAX_SETS,
+    Arrangement,
+    RunSet,
+    arrange,
+)
+from dashboard.analysis.compare.selection import (
     MAX_RUNS,
+    CompareForm,
     Selection,
     list_choices,
+    mark_runs,
     offer_runs,
     read_selection,
 )
-from dashboard.insights.sets import MAX_SEEDS, MAX_SETS, Arrangement, RunSet, arrange
-from dashboard.insights.standings import compare_standings
+from dashboard.analysis.compare.series import list_metrics
+from dashboard.analysis.compare.verdicts import compare_standings
+from dashboard.analysis.compare.win_rate import (
+    MAX_PROMPTS,
+    Choice,
+    Duel,
+    Meeting,
+    Meetings,
+    make_duel,
+    read_choice,
+    read_duels,
+    read_sides,
+    sort_duels,
+    summarise,
+)
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.samples.prompts import read_snippets

@@ -9,13 +9,18 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.probes.services import (
+    KEPT,
+    MOST_KEPT,
+    get_probe,
+    list_probes,
+    probe_launched,
+    request_stop,
+    what_it_waits_for,
+)
+from dashboard.analysis.probes.tries import TryForm, settings_of, sides_of
 from dashboard.pages.launch import read_form, show_form
-from dashboard.probes.asking import probe_launched
-from dashboard.probes.cleaning import KEPT, MOST_KEPT
-from dashboard.probes.models import Probe
-from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
-from dashboard.probes.services import request_stop
-from dashboard.probes.tries import TryForm, settings_of, sides_of
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.launch.estimates import estimate_memory
 from dashboard.runs.launch.verdict import verdict_of

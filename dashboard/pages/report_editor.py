@@ -18,24 +18,23 @@ from django.views.decorators.http import (
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.project.edits import MAX_DIFFERENCES, compare_texts
-from dashboard.reports import style
-from dashboard.reports.alone import render_alone
-from dashboard.reports.blocks.addresses import translate_addresses
-from dashboard.reports.document import show_text
-from dashboard.reports.forms import InsertForm
-from dashboard.reports.hosts import own_hosts
-from dashboard.reports.inserting import offer
-from dashboard.reports.models import Report
-from dashboard.reports.queries import find_public_report, get_report
-from dashboard.reports.services import (
+from dashboard.analysis.reports import rendering
+from dashboard.analysis.reports.document import show_text
+from dashboard.analysis.reports.inserting import offer, translate_addresses
+from dashboard.analysis.reports.models import Report
+from dashboard.analysis.reports.rendering import InsertForm, render_alone
+from dashboard.analysis.reports.services import (
     MAX_BLOCKS,
     MAX_CHARS,
     SavedMeanwhile,
     check,
     create_report,
+    find_public_report,
+    get_report,
+    own_hosts,
     save_report,
 )
+from dashboard.project.edits import MAX_DIFFERENCES, compare_texts
 
 
 @never_cache
@@ -211,7 +210,9 @@ def public_report(request: HttpRequest, token: str) -> HttpResponse:
     question = _Question(report, frozenset(own_hosts(request)))
     with _turns:
         response = HttpResponse(_answer_once(question))
-    response["Content-Security-Policy"] = f"{style.policy()}; frame-ancestors 'none'"
+    response["Content-Security-Policy"] = (
+        f"{rendering.policy()}; frame-ancestors 'none'"
+    )
     response["Referrer-Policy"] = "no-referrer"
     response["X-Robots-Tag"] = "noindex, nofollow, noarchive"
     return response

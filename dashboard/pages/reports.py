@@ -11,26 +11,24 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_writable_team
 from dashboard.accounts.models import Membership, User
-from dashboard.project.edits import compare_texts
-from dashboard.reports.block_lines import list_blocks
-from dashboard.reports.document import Shown, show_one, show_report
-from dashboard.reports.forms import ListForm
-from dashboard.reports.models import Report, ReportVersion
-from dashboard.reports.queries import (
-    get_report,
-    get_version,
-    list_reports,
-    list_versions,
-)
-from dashboard.reports.services import (
+from dashboard.analysis.reports.block_options import list_blocks
+from dashboard.analysis.reports.document import Shown, show_one, show_report
+from dashboard.analysis.reports.models import Report, ReportVersion
+from dashboard.analysis.reports.rendering import ListForm
+from dashboard.analysis.reports.services import (
     MAX_VERSIONS,
     SavedMeanwhile,
     change_pin,
     delete_report,
+    get_report,
+    get_version,
+    list_reports,
+    list_versions,
     publish,
     restore_version,
     revoke,
 )
+from dashboard.project.edits import compare_texts
 
 
 @never_cache

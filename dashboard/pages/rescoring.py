@@ -16,14 +16,21 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.analysis.rescoring.credit import StepSettings, why_no_advantages
+from dashboard.analysis.rescoring.forms import ChoiceForm, StepsForm
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.analysis.rescoring.selection import (
+    Estimate,
+    Selection,
+    make_estimate,
+    select_steps,
+)
+from dashboard.analysis.rescoring.services import (
+    check_start,
+    get_rescoring,
+    start_rescoring,
+)
 from dashboard.pages.recipes import apply_action, derived_context
-from dashboard.rescoring.estimate import Estimate, make_estimate
-from dashboard.rescoring.forms import ChoiceForm, StepsForm
-from dashboard.rescoring.models import Rescoring
-from dashboard.rescoring.queries import get_rescoring
-from dashboard.rescoring.selection import Selection, select_steps
-from dashboard.rescoring.services import check_start, start_rescoring
-from dashboard.rescoring.settings import StepSettings, why_no_advantages
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.samples.rewards import recipe_spec

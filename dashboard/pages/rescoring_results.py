@@ -11,25 +11,34 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.row_exports import joined
-from dashboard.jobs.queue import waiting_reason
-from dashboard.project.downloads import Streamed
-from dashboard.rescoring.changes import Change, list_changes
-from dashboard.rescoring.cleaning import KEPT, MOST_KEPT
-from dashboard.rescoring.columns import read_columns
-from dashboard.rescoring.exports import TYPES, WRITERS
-from dashboard.rescoring.figures import draw_means, draw_scatter
-from dashboard.rescoring.forms import ChangesForm
-from dashboard.rescoring.models import Rescoring
-from dashboard.rescoring.queries import (
+from dashboard.analysis.rescoring.credit import SIGNALS
+from dashboard.analysis.rescoring.figures import (
+    TYPES,
+    WRITERS,
+    draw_means,
+    draw_scatter,
+)
+from dashboard.analysis.rescoring.forms import ChangesForm
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.analysis.rescoring.results import (
+    Change,
+    list_changes,
+    read_columns,
+    summarize,
+)
+from dashboard.analysis.rescoring.services import (
+    KEPT,
     MAX_FAILURES,
+    MOST_KEPT,
+    delete_rescoring,
     get_rescoring,
     list_failures,
     list_rescorings,
+    request_stop,
 )
-from dashboard.rescoring.records import SIGNALS
-from dashboard.rescoring.services import delete_rescoring, request_stop
-from dashboard.rescoring.summary import summarize
+from dashboard.datasets.row_exports import joined
+from dashboard.jobs.queue import waiting_reason
+from dashboard.project.downloads import Streamed
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run

@@ -7,18 +7,13 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
-from dashboard.insights.audit.changes import Window
-from dashboard.insights.audit.examples import draw_examples
-from dashboard.insights.audit.figures import draw
-from dashboard.insights.audit.findings import audit
-from dashboard.insights.audit.forms import AuditForm
-from dashboard.insights.metrics import list_metrics
-from dashboard.insights.selection import join_ids, read_selection
-from dashboard.insights.sweeps.axes import Axis, Kept
-from dashboard.insights.sweeps.forms import SweepForm
-from dashboard.insights.sweeps.importance import MAX_SETTINGS
-from dashboard.insights.sweeps.outcomes import KINDS, read_outcomes
-from dashboard.insights.sweeps.page import Sweep, read_sweep
+from dashboard.analysis.audit.change_points import Window
+from dashboard.analysis.audit.findings import AuditForm, audit, draw, draw_examples
+from dashboard.analysis.compare.selection import join_ids, read_selection
+from dashboard.analysis.compare.series import list_metrics
+from dashboard.analysis.sweeps.axes import Axis, Kept
+from dashboard.analysis.sweeps.importance import KINDS, MAX_SETTINGS, read_outcomes
+from dashboard.analysis.sweeps.summary import Sweep, SweepForm, read_sweep
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run

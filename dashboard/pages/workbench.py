@@ -17,6 +17,27 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.analysis.probes.forms import (
+    FROM_PROBE,
+    FROM_RUN,
+    MAX_ROWS,
+    ChoiceForm,
+    SampleForm,
+)
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.probes.services import (
+    config_of_model,
+    draw_positions,
+    request_stop,
+    start_probe,
+    what_it_waits_for,
+)
+from dashboard.analysis.probes.workbench import (
+    MAX_SECONDS,
+    Bench,
+    load_bench,
+    score_bench,
+)
 from dashboard.datasets.models import DatasetVersion
 from dashboard.pages.recipes import (
     apply_action,
@@ -26,18 +47,6 @@ from dashboard.pages.recipes import (
     seen_by,
     show_meanwhile,
 )
-from dashboard.probes.bench import MAX_SECONDS, Bench, load_bench, score_bench
-from dashboard.probes.configs import config_of_model
-from dashboard.probes.forms import (
-    FROM_PROBE,
-    FROM_RUN,
-    MAX_ROWS,
-    ChoiceForm,
-    SampleForm,
-)
-from dashboard.probes.models import Probe
-from dashboard.probes.queries import what_it_waits_for
-from dashboard.probes.services import draw_positions, request_stop, start_probe
 from dashboard.project.edits import EditConflict
 from dashboard.rewards.forms import NewRecipeForm
 from dashboard.rewards.models import RecipeVersion, RewardRecipe

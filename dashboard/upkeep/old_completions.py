@@ -19,8 +19,8 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
+from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.jobs.models import OPEN
-from dashboard.rescoring.models import Rescoring
 from dashboard.runs.models import ENDED, Run
 from dashboard.runs.queries import run_directory
 from dashboard.samples.models import Comment, CompletionBlock, Group, Tag, Thumb

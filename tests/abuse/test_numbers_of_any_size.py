@@ -17,11 +17,11 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert
+from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.exchange.export_runs import FileName
 from dashboard.jobs.kinds import Context
 from dashboard.jobs.models import Job
 from dashboard.jobs.runner import run as run_job
-from dashboard.rescoring.models import Rescoring
 from dashboard.runs.charts.chart import LARGEST, clip, clip_all, has_clipped
 from dashboard.runs.live_frames import read_batch, read_snapshot
 from dashboard.runs.models import Run
@@ -36,14 +36,14 @@ from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim
 from dashboard.training.models import SystemSample
 from tests.dashboard.alerts.factories import make_rule
+from tests.dashboard.analysis.probes.factories import make_version
+from tests.dashboard.analysis.reports.stories import make_report
+from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.rows_of_operations import QUERIES
 from tests.dashboard.api.test_every_operation_is_guarded import operations
 from tests.dashboard.jobs.working import take
-from tests.dashboard.probes.factories import make_version
-from tests.dashboard.reports.stories import make_report
-from tests.dashboard.rescoring.factories import start
 from tests.dashboard.samples.factories import RULES, make_run
 from tests.dashboard.test_every_route_is_guarded import POST_ONLY
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.insights.points import kept
+from dashboard.analysis.compare.points import kept
 from dashboard.runs.models import Run
 from tests.bench.bench_curves import NUM_STEPS, best_seconds
 from tests.bench.machine import heading, say, table

@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.reports.stories import (
+from tests.dashboard.analysis.reports.stories import (
     make_measured_run,
     make_other_run,
     make_report,

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from dashboard.accounts.models import Team, User
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.analysis.rescoring.results import is_same_advantage, read_columns
+from dashboard.analysis.rescoring.selection import select_steps
+from dashboard.analysis.rescoring.services import start_rescoring
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.rescoring.columns import read_columns
-from dashboard.rescoring.models import Rescoring
-from dashboard.rescoring.selection import select_steps
-from dashboard.rescoring.services import start_rescoring
-from dashboard.rescoring.summary import is_same_advantage
 from dashboard.runs.models import Run
 from dashboard.training.event_log import LogFollower, read_events
 from dashboard.training.ingest import ingest

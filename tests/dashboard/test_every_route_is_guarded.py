@@ -21,10 +21,10 @@ from dashboard.datasets.mapping import Mapping
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import SavedView, TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule
+from tests.dashboard.analysis.probes.factories import make_probe, make_version
+from tests.dashboard.analysis.reports.stories import make_report
+from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import make_token, token_of
-from tests.dashboard.probes.factories import make_probe, make_version
-from tests.dashboard.reports.stories import make_report
-from tests.dashboard.rescoring.factories import start
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.training.machines import make_worker
 

@@ -18,14 +18,14 @@ from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.alerts.models import Channel, Event
-from dashboard.reports.models import Report
-from dashboard.reports.services import save_report
+from dashboard.analysis.reports.models import Report
+from dashboard.analysis.reports.services import save_report
 from dashboard.runs.bulk_actions import act
 from dashboard.runs.models import Evaluation, Run, SavedView, TeamPreset
 from dashboard.upkeep.models import Quota, Retention
 from tests.dashboard.alerts.factories import make_rule
+from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.auditlog.test_every_act_is_written_down import WRITES
-from tests.dashboard.reports.stories import make_report
 from tests.dashboard.runs.stories import queue_run
 from tests.dashboard.samples.factories import make_run
 

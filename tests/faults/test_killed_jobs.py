@@ -100,11 +100,15 @@ def test_a_worker_that_shuts_down_leaves_the_import_to_another(
 def test_a_killed_rescoring_goes_on_where_it_was(
     transactional_db: None, team: Team, start_worker: Callable[..., Worker]
 ) -> None:
+    from dashboard.analysis.rescoring.models import RescoredStep
+    from dashboard.analysis.rescoring.results import read_columns
     from dashboard.jobs.models import Job, JobState
     from dashboard.jobs.queue import notify_workers, reap
-    from dashboard.rescoring.columns import read_columns
-    from dashboard.rescoring.models import RescoredStep
-    from tests.dashboard.rescoring.factories import RIGHT, make_scored_run, start
+    from tests.dashboard.analysis.rescoring.factories import (
+        RIGHT,
+        make_scored_run,
+        start,
+    )
 
     rescoring = start(
         make_scored_run(team, num_steps=NUM_RESCORED_STEPS, num_prompts=1)
@@ -144,10 +148,10 @@ def test_a_killed_rescoring_goes_on_where_it_was(
 def test_a_stop_reaches_a_worker_at_its_scoring(
     transactional_db: None, team: Team, start_worker: Callable[..., Worker]
 ) -> None:
+    from dashboard.analysis.rescoring.services import request_stop
     from dashboard.jobs.models import Job, JobState
     from dashboard.jobs.queue import notify_workers
-    from dashboard.rescoring.services import request_stop
-    from tests.dashboard.rescoring.factories import make_scored_run, start
+    from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 
     sleeping = {
         "name": "code",

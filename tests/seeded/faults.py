@@ -468,10 +468,10 @@ FAULTS = [
     ),
     Fault(
         "G7",
-        "dashboard/reports/queries.py",
+        "dashboard/analysis/reports/services.py",
         "reports.get(public_sha256=digest(token))",
         "reports.get(public_sha256__isnull=False)",
-        "tests/dashboard/reports/test_public_link.py",
+        "tests/dashboard/analysis/reports/test_public_link.py",
     ),
     Fault(
         "G5",
@@ -485,7 +485,7 @@ FAULTS = [
         "dashboard/jobs/queue.py",
         "pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING",
         "pk=self.job_id, state=JobState.RUNNING",
-        "tests/dashboard/jobs/test_faults.py tests/dashboard/rescoring/test_working.py",
+        "tests/dashboard/jobs/test_faults.py tests/dashboard/analysis/rescoring/test_working.py",
     ),
     Fault(
         "J2",

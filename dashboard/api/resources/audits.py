@@ -8,11 +8,11 @@ from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
+from dashboard.analysis.audit.change_points import Change, Window
+from dashboard.analysis.audit.findings import Audit, Finding, Status, audit
+from dashboard.analysis.audit.texts import Phrase
 from dashboard.api.auth import READ, access_of
 from dashboard.api.schemas import LARGEST_STEP, Id, Real, fill
-from dashboard.insights.audit.changes import Change, Window
-from dashboard.insights.audit.findings import Audit, Finding, Status, audit
-from dashboard.insights.audit.words import Phrase
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Audit"], auth=READ)

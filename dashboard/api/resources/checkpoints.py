@@ -11,6 +11,13 @@ from ninja import Path, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
+from dashboard.analysis.probes.tries import (
+    MAX_CHARS,
+    MAX_SAMPLES,
+    MAX_TOKENS,
+    UNSCORED,
+    TryForm,
+)
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import query_of, refuse_errors
@@ -18,7 +25,6 @@ from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.models import PublishedModelOut, model_out
 from dashboard.api.resources.probes import ProbeOut, probe_out
 from dashboard.api.schemas import Done, Id, IdIn, Input, Real, StepIn, fill
-from dashboard.probes.tries import MAX_CHARS, MAX_SAMPLES, MAX_TOKENS, UNSCORED, TryForm
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
 from dashboard.runs.models import Checkpoint

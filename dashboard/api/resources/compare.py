@@ -8,13 +8,13 @@ from django.http import HttpRequest, QueryDict
 from ninja import Query, Router, Schema
 from pydantic import Field
 
+from dashboard.analysis.compare.differences import compare_settings
+from dashboard.analysis.compare.selection import read_selection
+from dashboard.analysis.compare.verdicts import compare_standings
 from dashboard.api.auth import READ, access_of
 from dashboard.api.problems import refuse_field
 from dashboard.api.resources.run_schemas import RunOut
 from dashboard.api.schemas import Real
-from dashboard.insights.differences import compare_settings
-from dashboard.insights.selection import read_selection
-from dashboard.insights.standings import compare_standings
 
 router = Router(tags=["Compare"], auth=READ)
 MAX_RUNS = 50

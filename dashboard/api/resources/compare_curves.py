@@ -8,16 +8,13 @@ from django.http import HttpRequest, QueryDict
 from ninja import Query, Router, Schema
 from pydantic import Field
 
+from dashboard.analysis.compare.comparison import Comparison, Contrast, compare_runs
+from dashboard.analysis.compare.seeds import Arrangement, Band, RunSet, arrange
+from dashboard.analysis.compare.selection import CompareForm, read_selection
 from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.problems import refuse_field
 from dashboard.api.schemas import LARGEST_ID, Real, StepBound, fill
-from dashboard.insights.bands import Band
-from dashboard.insights.comparison import Comparison, compare_runs
-from dashboard.insights.contrasts import Contrast
-from dashboard.insights.forms import CompareForm
-from dashboard.insights.selection import read_selection
-from dashboard.insights.sets import Arrangement, RunSet, arrange
 
 router = Router(tags=["Compare"], auth=READ)
 RUNS = "Their numbers, with commas between, the baseline first."

@@ -10,6 +10,17 @@ from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.probes.services import (
+    MAX_PROMPTS,
+    MAX_SAMPLES,
+    RELATED,
+    get_probe,
+    probe_launched,
+    request_stop,
+    what_it_waits_for,
+)
+from dashboard.analysis.reports.document import finite
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import or_conflict, refuse_field
@@ -25,11 +36,6 @@ from dashboard.api.schemas import (
     fill,
     job_fields,
 )
-from dashboard.probes.asking import probe_launched
-from dashboard.probes.models import Probe
-from dashboard.probes.queries import RELATED, get_probe, what_it_waits_for
-from dashboard.probes.services import MAX_PROMPTS, MAX_SAMPLES, request_stop
-from dashboard.reports.document import finite
 from dashboard.runs.launch.verdict import verdict_of
 
 router = Router(tags=["Probes"], auth=READ)

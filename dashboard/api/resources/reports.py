@@ -10,6 +10,16 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
+from dashboard.analysis.reports import services
+from dashboard.analysis.reports.models import MAX_TITLE, Report
+from dashboard.analysis.reports.services import (
+    MAX_CHARS,
+    SavedMeanwhile,
+    check,
+    find_reports,
+    get_report,
+    own_hosts,
+)
 from dashboard.api.attachments import FILE
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_from
@@ -17,11 +27,6 @@ from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import Done, Id, Input, Person, S, StepIn, fill
 from dashboard.pages.report_editor import html_of
 from dashboard.project.edits import Clash
-from dashboard.reports import services
-from dashboard.reports.hosts import own_hosts
-from dashboard.reports.models import MAX_TITLE, Report
-from dashboard.reports.queries import find_reports, get_report
-from dashboard.reports.services import MAX_CHARS, SavedMeanwhile, check
 
 router = Router(tags=["Reports"], auth=READ)
 TEXT = "The reward jumps at step 40.\n\n::chart runs=7 metric=reward/mean\n"

@@ -9,15 +9,15 @@ from django.http.response import HttpResponseBase
 from ninja import Router, Schema
 from pydantic import Field
 
+from dashboard.analysis.rescoring import services
+from dashboard.analysis.rescoring.figures import TYPES, WRITERS
+from dashboard.analysis.rescoring.services import get_rescoring, list_failures
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import or_conflict
 from dashboard.api.resources.rescorings import RescoringOut, rescoring_out
 from dashboard.api.schemas import Done, Id, fill
 from dashboard.datasets.row_exports import joined
-from dashboard.rescoring import services
-from dashboard.rescoring.exports import TYPES, WRITERS
-from dashboard.rescoring.queries import get_rescoring, list_failures
 
 router = Router(tags=["Rescoring"], auth=READ)
 

@@ -11,6 +11,9 @@ from ninja import Router, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.analysis.rescoring.selection import Selection, select_steps
+from dashboard.analysis.rescoring.services import list_rescorings, start_rescoring
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, refuse_field
@@ -24,10 +27,6 @@ from dashboard.api.schemas import (
     fill,
     job_fields,
 )
-from dashboard.rescoring.models import Rescoring
-from dashboard.rescoring.queries import list_rescorings
-from dashboard.rescoring.selection import Selection, select_steps
-from dashboard.rescoring.services import start_rescoring
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run

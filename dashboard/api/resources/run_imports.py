@@ -11,6 +11,7 @@ from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
+from dashboard.analysis.reports.document import finite
 from dashboard.api.attachments import PART, Offset, part_problems, size_of
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import query_of, refuse_errors
@@ -37,7 +38,6 @@ from dashboard.exchange.import_files import (
 from dashboard.exchange.import_preview import WEIGHT, MakeForm
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.queue import reap_of
-from dashboard.reports.document import finite
 
 router = Router(tags=["Run imports"], auth=READ)
 

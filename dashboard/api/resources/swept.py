@@ -8,13 +8,13 @@ from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
+from dashboard.analysis.compare.selection import read_selection
+from dashboard.analysis.sweeps.importance import read_outcomes
+from dashboard.analysis.sweeps.summary import Sweep, Weight, read_sweep
 from dashboard.api.auth import READ, access_of
 from dashboard.api.problems import refuse_field
 from dashboard.api.resources.compare_curves import ChosenRuns, runs_query
 from dashboard.api.schemas import Real, fill
-from dashboard.insights.selection import read_selection
-from dashboard.insights.sweeps.outcomes import read_outcomes
-from dashboard.insights.sweeps.page import Sweep, Weight, read_sweep
 from dashboard.pages.sweeps import MAX_SWEPT
 
 router = Router(tags=["Sweeps"], auth=READ)

@@ -9,10 +9,10 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema
 from pydantic import Field
 
+from dashboard.analysis.reports.document import finite
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, access_of
 from dashboard.api.schemas import Id, Real, Step
-from dashboard.reports.document import finite
 from dashboard.runs.charts.figures import settings_of
 from dashboard.runs.config.snapshot import WRITERS
 from dashboard.runs.queries import get_run

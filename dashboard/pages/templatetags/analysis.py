@@ -8,10 +8,9 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.accounts.templatetags.numbers import sig4
-from dashboard.insights.audit.findings import Finding
-from dashboard.insights.audit.signals import Signal
-from dashboard.insights.forms import CompareForm
-from dashboard.insights.selection import join_ids
+from dashboard.analysis.audit.findings import Finding
+from dashboard.analysis.audit.signals import Signal
+from dashboard.analysis.compare.selection import CompareForm, join_ids
 from dashboard.pages.templatetags.runs import signed
 
 # What a form leaves as it is in the address: `{% kept "metric" "x" %}`.

@@ -10,11 +10,21 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.accounts.templatetags.numbers import sig4
-from dashboard.reports.document import Shown
-from dashboard.reports.drawing.chart import draw_chart, x_of
-from dashboard.reports.drawing.figure import HEIGHT, WIDTH, Drawing, Line
-from dashboard.reports.markdown import render_prose
-from dashboard.reports.words import describe_block, describe_newest, name_block
+from dashboard.analysis.reports.document import (
+    Shown,
+    describe_block,
+    describe_newest,
+    name_block,
+)
+from dashboard.analysis.reports.rendering import render_prose
+from dashboard.analysis.reports.svg_charts import (
+    HEIGHT,
+    WIDTH,
+    Drawing,
+    Line,
+    draw_chart,
+    x_of,
+)
 from dashboard.runs.charts.chart import NOTE, has_clipped
 
 register = template.Library()

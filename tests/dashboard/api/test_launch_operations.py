@@ -11,12 +11,17 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
+from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.api.resources.launches import LaunchIn
-from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.runs.checkpoints.files import Shelf
 from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
+from tests.dashboard.analysis.probes.factories import (
+    completion,
+    finish,
+    make_version,
+    measured,
+)
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.probes.factories import completion, finish, make_version, measured
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.stories import queue_run
@@ -142,7 +147,7 @@ def test_a_probe_is_started_read_and_stopped(
 
 
 def test_what_a_probe_found_is_read(program: Program, team: Team) -> None:
-    from tests.dashboard.probes.factories import make_probe
+    from tests.dashboard.analysis.probes.factories import make_probe
 
     probe = make_probe(team, make_version(team))
     finish(metrics=measured())

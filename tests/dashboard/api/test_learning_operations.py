@@ -8,8 +8,8 @@ import pytest
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunGroup
+from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.probes.factories import make_version
 from tests.dashboard.samples.factories import (
     make_config,
     make_group,

@@ -11,9 +11,9 @@ from dashboard.accounts.models import Role, Team, User
 from dashboard.alerts.models import Channel, Event
 from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_rule
+from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.test_every_operation_is_guarded import operations
-from tests.dashboard.reports.stories import make_report
 from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from tests.dashboard.analysis.reports.stories import make_measured_run
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.reports.stories import make_measured_run
 
 pytestmark = pytest.mark.django_db
 

@@ -9,17 +9,17 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
+from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.exchange.models import RunImport
-from dashboard.rescoring.models import Rescoring
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import EpochDirectory, run_directory
 from dashboard.samples.models import GroupTokens
 from dashboard.samples.tokens import pack_tokens
 from dashboard.training.lease import claim_run
+from tests.dashboard.analysis.probes.factories import make_version
+from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.exchange.tools import trl_parquet
-from tests.dashboard.probes.factories import make_version
-from tests.dashboard.rescoring.factories import start
 from tests.dashboard.runs.stories import queue_run
 from tests.dashboard.samples.factories import RULES, make_group, make_run
 from tests.dashboard.training.logs import measured

@@ -12,7 +12,7 @@ from dashboard.datasets.imports import start_job, store_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.runs.models import SavedView
 from dashboard.samples.models import Comment
-from tests.dashboard.reports.stories import make_report
+from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.samples.factories import make_group, make_run
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs.tasks import clean
 from dashboard.runs.models import EvaluationSet, Run
-from tests.dashboard.probes.factories import make_probe
+from tests.dashboard.analysis.probes.factories import make_probe
 from tests.dashboard.samples.factories import make_run
 
 

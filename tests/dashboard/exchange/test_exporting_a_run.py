@@ -65,7 +65,7 @@ def take_csv(client: Client, run: Run, name: str) -> list[dict[str, str]]:
 def test_every_point_is_there_and_superseded_steps_are_not(
     alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_runs, "AT_ONCE", 2)
+    monkeypatch.setattr(export_runs, "STEPS_AT_ONCE", 2)
 
     rows = take_rows(alice_client, run, "metrics")
 
@@ -119,7 +119,7 @@ def test_completions_come_in_order_with_what_was_said_of_them(
     alice: User,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(export_runs, "AT_ONCE", 2)
+    monkeypatch.setattr(export_runs, "GROUPS_AT_ONCE", 2)
     for step, prompt in ((2, 1), (1, 3), (1, 0), (2, 0), (3, 5)):
         make_group(run, step=step, prompt_index=prompt, rewards=(1.2, None))
     make_group(run, step=4, rewards=(1.2,), superseded_by=2)

@@ -19,6 +19,9 @@ from django.db.models import Model
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
+from dashboard.analysis.probes.jobs import probe
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.rescoring.models import RescoredStep
 from dashboard.datasets import selections as generated
 from dashboard.datasets import splits
 from dashboard.datasets.analysis import findings
@@ -46,17 +49,14 @@ from dashboard.exchange.models import RunImport
 from dashboard.jobs.kinds import Claim, Context, all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import cancel, claim_next, enqueue, reap
-from dashboard.probes.jobs import probe
-from dashboard.probes.models import Probe
-from dashboard.rescoring.models import RescoredStep
 from dashboard.runs.models import Run
+from tests.dashboard.analysis.probes.factories import make_probe, make_version
+from tests.dashboard.analysis.probes.test_working import scripted
+from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 from tests.dashboard.datasets.fetching.site import Site, file, web_site
 from tests.dashboard.datasets.test_upload import FILES
 from tests.dashboard.exchange.tools import verl_jsonl
 from tests.dashboard.jobs.working import change_kind, do, hear, take
-from tests.dashboard.probes.factories import make_probe, make_version
-from tests.dashboard.probes.test_working import scripted
-from tests.dashboard.rescoring.factories import make_scored_run, start
 
 ROWS = FILES["sums.jsonl"]
 Result = Callable[[], int]

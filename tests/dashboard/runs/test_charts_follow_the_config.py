@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.insights.metrics import list_metrics
+from dashboard.analysis.compare.series import list_metrics
 from dashboard.live.messages import Position
 from dashboard.runs import live_frames
 from dashboard.runs.charts.chart import Chart

@@ -13,15 +13,15 @@ from django.db import connection, transaction
 from django.test import Client
 
 from dashboard.accounts.models import Team
+from dashboard.analysis.probes import services
+from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.pages import launch as launch_view
-from dashboard.probes import asking
-from dashboard.probes.models import Probe
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run
-from tests.dashboard.probes.factories import make_probe
+from tests.dashboard.analysis.probes.factories import make_probe
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
 from trainer.config import RunConfig
 
@@ -121,7 +121,7 @@ def test_what_was_deleted_for_good_is_refused_as_well(
     ("address", "module", "name"),
     [
         ("runs/new", launch_view, "launch_run"),
-        ("runs/new/probe", asking, "start_probe"),
+        ("runs/new/probe", services, "start_probe"),
     ],
 )
 def test_the_form_says_so(

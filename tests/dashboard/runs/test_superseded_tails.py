@@ -74,7 +74,7 @@ def test_the_newest_tails_are_told_when_there_are_many(story: Story) -> None:
 
 
 def test_a_long_tail_is_thinned(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "MAX_POINTS", 40)
+    monkeypatch.setattr(tails, "MAX_SUPERSEDED_POINTS", 40)
     story.take_steps(80)
     resume(story, 5)
 

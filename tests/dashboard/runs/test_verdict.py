@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dashboard.runs.launch.verdict import Verdict, give_verdict
-from tests.dashboard.probes.factories import measured
+from tests.dashboard.analysis.probes.factories import measured
 
 
 def verdict(**changes: Any) -> Verdict:

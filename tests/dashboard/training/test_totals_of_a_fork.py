@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dashboard.insights.points import read_points
+from dashboard.analysis.compare.points import read_points
 from dashboard.runs.charts.series import read_history
 from dashboard.runs.models import Checkpoint, Run, Step
 from dashboard.runs.progress import describe_progress

@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.rescoring.selection import select_steps
+from dashboard.analysis.rescoring.selection import select_steps
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock, Group, RuleNote, Tag, Thumb
@@ -24,8 +24,12 @@ from dashboard.upkeep.measuring import measure
 from dashboard.upkeep.models import Retention
 from dashboard.upkeep.old_completions import preview_completions
 from dashboard.upkeep.tasks import retain
-from tests.dashboard.reports.stories import make_report
-from tests.dashboard.rescoring.factories import make_scored_run, see_through, start
+from tests.dashboard.analysis.reports.stories import make_report
+from tests.dashboard.analysis.rescoring.factories import (
+    make_scored_run,
+    see_through,
+    start,
+)
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_note
 from tests.dashboard.samples.rollups import make_rollup

@@ -6,8 +6,8 @@ from typing import Any
 
 from dashboard.accounts.models import Invitation, Team
 from dashboard.alerts.models import Channel
+from dashboard.analysis.reports.models import Report
 from dashboard.api.models import ApiToken
-from dashboard.reports.models import Report
 from tests.inputs.cases import Answer, Case, Door, World, told_by_page
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dashboard.accounts.models import User
+from dashboard.analysis.reports.rendering import render_prose
 from dashboard.api.paging import read_cursor
 from dashboard.api.problems import Problem
 from dashboard.datasets.analysis.statistics import answer_type
@@ -36,7 +37,6 @@ from dashboard.exchange.tensorboard import (
     write_version,
 )
 from dashboard.live.messages import parse_request
-from dashboard.reports.markdown import render_prose
 from dashboard.rewards.recipe_text import read_recipe, read_schedule, write_json
 from dashboard.rewards.rule_editor import find_code_fault
 from dashboard.rewards.rule_params import as_value, param_fields
@@ -315,7 +315,7 @@ PARSERS = [
            ("dashboard.rewards.rule_editor",)),
     Parser("markup and formulas", of("$\\{}[]()<>*_`#|\n-!&^", "\\frac", "<script>", "javascript:",
            "\\begin{", "|-|", "https://a.b", "::chart"), check_markup,
-           ("dashboard.samples.rendering", "dashboard.reports.markdown")),
+           ("dashboard.samples.rendering", "dashboard.analysis.reports.rendering")),
     Parser("completions of other tools", SAMPLES, check_sample, ("dashboard.exchange.import_formats",)),
     Parser("rows of W&B", st.dictionaries(
         st.sampled_from(["_step", "Step", "_timestamp", "a - loss", "loss"]), JSON), check_point,

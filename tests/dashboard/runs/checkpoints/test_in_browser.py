@@ -9,11 +9,11 @@ from playwright.sync_api import Page, expect
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
-from dashboard.probes.models import Probe
+from dashboard.analysis.probes.models import Probe
 from dashboard.runs.models import Checkpoint, PublishedModel
 from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.analysis.probes.trained import train_checkpoint
 from tests.dashboard.jobs.working import do, take
-from tests.dashboard.probes.trained import train_checkpoint
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import queue_run
 

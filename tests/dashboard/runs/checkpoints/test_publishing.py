@@ -21,7 +21,7 @@ from dashboard.runs.launch.base_models import (
 )
 from dashboard.runs.models import PublishedModel, Run, RunState
 from dashboard.training.publishing import publish, unpublish
-from tests.dashboard.probes.factories import make_probe, make_version
+from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import queue_run
 from trainer.config import RunConfig

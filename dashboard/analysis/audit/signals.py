@@ -1,0 +1,295 @@
+"""The signals that the trainer's metrics and the evaluations tell, of all steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from dashboard.analysis.audit.change_points import Change, Series, rate_of
+from dashboard.analysis.audit.completions import Study
+from dashboard.analysis.compare.points import NONE, Points, read_points
+from dashboard.analysis.statistics import Array
+from dashboard.runs.models import REWARD, Evaluation, Run
+from trainer.alert_evaluator import REWARDS
+
+# What the audit looks at, each as a series and what a change of it may mean.
+
+# Which way it goes where a reward is gamed.
+Suspect = Literal["up", "down", "either"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    name: str
+    series: Series
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signal:
+    """`series` is what is judged; `lines` what is drawn, where that tells more."""
+
+    key: str  # of its address
+    title: str
+    about: str  # one sentence
+    unit: str  # what the values are
+    suspect: Suspect
+    series: Series | None = None
+    missing: str = ""  # why there is no series, and what to do about it
+    lines: tuple[Line, ...] = ()
+    line_unit: str = ""  # of the lines, where they are not of the values' own
+    browse: dict[str, str] = field(default_factory=dict)
+    browse_words: str = ""  # what the Completions tab shows of it, by `browse`
+    is_share: bool = False  # said in per cent
+    num_tried: int = 1  # series of which this one changes most
+
+    @property
+    def drawn(self) -> tuple[Line, ...]:
+        if self.lines or self.series is None:
+            return self.lines
+        return (Line(name=self.title, series=self.series),)
+
+
+LENGTH, ENTROPY, KL = "completion/mean_length", "entropy", "kl/mean"
+MOST_SETS = 20
+NO_SET = (
+    "The run is not evaluated on held-out prompts. Choose a held-out set when you "
+    "launch one: without it nobody can tell learning from gaming by the reward alone."
+)
+
+
+def measure(run: Run) -> list[Signal]:
+    """A query a metric and one a held-out set, and one for the sets' names."""
+    return [*_held_out(run), _length(run), _entropy(run), _kl(run)]
+
+
+def _points(run: Run, metric: str) -> Points:
+    return read_points([run], metric, axis="step")[run.pk]
+
+
+def _held_out(run: Run) -> Iterator[Signal]:
+    names = Evaluation.objects.filter(run=run, superseded_by__isnull=True)
+    sets = list(names.order_by("name").values_list("name", flat=True).distinct())
+    rewards = _points(run, REWARD) if sets else NONE
+    of_all = f" {MOST_SETS} of {len(sets)} sets are shown."
+    for name in sets[:MOST_SETS]:
+        scores = _points(run, f"eval/{name}/mean")
+        training = _beside(rewards, scores)
+        yield _gap(
+            f"Training reward less {name}",
+            key=f"held-out:{name}",
+            gap=Series.known(scores.steps, training - scores.values),
+            more=of_all if len(sets) > MOST_SETS else "",
+            lines=(
+                Line(name="training", series=Series.known(scores.steps, training)),
+                Line(name=name, series=Series.of(scores)),
+            ),
+        )
+    if not sets:
+        yield _gap("Training reward less held-out", key="held-out", missing=NO_SET)
+
+
+def _gap(
+    title: str,
+    *,
+    key: str,
+    gap: Series | None = None,
+    lines: tuple[Line, ...] = (),
+    missing: str = "",
+    more: str = "",
+) -> Signal:
+    return Signal(
+        key=key,
+        title=title,
+        about="Grows where the reward rises on what is trained on, and not on what is "
+        f"held out.{more}",
+        unit="reward",
+        suspect="up",
+        series=gap,
+        lines=lines,
+        missing=missing,
+        browse={"sort": "-reward"},
+        browse_words="highest reward first",
+    )
+
+
+def _beside(rewards: Points, scores: Points) -> Array:
+    """The mean training reward since the evaluation before, of ten steps at most.
+
+    No step counts twice: else each mean would have much of the one before.
+    """
+    ends = np.searchsorted(rewards.steps, scores.steps, side="right")
+    begins = np.maximum(ends - REWARDS, np.append(0, ends[:-1]))
+    # Not as differences of running sums, from which one huge reward takes all digits.
+    spans = zip(begins.tolist(), ends.tolist(), strict=True)
+    with np.errstate(over="ignore"):
+        means = [rewards.values[b:e].mean() if b < e else np.nan for b, e in spans]
+    return np.array(means)
+
+
+def _series(run: Run, metric: str) -> Series | None:
+    points = _points(run, metric)
+    return Series.of(points) if len(points) else None
+
+
+def _length(run: Run) -> Signal:
+    return Signal(
+        key="length",
+        title="Length",
+        about="Drifts where the reward pays for words, or for few of them.",
+        unit="tokens",
+        suspect="either",
+        series=_series(run, LENGTH),
+        missing=f"The run has not logged {LENGTH}.",
+        browse={"sort": "-length"},
+        browse_words="longest first",
+    )
+
+
+def _entropy(run: Run) -> Signal:
+    return Signal(
+        key="entropy",
+        title="Entropy",
+        about="Falls where the policy settles on one way to write.",
+        unit="nats per token",
+        suspect="down",
+        series=_series(run, ENTROPY),
+        missing=f"The run has not logged {ENTROPY}.",
+        browse={"surprise": "near"},
+        browse_words="near-duplicates only",
+    )
+
+
+def _kl(run: Run) -> Signal:
+    measured = _series(run, KL)
+    return Signal(
+        key="kl",
+        title="KL acceleration",
+        about="How quickly the policy leaves the reference; it speeds up where the "
+        "reward is no longer held back.",
+        unit="nats per token in 100 steps",
+        suspect="up",
+        series=None if measured is None else rate_of(measured),
+        lines=() if measured is None else (Line(name="KL", series=measured),),
+        line_unit="nats per token",
+        missing=f"The run has not logged {KL}: it has no reference to be compared "
+        'with. Set reference.kind to "auto" to have one.',
+        browse={"sort": "-reward"},
+        browse_words="highest reward first",
+    )
+
+
+# What a study says, as signals.
+
+MOST_LINES = 5
+NO_TEXTS = "No completions of this run are stored."
+SIGNALS = (
+    Signal(
+        key="duplicates",
+        title="Near-duplicates within groups",
+        about="Completions nearly like another one of their group.",
+        unit="share of completions",
+        suspect="up",
+        is_share=True,
+        missing=NO_TEXTS,
+        browse={"surprise": "near"},
+        browse_words="near-duplicates only",
+    ),
+    Signal(
+        key="shared",
+        title="Phrases shared between prompts",
+        about="Four words in a row that stand in answers to other prompts too, as a "
+        "template does.",
+        unit="share of a completion's phrases",
+        suspect="up",
+        is_share=True,
+        missing="It takes completions of two prompts at a step, each of four words.",
+        browse={"sort": "-reward"},
+        browse_words="highest reward first",
+    ),
+    Signal(
+        key="repetition",
+        title="Repetition within a completion",
+        about="Four words in a row that the completion has said before, as in a loop.",
+        unit="share of a completion's phrases",
+        suspect="up",
+        is_share=True,
+        missing="It takes completions of four words.",
+        browse={"sort": "-length"},
+        browse_words="longest first",
+    ),
+    Signal(
+        key="by-length",
+        title="Reward goes with length",
+        about="Correlation of reward and length within groups: at 1 the longest win, "
+        "at −1 the shortest.",
+        unit="correlation",
+        suspect="either",
+        missing="Within the groups that were read, reward or length is not known "
+        "or does not vary.",
+        browse={"sort": "-reward"},
+        browse_words="highest reward first",
+    ),
+)
+RULES = Signal(
+    key="rules",
+    title="Rules disagree",
+    about="Pairs of completions within a group that one rule orders one way, and the "
+    "other rule the other way; a weight below 0 turns its rule's order round.",
+    unit="share of pairs",
+    suspect="up",
+    is_share=True,
+    browse={"sort": "-reward"},
+    browse_words="highest reward first",
+)
+ONE_RULE = "The run has no two rules, which could disagree."
+NEVER_APART = "No two completions of a group are told apart by two rules at once."
+
+
+def tell(study: Study, find: Callable[[Series], Change | None]) -> list[Signal]:
+    return [*(_told(signal, study) for signal in SIGNALS), _rules(study, find)]
+
+
+def _told(signal: Signal, study: Study) -> Signal:
+    series = study.series(signal.key)
+    if not study.texts:
+        return replace(signal, missing=NO_TEXTS)
+    return replace(signal, series=series if len(series) else None)
+
+
+def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
+    """Of all pairs of rules the one that comes apart most clearly is judged."""
+    if not study.texts:
+        return replace(RULES, missing=NO_TEXTS)
+    pairs = study.disagreements()
+    known = {pair: series for pair, series in pairs.items() if len(series)}
+    if not known:
+        return replace(RULES, missing=NEVER_APART if pairs else ONE_RULE)
+    ranked = sorted(known, key=lambda pair: _clearness(find(known[pair])))
+    first = ranked[0]
+    told = f" {len(known)} pairs of rules were looked at." if len(known) > 1 else ""
+    return replace(
+        RULES,
+        title=f"Rules disagree: {_words(first)}",
+        about=RULES.about + told,
+        series=known[first],
+        lines=tuple(
+            Line(name=_words(pair), series=known[pair]) for pair in ranked[:MOST_LINES]
+        ),
+        num_tried=len(known),
+    )
+
+
+def _clearness(change: Change | None) -> tuple[float, float]:
+    """The clearest first, and those that agree more and more behind all others."""
+    if change is None:
+        return 2.0, 0.0
+    effect = -change.difference if change.effect is None else -change.effect
+    chance = 0.0 if change.chance is None else change.chance
+    return (chance if change.difference >= 0 else 1 + chance), effect
+
+
+def _words(pair: tuple[str, str]) -> str:
+    return " and ".join(pair)

@@ -1,0 +1,332 @@
+"""What completions have in common: words in a row, within one and between many.
+
+A text's words are told apart by white space, in lower case; a character of Chinese,
+Japanese or Korean is a word of its own. A phrase is four words in a row.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from django.db import connection
+from numpy.typing import NDArray
+
+from dashboard.runs.charts.chart import clip
+from dashboard.runs.models import Run
+
+# Completions of some groups of some steps, read for what only they can tell.
+#
+# A run has millions of texts. Of up to 60 steps, evenly spread, so many groups are read
+# that their completions are 64 at most, where groups are as large as the run's setting
+# says, or 8 of an import; of a larger group its first 64 are. Of each text it is the
+# first 4,000 characters.
+
+MOST_STEPS = 60
+MOST_COMPLETIONS = 64  # of a step
+MOST_GROUPS = 16
+MOST_CHARS = 4_000
+GROUP_OF_AN_IMPORT = 8
+
+# The nearest step from each of some on, by index.
+STEPS = """
+SELECT DISTINCT found.step
+  FROM generate_series(%(first)s, %(last)s, %(every)s) wanted,
+       LATERAL (SELECT step FROM samples_group
+                 WHERE run_id = %(run)s AND superseded_by IS NULL
+                   AND step BETWEEN wanted AND %(last)s
+                 ORDER BY step LIMIT 1) found
+ ORDER BY 1
+"""
+ENDS = """
+SELECT (SELECT step FROM samples_group WHERE run_id = %(run)s
+           AND superseded_by IS NULL ORDER BY step LIMIT 1),
+       (SELECT step FROM samples_group WHERE run_id = %(run)s
+           AND superseded_by IS NULL ORDER BY step DESC LIMIT 1)
+"""
+# Which groups is told by their number's hash, so that all readers read the same.
+READ = """
+WITH sampled AS MATERIALIZED (
+    SELECT id, prompt_index, rule_names FROM samples_group
+     WHERE run_id = %(run)s AND superseded_by IS NULL AND step = %(step)s
+     ORDER BY hashint8(id), id LIMIT %(groups)s
+)
+SELECT g.prompt_index, g.rule_names, packed.rewards[:%(most)s],
+       packed.num_tokens[:%(most)s], packed.rule_scores,
+       ARRAY(SELECT left(text, %(chars)s)
+               FROM unnest(packed.texts[:%(most)s]) WITH ORDINALITY own(text, place)
+              ORDER BY place)
+  FROM sampled g JOIN samples_groupcompletions packed ON packed.group_id = g.id
+ ORDER BY g.prompt_index, g.id
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledGroup:
+    prompt: int
+    texts: list[str]
+    # Numbers, here and below, are clipped.
+    rewards: list[float | None]
+    lengths: list[int | None]
+    scores: dict[str, list[float | None]]  # by rule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """Steps to be read, in such an order that the first ones are evenly spread too."""
+
+    steps: list[int]
+    num_between: int  # from the first to the last, whether chosen or not
+
+
+def choose_steps(run: Run) -> Chosen:
+    """Two queries."""
+    with connection.cursor() as cursor:
+        cursor.execute(ENDS, {"run": run.pk})
+        first, last = cursor.fetchone()
+    if first is None:
+        return Chosen(steps=[], num_between=0)
+    steps = steps_with_groups(run, first=first, last=last, most=MOST_STEPS)
+    return Chosen(steps=list(_spread(steps)), num_between=last - first + 1)
+
+
+def steps_with_groups(run: Run, *, first: int, last: int, most: int) -> list[int]:
+    """So many at most, evenly spread, by rising step. One query."""
+    every = max(1, -(-(last - first + 1) // most))
+    given = {"run": run.pk, "first": first, "last": last, "every": every}
+    with connection.cursor() as cursor:
+        cursor.execute(STEPS, given)
+        return [step for (step,) in cursor]
+
+
+def _spread(steps: Sequence[int]) -> Iterator[int]:
+    """
+    >>> list(_spread([1, 2, 3, 4, 5]))
+    [1, 5, 3, 2, 4]
+    """
+    width = 1 << max(0, len(steps) - 1).bit_length()
+    if steps:
+        yield steps[0]
+    while width > 1:
+        for place in range(width // 2, len(steps), width):
+            yield steps[place]
+        width //= 2
+
+
+def read_groups(run: Run, step: int) -> list[SampledGroup]:
+    """One query."""
+    group_size = run.config.get("rollout", {}).get("group_size", GROUP_OF_AN_IMPORT)
+    given = {
+        "run": run.pk,
+        "step": step,
+        "groups": min(MOST_GROUPS, max(1, MOST_COMPLETIONS // group_size)),
+        "chars": MOST_CHARS,
+        "most": MOST_COMPLETIONS,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(READ, given)
+        return [
+            SampledGroup(
+                prompt=prompt,
+                texts=texts,
+                rewards=_clipped(rewards),
+                lengths=lengths,
+                scores={
+                    rule: _clipped(scores[place :: len(rules)][: len(texts)])
+                    for place, rule in enumerate(rules)
+                },
+            )
+            for prompt, rules, rewards, lengths, scores, texts in cursor
+        ]
+
+
+def _clipped(values: Sequence[float | None]) -> list[float | None]:
+    """None of what is no number."""
+    return [None if v is None or not math.isfinite(v) else clip(v) for v in values]
+
+
+Phrases = NDArray[np.uint64]  # hashes
+Counts = NDArray[np.int64]
+
+NUM_WORDS = 4
+MOST_TOLD = 10
+MOST_LOOKED_AT = 100
+LEAST_RISE = 0.05
+MOST_SOUGHT = 198  # letters
+EAST_ASIAN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+WORD = re.compile(rf"[{EAST_ASIAN}]|[^\s{EAST_ASIAN}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """`phrases[i]` begins at word i; both arrays are in the order of the text."""
+
+    prompt: int
+    words: NDArray[np.uint32]  # by their numbers in the vocabulary
+    phrases: Phrases
+
+
+class Vocabulary:
+    """Gives each word a number, so that numpy can hash four in a row."""
+
+    def __init__(self) -> None:
+        self._numbers: defaultdict[str, int] = defaultdict()
+        self._numbers.default_factory = self._numbers.__len__
+
+    def read(self, groups: Iterable[SampledGroup]) -> list[Text]:
+        return [self._read(g.prompt, text) for g in groups for text in g.texts]
+
+    def _read(self, prompt: int, text: str) -> Text:
+        numbered = [self._numbers[word] for word in split_words(text)]
+        words = np.array(numbered, np.uint32)
+        return Text(prompt=prompt, words=words, phrases=_hash(words))
+
+    def spell(self, phrases: Sequence[Sequence[int]]) -> list[str]:
+        wanted = {number for phrase in phrases for number in phrase}
+        known = {n: word for word, n in self._numbers.items() if n in wanted}
+        return [" ".join(known[number] for number in phrase) for phrase in phrases]
+
+
+def split_words(text: str) -> list[str]:
+    """
+    >>> split_words("So it is\\n4.")
+    ['so', 'it', 'is', '4.']
+    """
+    folded = text.lower()
+    return folded.split() if folded.isascii() else WORD.findall(folded)
+
+
+def _hash(words: NDArray[np.uint32]) -> Phrases:
+    """Of each four in a row."""
+    num = len(words) - NUM_WORDS + 1
+    if num < 1:
+        return np.empty(0, np.uint64)
+    mixed = np.zeros(num, np.uint64)
+    for place in range(NUM_WORDS):
+        # FNV-1a's prime, by which each place counts otherwise.
+        mixed = (mixed ^ words[place : place + num]) * np.uint64(0x100000001B3)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def repetition(texts: Sequence[Text]) -> float:
+    """The mean of 1 - distinct phrases / phrases: rep-4 of Welleck et al. 2020
+    (arXiv:1908.04319).
+
+    NaN: no text has four words.
+    """
+    long = [text.phrases for text in texts if len(text.phrases)]
+    shares = [1 - len(np.unique(phrases)) / len(phrases) for phrases in long]
+    return float(np.mean(shares)) if shares else np.nan
+
+
+def shared(texts: Sequence[Text]) -> float:
+    """The mean share of a text's distinct phrases that texts of other prompts have too.
+
+    Texts come prompt by prompt. NaN: all texts with four words are of one prompt.
+    """
+    long = [text for text in texts if len(text.phrases)]
+    by_prompt = [
+        np.unique(np.concatenate([text.phrases for text in of_prompt]))
+        for _, of_prompt in groupby(long, lambda text: text.prompt)
+    ]
+    if len(by_prompt) < 2:
+        return np.nan
+    found, counts = np.unique(np.concatenate(by_prompt), return_counts=True)
+    common = found[counts > 1]
+    shares = [np.isin(np.unique(text.phrases), common).mean() for text in long]
+    return float(np.mean(shares))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phrase:
+    """In how many texts it is before and after a change, of how many."""
+
+    words: str
+    before: int
+    of_before: int
+    after: int
+    of_after: int
+
+    @property
+    def quoted(self) -> str:
+        """As the search for words takes a phrase; empty where it would find nothing."""
+        has_words = any(letter.isalnum() for letter in self.words)
+        is_found = self.words.isascii() and has_words and len(self.words) < MOST_SOUGHT
+        return '"' + self.words.replace('"', " ") + '"' if is_found else ""
+
+    @property
+    def share_before(self) -> float:
+        return self.before / self.of_before
+
+    @property
+    def share_after(self) -> float:
+        return self.after / self.of_after
+
+
+def risen_phrases(
+    before: Sequence[Text], after: Sequence[Text], vocabulary: Vocabulary
+) -> list[Phrase]:
+    """Up to ten whose share of texts rose most, by 0.05 at least; those that share two
+    words in a row with one that is told already are left out."""
+    if not before or not after:
+        return []
+    found, counts = _count(after)
+    was = _find_counts(found, *_count(before))
+    rises = counts / len(after) - was / len(before)
+    told: list[tuple[list[int], int, int]] = []
+    for place in np.argsort(-rises, kind="stable")[:MOST_LOOKED_AT].tolist():
+        if rises[place] < LEAST_RISE or len(told) == MOST_TOLD:
+            break
+        words = _words_of(found[place], after)
+        if not any(_overlap(words, others) for others, _, _ in told):
+            told.append((words, int(was[place]), int(counts[place])))
+    spelled = vocabulary.spell([words for words, _, _ in told])
+    return [
+        Phrase(
+            words=words,
+            before=num_before,
+            of_before=len(before),
+            after=num_after,
+            of_after=len(after),
+        )
+        for words, (_, num_before, num_after) in zip(spelled, told, strict=True)
+    ]
+
+
+def _count(texts: Sequence[Text]) -> tuple[Phrases, Counts]:
+    """Each phrase, and in how many texts it is."""
+    distinct = [np.unique(text.phrases) for text in texts]
+    return np.unique(np.concatenate(distinct), return_counts=True)
+
+
+def _find_counts(wanted: Phrases, known: Phrases, counts: Counts) -> Counts:
+    found = np.zeros(len(wanted), np.int64)
+    if len(known):
+        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        is_known = known[places] == wanted
+        found[is_known] = counts[places[is_known]]
+    return found
+
+
+def _words_of(phrase: np.uint64, texts: Sequence[Text]) -> list[int]:
+    for text in texts:
+        places = np.flatnonzero(text.phrases == phrase)
+        if len(places):
+            words: list[int] = text.words[places[0] : places[0] + NUM_WORDS].tolist()
+            return words
+    raise AssertionError("the phrase was counted in these texts")
+
+
+def _overlap(some: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether one goes on within the other, by two words or more."""
+    return any(
+        some[shift:] == others[: NUM_WORDS - shift]
+        or others[shift:] == some[: NUM_WORDS - shift]
+        for shift in range(NUM_WORDS - 1)
+    )

@@ -1,0 +1,277 @@
+"""Sets of seeds as bands, how many seeds they are of, and the bands' differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dashboard.analysis.compare.points import AXES
+from dashboard.analysis.compare.seeds import Band, RunSet
+from dashboard.analysis.compare.selection import Mark
+from dashboard.analysis.compare.series import Series
+from dashboard.analysis.statistics import Array
+from dashboard.runs.charts.chart import figure_tree
+from dashboard.runs.models import Run
+
+# The overlaid curves, defined here and drawn in the browser.
+#
+# Colours are CSS variables, as in the run's own figures, so a chart follows the theme.
+
+
+def overlay(
+    runs: Sequence[Run],
+    series: Sequence[Series],
+    marks: dict[int, Mark],
+    *,
+    metric: str,
+    axis: str,
+    smoothing: float,
+    log_y: bool,
+) -> dict[str, Any]:
+    """One line per run; under a smoothed line, the measured one, faint."""
+    drawn = list(zip(runs, series, strict=True))
+    faint = drawn if smoothing > 0 else []
+    tree = figure_tree(
+        [_raw(marks[run.pk]) for run, _ in faint]
+        + [_line(run, s, marks[run.pk], bold=run is runs[0]) for run, s in drawn],
+        xaxis={"title": {"text": AXES[axis]}},
+        yaxis=y_axis(plain(metric), type="log" if log_y else "linear"),
+        hovermode="x unified" if axis == "step" else "closest",
+        showlegend=False,  # the table above is the legend, with links
+        # Zoom outlives a change of smoothing, not one of what is measured.
+        uirevision=f"{metric} {axis} {log_y}",
+    )
+    values = [s.values for _, s in faint] + [s.smoothed for _, s in drawn]
+    _fill(tree["data"], [s for _, s in faint + drawn], values)
+    return tree
+
+
+def _fill(
+    traces: list[dict[str, Any]], series: list[Series], values: list[list[float]]
+) -> None:
+    """Points go in last: Plotly would check and copy each of ten thousand."""
+    for trace, one, y in zip(traces, series, values, strict=True):
+        # Six digits are more than a screen shows, and half of what is sent.
+        trace |= {"x": one.x, "y": [float(f"{v:.6g}") for v in y]}
+        if "meta" in trace:
+            trace["customdata"] = one.steps
+
+
+def _line(run: Run, series: Series, mark: Mark, *, bold: bool) -> go.Scatter:
+    few = len(series.x) < 30
+    return go.Scatter(
+        name=plain(run.name),
+        mode="lines+markers" if few else "lines",
+        line={"color": colour_of(mark), "width": 3 if bold else 2, "dash": mark.dash},
+        marker={"size": 5, "color": colour_of(mark)},
+        hovertemplate="%{y:.4~g}",
+        meta={"run": run.pk},
+    )
+
+
+def _raw(mark: Mark) -> go.Scatter:
+    return go.Scatter(
+        mode="lines",
+        line={"color": colour_of(mark), "width": 1},
+        opacity=0.28,
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def y_axis(title: str, **more: Any) -> dict[str, Any]:
+    # Powers of ten as Plotly writes them by itself take inline styles.
+    return {"title": {"text": title}, "exponentformat": "e", **more}
+
+
+def plain(text: str) -> str:
+    """Plotly reads labels as a kind of HTML, links and line breaks included."""
+    return escape(text, quote=False)
+
+
+def colour_of(mark: Mark) -> str:
+    return f"var(--cohort-series-{mark.colour})"
+
+
+STRIP = {"domain": [0, 0.12], "title": {"text": "n"}, "rangemode": "tozero"}
+ALPHA = 0.16
+NUM_COUNTS = 4  # ticks of the strip
+
+
+def draw_bands(
+    sets: Sequence[RunSet],
+    bands: Sequence[Band],
+    marks: dict[int, Mark],
+    *,
+    members: Sequence[tuple[RunSet, Series]],
+    metric: str,
+    axis: str,
+    log_y: bool,
+) -> dict[str, Any]:
+    """Each set's band, line and number of runs; behind them single runs, if any."""
+    traces = [_member(series, marks[one.pk], one.label) for one, series in members]
+    floor = _lowest_above_0(bands) if log_y else None
+    for one, band in zip(sets, bands, strict=True):
+        bold = one is sets[0]
+        traces += _band(one.label, band, marks[one.pk], axis, bold=bold, floor=floor)
+        traces.append(_counts(one.label, band, marks[one.pk], axis))
+    most = max((len(one.runs) for one in sets), default=1)
+    strip = {**STRIP, "range": [0, most * 1.15], "dtick": -(-most // NUM_COUNTS)}
+    tree = figure_tree(
+        [],
+        xaxis={"title": {"text": AXES[axis]}, "anchor": "y2"},
+        yaxis=y_axis(plain(metric), type="log" if log_y else "linear", domain=[0.2, 1]),
+        yaxis2=strip,
+        hovermode="x unified" if axis == "step" else "closest",
+        showlegend=False,
+        uirevision=f"{metric} {axis} {log_y}",
+    )
+    return {**tree, "data": traces}
+
+
+def _lowest_above_0(bands: Sequence[Band]) -> float | None:
+    """Where bands that reach below 0 end on a logarithmic axis."""
+    values = np.concatenate([band.estimate.value for band in bands])
+    above = values[values > 0]
+    return float(above.min()) if len(above) else None
+
+
+def draw_differences(
+    sets: Sequence[RunSet],
+    differences: Sequence[Band],
+    marks: dict[int, Mark],
+    *,
+    metric: str,
+    axis: str,
+) -> dict[str, Any]:
+    """Of each set but the first, less the first."""
+    traces: list[dict[str, Any]] = []
+    for one, band in zip(sets[1:], differences, strict=True):
+        name = f"{one.label} − {sets[0].label}"
+        traces += _band(name, band, marks[one.pk], axis, bold=False)
+    tree = figure_tree(
+        [],
+        xaxis={"title": {"text": AXES[axis]}},
+        yaxis=y_axis(f"Δ {plain(metric)}"),
+        shapes=[
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": 0,
+                "y1": 0,
+                "line": {"color": "var(--cohort-quiet)", "width": 1.5, "dash": "dash"},
+            }
+        ],
+        hovermode="x unified" if axis == "step" else "closest",
+        showlegend=False,
+        uirevision=f"{metric} {axis}",
+    )
+    return {**tree, "data": traces}
+
+
+def _band(
+    label: str,
+    band: Band,
+    mark: Mark,
+    axis: str,
+    *,
+    bold: bool,
+    floor: float | None = None,
+) -> list[dict[str, Any]]:
+    """Where there is one run there is no interval, and the band has no width."""
+    name, value = plain(label), band.estimate.value
+    edges = []
+    if np.isfinite(band.estimate.low).any():
+        for word, ends in (("low", band.estimate.low), ("high", band.estimate.high)):
+            drawn = np.where(np.isnan(ends), value, ends)
+            if floor is not None:
+                drawn = np.maximum(drawn, floor)
+            edge = _trace(f"{name}, 95 % {word}", band, drawn, axis)
+            edge |= {"line": {"width": 0}, "hoverinfo": "skip", "meta": {}}
+            if (drawn != ends).any():
+                edge["meta"]["raw"] = _numbers(ends)  # what is saved as CSV
+            edges.append(edge)
+        edges[1] |= {"fill": "tonexty", "fillcolor": colour_of(mark)}
+        edges[1]["meta"]["alpha"] = ALPHA
+    centre = _trace(name, band, value, axis)
+    few = len(value) < 30
+    centre |= {
+        "mode": "lines+markers" if few else "lines",
+        "line": {
+            "color": colour_of(mark),
+            "width": 3 if bold else 2,
+            "dash": mark.dash,
+        },
+        "marker": {"size": 5, "color": colour_of(mark)},
+        "text": _said(band),
+        "hovertemplate": "%{text}",
+    }
+    return [*edges, centre]
+
+
+def _counts(label: str, band: Band, mark: Mark, axis: str) -> dict[str, Any]:
+    num = band.estimate.num.astype(np.float64)
+    return _trace(f"{plain(label)}, n", band, num, axis) | {
+        "yaxis": "y2",
+        "line": {
+            "color": colour_of(mark),
+            "width": 2,
+            "shape": "hv",
+            "dash": mark.dash,
+        },
+        "hoverinfo": "skip",
+    }
+
+
+def _trace(name: str, band: Band, y: Array, axis: str) -> dict[str, Any]:
+    at = [float(f"{v:.9g}") for v in band.at.tolist()]
+    x: list[Any] = [int(v) for v in at] if axis == "step" else at
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": _numbers(y),
+        "customdata": x,
+    }
+
+
+def _numbers(values: Array) -> list[float | None]:
+    """Six digits are more than a screen shows, and half of what is sent."""
+    return [None if v != v else float(f"{v:.6g}") for v in values.tolist()]
+
+
+def _said(band: Band) -> list[str]:
+    found = band.estimate
+    rows = zip(
+        found.value.tolist(),
+        found.low.tolist(),
+        found.high.tolist(),
+        found.num.tolist(),
+        strict=True,
+    )
+    return [
+        f"{value:.4g} ({low:.4g} … {high:.4g}), n {num}"
+        if low == low  # no NaN
+        else f"{value:.4g}, n {num}: no interval"
+        for value, low, high, num in rows
+    ]
+
+
+def _member(series: Series, mark: Mark, label: str) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain(label),
+        "x": series.x,
+        "y": [float(f"{v:.6g}") for v in series.smoothed],
+        "line": {"color": colour_of(mark), "width": 1},
+        "opacity": 0.35,
+        "hoverinfo": "skip",
+    }

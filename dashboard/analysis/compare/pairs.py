@@ -1,0 +1,157 @@
+"""Completions of one prompt side by side, and what each rule gave on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, ClassVar
+
+import numpy as np
+from django import forms
+
+from dashboard.analysis.statistics import subtract
+from dashboard.runs.models import Run
+from dashboard.samples.forms import FilterForm
+from dashboard.samples.models import Completion, Group
+
+RANK, SAMPLED = "rank", "sampled"
+Scores = list[tuple[str, float | None]]
+
+
+def delta_of(ours: float | None, theirs: float | None) -> float | None:
+    if ours is None or theirs is None:
+        return None
+    return float(subtract(np.array(ours), np.array(theirs)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    run: Run
+    group: Group
+    completions: list[Completion]  # as they were sampled
+
+    @property
+    def rewards(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        told = [c.reward for c in self.completions if c.reward is not None]
+        return np.array(told, np.float64)
+
+    def rules_of(self, completion: Completion | None) -> Scores:
+        if completion is None:
+            return []
+        names = self.group.rule_names
+        return list(zip(names, completion.rule_scores, strict=False))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    number: int  # from 1
+    ours: Completion | None  # None: the other group is the larger one
+    theirs: Completion | None
+    our_rules: Scores
+    their_rules: Scores
+
+    @property
+    def delta(self) -> float | None:
+        if self.ours is None or self.theirs is None:
+            return None
+        return delta_of(self.ours.reward, self.theirs.reward)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleDelta:
+    name: str
+    means: tuple[float | None, float | None]
+
+    @property
+    def delta(self) -> float | None:
+        return delta_of(*self.means)
+
+
+def read_side(run: Run, prompt: int, step: int) -> Side | None:
+    """Two queries."""
+    groups = Group.objects.current().filter(run=run, prompt_index=prompt, step=step)
+    group = groups.first()
+    if group is None:
+        return None
+    return Side(run=run, group=group, completions=group.completions)
+
+
+def align_pairs(ours: Side, theirs: Side, *, by: str) -> list[Pair]:
+    """The best beside the best, or the first sampled beside the first sampled."""
+    sides = [_ordered(side.completions, by) for side in (ours, theirs)]
+    return [
+        Pair(
+            number=number,
+            ours=mine,
+            theirs=its,
+            our_rules=ours.rules_of(mine),
+            their_rules=theirs.rules_of(its),
+        )
+        for number, (mine, its) in enumerate(zip_longest(*sides), start=1)
+    ]
+
+
+def compare_rules(ours: Side, theirs: Side) -> list[RuleDelta]:
+    """Mean scores before weights; None where a recipe has no such rule."""
+    found = [_rule_means(side) for side in (ours, theirs)]
+    names = dict.fromkeys([*found[0], *found[1]])
+    return [
+        RuleDelta(name=name, means=(found[0].get(name), found[1].get(name)))
+        for name in names
+    ]
+
+
+def _ordered(completions: Sequence[Completion], by: str) -> list[Completion]:
+    if by == SAMPLED:
+        return list(completions)
+    return sorted(completions, key=lambda c: (c.reward is None, -(c.reward or 0.0)))
+
+
+def _rule_means(side: Side) -> dict[str, float | None]:
+    scores: dict[str, list[float]] = {name: [] for name in side.group.rule_names}
+    for completion in side.completions:
+        for name, score in side.rules_of(completion):
+            if score is not None:
+                scores[name].append(score)
+    return {n: sum(told) / len(told) if told else None for n, told in scores.items()}
+
+
+MOST = 2**31 - 1
+SORTS = [
+    ("prompt", "prompt number"),
+    ("rate", "lowest win rate first"),
+    ("-rate", "highest win rate first"),
+    ("delta", "lowest difference first"),
+    ("-delta", "highest difference first"),
+]
+
+
+def number() -> forms.IntegerField:
+    return forms.IntegerField(required=False, min_value=0, max_value=MOST)
+
+
+class DuelForm(FilterForm):
+    """Which two runs, which prompt, and how its completions are read."""
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "sort": "prompt",
+        "align": RANK,
+        "text": "diff",
+        "page": 1,
+    }
+
+    a = number()
+    b = number()
+    prompt = number()
+    step = number()
+    sort = forms.ChoiceField(required=False, choices=SORTS)
+    align = forms.ChoiceField(
+        required=False,
+        choices=[(RANK, "best beside best"), (SAMPLED, "as they were sampled")],
+    )
+    text = forms.ChoiceField(
+        required=False,
+        choices=[("diff", "differences marked"), ("plain", "as they are")],
+    )
+    page = forms.IntegerField(required=False, min_value=1, max_value=MOST)

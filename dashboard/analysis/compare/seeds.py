@@ -1,0 +1,306 @@
+"""Runs that belong together: equal but for their seed, or of one value of a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dashboard.analysis.compare.differences import Setting, compare_settings
+from dashboard.analysis.compare.points import Points
+from dashboard.analysis.compare.series import smooth_all, thin
+from dashboard.analysis.statistics import (
+    Array,
+    Estimate,
+    interquartile_mean,
+    iqm_difference,
+    iqm_interval,
+    mean_interval,
+    moments,
+    subtract,
+    welch_difference,
+)
+from dashboard.runs.models import Run
+
+MAX_SETS = 10
+MAX_SEEDS = 20  # of a set
+SEED = "seed"
+# What `by` says in the address, when it is not the name of a setting.
+SEEDS = "seeds"
+NONE = "none"
+MAX_NAMED = 2  # settings that a set is called by
+MAX_CHARS = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSet:
+    """The first run stands for the set: it lends it its number and its colour."""
+
+    label: str
+    runs: list[Run]
+    places: list[int]  # of its runs among all that were arranged
+    num_found: int  # more than `runs` where there are too many
+    varied: list[str]  # settings but the seed in which its runs differ
+
+    @property
+    def pk(self) -> int:
+        return self.runs[0].pk
+
+    @property
+    def run(self) -> Run:
+        return self.runs[0]
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.runs) == 1
+
+    @property
+    def seeds(self) -> list[int | None]:
+        return [run.config.get(SEED) for run in self.runs]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arrangement:
+    sets: list[RunSet]
+    num_sets: int  # more than `sets` where there are too many
+    by: str
+    settings: list[Setting]  # of all the runs that were arranged, by place
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for one in self.sets for run in one.runs]
+
+    @property
+    def choices(self) -> list[str]:
+        """The settings that the runs can be grouped by."""
+        return [s.key for s in self.settings if s.differs and s.key != SEED]
+
+    @property
+    def has_bands(self) -> bool:
+        return any(not one.is_single for one in self.sets)
+
+    @property
+    def num_runs(self) -> int:
+        return sum(len(one.runs) for one in self.sets)
+
+
+def arrange(runs: Sequence[Run], by: str) -> Arrangement:
+    """Sets in the order in which their first runs come; that of the first is the base.
+
+    What `by` names is SEEDS, NONE, or a setting; one in which no two runs differ makes
+    one set of all.
+    """
+    if not runs:
+        return Arrangement(sets=[], num_sets=0, by=by, settings=[])
+    settings = compare_settings(runs)
+    differing = [setting for setting in settings if setting.differs]
+    keys = _keys(runs, differing, by)
+    members: dict[object, list[int]] = {}
+    for place, key in enumerate(keys):
+        members.setdefault(key, []).append(place)
+    naming = [s for s in differing if s.key != SEED] if by != NONE else []
+    if by not in (SEEDS, NONE):
+        naming = [setting for setting in differing if setting.key == by]
+    kept = list(members.values())[:MAX_SETS]
+    return Arrangement(
+        sets=[_make(runs, places, naming, differing) for places in kept],
+        num_sets=len(members),
+        by=by,
+        settings=settings,
+    )
+
+
+def _keys(runs: Sequence[Run], differing: list[Setting], by: str) -> list[object]:
+    if by == NONE:
+        return [run.pk for run in runs]
+    if by == SEEDS:
+        parts = [setting.values for setting in differing if setting.key != SEED]
+        # Of imported runs nobody knows whether they differ in their seed alone.
+        return [
+            run.pk if run.is_imported else tuple(part[i] for part in parts)
+            for i, run in enumerate(runs)
+        ]
+    named = [setting.values for setting in differing if setting.key == by]
+    return list(named[0]) if named else [None] * len(runs)
+
+
+def _make(
+    runs: Sequence[Run],
+    places: list[int],
+    naming: list[Setting],
+    differing: list[Setting],
+) -> RunSet:
+    kept = places[:MAX_SEEDS]
+    first = places[0]
+    varied = [
+        setting.key
+        for setting in differing
+        if setting.key != SEED and len({setting.values[i] for i in kept}) > 1
+    ]
+    told = [s for s in naming if len({s.values[i] for i in places}) == 1]
+    is_told = 0 < len(told) <= MAX_NAMED
+    names = [runs[place].name for place in places]
+    label = ", ".join(_name(s, first) for s in told) if is_told else _joined(names)
+    return RunSet(
+        label=label,
+        runs=[runs[i] for i in kept],
+        places=kept,
+        num_found=len(places),
+        varied=varied,
+    )
+
+
+def _joined(names: list[str]) -> str:
+    """What the names begin with, where that is more than a letter.
+
+    >>> _joined(["calm-otter-1", "calm-otter-2"])
+    'calm-otter'
+    """
+    if len(names) == 1:
+        return names[0]
+    # Of sorted names the first and the last share what all of them do.
+    first, last = min(names), max(names)
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    start = "".join(one for one, _ in shared).rstrip("-_ .#0123456789")
+    return start if len(start) > 1 else f"{names[0]} …"
+
+
+def _name(setting: Setting, place: int) -> str:
+    value = setting.values[place]
+    short = value if value is not None else "absent"
+    if len(short) > MAX_CHARS:
+        short = short[: MAX_CHARS - 1] + "…"
+    return f"{setting.key} {short}"
+
+
+# Several runs as one line: at each position their mean, its interval, how many.
+
+MEAN, IQM = "mean", "iqm"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Band:
+    """At the positions that are drawn; each counts every run that has a value there."""
+
+    at: Array
+    estimate: Estimate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aligned:
+    """Values of each set, [S, P], at positions that are the same for all of them."""
+
+    at: Array
+    sets: list[Array]
+
+
+def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> Aligned:
+    """Over steps, each step that a run has. Else evenly spaced places, as many as the
+    run with the most points has, and between two points of a run a straight line;
+    nothing before its first or after its last.
+
+    Smoothing goes before: each run by itself, over all of its points.
+    """
+    every = [points for one in sets for points in one if len(points)]
+    if not every:
+        return Aligned(at=np.empty(0), sets=[np.empty((len(s), 0)) for s in sets])
+    at = _union(every) if axis == "step" else _grid(every)
+    place = _by_step if axis == "step" else _between
+    return Aligned(
+        at=at,
+        sets=[
+            np.array(
+                [place(points, _smoothed(points, smoothing), at) for points in one]
+            ).reshape(len(one), len(at))
+            for one in sets
+        ],
+    )
+
+
+def make_bands(aligned: Aligned, *, statistic: str) -> list[Band]:
+    """A band a set, at the at most 1,000 positions that are drawn of it."""
+    centre_of, interval_of = _STATISTICS[statistic]
+    return [
+        _band(aligned.at, values, centre_of, interval_of) for values in aligned.sets
+    ]
+
+
+def make_difference(
+    aligned: Aligned, base: int, other: int, *, statistic: str, is_paired: bool
+) -> Band:
+    """Of set `other` less set `base`, where both have values.
+
+    Paired: run by run, in the order of the sets; the statistic is of the differences.
+    """
+    ours, theirs = aligned.sets[other], aligned.sets[base]
+    centre_of, interval_of = _STATISTICS[statistic]
+    if is_paired:
+        return _band(aligned.at, subtract(ours, theirs), centre_of, interval_of)
+    drawn = _drawn(aligned.at, subtract(centre_of(ours), centre_of(theirs)), 0.0)
+    difference = welch_difference if statistic == MEAN else iqm_difference
+    estimate = difference(theirs[:, drawn], ours[:, drawn])
+    return Band(at=aligned.at[drawn], estimate=estimate)
+
+
+def _band(
+    at: Array,
+    values: Array,
+    centre_of: Callable[[Array], Array],
+    interval_of: Callable[[Array], Estimate],
+) -> Band:
+    _, _, variance = moments(values)
+    spread = np.sqrt(np.nan_to_num(variance))
+    drawn = _drawn(at, centre_of(values), spread)
+    return Band(at=at[drawn], estimate=interval_of(values[:, drawn]))
+
+
+def _drawn(at: Array, centre: Array, spread: Array | float) -> NDArray[np.int64]:
+    """Of the positions with a value those that keep the band's extremes."""
+    there = np.flatnonzero(np.isfinite(centre))
+    low, high = centre - spread, centre + spread
+    return there[thin(low[there], high[there])]
+
+
+def _mean(values: Array) -> Array:
+    return moments(values)[1]
+
+
+_STATISTICS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Estimate]]] = {
+    MEAN: (_mean, mean_interval),
+    IQM: (interquartile_mean, iqm_interval),
+}
+
+
+def _smoothed(points: Points, weight: float) -> Array:
+    return smooth_all(points.values, weight) if weight else points.values
+
+
+def _union(every: Sequence[Points]) -> Array:
+    first = every[0].steps
+    if all(np.array_equal(points.steps, first) for points in every):
+        return first.astype(np.float64)
+    steps = np.concatenate([points.steps for points in every])
+    return np.unique(steps).astype(np.float64)
+
+
+def _grid(every: Sequence[Points]) -> Array:
+    first = min(points.at[0] for points in every)
+    last = max(points.at[-1] for points in every)
+    return np.linspace(first, last, max(map(len, every)))
+
+
+def _by_step(points: Points, values: Array, at: Array) -> Array:
+    if len(points) == len(at):  # each of its steps is among them
+        return values
+    found = np.full(len(at), np.nan)
+    found[np.searchsorted(at, points.steps)] = values
+    return found
+
+
+def _between(points: Points, values: Array, at: Array) -> Array:
+    if not len(points):
+        return np.full(len(at), np.nan)
+    return np.interp(at, points.at, values, left=np.nan, right=np.nan)

@@ -1,0 +1,225 @@
+"""One metric of one run as the line that is drawn."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dashboard.analysis.compare.points import Points
+from dashboard.analysis.statistics import Array
+from dashboard.runs.charts.chart import direction_of
+from dashboard.runs.charts.series import is_bound
+from dashboard.runs.models import REWARD, Evaluation, Run
+
+MAX_POINTS = 1_000
+POINTS_PER_BUCKET = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    steps: list[int]
+    x: list[float]
+    values: list[float]
+    smoothed: list[float]
+
+
+def make_series(points: Points, *, smoothing: float) -> Series:
+    """At most 1,000 of the points, spikes kept; what is drawn is what is smoothed."""
+    drawn = points.take(thin(points.values, points.values))
+    values = drawn.values.tolist()
+    return Series(
+        steps=drawn.steps.tolist(),
+        x=[float(f"{at:.9g}") for at in drawn.at.tolist()],
+        values=values,
+        smoothed=smooth(values, smoothing),
+    )
+
+
+def thin(low: Array, high: Array) -> NDArray[np.int64]:
+    """Which positions are drawn: at most 1,000.
+
+    Of each of equally long stretches the place of its lowest `low`, of its highest
+    `high`, and its last; NaN is neither.
+    """
+    num = len(low)
+    if num <= MAX_POINTS:
+        return np.arange(num)
+    width = -(-num // (MAX_POINTS // POINTS_PER_BUCKET))
+    whole = num // width * width
+    kept = []
+    for part in (slice(0, whole), slice(whole, num)):
+        begins = np.arange(part.start, part.stop, width)
+        if len(begins):
+            lowest = np.where(np.isnan(low[part]), np.inf, low[part])
+            highest = np.where(np.isnan(high[part]), -np.inf, high[part])
+            kept += [
+                begins + lowest.reshape(len(begins), -1).argmin(axis=1),
+                begins + highest.reshape(len(begins), -1).argmax(axis=1),
+                np.minimum(begins + width, part.stop) - 1,
+            ]
+    return np.unique(np.concatenate(kept))
+
+
+def smooth(values: Sequence[float], weight: float) -> list[float]:
+    """Exponential moving average, freed of its start at 0, as TensorBoard draws it.
+
+    >>> smooth([1.0, 1.0, 4.0], 0.5)
+    [1.0, 1.0, 2.7142857142857144]
+    """
+    smoothed, last, norm = [], 0.0, 0.0
+    for value in values:
+        last = weight * last + (1 - weight) * value
+        norm = weight * norm + (1 - weight)
+        smoothed.append(last / norm)
+    return smoothed
+
+
+def smooth_all(values: Array, weight: float) -> Array:
+    """The same of any number of points: sums of 1, 2, 4 … of them, each of two shorter.
+
+    Ends where weight^width is less than a float tells.
+    """
+    found, norm, width = values * 1.0, np.ones(len(values)), 1
+    while width < len(values) and weight**width > 1e-17:
+        share = weight**width
+        found[width:] += share * found[:-width].copy()
+        norm[width:] += share * norm[:-width].copy()
+        width *= 2
+    return found / norm
+
+
+# Whether more of a metric is better, less, or neither: what deltas are coloured by.
+
+Better = Literal["higher", "lower", "neither"]
+
+RULE = re.compile(r"reward/(?P<rule>[^/]+)/mean")
+
+
+def declare(metric: str, config: dict[str, Any]) -> Better:
+    """As declared; of a rule's score by the sign of its weight in this run's recipe."""
+    if rule := RULE.fullmatch(metric):
+        return _of_rule(rule["rule"], config)
+    return direction_of(metric) or "neither"
+
+
+def _of_rule(name: str, config: dict[str, Any]) -> Better:
+    rules = config.get("reward", {}).get("recipe", {}).get("rules", [])
+    weights = [rule.get("weight", 1.0) for rule in rules if rule.get("name") == name]
+    return "lower" if weights and weights[0] < 0 else "higher"
+
+
+# The metrics a comparison offers, in groups with the words users look for.
+
+TITLES = {
+    "reward": "Reward",
+    "group": "Signal within groups",
+    "advantage": "Advantage",
+    "kl": "Distance to the reference",
+    "ratio": "Probability ratio",
+    "clip": "Clipping",
+    "completion": "Completions",
+    "sampling": "Dynamic sampling",
+    "mismatch": "Sampling against training",
+    "importance": "Correction of sampling",
+    "eval": "Held-out prompts",
+    "time": "Time",
+}
+LAST = "Optimization"  # names of one word: loss, grad_norm, lr, entropy …
+ORDER = (*TITLES.values(), LAST)
+
+
+def list_metrics(
+    runs: Sequence[Run], *, shown: str = REWARD
+) -> list[tuple[str, list[str]]]:
+    """Names by group, of all the runs together, and the one shown. One query."""
+    names = {name for run in runs for name in run.metric_names} | _evaluated(runs)
+    names.add(shown)  # no run may have measured it yet
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: (name != REWARD, name)):
+        groups.setdefault(_title(name), []).append(name)
+    return sorted(groups.items(), key=lambda group: _rank(group[0]))
+
+
+def _evaluated(runs: Sequence[Run]) -> set[str]:
+    latest = (
+        Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
+        .order_by("run_id", "name", "-step")
+        .distinct("run_id", "name")
+    )
+    measured = {metric for evaluation in latest for metric in evaluation.metrics}
+    return {metric for metric in measured if not is_bound(metric)}
+
+
+def _title(name: str) -> str:
+    part, slash, _ = name.partition("/")
+    return TITLES.get(part, part) if slash else LAST
+
+
+def _rank(title: str) -> tuple[int, str]:
+    return (ORDER.index(title) if title in ORDER else len(ORDER), title)
+
+
+# The last steps that all runs have made: what sets of runs are judged by.
+
+SHARE = 0.1  # of the common steps, where no width is asked for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """Steps first … last, of the `num_common` that every run has made."""
+
+    first: int
+    last: int
+    num_common: int
+    shortest: Run | None  # the run that others have gone beyond
+
+    @property
+    def num(self) -> int:
+        return self.last - self.first + 1
+
+
+def find_window(
+    runs: Sequence[Run], points: dict[int, Points], wanted: int | None
+) -> Window | None:
+    """The last `wanted` of the common steps, or a tenth of them.
+
+    Runs without a value do not count. None: no run has one, or no step is common.
+    """
+    there = [run for run in runs if len(points[run.pk])]
+    if not there:
+        return None
+    ends = {run.pk: int(points[run.pk].steps[-1]) for run in there}
+    begin = max(int(points[run.pk].steps[0]) for run in there)
+    shortest = min(there, key=lambda run: ends[run.pk])
+    last = ends[shortest.pk]
+    if last < begin:
+        return None
+    num = last - begin + 1
+    width = min(wanted or math.ceil(SHARE * num), num)
+    return Window(
+        first=last - width + 1,
+        last=last,
+        num_common=num,
+        shortest=shortest if last < max(ends.values()) else None,
+    )
+
+
+def window_means(
+    runs: Sequence[Run], points: dict[int, Points], window: Window | None
+) -> Array:
+    """[S, 1]: each run's mean over the window; NaN where it has no value in it."""
+    return np.array([[_mean(points[run.pk], window)] for run in runs])
+
+
+def _mean(points: Points, window: Window | None) -> float:
+    if window is None:
+        return math.nan
+    ends = [window.first, window.last + 1]
+    first, end = np.searchsorted(points.steps, ends)
+    return float(points.values[first:end].mean()) if end > first else math.nan

@@ -1,0 +1,312 @@
+"""The steps at which two runs sampled the same prompt, or came nearest to that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from django.db import connection
+from django.http import QueryDict
+from numpy.typing import NDArray
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.compare.pairs import DuelForm, Side, delta_of, read_side
+from dashboard.analysis.compare.selection import Selection, join_ids, read_selection
+from dashboard.analysis.statistics import Array, mean_interval, win_rate
+from dashboard.runs.models import Run
+from dashboard.samples.prompt_visits import Visits, find_span, read_visits
+
+# Which prompt of one run is which of another: by number, or by what the row says.
+
+# A row is the same where its prompt, its answer and its columns are; of several the
+# first counts.
+SAME = """
+    SELECT ours.position, min(theirs.position)
+      FROM datasets_datasetrow ours
+      JOIN datasets_datasetrow theirs
+        ON theirs.prompt = ours.prompt AND theirs.is_chat = ours.is_chat
+       AND theirs.answer IS NOT DISTINCT FROM ours.answer
+       AND theirs.columns = ours.columns
+     WHERE ours.version_id = %s AND theirs.version_id = %s
+       AND ours.position = ANY(%s)
+     GROUP BY 1
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matching:
+    """The other run's number of each prompt; without `numbers` they are the same."""
+
+    numbers: dict[int, int] | None
+    said: str  # how prompts were matched, where that is not by number
+
+    def other(self, prompt: int) -> int | None:
+        return prompt if self.numbers is None else self.numbers.get(prompt)
+
+
+def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
+    """Of the first run's prompts. One query, where the versions differ in content."""
+    mine, its = ours.dataset_version, theirs.dataset_version
+    if mine is None or its is None:
+        without = ours.name if mine is None else theirs.name
+        return Matching(numbers={}, said=f"{without} was imported without prompts.")
+    if mine.content_sha256 == its.content_sha256:
+        return Matching(numbers=None, said="")
+    told = np.unique(prompts).tolist()
+    with connection.cursor() as cursor:
+        cursor.execute(SAME, [mine.pk, its.pk, told])
+        numbers = dict(cursor.fetchall())
+    said = (
+        f"Matched by the contents of their rows, since {ours.name} has {mine} and "
+        f"{theirs.name} {its}: {len(numbers):,} of {len(told):,} prompts are in both."
+    )
+    return Matching(numbers=numbers, said=said)
+
+
+MAX_PROMPTS = 2_000
+Steps = NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meeting:
+    """One prompt at a step of each run; its number may differ between them."""
+
+    prompts: tuple[int, int]
+    steps: tuple[int, int]
+
+    @property
+    def is_equal(self) -> bool:
+        return self.steps[0] == self.steps[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meetings:
+    found: list[Meeting]  # by prompt; the newest MAX_PROMPTS of them
+    num_common: int  # prompts that both runs sampled
+    matching: Matching
+    steps: tuple[dict[int, Steps], dict[int, Steps]]  # of each run, by its own numbers
+
+    def of(self, prompt: int, near: int | None) -> Meeting | None:
+        """By the first run's number; None: not both have sampled it."""
+        other = self.matching.other(prompt)
+        ours, theirs = self.steps[0].get(prompt), self.steps[1].get(other or 0)
+        if other is None or ours is None or theirs is None:
+            return None
+        return Meeting(prompts=(prompt, other), steps=meet(ours, theirs, near))
+
+    def equal_steps(self, meeting: Meeting) -> list[int]:
+        """At which both sampled it."""
+        ours, theirs = (
+            steps[prompt]
+            for steps, prompt in zip(self.steps, meeting.prompts, strict=True)
+        )
+        return [int(step) for step in np.intersect1d(ours, theirs)]
+
+    def why_not(self, prompt: int, runs: tuple[Run, Run]) -> str:
+        if prompt not in self.steps[0]:
+            return f"{runs[0].name} has not sampled prompt {prompt}."
+        if self.matching.other(prompt) is None:
+            return f"The dataset of {runs[1].name} has no row like prompt {prompt}."
+        return f"{runs[1].name} has not sampled prompt {prompt}."
+
+
+def find_meetings(runs: tuple[Run, Run], near: int | None) -> Meetings:
+    """Of each prompt the equal step nearest to `near`, by default the newest."""
+    ours, theirs = (_visits(run) for run in runs)
+    matching = match_rows(*runs, ours["prompt"])
+    steps = _by_prompt(ours), _by_prompt(theirs)
+    common = [
+        (prompt, other)
+        for prompt in steps[0]
+        if (other := matching.other(prompt)) is not None and other in steps[1]
+    ]
+    newest = sorted(common, key=lambda pair: -int(steps[0][pair[0]][-1]))
+    kept = sorted(newest[:MAX_PROMPTS])
+    return Meetings(
+        found=[
+            Meeting(
+                prompts=pair, steps=meet(steps[0][pair[0]], steps[1][pair[1]], near)
+            )
+            for pair in kept
+        ],
+        num_common=len(common),
+        matching=matching,
+        steps=steps,
+    )
+
+
+def meet(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, int]:
+    """The equal step nearest to `near`, else the two nearest to each other.
+
+    Of equals those nearest to `near`, by default the newest.
+
+    >>> meet(np.array([1, 5, 9]), np.array([2, 5, 8]), 1)
+    (5, 5)
+    >>> meet(np.array([1, 9]), np.array([3, 8]), None)
+    (9, 8)
+    """
+    equal = np.intersect1d(ours, theirs)
+    if len(equal):
+        step = _nearest(equal, near)
+        return step, step
+    after = np.searchsorted(theirs, ours)
+    pairs = [
+        (int(step), int(theirs[place]))
+        for step, end in zip(ours, after, strict=True)
+        for place in (end - 1, end)
+        if 0 <= place < len(theirs)
+    ]
+    wanted = int(ours[-1]) if near is None else near
+    return min(pairs, key=lambda p: (abs(p[0] - p[1]), abs(p[0] - wanted)))
+
+
+def _nearest(steps: Steps, near: int | None) -> int:
+    return int(steps[-1] if near is None else steps[np.abs(steps - near).argmin()])
+
+
+def _visits(run: Run, *, prompt: int | None = None) -> Visits:
+    span = find_span(run, first=None, last=None)
+    if span is None:
+        return np.empty(0, [("prompt", np.int32), ("step", np.int32)])
+    return read_visits(run, span, prompt=prompt)
+
+
+def _by_prompt(visits: Visits) -> dict[int, Steps]:
+    prompts, begins = np.unique(visits["prompt"], return_index=True)
+    parts = np.split(visits["step"], begins[1:])
+    return dict(zip(prompts.tolist(), parts, strict=False))
+
+
+# Which two of the compared runs, and what they have in common.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    selection: Selection
+    runs: tuple[Run, Run] | None  # None: fewer than two are compared
+    form: DuelForm
+
+    @property
+    def ids(self) -> str:
+        return join_ids(self.selection.ids)
+
+    def meet(self) -> Meetings:
+        assert self.runs
+        return find_meetings(self.runs, self.form.value("step"))
+
+
+def read_choice(team: Team, query: QueryDict) -> Choice:
+    """`a` and `b` of the runs; where they do not name two of them, the first others."""
+    selection = read_selection(team, query)
+    form = DuelForm.read(query)
+    by_id = {run.pk: run for run in selection.runs}
+    first = by_id.get(form.value("a")) or next(iter(selection.runs), None)
+    others = [run for run in selection.runs if run != first]
+    second = by_id.get(form.value("b"))
+    if second is None or second == first:
+        second = others[0] if others else None
+    runs = (first, second) if first and second else None
+    return Choice(selection=selection, runs=runs, form=form)
+
+
+def read_sides(runs: tuple[Run, Run], meeting: Meeting) -> tuple[Side, Side] | None:
+    """None: a group has gone since its step was rolled up. Four queries."""
+    ours, theirs = (
+        read_side(run, prompt, step)
+        for run, prompt, step in zip(runs, meeting.prompts, meeting.steps, strict=True)
+    )
+    return (ours, theirs) if ours and theirs else None
+
+
+# How often one run's completion of a prompt gets more reward than the other's.
+
+REWARDS = """
+    SELECT asked.prompt, packed.rewards
+      FROM unnest(%s::int[], %s::int[]) AS asked(prompt, step)
+      JOIN samples_group visit
+        ON visit.run_id = %s AND visit.superseded_by IS NULL
+       AND visit.prompt_index = asked.prompt AND visit.step = asked.step
+      JOIN samples_groupcompletions packed ON packed.group_id = visit.id
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Duel:
+    meeting: Meeting
+    means: tuple[float | None, float | None]  # rewards of the two groups
+    rate: float | None  # the first run's; None: a group has no rewards
+
+    @property
+    def delta(self) -> float | None:
+        """The first run's mean reward less the second's."""
+        return delta_of(*self.means)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """Of all prompts; each counts once. The interval is of prompts, not of seeds."""
+
+    num: int
+    rate: float | None
+    interval: tuple[float, float] | None
+
+
+def read_duels(runs: tuple[Run, Run], meetings: Sequence[Meeting]) -> list[Duel]:
+    """Two queries."""
+    ours, theirs = (_rewards(run, meetings, i) for i, run in enumerate(runs))
+    nothing = np.empty(0)
+    return [
+        make_duel(m, ours.get(m.prompts[0], nothing), theirs.get(m.prompts[1], nothing))
+        for m in meetings
+    ]
+
+
+def make_duel(meeting: Meeting, ours: Array, theirs: Array) -> Duel:
+    return Duel(
+        meeting=meeting,
+        means=(_mean(ours), _mean(theirs)),
+        rate=win_rate(ours, theirs),
+    )
+
+
+def summarise(duels: Sequence[Duel]) -> Summary:
+    rates = np.array([duel.rate for duel in duels if duel.rate is not None])
+    if not len(rates):
+        return Summary(num=0, rate=None, interval=None)
+    found = mean_interval(rates[:, None])
+    low, high = (max(0.0, float(found.low[0])), min(1.0, float(found.high[0])))
+    return Summary(
+        num=len(rates),
+        rate=float(found.value[0]),
+        interval=None if len(rates) < 2 else (low, high),
+    )
+
+
+SORTS: dict[str, Callable[[Duel], float | None]] = {
+    "prompt": lambda duel: duel.meeting.prompts[0],
+    "rate": lambda duel: duel.rate,
+    "delta": lambda duel: duel.delta,
+}
+
+
+def sort_duels(duels: Sequence[Duel], sort: str) -> list[Duel]:
+    """By `rate`, `-delta` …; those without a value come last."""
+    key = SORTS[sort.removeprefix("-")]
+    keyed = [(value, duel) for duel in duels if (value := key(duel)) is not None]
+    keyed.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
+    return [duel for _, duel in keyed] + [duel for duel in duels if key(duel) is None]
+
+
+def _rewards(run: Run, meetings: Sequence[Meeting], side: int) -> dict[int, Array]:
+    asked = [[m.prompts[side] for m in meetings], [m.steps[side] for m in meetings]]
+    with connection.cursor() as cursor:
+        cursor.execute(REWARDS, [*asked, run.pk])
+        return {
+            prompt: np.array([r for r in rewards if r is not None], np.float64)
+            for prompt, rewards in cursor
+        }
+
+
+def _mean(rewards: Array) -> float | None:
+    return float(rewards.mean()) if len(rewards) else None

@@ -1,0 +1,249 @@
+"""What the workbench shows: every field is a parameter of its address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.probes.models import Probe
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.queries import list_versions
+from dashboard.project.forms import offer
+from dashboard.rewards.forms import LARGEST
+from dashboard.runs.launch.base_models import StarterModel
+from dashboard.runs.models import Run
+from trainer.config import AdvantageConfig
+
+MAX_ROWS = 12
+DEFAULT_ROWS = "0-3"
+PASTED, FROM_RUN, FROM_PROBE = "pasted", "run", "probe"
+RANGES = re.compile(
+    r"\s*\d{1,10}(\s*-\s*\d{1,10})?(\s*,\s*\d{1,10}(\s*-\s*\d{1,10})?)*\s*"
+)
+STEPS = re.compile(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*")
+
+
+class ChoiceForm(forms.Form):
+    """Which rows, whose completions, and how they are compared."""
+
+    dataset = forms.ModelChoiceField(
+        label="Dataset version",
+        queryset=DatasetVersion.objects.none(),
+        required=False,
+        empty_label=None,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    source = forms.ChoiceField(
+        label="Completions",
+        required=False,
+        choices=[
+            (PASTED, "Pasted here"),
+            (FROM_RUN, "Of a past run"),
+            (FROM_PROBE, "Sampled by a probe"),
+        ],
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    rows = forms.CharField(
+        label="Rows",
+        required=False,
+        max_length=200,
+        help_text=f"Such as 0-3, 17. At most {MAX_ROWS}.",
+        widget=forms.TextInput(attrs={"class": "form-control", "autocomplete": "off"}),
+    )
+    run = forms.ModelChoiceField(
+        label="Run",
+        queryset=Run.objects.none(),
+        required=False,
+        empty_label="Choose a run",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    steps = forms.CharField(
+        label="Steps",
+        required=False,
+        max_length=24,
+        help_text="Such as 40 or 40-60. Empty: the last.",
+        widget=forms.TextInput(attrs={"class": "form-control", "autocomplete": "off"}),
+    )
+    probe = forms.ModelChoiceField(
+        label="Probe",
+        queryset=Probe.objects.none(),
+        required=False,
+        empty_label="Choose a probe",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    baseline = forms.ChoiceField(
+        label="Baseline",
+        required=False,
+        choices=[
+            ("mean", "the group's mean"),
+            ("leave_one_out", "mean of the others"),
+            ("none", "none"),
+        ],
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    scale = forms.ChoiceField(
+        label="Divided by",
+        required=False,
+        choices=[
+            ("group_std", "the group's deviation"),
+            ("batch_std", "the deviation of all"),
+            ("mean", "the group's mean"),
+            ("none", "nothing"),
+        ],
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+
+    def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
+        # A link may name a run or a probe alone; the page then says so too.
+        implied = FROM_RUN if data.get("run") else PASTED
+        implied = FROM_PROBE if data.get("probe") else implied
+        given = {name: data[name] for name in self.base_fields if name in data}
+        super().__init__({**given, "source": data.get("source") or implied})
+        versions, runs = list_versions(team), Run.objects.kept().filter(team=team)
+        offer(self, "dataset", versions)
+        offer(self, "run", runs.order_by("-id"))
+        probes = team.probes.filter(checkpoint=None)
+        offer(self, "probe", probes.order_by("-id"))
+        self.newest = versions.first()
+
+    def clean_rows(self) -> list[int]:
+        """Positions; [] where none are named."""
+        text: str = self.cleaned_data["rows"]
+        if not text.strip():
+            return []
+        if not RANGES.fullmatch(text):
+            raise forms.ValidationError(
+                f"Rows are numbers and ranges such as 0-3, 17; got “{text}”."
+            )
+        found: list[int] = []
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            low, high = int(first), int(last or first)
+            if max(low, high) > LARGEST:
+                raise forms.ValidationError(f"There is no row {max(low, high):,}.")
+            found += range(low, min(high, low + MAX_ROWS) + 1)
+        return sorted(set(found))
+
+    def clean_steps(self) -> tuple[int, int] | None:
+        """The first and the last step; None where none are named."""
+        text: str = self.cleaned_data["steps"]
+        if not text.strip():
+            return None
+        match = STEPS.fullmatch(text)
+        if match is None or int(match[2] or match[1]) > LARGEST:
+            raise forms.ValidationError(
+                f"Steps are one number or a range such as 40-60; got “{text}”."
+            )
+        return int(match[1]), int(match[2] or match[1])
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What is chosen, with what is meant where nothing is."""
+        self.is_valid()  # what is wrong is missing from what follows
+        given = self.cleaned_data
+        run, probe = given.get("run"), given.get("probe")
+        source = given.get("source") or PASTED
+        of_source = {FROM_RUN: run, FROM_PROBE: probe}.get(source)
+        version = of_source.dataset_version if of_source else given.get("dataset")
+        return {
+            "dataset": version or self.newest,
+            "source": source,
+            "rows": given.get("rows") or [],
+            "run": run,
+            "steps": given.get("steps"),
+            "probe": probe,
+            "baseline": given.get("baseline") or "mean",
+            "scale": given.get("scale") or "group_std",
+        }
+
+    @property
+    def advantage(self) -> AdvantageConfig:
+        chosen = self.chosen
+        return AdvantageConfig(baseline=chosen["baseline"], scale=chosen["scale"])
+
+    def address(self, **changes: object) -> str:
+        """The parameters that reproduce the view, without a question mark."""
+        chosen = {**self.chosen, **changes}
+        source, rows, steps = chosen["source"], chosen["rows"], chosen["steps"]
+        params = {
+            "dataset": chosen["dataset"].pk if chosen["dataset"] else "",
+            "source": source,
+            "rows": ",".join(map(str, rows)),
+            "run": chosen["run"].pk if source == FROM_RUN and chosen["run"] else "",
+            "steps": "-".join(map(str, steps)) if source == FROM_RUN and steps else "",
+            "probe": (
+                chosen["probe"].pk if source == FROM_PROBE and chosen["probe"] else ""
+            ),
+            "baseline": chosen["baseline"],
+            "scale": chosen["scale"],
+        }
+        usual = {"source": PASTED, "baseline": "mean", "scale": "group_std"}
+        return urlencode(
+            {
+                name: value
+                for name, value in params.items()
+                if value not in ("", usual.get(name))
+            }
+        )
+
+
+class SampleForm(forms.Form):
+    """What to sample now: the model, how much, and from where the settings are."""
+
+    model = forms.ChoiceField(
+        label="Model",
+        required=False,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    model_other = forms.CharField(
+        label="Folder or hub id",
+        required=False,
+        max_length=500,
+        widget=forms.TextInput(
+            attrs={"class": "form-control mono", "autocomplete": "off"}
+        ),
+    )
+    samples = forms.IntegerField(
+        label="Completions of each row",
+        min_value=1,
+        max_value=64,
+        initial=8,
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+    prompts = forms.IntegerField(
+        label="Prompts of a probe",
+        min_value=1,
+        max_value=256,
+        initial=32,
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+    max_new_tokens = forms.IntegerField(
+        label="Tokens at most",
+        min_value=1,
+        max_value=131_072,
+        required=False,
+        help_text="Empty: as the model's settings have it.",
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+    temperature = forms.FloatField(
+        label="Temperature",
+        min_value=0.01,
+        max_value=5,
+        required=False,
+        help_text="Empty: as the model's settings have it.",
+        widget=forms.NumberInput(attrs={"class": "form-control", "step": "any"}),
+    )
+    prefix = "sample"
+
+    def __init__(self, starters: list[StarterModel], given: Mapping[str, Any]) -> None:
+        is_given = "sample-samples" in given
+        super().__init__(given if is_given else None)
+        titles = [(starter.path, starter.title) for starter in starters]
+        choices = [*titles, ("", "A folder or hub id")]
+        self.fields["model"].initial = choices[0][0]
+        offer(self, "model", choices)

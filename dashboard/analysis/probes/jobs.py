@@ -1,0 +1,216 @@
+"""A probe on a training worker: its trainer is started, followed, and ended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from dashboard.analysis.probes.models import Probe, ProbeGroup
+from dashboard.analysis.probes.services import (
+    forget_old_probes,
+    let_go_of_tried,
+    probes_folder,
+    sweep_folders,
+)
+from dashboard.datasets.row import Row, write_content
+from dashboard.jobs.kinds import (
+    Context,
+    JobCancelled,
+    JobReleased,
+    Kind,
+    LeaseLost,
+    register,
+    register_purge,
+)
+from dashboard.project.database import clean_json, clean_text
+from dashboard.runs.checkpoints.files import FilesGone, Shelf, gone
+from dashboard.runs.models import Checkpoint
+from dashboard.training.event_log import LogFollower, read_tail
+from dashboard.training.process import TrainerProcess
+
+LEASE = timedelta(seconds=60)
+POLL_SECONDS = 0.1
+GRACE_SECONDS = 30.0  # to say what was found until then
+TAIL_LINES = 6
+STOPPED_CODE = 3
+PHASES = {"sampling": "Sampling.", "updating": "Timing an update."}
+
+
+def probe_folder(probe_id: int) -> Path:
+    return probes_folder() / str(probe_id)
+
+
+def probe_command(probe: Probe, folder: Path) -> list[str]:
+    options = ["--sample-only"] if probe.is_sample else []
+    if probe.checkpoint is not None:
+        options = ["--checkpoint", str(_folder_of(probe.checkpoint))]
+        options += [] if probe.is_scored else ["--no-scores"]
+    return [
+        *(sys.executable, "-m", "trainer", "probe", str(folder / "probe.json")),
+        *("--out", str(folder / "probe.jsonl")),
+        *("--samples", str(probe.num_samples), *options),
+    ]
+
+
+def _folder_of(checkpoint: Checkpoint) -> Path:
+    found = Shelf(checkpoint.run_id).find(checkpoint.name)
+    if found is None:
+        raise FilesGone(gone(checkpoint.name))
+    return found
+
+
+def probe(
+    context: Context,
+    command: Callable[[Probe, Path], list[str]] = probe_command,
+) -> None:
+    """Follow the probe's trainer to its end, whatever that is."""
+    related = Probe.objects.select_related("dataset_version__dataset", "checkpoint")
+    row = related.filter(pk=context.job.target_id).first()
+    if row is None:
+        raise JobCancelled  # its checkpoint was deleted
+    sweep_folders()
+    folder = probe_folder(row.pk)
+    row.groups.all().delete()  # of a worker that was lost
+    context.note(0, message="Loading the model.")
+    try:
+        freeze(row, folder)
+        started = command(row, folder)
+    except FilesGone as error:
+        raise ValueError(str(error)) from None
+    except OSError as error:
+        raise ValueError(f"Its files cannot be written: {error}.") from error
+    _Following(context, row, folder).see_through(started)
+
+
+def freeze(probe: Probe, folder: Path) -> None:
+    """Write the configuration and the rows, in a fresh folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    rows = probe.dataset_version.rows.filter(position__in=probe.positions)
+    found = (row.as_row() for row in rows.order_by("position"))
+    typed = [Row(prompt=probe.prompt)]
+    with (folder / "rows.jsonl").open("wb") as file:
+        write_content(typed if probe.prompt else found, file)
+    tree = {**probe.config, "data": {**probe.config["data"], "rows": "rows.jsonl"}}
+    (folder / "probe.json").write_text(json.dumps(tree), encoding="utf-8")
+
+
+class _Following:
+    """A trainer that probes, and what it says."""
+
+    def __init__(self, context: Context, row: Probe, folder: Path) -> None:
+        self._context = context
+        self._row = row
+        self._positions = row.positions or [0]  # of a typed prompt
+        self._folder = folder
+        self._follower = LogFollower(folder / "probe.jsonl")
+        self._error = ""
+        self._asked_at: float | None = None
+
+    def see_through(self, command: list[str]) -> None:
+        log = self._folder / "trainer.log"
+        with TrainerProcess(command, log=log) as trainer:
+            while True:
+                # Asked before reading, so that its last words are in what is read.
+                has_exited = trainer.has_exited()
+                num_lines = self._store()
+                if has_exited and not num_lines:
+                    break
+                self._heed(trainer)
+                trainer.cap_log()
+                time.sleep(POLL_SECONDS)
+            status = trainer.reap()
+        self._conclude(status, log)
+
+    def _store(self) -> int:
+        lines = self._follower.read()
+        messages = list(_read(lines.texts))
+        if messages:
+            self._take(messages)
+        if lines:
+            self._follower.advance(lines)
+        return len(lines.texts)
+
+    def _take(self, messages: list[dict[str, Any]]) -> None:
+        groups = []
+        metrics: dict[str, Any] | None = None
+        for message in messages:
+            match message["type"]:
+                case "phase":
+                    self._context.note(message=PHASES.get(message["name"], ""))
+                case "progress":
+                    self._context.note(message["done"])
+                case "measured":
+                    metrics = message["metrics"]
+                case "failed":
+                    self._error = message["error"]
+                case "group":
+                    groups.append(self._group(message))
+        if not self._context.held().exists():
+            raise LeaseLost
+        if metrics is not None:
+            Probe.objects.filter(pk=self._row.pk).update(metrics=metrics)
+        ProbeGroup.objects.bulk_create(groups, ignore_conflicts=True)
+
+    def _group(self, message: dict[str, Any]) -> ProbeGroup:
+        return ProbeGroup(
+            probe_id=self._row.pk,
+            position=self._positions[message["row"]],
+            is_base=message.get("is_base", False),
+            completions=message["completions"],
+        )
+
+    def _heed(self, trainer: TrainerProcess) -> None:
+        """A cancelled trainer says first what it has found."""
+        try:
+            self._context.check()
+        except JobCancelled:
+            if self._asked_at is None:
+                self._asked_at = time.monotonic()
+                trainer.ask_to_stop()
+            has_waited = time.monotonic() - self._asked_at > GRACE_SECONDS
+            if has_waited or self._context.is_shutting_down():
+                trainer.kill()
+        except JobReleased:
+            self._row.groups.all().delete()
+            self._context.note(0, message="")
+            raise
+
+    def _conclude(self, status: int, log: Path) -> None:
+        self._context.note(message="")
+        if status == STOPPED_CODE or (status and self._asked_at is not None):
+            raise JobCancelled
+        if status:
+            raise ValueError(clean_text(self._error or _last_words(status, log)))
+
+
+def _read(lines: tuple[bytes, ...]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        yield clean_json(json.loads(line))
+
+
+def _last_words(status: int, log: Path) -> str:
+    how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
+    tail = read_tail(log, max_lines=TAIL_LINES).text.strip()
+    said = f" It said last: {tail}" if tail else ""
+    return f"The trainer ended {how} and gave no reason.{said}"
+
+
+register(
+    Kind(
+        name="probe",
+        run=probe,
+        noun="probe",
+        queue="training",
+        is_alone=False,
+        lease=LEASE,
+    )
+)
+register_purge(forget_old_probes)
+register_purge(let_go_of_tried)

@@ -1,0 +1,347 @@
+"""What people do to probes."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, QuerySet
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from pydantic import ValidationError
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.analysis.probes.models import Probe
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.trash import hold_untrashed
+from dashboard.jobs.models import OPEN, Job, JobState
+from dashboard.jobs.queue import cancel, enqueue
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.retention import keep_best
+from dashboard.runs.config.fields import all_fields, put, write_texts
+from dashboard.runs.launch.base_models import StarterModel, hold_published, label_model
+from dashboard.runs.launch.checks import fit_to_rows
+from dashboard.runs.launch.form import Launch
+from dashboard.runs.models import HELD as HELD_RUNS
+from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.queries import ROWS
+from trainer.config import RunConfig
+from trainer.rewards.spec import Recipe
+
+MAX_OPEN = 8  # of a team, waiting or running
+MAX_PROMPTS = 256
+MAX_SAMPLES = 64
+MAX_COMPLETIONS = 4_096
+
+
+class TooMuch(ValueError):
+    """More than a probe takes; the text is for the user."""
+
+
+@transaction.atomic
+def start_probe(
+    *,
+    team: Team,
+    user: User | None,
+    config: RunConfig,
+    dataset_version: DatasetVersion,
+    positions: list[int],
+    num_samples: int,
+    recipe_version: RecipeVersion | None = None,
+    is_sample: bool = False,
+    checkpoint: Checkpoint | None = None,
+    prompt: str = "",
+    is_scored: bool = True,
+) -> Probe:
+    """Queue a probe of these rows; with a checkpoint, a try of a row or of `prompt`.
+
+    Raises:
+        TooMuch: of prompts, completions or open probes.
+        ValueError: the rows' dataset was moved to the trash meanwhile, or the model is
+            another team's.
+    """
+    assert dataset_version.dataset.team_id == team.id, "another team's dataset"
+    assert recipe_version is None or recipe_version.recipe.team_id == team.id
+    assert checkpoint is None or checkpoint.run.team_id == team.id
+    _check_size(1 if prompt else len(positions), num_samples)
+    if positions:
+        hold_untrashed(dataset_version)
+    hold_published(team, config.model_dump(mode="json"))
+    _check_open(team)
+    probe = Probe.objects.create(
+        team=team,
+        created_by=user,
+        dataset_version=dataset_version,
+        recipe_version=recipe_version,
+        model_label=_label(config, checkpoint)[:200],
+        config=config.model_dump(mode="json"),
+        positions=sorted(positions),
+        num_samples=num_samples,
+        is_sample=is_sample,
+        checkpoint=checkpoint,
+        prompt=prompt,
+        is_scored=is_scored,
+    )
+    tried = (
+        {"run": checkpoint.run_id, "checkpoint": checkpoint.name} if checkpoint else {}
+    )
+    record(team, user, "probe.started", probe, **tried)
+    probe.job = enqueue(
+        "probe",
+        probe.pk,
+        team_id=team.pk,
+        user=user,
+        total=2 if probe.checkpoint else probe.num_prompts,
+        unit="models" if probe.checkpoint else "prompts",
+    )
+    probe.save(update_fields=["job"])
+    return probe
+
+
+def _label(config: RunConfig, checkpoint: Checkpoint | None) -> str:
+    if checkpoint is None:
+        return label_model(config.model.path)
+    return f"{checkpoint.run.name}, step {checkpoint.step}"
+
+
+def _check_size(num_prompts: int, num_samples: int) -> None:
+    if not 1 <= num_prompts <= MAX_PROMPTS or not 1 <= num_samples <= MAX_SAMPLES:
+        raise TooMuch(
+            f"A probe takes 1 to {MAX_PROMPTS} prompts and 1 to {MAX_SAMPLES} "
+            f"completions of each; got {num_prompts} and {num_samples}."
+        )
+    if num_prompts * num_samples > MAX_COMPLETIONS:
+        raise TooMuch(
+            f"{num_prompts} prompts × {num_samples} completions are "
+            f"{num_prompts * num_samples:,}; a probe takes {MAX_COMPLETIONS:,} at "
+            "most. Take fewer prompts or completions."
+        )
+
+
+def _check_open(team: Team) -> None:
+    num_open = Probe.objects.filter(team=team, job__state__in=OPEN).count()
+    if num_open >= MAX_OPEN:
+        raise TooMuch(
+            f"{num_open} probes of {team} wait or run already. Stop one, or wait."
+        )
+
+
+def draw_positions(version: DatasetVersion, count: int, *, seed: int = 0) -> list[int]:
+    """So many rows of a version, drawn by the seed."""
+    count = min(count, version.num_rows)
+    return sorted(random.Random(seed).sample(range(version.num_rows), count))  # noqa: S311 - a repeatable choice, no secret
+
+
+def request_stop(*, probe: Probe, user: User | None) -> bool:
+    """Ask for its end; False when it has ended or is ending already."""
+    is_new = cancel(probe.job)
+    if is_new:
+        record(team=probe.team, actor=user, verb="probe.stop_requested", obj=probe)
+    return is_new
+
+
+# A probe of what a launch form asks for.
+
+# As many prompts as a step takes, within what is quick.
+FEWEST_PROMPTS, MOST_PROMPTS, MOST_SAMPLES = 16, 64, 16
+
+
+def probe_launched(
+    team: Team,
+    user: User,
+    launch: Launch,
+    *,
+    positions: Sequence[int] = (),
+    num_prompts: int | None = None,
+    num_samples: int | None = None,
+    is_sample: bool = False,
+) -> Probe:
+    """Of these rows, or of so many drawn ones; ValueError as `start_probe`."""
+    rollout = launch.config.stages[0].config.rollout
+    if num_samples is None:
+        num_samples = min(rollout.group_size, MOST_SAMPLES)
+    if num_prompts is None:
+        num_prompts = max(FEWEST_PROMPTS, min(rollout.prompts_per_step, MOST_PROMPTS))
+        num_prompts = min(num_prompts, max(1, MAX_COMPLETIONS // num_samples))
+    version, seed = launch.dataset_version, launch.config.seed
+    return start_probe(
+        team=team,
+        user=user,
+        config=launch.config,
+        dataset_version=version,
+        positions=list(positions) or draw_positions(version, num_prompts, seed=seed),
+        num_samples=num_samples,
+        recipe_version=launch.recipe_version,
+        is_sample=is_sample,
+    )
+
+
+# Old probes are forgotten: their rows, their completions and their files.
+
+KEPT = timedelta(days=30)  # after its end
+MOST_KEPT = 200  # of a team
+
+
+def forget_old_probes() -> int:
+    """How many were forgotten. What waits or runs is not old."""
+    ended = Probe.objects.exclude(job__state__in=OPEN)
+    num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - KEPT))
+    counted = ended.order_by().values("team").annotate(count=Count("pk"))
+    crowded = counted.filter(count__gt=MOST_KEPT).values_list("team", flat=True)
+    for team_id in crowded:
+        of_team = ended.filter(team=team_id).order_by("-pk")
+        too_many = list(of_team.values_list("pk", flat=True)[MOST_KEPT:])
+        num_old += _delete(Probe.objects.filter(pk__in=too_many))
+    sweep_folders()
+    return num_old
+
+
+def let_go_of_tried() -> None:
+    """Leave checkpoints to their trainers again that were kept for a try."""
+    ended = Probe.objects.filter(
+        job__finished_at__gte=timezone.now() - timedelta(days=1)
+    )
+    runs = ended.exclude(checkpoint=None).values_list("checkpoint__run", flat=True)
+    for run_id in runs.distinct():
+        if Shelf(run_id).is_seen:
+            keep_best(run_id)
+
+
+def _delete(probes: QuerySet[Probe]) -> int:
+    return probes.delete()[1].get("probes.Probe", 0)
+
+
+def sweep_folders() -> None:
+    """Remove from this machine the files of probes that are forgotten.
+
+    Each worker does so for itself: they need not share a disk.
+    """
+    folder = probes_folder()
+    if not folder.is_dir():
+        return
+    found = {int(path.name): path for path in folder.iterdir() if path.name.isdecimal()}
+    known = set(Probe.objects.filter(pk__in=found).values_list("pk", flat=True))
+    for pk in found.keys() - known:
+        shutil.rmtree(found[pk], ignore_errors=True)
+
+
+def probes_folder() -> Path:
+    return Path(settings.COHORT_DATA) / "probes"
+
+
+# The settings of a probe, where nobody has filled in a launch form.
+
+
+def config_of_model(
+    path: str,
+    recipe: Recipe,
+    *,
+    version: DatasetVersion,
+    starters: list[StarterModel],
+    rollout: dict[str, Any],
+) -> RunConfig:
+    """The settings that a starter was made for, or Cohort's, with a few of one's own.
+
+    What depends on the rows is made to fit the version's, as a launch form does.
+
+    Raises:
+        ValueError: they do not go together; a sentence for each.
+    """
+    starter = next((each for each in starters if each.path == path), None)
+    tree = starter.read_settings() if starter and starter.has_settings else {}
+    tree["model"] = {**tree.get("model", {}), "path": path}
+    for setting, text in fit_to_rows(write_texts(tree), version, path).texts.items():
+        put(tree, setting, all_fields()[setting].read(text))
+    tree["data"] = {**tree.get("data", {}), "rows": ROWS}
+    tree["reward"] = {
+        **tree.get("reward", {}),
+        "recipe": recipe.model_dump(mode="json"),
+    }
+    given = {name: value for name, value in rollout.items() if value is not None}
+    tree["rollout"] = {**tree.get("rollout", {}), **given}
+    return _checked(tree)
+
+
+def config_of_checkpoint(
+    checkpoint: Checkpoint, recipe: Recipe | None, *, seed: int, rollout: dict[str, Any]
+) -> RunConfig:
+    """What its phase samples and scores with; only what a step does is left out.
+
+    Raises:
+        ValueError: they do not go together; a sentence for each.
+    """
+    own = settings_at(checkpoint)
+    sampling = own.rollout.model_dump(
+        include={"top_p", "top_k", "max_batch_rows", "decoding"}
+    )
+    recipe = recipe or own.reward.recipe
+    scoring = {"recipe": recipe, "num_workers": own.reward.num_workers}
+    return _checked(
+        {
+            "seed": seed,
+            "model": own.model,
+            "data": {**own.data.model_dump(), "num_eval_rows": 0},
+            "rollout": {**sampling, **rollout},
+            "reward": scoring,
+            "distributed": {"num_threads": own.distributed.num_threads},
+        }
+    )
+
+
+def settings_at(checkpoint: Checkpoint) -> RunConfig:
+    """The run's in the phase that the checkpoint was saved in."""
+    return RunConfig.model_validate(checkpoint.run.config).config_at(checkpoint.step)
+
+
+def _checked(tree: dict[str, Any]) -> RunConfig:
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        sentences = [
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+            for fault in error.errors()
+        ]
+        raise ValueError(" ".join(sentences)) from None
+
+
+# Everything that reads probes. Another team's are not found.
+
+RELATED = (
+    *("dataset_version__dataset", "recipe_version__recipe", "created_by"),
+    "checkpoint__run",
+    "job",
+)
+NUM_LISTED = 20
+
+
+def get_probe(team: Team, probe_id: int) -> Probe:
+    return get_object_or_404(team.probes.select_related(*RELATED), pk=probe_id)
+
+
+def list_probes(team: Team) -> QuerySet[Probe]:
+    return team.probes.select_related(*RELATED).order_by("-id")[:NUM_LISTED]
+
+
+def what_it_waits_for(probe: Probe) -> str:
+    """Why a queued probe does not run yet, as far as is known; two queries."""
+    if probe.job is None or probe.state != JobState.QUEUED:
+        return ""
+    open_ = Job.objects.filter(kind=probe.job.kind, state__in=OPEN)
+    before = open_.filter(pk__lt=probe.job.pk).count()
+    num_runs = Run.objects.filter(state__in=[state.value for state in HELD_RUNS])
+    busy = num_runs.count() + open_.filter(state=JobState.RUNNING).count()
+    if not busy and not before:
+        return "Waiting for a training worker to take it."
+    runs = f"{num_runs.count()} run{'s' if num_runs.count() != 1 else ''}"
+    return (
+        f"Waiting: the training workers hold {runs}, and {before} "
+        f"probe{'s' if before != 1 else ''} came before this one."
+    )

@@ -1,0 +1,216 @@
+"""A try: a checkpoint and its base model sample completions of the same prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.http import Http404
+
+from dashboard.accounts.models import User
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.probes.services import (
+    config_of_checkpoint,
+    settings_at,
+    start_probe,
+)
+from dashboard.datasets.models import DatasetVersion
+from dashboard.project.forms import offer
+from dashboard.rewards.forms import LARGEST
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.checkpoints.listing import list_checkpoints
+from dashboard.runs.checkpoints.retention import keep_best
+from dashboard.runs.models import Checkpoint, Run
+from trainer.rewards.spec import Recipe
+
+MAX_SAMPLES = 16
+MAX_TOKENS = 131_072
+MAX_CHARS = 50_000
+OWN, UNSCORED = "", "none"  # in place of a recipe version
+
+
+def _number(
+    label: str, low: int, high: int, *, required: bool = True
+) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        required=required,
+        min_value=low,
+        max_value=high,
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+
+
+def _select(label: str, *, required: bool) -> forms.ChoiceField:
+    return forms.ChoiceField(
+        label=label,
+        required=required,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+
+
+class TryForm(forms.Form):
+    """A checkpoint, a prompt, and how both models sample. Its address fills it in."""
+
+    checkpoint = _select("Checkpoint", required=True)
+    row = _number("Row", 0, LARGEST, required=False)
+    prompt = forms.CharField(
+        label="Or your own prompt",
+        required=False,
+        max_length=MAX_CHARS,
+        strip=False,
+        widget=forms.Textarea(attrs={"class": "form-control mono", "rows": 3}),
+    )
+    num_samples = _number("Completions of each", 1, MAX_SAMPLES)
+    temperature = forms.FloatField(
+        label="Temperature",
+        min_value=0.01,
+        max_value=5,
+        widget=forms.NumberInput(attrs={"class": "form-control", "step": "any"}),
+    )
+    max_new_tokens = _number("Tokens at most", 1, MAX_TOKENS)
+    seed = _number("Seed", 0, 2**32 - 1)
+    recipe = _select("Scored by", required=False)
+
+    def __init__(self, run: Run, given: Mapping[str, Any]) -> None:
+        self.version = tried_version(run)
+        self._run = run
+        listing = list_checkpoints(run)
+        there = {
+            row.checkpoint.name: row
+            for row in listing.rows
+            if row.is_there or not listing.is_seen
+        }
+        best = next((name for name, row in there.items() if row.is_best), None)
+        chosen = given.get("checkpoint") or best or next(iter(there), "")
+        usual = {"checkpoint": chosen}
+        if chosen in there:
+            usual |= _usual(run, there[chosen].checkpoint)
+        if "row" not in given and not given.get("prompt"):
+            usual["row"] = 0
+        kept = {n: given[n] for n in self.base_fields if given.get(n, "") != ""}
+        super().__init__({**usual, **kept})
+        marked = [
+            (name, f"step {row.checkpoint.step}{', the best' if row.is_best else ''}")
+            for name, row in there.items()
+        ]
+        offer(self, "checkpoint", marked)
+        self._recipes = RecipeVersion.objects.filter(recipe__team=run.team_id)
+        listed = self._recipes.select_related("recipe")
+        versions = [
+            (str(version.pk), str(version))
+            for version in listed.order_by("recipe__name", "-number")
+        ]
+        own = [(OWN, "The run's own recipe"), (UNSCORED, "Nothing")]
+        offer(self, "recipe", [*own, *versions])
+
+    def clean_prompt(self) -> str:
+        text: str = self.cleaned_data["prompt"]
+        return text.replace("\r\n", "\n") if text.strip() else ""
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        row = given.get("row")
+        if given.get("prompt") or "row" in self.errors or "prompt" in self.errors:
+            return given
+        if row is None or row >= self.version.num_rows:
+            self.add_error(
+                "row",
+                f"{self.version} has rows 0 to {self.version.num_rows - 1:,}; got "
+                f"{'none' if row is None else f'{row:,}'}.",
+            )
+        return given
+
+    def start(self, user: User) -> Probe:
+        """Queue what a valid form asks for.
+
+        Raises:
+            ValueError: as `start_probe`; or the recipe does not suit the run.
+        """
+        asked = self.cleaned_data
+        found = self._run.checkpoints.select_related("run__team", "run__recipe_version")
+        checkpoint = found.get(name=asked["checkpoint"])
+        chosen = None
+        if asked["recipe"] not in (OWN, UNSCORED):
+            chosen = self._recipes.get(pk=asked["recipe"])
+        config = config_of_checkpoint(
+            checkpoint,
+            Recipe.model_validate(chosen.spec) if chosen else None,
+            seed=asked["seed"],
+            rollout={n: asked[n] for n in ("max_new_tokens", "temperature")},
+        )
+        probe = start_probe(
+            team=checkpoint.run.team,
+            user=user,
+            config=config,
+            dataset_version=self.version,
+            positions=[] if asked["prompt"] else [asked["row"]],
+            num_samples=asked["num_samples"],
+            recipe_version=chosen,
+            is_sample=True,
+            checkpoint=checkpoint,
+            prompt=asked["prompt"],
+            is_scored=asked["recipe"] != UNSCORED,
+        )
+        # A worker may be free when the trainer has deleted it.
+        keep_best(checkpoint.run_id)
+        return probe
+
+
+def _usual(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the checkpoint's phase samples with."""
+    checkpoint.run = run
+    own = settings_at(checkpoint)
+    return {
+        "num_samples": min(own.rollout.group_size, MAX_SAMPLES),
+        "temperature": own.rollout.temperature,
+        "max_new_tokens": own.rollout.max_new_tokens,
+        "seed": own.seed,
+    }
+
+
+def tried_version(run: Run) -> DatasetVersion:
+    """404 of an imported run: it has no checkpoint to try."""
+    if run.is_imported or run.dataset_version is None:
+        raise Http404(f"{run} was imported: it has no checkpoint to try.")
+    return run.dataset_version
+
+
+def settings_of(probe: Probe) -> str:
+    """The address parameters that another try with the same settings begins with."""
+    assert probe.checkpoint is not None
+    config = probe.config
+    recipe = probe.recipe_version_id or OWN if probe.is_scored else UNSCORED
+    return urlencode(
+        {
+            "checkpoint": probe.checkpoint.name,
+            "num_samples": probe.num_samples,
+            "temperature": config["rollout"]["temperature"],
+            "max_new_tokens": config["rollout"]["max_new_tokens"],
+            "seed": config["seed"],
+            **({"recipe": recipe} if recipe else {}),
+        }
+    )
+
+
+def sides_of(probe: Probe) -> list[dict[str, Any]]:
+    """The completions of the checkpoint and of its base model, with their means."""
+    groups = {group.is_base: group.completions for group in probe.groups.all()}
+    named = ((False, "Checkpoint"), (True, "Base model"))
+    return [{"title": title, **_means(groups.get(is_base))} for is_base, title in named]
+
+
+def _means(completions: list[dict[str, Any]] | None) -> dict[str, Any]:
+    if completions is None:
+        return {"completions": None}
+    rewards = [one["reward"] for one in completions if one["reward"] is not None]
+    tokens = [one["num_tokens"] for one in completions]
+    return {
+        "completions": completions,
+        "num_scored": len(rewards),
+        "reward": sum(rewards) / len(rewards) if rewards else None,
+        "tokens": sum(tokens) / len(tokens),
+        "num_cut": sum(one["end_reason"] == "length" for one in completions),
+    }

@@ -1,0 +1,244 @@
+"""Rows and completions side by side, scored by a recipe that may still change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Max
+
+from dashboard.analysis.probes.forms import FROM_PROBE, FROM_RUN, MAX_ROWS, ChoiceForm
+from dashboard.analysis.probes.models import ProbeGroup
+from dashboard.datasets.models import DatasetRow
+from dashboard.rewards.recipe_checks import ScoredGroup
+from dashboard.rewards.trial import Trial, try_groups
+from dashboard.rewards.workbench import MAX_CHARS, as_sample, split_completions
+from dashboard.samples.models import Group
+from trainer.algorithm.advantages import group_advantages, reward_matrix
+from trainer.config import AdvantageConfig
+from trainer.rewards.spec import Recipe
+
+DEFAULT_ROWS = (0, 1, 2, 3)
+MAX_COMPLETIONS = 128  # scored at a time
+MAX_OF_GROUP = 32
+MAX_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Tried:
+    """One completion, as it was scored."""
+
+    text: str
+    trial: Trial | None = None  # None: nothing was scored yet, or it was left out
+    advantage: float | None = None
+    is_truncated: bool = False
+    cells: list[float | None] = field(default_factory=list)  # by rule
+
+    @property
+    def total(self) -> float | None:
+        score = self.trial.score if self.trial else None
+        return score.total if score else None
+
+
+@dataclass(slots=True)
+class BenchGroup:
+    """A row with its completions."""
+
+    row: DatasetRow
+    tried: list[Tried]
+    num_found: int  # completions, of which some may be left out
+    step: int | None = None  # of a run
+    typed: str = ""
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """Names its place on the page."""
+        at = "" if self.step is None else f"{self.step}-"
+        return f"{at}{self.row.position}"
+
+
+@dataclass(slots=True)
+class Bench:
+    groups: list[BenchGroup]
+    num_found: int  # groups, of which some may be left out
+    rule_names: list[str] = field(default_factory=list)
+    problem: str = ""  # why advantages are missing
+    is_scored: bool = False
+
+    @property
+    def rule_seconds(self) -> list[float | None]:
+        """The mean time of a call of each rule."""
+        found: list[float | None] = []
+        for name in self.rule_names:
+            times = [
+                one.trial.rule_seconds[name]
+                for group in self.groups
+                for one in group.tried
+                if one.trial and name in one.trial.rule_seconds
+            ]
+            found.append(sum(times) / len(times) if times else None)
+        return found
+
+    @property
+    def num_completions(self) -> int:
+        return sum(len(group.tried) for group in self.groups)
+
+    @property
+    def num_scored(self) -> int:
+        return sum(
+            one.trial is not None and one.trial.score is not None
+            for group in self.groups
+            for one in group.tried
+        )
+
+    def scored_groups(self) -> list[ScoredGroup]:
+        return [
+            ScoredGroup(
+                group.row.position,
+                tuple(
+                    one.trial.score
+                    for one in group.tried
+                    if one.trial is not None and one.trial.score is not None
+                ),
+            )
+            for group in self.groups
+        ]
+
+
+def load_bench(choice: ChoiceForm, typed: Mapping[str, str]) -> Bench:
+    """What is chosen, not scored yet. `typed` are the page's completion-… fields."""
+    chosen = choice.chosen
+    if chosen["dataset"] is None or not choice.is_valid():
+        return Bench([], 0)
+    if chosen["source"] == FROM_RUN:
+        return _of_run(chosen) if chosen["run"] else Bench([], 0)
+    if chosen["source"] == FROM_PROBE:
+        return _of_probe(chosen) if chosen["probe"] else Bench([], 0)
+    return _pasted(chosen, typed)
+
+
+def _pasted(chosen: Mapping[str, Any], typed: Mapping[str, str]) -> Bench:
+    wanted = chosen["rows"] or DEFAULT_ROWS
+    rows = chosen["dataset"].rows.filter(position__in=wanted).order_by("position")
+    shown = list(rows[:MAX_ROWS])
+    groups = []
+    for row in shown:
+        text = typed.get(f"completion-{row.position}", "")
+        groups.append(_group_of(row, split_completions(text), typed=text))
+    num_found = rows.count() if len(shown) == MAX_ROWS else len(shown)
+    return Bench(groups, num_found)
+
+
+def _group_of(row: DatasetRow, found: Sequence[str], typed: str = "") -> BenchGroup:
+    errors = _refuse(found)
+    kept = [] if errors else found[:MAX_OF_GROUP]
+    tried = [Tried(each) for each in kept]
+    return BenchGroup(row, tried, len(found), typed=typed, errors=errors)
+
+
+def _refuse(completions: Sequence[str]) -> list[str]:
+    longest = max(map(len, completions), default=0)
+    if longest <= MAX_CHARS:
+        return []
+    return [
+        f"A completion has {longest:,} characters; {MAX_CHARS:,} can be tried here. "
+        "Shorten it."
+    ]
+
+
+def _of_run(chosen: Mapping[str, Any]) -> Bench:
+    found = Group.objects.current().filter(run=chosen["run"])
+    steps = chosen["steps"]
+    if steps is None:
+        last = found.aggregate(last=Max("step"))["last"]
+        found = found.filter(step=last)
+    else:
+        found = found.filter(step__range=steps)
+    if chosen["rows"]:
+        found = found.filter(prompt_index__in=chosen["rows"])
+    groups = list(
+        found.order_by("step", "prompt_index").prefetch_related("packed_completions")[
+            :MAX_ROWS
+        ]
+    )
+    rows = _rows_at(chosen, [group.prompt_index for group in groups])
+    benches = []
+    for group in groups:
+        completions = group.completions
+        if group.prompt_index not in rows:
+            continue  # the run was given other rows than the version's
+        tried = [
+            Tried(each.text, is_truncated=each.end_reason == "length")
+            for each in completions[:MAX_OF_GROUP]
+        ]
+        benches.append(
+            BenchGroup(
+                rows[group.prompt_index], tried, len(completions), step=group.step
+            )
+        )
+    return Bench(benches, found.count())
+
+
+def _of_probe(chosen: Mapping[str, Any]) -> Bench:
+    found = ProbeGroup.objects.filter(probe=chosen["probe"]).order_by("position")
+    if chosen["rows"]:
+        found = found.filter(position__in=chosen["rows"])
+    groups = list(found[:MAX_ROWS])
+    rows = _rows_at(chosen, [group.position for group in groups])
+    return Bench(
+        [
+            BenchGroup(
+                rows[group.position],
+                [
+                    Tried(each["text"], is_truncated=each["end_reason"] == "length")
+                    for each in group.completions[:MAX_OF_GROUP]
+                ],
+                len(group.completions),
+            )
+            for group in groups
+        ],
+        found.count(),
+    )
+
+
+def _rows_at(
+    chosen: Mapping[str, Any], positions: Sequence[int]
+) -> dict[int, DatasetRow]:
+    rows = chosen["dataset"].rows.filter(position__in=positions)
+    return {row.position: row for row in rows}
+
+
+def score_bench(
+    bench: Bench, recipe: Recipe, advantage: AdvantageConfig, *, owner: str
+) -> None:
+    """Fill in scores and advantages, for at most so many completions and seconds."""
+    bench.rule_names = [rule.name for rule in recipe.rules]
+    bench.is_scored = True
+    left = MAX_COMPLETIONS
+    scored = []
+    for group in bench.groups:
+        scored.append((group, group.tried[:left]))
+        left -= len(scored[-1][1])
+    trials = try_groups(
+        recipe,
+        [[as_sample(group.row, one.text) for one in tried] for group, tried in scored],
+        seconds=MAX_SECONDS,
+        owner=owner,
+    )
+    for (_, tried), found in zip(scored, trials, strict=True):
+        for one, trial in zip(tried, found, strict=True):
+            one.trial = trial
+            if score := trial.score:
+                one.cells = [score.rules.get(name) for name in bench.rule_names]
+    try:
+        totals = [[one.total for one in group.tried] for group in bench.groups]
+        compared = group_advantages(reward_matrix(totals), advantage).tolist()
+    except ValueError as error:
+        bench.problem = str(error)
+        return
+    for group, values in zip(bench.groups, compared, strict=True):
+        # Rows of the matrix are as long as the largest group.
+        for one, value in zip(group.tried, values, strict=False):
+            one.advantage = None if one.total is None else value

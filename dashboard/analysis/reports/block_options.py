@@ -1,0 +1,299 @@
+"""What a block's options may say, each with its default and its sentence of refusal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote, unquote
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.compare.points import AXES
+from dashboard.analysis.compare.selection import mark_runs
+from dashboard.runs.models import REWARD, Run
+from dashboard.samples.forms import COMPLETION_ORDERS
+
+# A report's text: Markdown, with blocks on lines of their own.
+#
+# `::chart runs=3,5 metric=reward/mean` is a block, live; `pin=2` at its end shows what
+# was pinned under that number, a bare `pin` asks for the present to be pinned when the
+# report is saved.
+
+KINDS = ("chart", "group", "compare", "table")
+LINE = re.compile(r"^::([a-z]+)(?:\s+(.*?))?\s*$")
+FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+WRITTEN_PLAIN = "/,.:+-_@$()"  # what a value may hold as it is
+MAX_PIN = 10**6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    kind: str
+    options: dict[str, str] = field(default_factory=dict)
+    pin: int | None = None  # the number of what is shown; None: what is there now
+    wants_pin: bool = False
+    problem: str = ""  # why the line is no block that can be shown
+
+    @property
+    def line(self) -> str:
+        """As it stands in the text."""
+        words = [f"::{self.kind}"]
+        words += [
+            f"{k}={quote(v, safe=WRITTEN_PLAIN)}" for k, v in self.options.items()
+        ]
+        if self.pin is not None:
+            words.append(f"pin={self.pin}")
+        elif self.wants_pin:
+            words.append("pin")
+        return " ".join(words)
+
+    @property
+    def live(self) -> Block:
+        return replace(self, pin=None, wants_pin=False)
+
+
+def split_text(text: str) -> Iterator[str | Block]:
+    """Text and blocks in turn; lines inside fenced code are text.
+
+    >>> [str(part) for part in split_text("a\\nb")]
+    ['a\\nb']
+    """
+    prose: list[str] = []
+    for line, is_code in read_lines(text):
+        block = None if is_code else read_block(line)
+        if block is None:
+            prose.append(line)
+            continue
+        if any(prose):
+            yield "\n".join(prose)
+        prose = []
+        yield block
+    if any(prose):
+        yield "\n".join(prose)
+
+
+def list_blocks(text: str) -> list[Block]:
+    return [part for part in split_text(text) if isinstance(part, Block)]
+
+
+def replace_blocks(text: str, blocks: list[Block]) -> str:
+    """The text with its blocks, in their order, written anew."""
+    left = iter(blocks)
+    lines = [
+        line
+        if is_code or read_block(line) is None
+        else _written(next(left), instead_of=line)
+        for line, is_code in read_lines(text)
+    ]
+    assert next(left, None) is None
+    return "\n".join(lines)
+
+
+def _written(block: Block, *, instead_of: str) -> str:
+    return instead_of if block.problem else block.line
+
+
+def read_lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it belongs to fenced code."""
+    fence = ""
+    for line in text.split("\n"):
+        found = FENCE.match(line)
+        if fence:
+            yield line, True
+            closes = found and found[1].startswith(fence) and not line.strip("`~ ")
+            fence = "" if closes else fence
+        else:
+            fence = found[1] if found else ""
+            yield line, bool(found)
+
+
+def read_block(line: str) -> Block | None:
+    found = LINE.match(line)
+    if found is None:
+        return None
+    kind, words = found[1], (found[2] or "").split()
+    if kind not in KINDS:
+        known = ", ".join(f"::{name}" for name in KINDS)
+        return Block(kind=kind, problem=f"There is no block ::{kind}, but {known}.")
+    options: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals and name != "pin":
+            said = f"{word!r} is no option. Options are written as name=value."
+            return Block(kind=kind, problem=said)
+        options[name] = unquote(value)
+    return _with_pin(kind, options)
+
+
+def _with_pin(kind: str, options: dict[str, str]) -> Block:
+    pin = options.pop("pin", None)
+    if not pin:
+        return Block(kind=kind, options=options, wants_pin=pin is not None)
+    if not (pin.isascii() and pin.isdigit() and 0 < int(pin[:9]) < MAX_PIN):
+        said = f"pin={pin[:20]} names no pin. A bare pin pins what is there now."
+        return Block(kind=kind, problem=said)
+    return Block(kind=kind, options=options, pin=int(pin[:9]))
+
+
+MAX_RUNS = 10  # more lines of a chart are told apart by nobody
+MAX_COMPLETIONS = 16
+MAX_METRICS = 6
+MAX_NAME = 120
+Reader = Callable[[str], Any]
+
+
+def read_runs(text: str) -> list[int]:
+    words = [word for word in text.split(",") if word]
+    runs = list(dict.fromkeys(words))
+    if not 1 <= len(runs) <= MAX_RUNS or not all(map(_is_count, words)):
+        raise ValueError(f"1 to {MAX_RUNS} numbers of runs, such as 3,5")
+    return [int(word) for word in runs]
+
+
+def read_count(text: str) -> int:
+    if not _is_count(text):
+        raise ValueError("a whole number")
+    return int(text)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def read_num_completions(text: str) -> int:
+    number = read_count(text)
+    if not 1 <= number <= MAX_COMPLETIONS:
+        raise ValueError(f"a number from 1 to {MAX_COMPLETIONS}")
+    return number
+
+
+def read_metric(text: str) -> str:
+    if not 0 < len(text) <= MAX_NAME:
+        raise ValueError("the name of a metric, such as reward/mean")
+    return text
+
+
+def read_metrics(text: str) -> list[str]:
+    names = list(dict.fromkeys(name for name in text.split(",") if name))
+    if not 1 <= len(names) <= MAX_METRICS:
+        raise ValueError(f"1 to {MAX_METRICS} names of metrics, such as reward/mean")
+    return [read_metric(name) for name in names]
+
+
+def read_smoothing(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = -1.0
+    if not 0 <= weight <= 0.99:
+        raise ValueError("a number from 0 to 0.99")
+    return weight
+
+
+def one_of(*choices: str) -> Reader:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+# By kind: the reader of each option and its default; None: it must be given.
+CURVE: dict[str, tuple[Reader, str | None]] = {
+    "x": (one_of(*AXES), "step"),
+    "smooth": (read_smoothing, "0.6"),
+    "y": (one_of("linear", "log"), "linear"),
+}
+OPTIONS: dict[str, dict[str, tuple[Reader, str | None]]] = {
+    "chart": {"runs": (read_runs, None), "metric": (read_metric, REWARD), **CURVE},
+    "group": {
+        "run": (read_count, None),
+        "step": (read_count, None),
+        "prompt": (read_count, None),
+        "completions": (read_num_completions, "8"),
+        "sort": (one_of(*(value for value, _ in COMPLETION_ORDERS)), "position"),
+    },
+    "compare": {"runs": (read_runs, None), "metric": (read_metric, ""), **CURVE},
+    "table": {
+        "runs": (read_runs, None),
+        "metrics": (read_metrics, f"{REWARD},kl/mean,completion/mean_length"),
+    },
+}
+EXAMPLES = {
+    "chart": "::chart runs=3,5 metric=reward/mean",
+    "group": "::group run=3 step=40 prompt=7",
+    "compare": "::compare runs=3,5",
+    "table": "::table runs=3,5 metrics=reward/mean,kl/mean",
+}
+
+
+def read_options(block: Block) -> dict[str, Any]:
+    """Every option of the block's kind; a ValueError says which cannot be, and why."""
+    if block.problem:
+        raise ValueError(block.problem)
+    known = OPTIONS[block.kind]
+    for name in block.options:
+        if name not in known:
+            raise ValueError(
+                f"::{block.kind} has no option {name[:40]!r}, but {', '.join(known)}."
+            )
+    return {
+        name: _read(block, name, reader, default)
+        for name, (reader, default) in known.items()
+    }
+
+
+def _read(block: Block, name: str, reader: Reader, default: str | None) -> Any:
+    text = block.options.get(name, default)
+    example = f"For example: {EXAMPLES[block.kind]}"
+    if text is None:
+        raise ValueError(f"::{block.kind} needs {name}. {example}")
+    if text == "" and default == "":
+        return ""
+    try:
+        return reader(text)
+    except ValueError as error:
+        said = f"{name} takes {error}; got {text[:60]!r}."
+        raise ValueError(f"{said} {example}") from None
+
+
+# The runs that a block names, as much of them as a report shows.
+
+
+def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
+    """The team's, in this order, and a sentence on each that is gone. Three queries."""
+    found = (
+        Run.objects.kept()
+        .filter(team=team)
+        .select_related("dataset_version__dataset", "recipe_version__recipe")
+        .prefetch_related("evaluation_sets__dataset_version__dataset")
+        .in_bulk(ids)
+    )
+    gone = [f"Run {pk} is gone: the team has none." for pk in ids if pk not in found]
+    return [found[pk] for pk in ids if pk in found], gone
+
+
+def describe_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    marks = mark_runs(run.pk for run in runs)
+    return [
+        {
+            "id": run.pk,
+            "name": run.name,
+            "colour": marks[run.pk].colour,
+            "dash": marks[run.pk].dash,
+            "state": run.state,
+            "step": run.last_step,
+            "num_steps": run.num_steps,
+        }
+        for run in runs
+    ]
+
+
+def newest_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """How new what a block shows is."""
+    return {
+        "newest_step": max((run.last_step for run in runs), default=None),
+        "is_going_on": any(not run.has_ended for run in runs),
+    }

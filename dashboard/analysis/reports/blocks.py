@@ -1,0 +1,224 @@
+"""The completions of one prompt at one step, with their rewards and advantages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.http import Http404
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.compare.differences import compare_settings
+from dashboard.analysis.compare.points import AXES, Points, read_points
+from dashboard.analysis.compare.series import make_series
+from dashboard.analysis.compare.verdicts import Figure, compare_standings
+from dashboard.analysis.reports.block_options import (
+    Block,
+    describe_runs,
+    find_runs,
+    newest_of,
+    read_options,
+)
+from dashboard.runs.charts.series import read_evaluated
+from dashboard.runs.models import Run
+from dashboard.samples.groups import get_group
+from dashboard.samples.models import Group
+from dashboard.samples.rewards import (
+    Standing,
+    rank_completions,
+    rule_weights,
+    sort_standings,
+    step_recipe,
+)
+
+MAX_CHARS = 4_000  # of one text
+
+
+def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
+    runs, gone = find_runs(team, [options["run"]])
+    if not runs:
+        return {"gone": gone}
+    run, step, prompt = runs[0], options["step"], options["prompt"]
+    try:
+        group = get_group(run, step, prompt)
+    except Http404:
+        said = f"{run.name} keeps no group of prompt {prompt} at step {step}."
+        return {"gone": [said]}
+    weights, recipe = rule_weights(run, step), step_recipe(run, step)
+    completions = group.completions
+    standings = rank_completions(group, completions, weights, recipe)
+    shown = sort_standings(standings, options["sort"])[: options["completions"]]
+    return {
+        **_describe(group, run.name),
+        "num_completions": len(completions),
+        "completions": [_describe_completion(standing) for standing in shown],
+        "gone": [],
+    }
+
+
+def _describe(group: Group, name: str) -> dict[str, Any]:
+    return {
+        "run": {"id": group.run_id, "name": name},
+        "step": group.step,
+        "prompt_index": group.prompt_index,
+        "signal": group.signal,
+        "reward_mean": group.reward_mean,
+        "reward_std": group.reward_std,
+        "prompt": _cut(group.prompt),
+        "answer": None if group.answer is None else _cut(group.answer),
+    }
+
+
+def _describe_completion(standing: Standing) -> dict[str, Any]:
+    completion = standing.completion
+    return {
+        "number": completion.position + 1,
+        "text": _cut(completion.text),
+        "reward": completion.reward,
+        "advantage": completion.advantage,
+        "num_tokens": completion.num_tokens,
+        "is_cut_short": completion.end_reason == "length",
+        "is_best": standing.is_best,
+        "is_worst": standing.is_worst,
+        "rules": [
+            {"name": part.name, "score": part.score, "weight": part.weight}
+            for part in standing.parts
+        ],
+    }
+
+
+def _cut(text: str) -> dict[str, Any]:
+    return {"text": text[:MAX_CHARS], "num_chars": len(text)}
+
+
+# A metric of one run or several, as the page Compare lays them over one another.
+
+
+def read_chart(team: Team, options: dict[str, Any]) -> dict[str, Any]:
+    runs, gone = find_runs(team, options["runs"])
+    return {**draw_from(runs, options), **newest_of(runs), "gone": gone}
+
+
+def draw_from(runs: Sequence[Run], options: dict[str, Any]) -> dict[str, Any]:
+    """The points, as measured: what smooths and draws them comes later."""
+    axis = options["x"]
+    points = read_points(runs, options["metric"], axis=axis)
+    return {
+        "metric": options["metric"],
+        "axis": AXES[axis],
+        "is_by_step": axis == "step",
+        "is_log": options["y"] == "log",
+        "smoothing": options["smooth"],
+        "lines": [
+            {**described, **_points(points[run.pk], axis)}
+            for run, described in zip(runs, describe_runs(runs), strict=True)
+        ],
+    }
+
+
+def _points(points: Points, axis: str) -> dict[str, Any]:
+    series = make_series(points, smoothing=0)
+    x = [] if axis == "step" else series.x
+    values = [float(f"{value:.7g}") for value in series.values]
+    return {"steps": series.steps, "x": x, "values": values}
+
+
+# Runs beside one another: how they stand, and in which settings they differ.
+
+MAX_VALUE_CHARS = 300  # of a setting's value
+MAX_SETTINGS = 60
+
+
+def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
+    runs, gone = find_runs(team, options["runs"])
+    if not runs:
+        return {"gone": gone}
+    settings = compare_settings(runs)
+    differing = [setting for setting in settings if setting.differs]
+    return {
+        "runs": describe_runs(runs),
+        "columns": [
+            {"title": column.title, "figures": [_figure(f) for f in column.figures]}
+            for column in compare_standings(runs, [[i] for i in range(len(runs))])
+        ],
+        "settings": [
+            {
+                "key": setting.key,
+                "values": [_cut_value(value) for value in setting.values],
+            }
+            for setting in differing[:MAX_SETTINGS]
+        ],
+        "num_settings": len(settings),
+        "num_differing": len(differing),
+        "chart": draw_from(runs, options) if options["metric"] else None,
+        **newest_of(runs),
+        "gone": gone,
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "value": figure.value,
+        "delta": figure.delta,
+        "direction": figure.direction,
+    }
+
+
+def _cut_value(value: str | None) -> str | None:
+    if value is None or len(value) <= MAX_VALUE_CHARS:
+        return value
+    return f"{value[:MAX_VALUE_CHARS]}… ({len(value):,} characters)"
+
+
+# Runs by some of their figures, a row each.
+
+
+def read_table(team: Team, options: dict[str, Any]) -> dict[str, Any]:
+    """The newest value of each metric; a query per run that is asked for `eval/…`."""
+    runs, gone = find_runs(team, options["runs"])
+    metrics = options["metrics"]
+    return {
+        "metrics": metrics,
+        "runs": [
+            {**described, "seconds": _seconds(run), "values": _newest(run, metrics)}
+            for run, described in zip(runs, describe_runs(runs), strict=True)
+        ],
+        **newest_of(runs),
+        "gone": gone,
+    }
+
+
+def _newest(run: Run, metrics: list[str]) -> list[float | None]:
+    last = run.summary.get("last", {})
+    evaluated = read_evaluated(run, metrics)
+    return [
+        evaluated[name].values[-1] if name in evaluated else last.get(name)
+        for name in metrics
+    ]
+
+
+def _seconds(run: Run) -> float | None:
+    if run.started_at is None or run.finished_at is None:
+        return None
+    return (run.finished_at - run.started_at).total_seconds()
+
+
+# What a block shows, as plain data: the same to draw live, and to keep when pinned.
+
+READERS: dict[str, Callable[[Team, dict[str, Any]], dict[str, Any]]] = {
+    "chart": read_chart,
+    "group": read_group,
+    "compare": read_comparison,
+    "table": read_table,
+}
+
+
+def read_data(team: Team, block: Block) -> dict[str, Any]:
+    """A ValueError says what is wrong with the block's options."""
+    options = read_options(block)
+    return READERS[block.kind](team, options)
+
+
+def has_content(data: dict[str, Any]) -> bool:
+    """False where all that the block names is gone."""
+    return any(data.get(name) for name in ("lines", "runs", "completions"))

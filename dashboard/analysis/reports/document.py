@@ -1,0 +1,157 @@
+"""A report as it is shown: its text and, of each block, what it shows since when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.reports.block_options import Block, split_text
+from dashboard.analysis.reports.blocks import has_content, read_data
+from dashboard.analysis.reports.models import Pin, Report
+from dashboard.runs.models import Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """A block with its data; live where there is no pin."""
+
+    place: int  # among the report's blocks, from 0
+    block: Block
+    data: dict[str, Any]
+    pin: Pin | None = None
+    problem: str = ""
+    known: frozenset[int] = frozenset()  # runs that it shows and that are still there
+
+    @property
+    def has_content(self) -> bool:
+        return has_content(self.data)
+
+    @property
+    def is_going_on(self) -> bool:
+        return self.pin is None and bool(self.data.get("is_going_on"))
+
+    @property
+    def gone_since(self) -> list[str]:
+        """Names of runs that were there when it was pinned."""
+        runs = runs_of(self.data) if self.pin else {}
+        return [name for pk, name in runs.items() if pk not in self.known]
+
+
+def show_report(report: Report) -> list[str | Shown]:
+    """Text and blocks in turn; a query for the pins, one or more for each block."""
+    return show_text(report.team, report, report.text)
+
+
+def show_text(team: Team, report: Report | None, text: str) -> list[str | Shown]:
+    """With `report` None: of one that is not saved yet, so that has no pins."""
+    parts = list(split_text(text))
+    blocks = [part for part in parts if isinstance(part, Block)]
+    numbers = {block.pin for block in blocks if block.pin is not None}
+    pins = _find_pins(report, numbers)
+    return list(_show(team, parts, pins))
+
+
+def show_one(report: Report, block: Block, *, place: int) -> Shown:
+    pins = _find_pins(report, {block.pin} if block.pin is not None else set())
+    return _show_block(report.team, block, place=place, pins=pins)
+
+
+def runs_of(data: dict[str, Any]) -> dict[int, str]:
+    """Names by number."""
+    one = [data["run"]] if "run" in data else []
+    runs = [*data.get("lines", []), *data.get("runs", []), *one]
+    return {run["id"]: run["name"] for run in runs}
+
+
+def _find_pins(report: Report | None, numbers: set[int]) -> dict[int, Pin]:
+    if report is None or not numbers:
+        return {}
+    pins = report.pins.filter(number__in=numbers).select_related("pinned_by")
+    return {pin.number: pin for pin in pins}
+
+
+def _show(
+    team: Team, parts: list[str | Block], pins: dict[int, Pin]
+) -> Iterator[str | Shown]:
+    place = 0
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+            continue
+        yield _show_block(team, part, place=place, pins=pins)
+        place += 1
+
+
+def _show_block(team: Team, block: Block, *, place: int, pins: dict[int, Pin]) -> Shown:
+    if block.pin is not None and not block.problem:
+        pin = pins.get(block.pin)
+        if pin is not None:
+            known = _still_there(team, runs_of(pin.data))
+            return Shown(place=place, block=block, data=pin.data, pin=pin, known=known)
+        said = (
+            f"This report has no pin {block.pin}. Write pin in place of "
+            f"pin={block.pin} to pin what is there now."
+        )
+        return Shown(place=place, block=block, data={}, problem=said)
+    try:
+        data = finite(read_data(team, block))
+    except ValueError as error:
+        return Shown(place=place, block=block, data={}, problem=str(error))
+    known = frozenset(runs_of(data))
+    return Shown(place=place, block=block, data=data, known=known)
+
+
+def _still_there(team: Team, ids: Iterable[int]) -> frozenset[int]:
+    runs = Run.objects.kept().filter(team=team, pk__in=list(ids))
+    return frozenset(runs.values_list("pk", flat=True))
+
+
+def finite(tree: Any) -> Any:
+    """JSON knows no infinity; what is no number is shown as none."""
+    if isinstance(tree, dict):
+        return {name: finite(value) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [finite(value) for value in tree]
+    return None if isinstance(tree, float) and not math.isfinite(tree) else tree
+
+
+# What a block is called and how new it is, the same on pages and in files.
+
+
+def name_block(shown: Shown) -> str:
+    data, kind = shown.data, shown.block.kind
+    if kind == "chart" and "metric" in data:
+        return str(data["metric"])
+    if kind == "group" and "run" in data:
+        at = f"Prompt {data['prompt_index']} at step {data['step']:,}"
+        return f"{at} of {data['run']['name']}"
+    if kind == "compare" and "runs" in data:
+        return _count(len(data["runs"]), "run") + " compared"
+    if kind == "table" and "runs" in data:
+        return f"Figures of {_count(len(data['runs']), 'run')}"
+    return {"chart": "Chart", "group": "Group", "compare": "Comparison"}.get(
+        kind, "Table"
+    )
+
+
+def describe_block(shown: Shown) -> str:
+    """Live or pinned, and since when."""
+    return f"Pinned {written(shown.pin.pinned_at)}" if shown.pin else "Live"
+
+
+def describe_newest(shown: Shown) -> str:
+    """As of which step; empty where the block is of one step alone."""
+    newest = shown.data.get("newest_step")
+    return "" if newest is None else f"newest step {newest:,}"
+
+
+def written(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,138 @@
+"""A report's text as HTML: what members write is trusted no more than a model's."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Collection, Sequence
+from functools import cache, lru_cache
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from django import forms
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from dashboard.analysis.reports import rendering
+from dashboard.analysis.reports.block_options import KINDS
+from dashboard.analysis.reports.document import show_report
+from dashboard.analysis.reports.models import Report
+from dashboard.project.environment import ROOT
+from dashboard.runs.models import REWARD
+from dashboard.samples.forms import FilterForm
+from dashboard.samples.rendering import make_markdown
+
+
+def render_prose(text: str, *, without_hosts: Collection[str] = ()) -> SafeString:
+    """Links to these hosts become their text: who reads it could not follow them."""
+    made = _markdown()
+    tokens = made.parse(text)
+    for token in tokens:
+        if token.children:
+            token.children = list(_without_links(token.children, without_hosts))
+    html: str = made.renderer.render(tokens, made.options, {})
+    return SafeString(html)  # nosec B703 # the renderer escapes; see samples.rendering
+
+
+@lru_cache(maxsize=1)
+def _markdown() -> MarkdownIt:
+    made = make_markdown()
+    made.add_render_rule("heading_open", _open_heading)
+    made.add_render_rule("heading_close", _close_heading)
+    return made
+
+
+def heading_level(token: Token) -> int:
+    """The author's, but for the first: the page's own heading is its title."""
+    return max(int(token.tag[1]), 2)
+
+
+def _open_heading(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
+    return f"<h{heading_level(tokens[at])}>"
+
+
+def _close_heading(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
+    return f"</h{heading_level(tokens[at])}>\n"
+
+
+def _without_links(tokens: Sequence[Token], hosts: Collection[str]) -> list[Token]:
+    kept, is_left_out = [], False
+    for token in tokens:
+        if token.type == "link_open":
+            is_left_out = urlsplit(str(token.attrGet("href"))).netloc in hosts
+        if token.type in ("link_open", "link_close") and is_left_out:
+            continue
+        kept.append(token)
+    return kept
+
+
+class InsertForm(FilterForm):
+    """Which block is to be written, as far as it is chosen."""
+
+    defaults: ClassVar[dict[str, Any]] = {"kind": "chart", "metric": REWARD, "q": ""}
+
+    kind = forms.ChoiceField(required=False, choices=[(kind, kind) for kind in KINDS])
+    q = forms.CharField(required=False, max_length=200)
+    metric = forms.CharField(required=False, max_length=120)
+    step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+    group = forms.CharField(required=False, max_length=40)
+    pinned = forms.BooleanField(required=False)
+
+
+class ListForm(FilterForm):
+    defaults: ClassVar[dict[str, Any]] = {"q": "", "page": 1}
+
+    q = forms.CharField(required=False, max_length=200)
+    page = forms.IntegerField(required=False, min_value=1)
+
+
+# The stylesheet of a report that stands alone: the page's own, and its colours.
+
+STYLES = ROOT / "static" / "css"
+DARK = re.compile(r'\[data-bs-theme="dark"\] \{(.*?)\n\}', re.DOTALL)
+COLOUR = re.compile(r"--cohort-([\w-]+): (#[0-9a-f]{3,6});")
+
+
+@cache
+def alone() -> str:
+    """What a reader's system says of light and dark decides, as there is no script."""
+    colors = (STYLES / "colors.css").read_text("utf-8")
+    dark = DARK.search(colors)
+    assert dark, "colors.css has no dark colours"
+    light = colors[: dark.start()]
+    in_the_dark = f"@media (prefers-color-scheme: dark) {{\n:root {{{dark[1]}\n}}\n}}\n"
+    rest = [
+        (STYLES / "pages" / name).read_text("utf-8")
+        for name in ("report_blocks.css", "report_alone.css")
+    ]
+    return "\n".join([light, in_the_dark, *rest])
+
+
+@cache
+def policy() -> str:
+    """Nothing is loaded, run or sent: only this very stylesheet counts."""
+    sha256 = hashlib.sha256(alone().encode()).digest()
+    known = base64.b64encode(sha256).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+# A report in one page of its own: no script, no request, no link into the team.
+
+
+def render_alone(report: Report, *, without_hosts: Collection[str]) -> str:
+    context = {
+        "report": report,
+        "parts": show_report(report),
+        "style": mark_safe(rendering.alone()),  # nosec B308, B703 # noqa: S308 - our own files
+        "policy": rendering.policy(),
+        "without_hosts": without_hosts,
+        "now": timezone.now(),
+    }
+    return render_to_string("reports/alone.html", context)

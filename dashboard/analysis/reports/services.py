@@ -1,0 +1,251 @@
+"""What changes a report: each save is a version, none goes over another's unseen."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.paginator import Page, Paginator
+from django.db import transaction
+from django.db.models import Max, Q, QuerySet
+from django.http import Http404, HttpRequest
+from django.utils import timezone
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.analysis.reports.block_options import Block, list_blocks, replace_blocks
+from dashboard.analysis.reports.blocks import has_content, read_data
+from dashboard.analysis.reports.document import finite
+from dashboard.analysis.reports.inserting import translate_addresses
+from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
+
+MAX_CHARS = 40_000
+MAX_BLOCKS = 30
+MAX_VERSIONS = 100
+MAX_REPORTS = 2_000  # of a team
+
+
+class SavedMeanwhile(Exception):
+    """Somebody saved another version since this one was opened."""
+
+
+def create_report(
+    *, team: Team, user: User, title: str, text: str, hosts: Collection[str]
+) -> Report:
+    if Report.objects.filter(team=team).count() >= MAX_REPORTS:
+        raise ValueError(
+            f"The team has {MAX_REPORTS:,} reports, which is as many as it may have. "
+            "Delete some first."
+        )
+    title, text = check(title, translate_addresses(text, team, hosts))
+    with transaction.atomic():
+        report = Report.objects.create(team=team, title=title, created_by=user)
+        _store(report, user, title=title, text=text)
+        record(team, user, "report.created", report, title=title)
+    return report
+
+
+def save_report(
+    *,
+    report: Report,
+    user: User,
+    number: int,
+    title: str,
+    text: str,
+    hosts: Collection[str] = (),
+) -> None:
+    """SavedMeanwhile unless `number` is still the report's newest version."""
+    title, text = check(title, translate_addresses(text, report.team, hosts))
+    with transaction.atomic():
+        newest = Report.objects.select_for_update().get(pk=report.pk)
+        if newest.number != number:
+            raise SavedMeanwhile
+        _store(newest, user, title=title, text=text)
+        record(
+            newest.team, user, "report.saved", newest, title=title, number=newest.number
+        )
+    report.refresh_from_db()
+
+
+def check(title: str, text: str) -> tuple[str, str]:
+    title = " ".join(title.replace("\x00", "").split())
+    text = text.replace("\x00", "").replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    if not title:
+        raise ValueError("A report needs a title, by which others find it.")
+    if len(title) > MAX_TITLE:
+        raise ValueError(
+            f"A title holds {MAX_TITLE} characters at most; this has {len(title)}."
+        )
+    if len(text) > MAX_CHARS:
+        raise ValueError(
+            f"A report holds {MAX_CHARS:,} characters at most; this has {len(text):,}. "
+            "Make two of it."
+        )
+    if (num_blocks := len(list_blocks(text))) > MAX_BLOCKS:
+        raise ValueError(
+            f"A report holds {MAX_BLOCKS} blocks at most; this has {num_blocks}. "
+            "Make two of it."
+        )
+    return title, text
+
+
+def _store(report: Report, user: User, *, title: str, text: str) -> None:
+    """The report's row is locked, or nobody knows of it yet."""
+    text = _pin_what_asks(report, user, text)
+    report.number += 1
+    report.title, report.text = title, text
+    report.saved_by, report.saved_at = user, timezone.now()
+    report.save(update_fields=["number", "title", "text", "saved_by", "saved_at"])
+    report.versions.create(number=report.number, title=title, text=text, saved_by=user)
+    _forget_old(report)
+
+
+def _pin_what_asks(report: Report, user: User, text: str) -> str:
+    last = report.pins.aggregate(last=Max("number"))["last"] or 0
+    blocks = []
+    for block in list_blocks(text):
+        data = _read_to_pin(report.team, block)
+        if data is None:
+            blocks.append(block)
+            continue
+        last += 1
+        line = block.live.line
+        report.pins.create(number=last, line=line, data=data, pinned_by=user)
+        blocks.append(replace(block, pin=last, wants_pin=False))
+    return replace_blocks(text, blocks)
+
+
+def _read_to_pin(team: Team, block: Block) -> dict[str, Any] | None:
+    """None: there is nothing to pin, and the page says why."""
+    if block.problem or not block.wants_pin:
+        return None
+    try:
+        data: dict[str, Any] = finite(read_data(team, block))
+    except ValueError:
+        return None
+    return data if has_content(data) else None
+
+
+def _forget_old(report: Report) -> None:
+    """The oldest versions, and pins that none of the others names."""
+    old = report.versions.filter(number__lte=report.number - MAX_VERSIONS)
+    if not old.delete()[0]:
+        return
+    texts = report.versions.values_list("text", flat=True)
+    blocks = [block for text in texts for block in list_blocks(text)]
+    named = {block.pin for block in blocks if block.pin is not None}
+    report.pins.exclude(number__in=named).delete()
+
+
+def change_pin(*, report: Report, user: User, number: int, place: int, to: str) -> None:
+    """Pin the block to what is there now, or make it live: a version of its own."""
+    blocks = list_blocks(report.text)
+    if not 0 <= place < len(blocks):
+        raise ValueError("The report has no such block any more. Reload the page.")
+    blocks[place] = replace(blocks[place].live, wants_pin=to == "pinned")
+    text = replace_blocks(report.text, blocks)
+    save_report(report=report, user=user, number=number, title=report.title, text=text)
+
+
+def restore_version(
+    *, report: Report, user: User, number: int, version: ReportVersion
+) -> None:
+    """The old version as the newest one; what lay between stays in the history."""
+    save_report(
+        report=report,
+        user=user,
+        number=number,
+        title=version.title,
+        text=version.text,
+    )
+
+
+def delete_report(*, report: Report, user: User) -> None:
+    with transaction.atomic():
+        record(report.team, user, "report.deleted", report, title=report.title)
+        report.delete()
+
+
+def publish(*, report: Report, user: User) -> str:
+    """The token of its public link; the one it had before works no more."""
+    token = secrets.token_urlsafe(32)
+    with transaction.atomic():
+        Report.objects.filter(pk=report.pk).update(
+            public_sha256=digest(token), published_by=user, published_at=timezone.now()
+        )
+        record(report.team, user, "report.published", report)
+    report.refresh_from_db()
+    return token
+
+
+def revoke(*, report: Report, user: User) -> None:
+    with transaction.atomic():
+        Report.objects.filter(pk=report.pk).update(
+            public_sha256="", published_by=None, published_at=None
+        )
+        record(report.team, user, "report.revoked", report)
+    report.refresh_from_db()
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+# Under which names this server is reached: links to it lead behind the sign-in.
+
+
+def own_hosts(request: HttpRequest) -> set[str]:
+    return {request.get_host(), urlsplit(settings.PUBLIC_URL).netloc} - {""}
+
+
+REPORTS_PER_PAGE = 50
+MAX_WORDS = 8
+
+
+def get_report(team: Team, report_id: int) -> Report:
+    """One query, or 404."""
+    reports = Report.objects.select_related(
+        "team", "created_by", "saved_by", "published_by"
+    )
+    try:
+        return reports.get(team=team, pk=report_id)
+    except Report.DoesNotExist:
+        raise Http404("No such report.") from None
+
+
+def get_version(report: Report, number: int) -> ReportVersion:
+    try:
+        return report.versions.select_related("saved_by").get(number=number)
+    except ReportVersion.DoesNotExist:
+        raise Http404(f"Version {number} of this report is not kept.") from None
+
+
+def find_public_report(token: str) -> Report:
+    """One query, or 404: of a link that was revoked as of one that never was."""
+    reports = Report.objects.select_related("team")
+    try:
+        return reports.get(public_sha256=digest(token))
+    except Report.DoesNotExist:
+        raise Http404("No such report.") from None
+
+
+def find_reports(team: Team, text: str) -> QuerySet[Report]:
+    """Those whose title or text holds every word, the newest first."""
+    found = Report.objects.filter(team=team).select_related("saved_by")
+    for word in text.replace("\x00", "").split()[:MAX_WORDS]:
+        found = found.filter(Q(title__icontains=word) | Q(text__icontains=word))
+    return found.defer("text").order_by("-saved_at", "-pk")
+
+
+def list_reports(team: Team, text: str, page: int) -> Page[Report]:
+    return Paginator(find_reports(team, text), REPORTS_PER_PAGE).get_page(page)
+
+
+def list_versions(report: Report) -> list[ReportVersion]:
+    versions = report.versions.defer("text").select_related("saved_by")
+    return list(versions.order_by("-number"))

@@ -1,0 +1,185 @@
+"""A chart's lines and ticks as places in a box, for whatever then draws them.
+
+Values in, numbers out: the page and the file draw them as SVG.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.accounts.templatetags.numbers import si, sig4
+from dashboard.analysis.compare.series import smooth
+from dashboard.runs.charts.chart import clip
+
+# A drawn chart: lines and ticks as places in a box, with the colours' numbers.
+#
+# It knows nothing of runs, so that a process without a database can draw it.
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 46
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tick:
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    points: list[tuple[float, float]]
+    colour: int
+    dash: tuple[int, ...]
+    is_faint: bool  # as measured, under the smoothed one
+    is_bold: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    lines: list[Line]
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    x_title: str
+    y_title: str
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+    top: float = TOP
+    bottom: float = HEIGHT - BOTTOM
+
+
+# Round numbers along an axis.
+
+
+def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten, from low to high.
+
+    >>> linear_ticks(0.0, 1.0)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    step = _round_step((high - low) / most)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    digits = max(0, 1 - math.floor(math.log10(step)))
+    return [round(i * step, digits) + 0.0 for i in range(first, last + 1)]
+
+
+def _round_step(least: float) -> float:
+    power = 10.0 ** math.floor(math.log10(least))
+    rounded = next(f for f in (1, 2, 5, 10) if f * power >= least * (1 - 1e-9))
+    return float(rounded * power)
+
+
+def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Powers of ten; between fewer than two of them, 2 and 5 times them too."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    every = max(1, -(-(last - first) // most))
+    powers = [10.0**i for i in range(first, last + 1, every)]
+    inside = [p for p in powers if low * (1 - 1e-9) <= p <= high * (1 + 1e-9)]
+    if len(inside) >= 2:
+        return inside
+    finer = [f * 10.0**i for i in range(first, last + 1) for f in (1, 2, 5)]
+    return [p for p in finer if low * (1 - 1e-9) <= p <= high * (1 + 1e-9)]
+
+
+DASHES = {
+    "dash": (8, 5),
+    "dot": (2, 3),
+    "dashdot": (8, 3, 2, 3),
+    "longdash": (12, 5),
+}
+Place = Callable[[float], float]
+
+
+def draw_chart(chart: dict[str, Any]) -> Drawing | None:
+    """None where no run has a value that can be drawn."""
+    weight, is_log = chart["smoothing"], chart["is_log"]
+    curves = []
+    for line in chart["lines"]:
+        # Of a pin that is older than the bound, values may lie beyond it.
+        values = list(map(clip, line["values"]))
+        x = list(map(clip, x_of(line)))
+        curves.append((line, x, values, smooth(values, weight)))
+    drawn = [one for one in curves if _is_drawn(one[2], is_log)]
+    if not drawn:
+        return None
+    shown = [values for _, _, raw, mean in drawn for values in (raw, mean)]
+    y_low, y_high = _bounds(shown, is_log)
+    x_low, x_high = _bounds([x for _, x, _, _ in drawn], is_log=False)
+    place_x = _scale(x_low, x_high, LEFT, WIDTH - RIGHT)
+    place_y = _scale(y_low, y_high, HEIGHT - BOTTOM, TOP, is_log=is_log)
+    lines = []
+    for line, x, raw, mean in drawn:
+        is_bold = line is chart["lines"][0] and len(chart["lines"]) > 1
+        if weight > 0:
+            lines.append(_line(line, _places(x, raw, place_x, place_y), faint=True))
+        places = _places(x, mean, place_x, place_y)
+        lines.append(_line(line, places, bold=is_bold))
+    ticks = log_ticks if is_log else linear_ticks
+    # Faint ones first: what is smoothed lies above.
+    return Drawing(
+        lines=sorted(lines, key=lambda line: not line.is_faint),
+        x_ticks=[Tick(at=place_x(v), label=si(v)) for v in linear_ticks(x_low, x_high)],
+        y_ticks=[Tick(at=place_y(v), label=sig4(v)) for v in ticks(y_low, y_high, 5)],
+        x_title=chart["axis"],
+        y_title=chart["metric"],
+    )
+
+
+def x_of(line: dict[str, Any]) -> list[float]:
+    """Steps are not written twice."""
+    places: list[float] = line["x"] or line["steps"]
+    return places
+
+
+def _is_drawn(values: Sequence[float], is_log: bool) -> bool:
+    return any(value > 0 or not is_log for value in values)
+
+
+def _bounds(series: Sequence[Sequence[float]], is_log: bool) -> tuple[float, float]:
+    values = [v for values in series for v in values if v > 0 or not is_log]
+    low, high = min(values), max(values)
+    if high - low > 1e-12 * max(abs(low), abs(high)):
+        return low, high
+    if is_log:
+        return low / 2, high * 2
+    margin = abs(low) / 2 or 0.5
+    return low - margin, high + margin
+
+
+def _scale(
+    low: float, high: float, start: float, end: float, *, is_log: bool = False
+) -> Place:
+    change: Place = math.log10 if is_log else float
+    first, last = change(low), change(high)
+    return lambda v: start + (end - start) * (change(v) - first) / (last - first)
+
+
+def _places(
+    x: Sequence[float], y: Sequence[float], place_x: Place, place_y: Place
+) -> list[tuple[float, float]]:
+    """Of a logarithmic axis those above 0: the others have no place on it."""
+    places = []
+    for at, value in zip(x, y, strict=True):
+        try:
+            places.append((round(place_x(at), 1), round(place_y(value), 1)))
+        except ValueError:
+            continue
+    return places
+
+
+def _line(
+    line: dict[str, Any],
+    points: list[tuple[float, float]],
+    *,
+    faint: bool = False,
+    bold: bool = False,
+) -> Line:
+    return Line(
+        points=points,
+        colour=line["colour"],
+        dash=() if faint else DASHES.get(line["dash"], ()),
+        is_faint=faint,
+        is_bold=bold,
+    )

@@ -1,0 +1,260 @@
+"""A stored step scored anew, by the code that scores a run that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from dashboard.analysis.rescoring.credit import (
+    COMPLETION,
+    GROUP,
+    SCORE,
+    SIGNALS,
+    Numbers,
+    Records,
+    count_reordered,
+    give_credit,
+    numbers,
+    ranks,
+    signal_of,
+)
+from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
+from dashboard.datasets.models import DatasetRow
+from dashboard.project.database import clean_text
+from dashboard.runs.models import Run
+from dashboard.samples.models import Completion, Group
+from trainer.config import RunConfig
+from trainer.rewards.rule import Sample, conversation
+from trainer.rewards.scoring import OVERLONG, Score, penalised
+from trainer.rewards.workers import GroupScorer, Scored
+
+# Whose texts are in memory together; judges are asked about all of them at once.
+GROUPS_AT_ONCE = 16
+KEPT_FAILURES = 20  # of a step
+LONGEST_ERROR = 500
+Report = Callable[[int], None]
+
+
+class Refused(ValueError):
+    """The step cannot be scored; the text is for the user."""
+
+
+@dataclass(slots=True)
+class ScoredGroup:
+    """Numbers alone: the texts are gone by then."""
+
+    group: Group
+    old: Numbers
+    old_advantages: Numbers
+    old_rules: list[dict[str, float | None]]
+    scores: list[Score] = field(default_factory=list)
+
+
+def rescore_step(
+    rescoring: Rescoring,
+    step: int,
+    config: RunConfig,
+    scorer: GroupScorer,
+    *,
+    on_scored: Report = lambda _: None,
+) -> RescoredStep:
+    """Not saved yet.
+
+    Args:
+        config: of the step, with the new recipe.
+        on_scored: told of how many completions have been scored since.
+
+    Raises:
+        Refused: a row is not there any more, or another one.
+        ScoringFailed: a rule's process is lost at a completion again and again.
+    """
+    found = Group.objects.current().filter(run=rescoring.run_id, step=step)
+    pending = found.order_by("prompt_index").prefetch_related("packed_completions")
+    groups: list[ScoredGroup] = []
+    for part in _parts(pending.iterator(chunk_size=GROUPS_AT_ONCE)):
+        groups += _score_part(rescoring, part, config, scorer)
+        on_scored(sum(len(each.scores) for each in groups[-len(part) :]))
+    return _pack(rescoring, step, groups, config)
+
+
+def _parts(groups: Iterator[Group]) -> Iterator[list[Group]]:
+    while part := list(islice(groups, GROUPS_AT_ONCE)):
+        yield part
+
+
+def _score_part(
+    rescoring: Rescoring, part: list[Group], config: RunConfig, scorer: GroupScorer
+) -> list[ScoredGroup]:
+    rows = rows_of(rescoring.run, part)
+    recipe, asked = config.reward.recipe, []
+    for group in part:
+        completions = group.completions
+        row = rows.get(group.prompt_index)
+        samples = samples_of(rescoring.run, group, row, completions, config)
+        name = f"row {group.prompt_index} of step {group.step}"
+        result = scorer.submit(recipe, samples, name=name, step=group.step)
+        asked.append((_before(group, completions), completions, result))
+    for scored, completions, result in asked:
+        scored.scores = _penalised(result, completions, config)
+    return [scored for scored, _, _ in asked]
+
+
+def rows_of(run: Run, part: Sequence[Group]) -> dict[int, DatasetRow]:
+    positions = [group.prompt_index for group in part]
+    assert run.dataset_version, "not imported"
+    rows = run.dataset_version.rows.filter(position__in=positions)
+    return {row.position: row for row in rows}
+
+
+def samples_of(
+    run: Run,
+    group: Group,
+    row: DatasetRow | None,
+    completions: Sequence[Completion],
+    config: RunConfig,
+) -> list[Sample]:
+    """What the rules are given. Refused where the row is not the group's."""
+    version = run.dataset_version
+    at = f"row {group.prompt_index} (line {group.prompt_index + 1})"
+    if row is None:
+        raise Refused(
+            f"Step {group.step} has a group of {at}, which {version} has not. Its "
+            "columns are not known, so its completions cannot be scored."
+        )
+    if _stored(row.answer) != group.answer:
+        raise Refused(
+            f"The answer of {at} of {version} is {row.answer!r:.80}, but the group of "
+            f"step {group.step} had {group.answer!r:.80}: it was made of another row."
+        )
+    messages = conversation(
+        row.prompt_value,
+        row.columns,
+        system_prompt=config.data.system_prompt,
+        prompt_template=config.data.prompt_template,
+        where=at,
+    )
+    return [
+        Sample(group.prompt, each.text, row.answer, row.columns, messages=messages)
+        for each in completions
+    ]
+
+
+def _stored(answer: str | None) -> str | None:
+    return None if answer is None else clean_text(answer)
+
+
+def _before(group: Group, completions: Sequence[Completion]) -> ScoredGroup:
+    return ScoredGroup(
+        group=group,
+        old=numbers([each.reward for each in completions]),
+        old_advantages=numbers([each.advantage for each in completions]),
+        old_rules=[
+            dict(zip(group.rule_names, each.rule_scores, strict=False))
+            for each in completions
+        ],
+    )
+
+
+def _penalised(
+    result: Callable[[], Scored], completions: Sequence[Completion], config: RunConfig
+) -> list[Score]:
+    return [
+        penalised(
+            score,
+            each.num_tokens or 0,  # which only imported ones lack
+            max_new_tokens=config.rollout.max_new_tokens,
+            buffer=config.reward.overlong_buffer_tokens,
+            penalty=config.reward.overlong_penalty,
+        )
+        for score, each in zip(result().scores, completions, strict=True)
+    ]
+
+
+def _pack(
+    rescoring: Rescoring, step: int, groups: list[ScoredGroup], config: RunConfig
+) -> RescoredStep:
+    credit = give_credit(
+        [each.scores for each in groups],
+        [each.group.is_trained for each in groups],
+        config,
+        step=step,
+    )
+    names = _rule_names(config)
+    completions, records = [], []
+    for place, each in enumerate(groups):
+        new = numbers([score.total for score in each.scores])
+        advantages = (
+            np.full(len(new), np.nan)
+            if credit.advantages is None
+            else numbers(list(credit.advantages[place]))
+        )
+        completions.append(_completions_of(each, new, advantages))
+        records.append(
+            _group_of(each, new, config, is_trained=credit.is_trained[place])
+        )
+    scores = [score for each in groups for score in each.scores]
+    old = [rules for each in groups for rules in each.old_rules]
+    failures = list(_failures(groups))
+    return RescoredStep(
+        rescoring=rescoring,
+        step=step,
+        num_completions=len(scores),
+        groups=np.array(records, GROUP).tobytes(),
+        completions=b"".join(part.tobytes() for part in completions),
+        rule_names=names,
+        scores=_table([score.rules for score in scores], names),
+        old_scores=_table(old, names),
+        num_failures=len(failures),
+        failures=failures[:KEPT_FAILURES],
+        problem=credit.problem,
+    )
+
+
+def _rule_names(config: RunConfig) -> list[str]:
+    names = [rule.name for rule in config.reward.recipe.rules]
+    has_penalty = config.reward.overlong_buffer_tokens > 0
+    return [*names, OVERLONG] if has_penalty and OVERLONG not in names else names
+
+
+def _table(rules: list[dict[str, float | None]], names: list[str]) -> bytes:
+    values = numbers([each.get(name) for each in rules for name in names])
+    return values.astype(SCORE).tobytes()
+
+
+def _completions_of(each: ScoredGroup, new: Numbers, advantages: Numbers) -> Records:
+    found = np.zeros(len(new), COMPLETION)
+    found["step"], found["prompt"] = each.group.step, each.group.prompt_index
+    found["position"], found["group_size"] = np.arange(len(new)), len(new)
+    found["old"], found["new"] = each.old, new
+    found["old_advantage"], found["new_advantage"] = each.old_advantages, advantages
+    found["old_rank"], found["new_rank"] = ranks(each.old), ranks(new)
+    return found
+
+
+def _group_of(
+    each: ScoredGroup, new: Numbers, config: RunConfig, *, is_trained: bool
+) -> tuple[Any, ...]:
+    group = each.group
+    signal = signal_of(each.scores, config, step=group.step)
+    return (
+        *(group.step, group.prompt_index, len(new)),
+        *(SIGNALS.index(group.signal), SIGNALS.index(signal)),
+        *(group.is_trained, is_trained),
+        *count_reordered(each.old, new),
+    )
+
+
+def _failures(groups: list[ScoredGroup]) -> Iterator[dict[str, Any]]:
+    for each in groups:
+        for position, score in enumerate(each.scores):
+            for rule in score.failed:
+                yield {
+                    "prompt": each.group.prompt_index,
+                    "position": position,
+                    "rule": rule,
+                    "error": clean_text(score.errors[rule])[:LONGEST_ERROR],
+                }

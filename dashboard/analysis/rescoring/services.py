@@ -1,0 +1,236 @@
+"""What people do to rescorings."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, QuerySet
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.analysis.rescoring.credit import StepSettings, asking_rules, check_recipe
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.analysis.rescoring.selection import Selection
+from dashboard.datasets.trash import hold_untrashed
+from dashboard.jobs.models import OPEN
+from dashboard.jobs.queue import cancel, enqueue
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models import Run
+from trainer.rewards.spec import Recipe
+
+MAX_OPEN = 4  # of a team, waiting or running
+MAX_COMPLETIONS = 200_000
+
+
+@transaction.atomic
+def start_rescoring(
+    *,
+    team: Team,
+    user: User | None,
+    run: Run,
+    selection: Selection,
+    recipe: Recipe | None,
+    recipe_version: RecipeVersion | None = None,
+    may_ask: bool = False,
+) -> Rescoring:
+    """Queue a rescoring of these steps; recipe None: by each step's own.
+
+    Args:
+        may_ask: whether judges may be asked, which costs money.
+
+    Raises:
+        ValueError: it would be too much, or cannot be done; the text is for the user.
+    """
+    assert run.team_id == team.id, "another team's run"
+    assert recipe_version is None or recipe_version.recipe.team_id == team.id
+    spec = None if recipe is None else recipe.model_dump(mode="json")
+    check_start(run, selection, StepSettings(run.config, spec), may_ask=may_ask)
+    assert run.dataset_version, "of an imported run StepSettings refuses"
+    hold_untrashed(run.dataset_version)
+    _check_open(team)
+    rescoring = Rescoring.objects.create(
+        team=team,
+        created_by=user,
+        run=run,
+        recipe_version=recipe_version,
+        spec=spec,
+        first_step=selection.first_step,
+        last_step=selection.last_step,
+        every=selection.every,
+        steps=selection.steps,
+        num_steps_found=selection.num_steps_found,
+        num_completions=selection.num_completions,
+        num_found=selection.num_found,
+    )
+    rescoring.job = enqueue(
+        "rescoring",
+        rescoring.pk,
+        team_id=team.pk,
+        user=user,
+        total=rescoring.num_completions,
+        unit="completions",
+    )
+    rescoring.save(update_fields=["job"])
+    record(team=team, actor=user, verb="rescoring.started", obj=rescoring)
+    return rescoring
+
+
+def check_start(
+    run: Run, selection: Selection, settings: StepSettings, *, may_ask: bool
+) -> None:
+    """ValueError, with a sentence for the user, where it cannot begin."""
+    if not selection.steps:
+        raise ValueError(
+            f"No groups of {run} are stored from step {selection.first_step:,} to "
+            f"{selection.last_step:,}. Choose other steps."
+        )
+    if selection.num_completions > MAX_COMPLETIONS:
+        least = -(-selection.num_completions // MAX_COMPLETIONS) * selection.every
+        raise ValueError(
+            f"{selection.num_completions:,} completions are more than the "
+            f"{MAX_COMPLETIONS:,} that are scored at once. Choose fewer steps, or one "
+            f"of every {least}."
+        )
+    assert run.dataset_version, "of an imported run StepSettings refuses"
+    if run.dataset_version.dataset.trashed_at is not None:
+        raise ValueError(
+            f"{run.dataset_version} is in the trash, and with it the rows' columns "
+            "that rules judge by. Restore it from there first."
+        )
+    for recipe in settings.recipes():
+        check_recipe(recipe)
+        if asking_rules(recipe) and not may_ask:
+            raise ValueError(
+                f"The recipe asks a judge ({', '.join(asking_rules(recipe))}), which "
+                "costs money. Agree to the number of its calls below."
+            )
+
+
+def _check_open(team: Team) -> None:
+    # Two starts at once would otherwise both be the last that may wait.
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    num_open = team.rescorings.filter(job__state__in=OPEN).count()
+    if num_open >= MAX_OPEN:
+        raise ValueError(
+            f"{num_open} rescorings of {team} wait or run already. Stop one, or wait."
+        )
+
+
+def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
+    """Ask for its end; False when it has ended or is ending already."""
+    is_new = cancel(rescoring.job)
+    if is_new:
+        record(rescoring.team, user, "rescoring.stop_requested", rescoring)
+    return is_new
+
+
+@transaction.atomic
+def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
+    """For good. ValueError where it has not ended."""
+    held = Rescoring.objects.select_for_update(of=("self",)).select_related("job")
+    for found in held.filter(pk=rescoring.pk):
+        if found.is_open:
+            raise ValueError(f"{found} is {found.state}. Stop it first.")
+        record(found.team, user, "rescoring.deleted", found)
+        found.delete()
+
+
+# Old rescorings are forgotten: their rows, their results and their judges' replies.
+
+KEPT = timedelta(days=30)  # after its end
+MOST_KEPT = 100  # of a team
+
+
+def forget_old_rescorings() -> int:
+    """How many were forgotten. What waits or runs is not old."""
+    ended = Rescoring.objects.exclude(job__state__in=OPEN)
+    num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - KEPT))
+    counted = ended.order_by().values("team").annotate(count=Count("pk"))
+    crowded = counted.filter(count__gt=MOST_KEPT).values_list("team", flat=True)
+    for team_id in crowded:
+        of_team = ended.filter(team=team_id).order_by("-pk")
+        too_many = list(of_team.values_list("pk", flat=True)[MOST_KEPT:])
+        num_old += _delete(Rescoring.objects.filter(pk__in=too_many))
+    sweep_folders()
+    return num_old
+
+
+def _delete(rescorings: QuerySet[Rescoring]) -> int:
+    return rescorings.delete()[1].get("rescoring.Rescoring", 0)
+
+
+def folder_of(rescoring_id: int) -> Path:
+    return _folder() / str(rescoring_id)
+
+
+def sweep_folders() -> None:
+    """Remove from this machine what judges replied in rescorings that have ended."""
+    if not _folder().is_dir():
+        return
+    found = {
+        int(path.name): path for path in _folder().iterdir() if path.name.isdecimal()
+    }
+    is_open = Rescoring.objects.filter(pk__in=found, job__state__in=OPEN)
+    for pk in found.keys() - set(is_open.values_list("pk", flat=True)):
+        shutil.rmtree(found[pk], ignore_errors=True)
+
+
+def _folder() -> Path:
+    return Path(settings.COHORT_DATA) / "rescorings"
+
+
+# Everything that reads rescorings. Another team's are not found.
+
+RELATED = (
+    "run__dataset_version",
+    "recipe_version__recipe",
+    "created_by",
+    "team",
+    "job",
+)
+MAX_FAILURES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    step: int
+    prompt: int
+    position: int
+    rule: str
+    error: str
+
+
+def get_rescoring(team: Team, rescoring_id: int) -> Rescoring:
+    found = team.rescorings.select_related(*RELATED)
+    return get_object_or_404(found, pk=rescoring_id)
+
+
+def list_rescorings(team: Team, run: Run | None) -> QuerySet[Rescoring]:
+    found = team.rescorings.select_related(*RELATED).order_by("-pk")
+    return found if run is None else found.filter(run=run)
+
+
+def list_failures(rescoring: Rescoring) -> list[Failure]:
+    """The first of those that are kept; one query."""
+    found: list[Failure] = []
+    parts = rescoring.scored.filter(num_failures__gt=0).order_by("step")
+    kept = parts.values_list("step", "failures").iterator(chunk_size=MAX_FAILURES)
+    for step, failures in kept:
+        found += list(_read(step, failures))
+        if len(found) >= MAX_FAILURES:
+            break
+    return found[:MAX_FAILURES]
+
+
+def _read(step: int, failures: list[dict[str, Any]]) -> Iterator[Failure]:
+    for each in failures:
+        yield Failure(step=step, **each)

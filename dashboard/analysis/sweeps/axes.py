@@ -1,0 +1,274 @@
+"""The settings in which swept runs differ, as axes of charts and columns of a fit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dashboard.analysis.compare.differences import Setting, compare_settings
+from dashboard.analysis.sweeps.importance import MIN_FREE, Numbers, degrees
+from dashboard.runs.config.fields import write_number
+from dashboard.runs.models import Run
+
+# What differs between all runs by itself: chance, and where its part is compared.
+NOT_SWEPT = {"seed"}
+LOG_FROM = 10.0  # a numeric setting whose largest value is as many times its smallest
+ABSENT = "absent"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Swept:
+    """A setting with several values among the runs."""
+
+    key: str
+    aliases: list[str]  # settings that have other values in just the same runs
+    texts: list[str]  # by run
+    numbers: list[float] | None  # by run; None: not all of them are numbers
+
+    @property
+    def names(self) -> list[str]:
+        return [self.key, *self.aliases]
+
+    @property
+    def values(self) -> list[str]:
+        """The different ones: numbers by size, others by alphabet."""
+        if self.numbers is None:
+            return sorted(set(self.texts))
+        by_text = dict(zip(self.texts, self.numbers, strict=True))
+        return sorted(by_text, key=lambda text: by_text[text])
+
+    @property
+    def is_log(self) -> bool:
+        low, high = self._ends
+        return low > 0 and high >= LOG_FROM * low
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return (min(self.numbers), max(self.numbers)) if self.numbers else (0.0, 0.0)
+
+    @property
+    def positions(self) -> Numbers:
+        """By run where it lies on its axis, from 0 to 1."""
+        if self.numbers is None:
+            places = {text: place for place, text in enumerate(self.values)}
+            return np.array([places[t] for t in self.texts]) / (len(places) - 1)
+        scaled = self._scaled
+        found: Numbers = (scaled - scaled.min()) / np.ptp(scaled)
+        return found
+
+    @property
+    def _scaled(self) -> Numbers:
+        given = np.array(self.numbers, dtype=np.float64)
+        return np.log10(given) if self.is_log else given
+
+    def columns(self, *, is_straight: bool = False) -> Numbers:
+        """For the fit, [runs, d]: a column for each value but the first.
+
+        A number of more than three values has two, itself and its square (of its
+        logarithm where it spans a decade), so that an optimum in the midst counts;
+        `is_straight`: the first of them alone.
+        """
+        if self.numbers is None or (len(self.values) <= 3 and not is_straight):
+            others = self.values[1:]
+            return np.array([[text == v for v in others] for text in self.texts], float)
+        line = self.positions - self.positions.mean()
+        return line[:, None] if is_straight else np.stack([line, line**2], axis=1)
+
+
+def swept_settings(runs: Sequence[Run]) -> list[Swept]:
+    """Those that differ, but for the seed; twins are one."""
+    found: dict[tuple[int, ...], list[Setting]] = {}
+    for setting in compare_settings(runs):
+        if setting.differs and setting.key not in NOT_SWEPT:
+            first = [setting.values.index(value) for value in setting.values]
+            found.setdefault(tuple(first), []).append(setting)
+    return [_swept(twins) for twins in found.values()]
+
+
+def _swept(twins: Sequence[Setting]) -> Swept:
+    # A number says more than the name that goes with it.
+    ranked = sorted(twins, key=lambda one: _numbers(one) is None)
+    chosen = ranked[0]
+    return Swept(
+        key=chosen.key,
+        aliases=[one.key for one in ranked[1:]],
+        texts=[ABSENT if text is None else text for text in chosen.values],
+        numbers=_numbers(chosen),
+    )
+
+
+def _numbers(setting: Setting) -> list[float] | None:
+    try:
+        found = [float(text) for text in setting.values if text is not None]
+    except ValueError:
+        return None
+    whole = len(found) == len(setting.values) and all(map(math.isfinite, found))
+    return found if whole else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Design:
+    """What the fit takes of the settings, or why there can be none."""
+
+    columns: list[Numbers]
+    is_straight: bool = False  # numbers have their line alone: runs are too few
+    problem: str = ""
+
+
+def design(settings: Sequence[Swept], num_runs: int) -> Design:
+    if not settings:
+        return Design(columns=[], problem="No setting is chosen.")
+    needed = 0
+    for is_straight in (False, True):
+        columns = [one.columns(is_straight=is_straight) for one in settings]
+        needed = degrees(columns) + 1 + MIN_FREE
+        if num_runs >= needed:
+            return Design(columns=columns, is_straight=is_straight)
+    return Design(
+        columns=[],
+        problem=f"{len(settings)} settings with this many values take at least "
+        f"{needed} runs to be weighed; {num_runs} have a value here. Launch more, or "
+        "weigh fewer settings.",
+    )
+
+
+def confounded(settings: Sequence[Swept]) -> list[tuple[str, str]]:
+    """Pairs of which one follows from the other, so that no run tells them apart."""
+    columns = [one.columns() for one in settings]
+    alone = [degrees([each]) for each in columns]
+    return [
+        (settings[i].key, settings[j].key)
+        for i in range(len(settings))
+        for j in range(i + 1, len(settings))
+        if degrees([columns[i], columns[j]]) == max(alone[i], alone[j])
+    ]
+
+
+# The axes of parallel coordinates, and the stretches of them that a reader keeps.
+#
+# `?keep=rollout.temperature:0.6..1` in an address: the runs of that stretch, as a drag
+# over the axis writes it. An axis of texts is measured by their places, 0 for the
+# first.
+
+OUTCOME = "outcome"  # the last axis; settings have a dot in their names, or are known
+MAX_TICKS = 8
+NUM_EVEN = 5  # of a number with more values
+NUMBER = r"-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?"
+KEPT = re.compile(rf"(.{{1,200}}):({NUMBER})\.\.({NUMBER})", re.DOTALL)
+# A drag ends between two pixels: nothing that lies on its end is lost by rounding.
+SLACK = 1e-6  # of the axis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """`places[i]` is where run i lies on it, in its unit; NaN: nowhere."""
+
+    key: str
+    places: Numbers
+    texts: list[str] | None = None  # by place, where they are no numbers
+    is_log: bool = False
+
+    @classmethod
+    def of(cls, setting: Swept) -> Self:
+        if setting.numbers is not None:
+            places = np.array(setting.numbers, dtype=np.float64)
+            return cls(key=setting.key, places=places, is_log=setting.is_log)
+        at = {text: place for place, text in enumerate(setting.values)}
+        places = np.array([at[text] for text in setting.texts], dtype=np.float64)
+        return cls(key=setting.key, places=places, texts=setting.values)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return float(np.nanmin(self.places)), float(np.nanmax(self.places))
+
+    @property
+    def heights(self) -> Numbers:
+        """By run between 0 and 1."""
+        return self.height_of(self.places)
+
+    def height_of(self, places: Numbers) -> Numbers:
+        low, high = self._scale(np.array(self.ends))
+        scaled = self._scale(places)
+        if high == low:
+            return np.where(np.isnan(scaled), np.nan, 0.5)
+        found: Numbers = (scaled - low) / (high - low)
+        return found
+
+    def _scale(self, places: Numbers) -> Numbers:
+        return np.log10(places) if self.is_log else places
+
+    @property
+    def shown(self) -> list[float]:
+        """The places that are told: each value, or of many some."""
+        different = np.unique(self.places[np.isfinite(self.places)])
+        if self.texts is not None or len(different) <= MAX_TICKS:
+            return [float(p) for p in different[:: -(-len(different) // MAX_TICKS)]]
+        low, high = self._scale(np.array(self.ends))
+        even = np.linspace(low, high, num=NUM_EVEN)
+        return [float(f"{p:.3g}") for p in (10**even if self.is_log else even)]
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Heights, and what stands there."""
+        heights = self.height_of(np.array(self.shown))
+        return [
+            (float(height), self.write(place))
+            for height, place in zip(heights, self.shown, strict=True)
+        ]
+
+    def write(self, place: float) -> str:
+        if self.texts is None:
+            return write_number(float(f"{place:.6g}"))
+        return self.texts[min(max(round(place), 0), len(self.texts) - 1)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A stretch of an axis, both ends of it inside."""
+
+    key: str
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.key}:{write_number(self.low)}..{write_number(self.high)}"
+
+
+def read_kept(words: Sequence[str], axes: Sequence[Axis]) -> tuple[list[Kept], str]:
+    """The last stretch of each axis, and what is wrong with the others."""
+    keys = {axis.key for axis in axes}
+    found: dict[str, Kept] = {}
+    for word in words:
+        match = KEPT.fullmatch(word)
+        if match is None:
+            return [], (
+                f"A stretch of an axis is written name:low..high; got {word[:80]!r}. "
+                "All runs are shown."
+            )
+        key, low, high = match[1], float(match[2]), float(match[3])
+        if key not in keys:
+            return [], f"These runs do not differ in {key!r}. All runs are shown."
+        found.pop(key, None)
+        found[key] = Kept(key=key, low=min(low, high), high=max(low, high))
+    return list(found.values()), ""
+
+
+def is_kept(axes: Sequence[Axis], kept: Sequence[Kept], num_runs: int) -> list[bool]:
+    """By run."""
+    inside = np.ones(num_runs, dtype=bool)
+    by_key = {axis.key: axis for axis in axes}
+    for one in kept:
+        axis = by_key[one.key]
+        heights = axis.heights
+        with np.errstate(invalid="ignore", divide="ignore"):
+            low, high = axis.height_of(np.array([one.low, one.high]))
+        # A logarithm has no place for what is not above 0: it lies below all.
+        low = -np.inf if np.isnan(low) else low
+        inside &= (heights >= low - SLACK) & (heights <= high + SLACK)
+    found: list[bool] = inside.tolist()
+    return found

@@ -1,0 +1,223 @@
+"""The figures of a sweep, defined here, coloured and brushed in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dashboard.analysis.sweeps.axes import Axis
+from dashboard.analysis.sweeps.importance import Share
+from dashboard.runs.charts.chart import figure_tree
+from dashboard.runs.models import Run
+
+SERIES = "var(--cohort-series-1)"
+QUIET = "var(--cohort-quiet)"
+LONGEST_LABEL = 28
+
+
+def parallel(
+    runs: Sequence[Run], axes: Sequence[Axis], kept: Sequence[bool]
+) -> dict[str, Any]:
+    """A line a run, from axis to axis; the browser colours it by `meta.height`.
+
+    Those that are not kept are drawn first and faint.
+    """
+    heights = np.stack([axis.heights for axis in axes], axis=1)
+    order = sorted(range(len(runs)), key=lambda i: (kept[i], heights[i, -1]))
+    lines = [
+        go.Scatter(
+            name=_plain(runs[i].name),
+            x=list(range(len(axes))),
+            y=[_number(height) for height in heights[i]],
+            mode="lines+markers",
+            line={"width": 2},
+            marker={"size": 5},
+            hovertemplate=_told(runs[i], axes, i),
+            meta={
+                "run": runs[i].pk,
+                "height": _number(heights[i, -1]),
+                "isKept": kept[i],
+            },
+        )
+        for i in order
+    ]
+    tree = figure_tree(
+        lines,
+        xaxis={
+            "title": {"text": ""},
+            "range": [-0.3, len(axes) - 1 + 0.45],
+            "tickvals": list(range(len(axes))),
+            "ticktext": [_on_two_lines(axis.key) for axis in axes],
+            "side": "top",
+            "showgrid": False,
+            "showline": False,
+            "zeroline": False,
+            "fixedrange": True,
+        },
+        yaxis={
+            "title": {"text": ""},
+            "range": [-0.06, 1.06],
+            "visible": False,
+            "fixedrange": True,
+        },
+        hovermode="closest",
+        showlegend=False,
+        dragmode="select",
+        shapes=[_rod(place) for place in range(len(axes))],
+        annotations=[
+            _tick(place, height, text)
+            for place, axis in enumerate(axes)
+            for height, text in axis.ticks
+        ],
+    )
+    tree["layout"]["meta"] = {"axes": [_unit(axis) for axis in axes]}
+    return tree
+
+
+def _unit(axis: Axis) -> dict[str, Any]:
+    low, high = axis.ends
+    return {"key": axis.key, "low": low, "high": high, "isLog": axis.is_log}
+
+
+def _told(run: Run, axes: Sequence[Axis], i: int) -> str:
+    values = [
+        f"{_plain(axis.key)}: {_plain(axis.write(float(axis.places[i])))}"
+        for axis in axes
+        if np.isfinite(axis.places[i])
+    ]
+    return "<br>".join([f"<b>{_plain(run.name)}</b>", *values]) + "<extra></extra>"
+
+
+def _rod(place: int) -> dict[str, Any]:
+    line = {"color": "var(--cohort-quiet)", "width": 1}
+    ends = {"x0": place, "x1": place, "y0": 0, "y1": 1}
+    return {"type": "line", "layer": "below", "line": line, **ends}
+
+
+def _tick(place: int, height: float, text: str) -> dict[str, Any]:
+    return {
+        "x": place,
+        "y": height,
+        "text": _label(text),
+        "xanchor": "left",
+        "xshift": 6,
+        "showarrow": False,
+        "font": {"size": 11, "color": QUIET},
+        "bgcolor": "var(--cohort-surface)",
+        "borderpad": 1,
+    }
+
+
+def scatter(
+    runs: Sequence[Run], axis: Axis, outcomes: Sequence[float], *, title: str
+) -> dict[str, Any]:
+    """A point a run; where runs share a value, their mean beside them."""
+    x = [axis.write(float(p)) if axis.texts else float(p) for p in axis.places]
+    points = go.Scatter(
+        name="run",
+        x=x,
+        y=[y if isfinite(y) else None for y in outcomes],
+        text=[_plain(run.name) for run in runs],
+        customdata=[run.pk for run in runs],
+        mode="markers",
+        marker={"size": 8, "color": SERIES, "opacity": 0.75},
+        hovertemplate="<b>%{text}</b><br>%{x}: %{y:.4~g}<extra></extra>",
+    )
+    means = _means(x, axis.places.tolist(), outcomes)
+    return figure_tree(
+        [points, *([means] if means else [])],
+        xaxis={"title": {"text": _plain(axis.key)}, **_scale(axis)},
+        yaxis={"title": {"text": _plain(title)}},
+        hovermode="closest",
+        showlegend=means is not None,
+    )
+
+
+def _scale(axis: Axis) -> dict[str, Any]:
+    if axis.texts is not None:
+        return {"type": "category", "categoryarray": axis.texts}
+    shown = {"tickvals": axis.shown, "ticktext": [axis.write(p) for p in axis.shown]}
+    return {"type": "log" if axis.is_log else "linear", **shown}
+
+
+def _means(
+    x: Sequence[Any], places: Sequence[float], outcomes: Sequence[float]
+) -> go.Scatter | None:
+    known = [row for row in zip(places, x, outcomes, strict=True) if isfinite(row[2])]
+    ranked = sorted(known, key=lambda row: row[0])
+    groups = [list(rows) for _, rows in groupby(ranked, key=lambda row: row[0])]
+    if all(len(rows) == 1 for rows in groups):
+        return None
+    return go.Scatter(
+        name="mean of the runs with this value",
+        x=[rows[0][1] for rows in groups],
+        y=[float(np.mean([y for _, _, y in rows])) for rows in groups],
+        customdata=[[None, len(rows)] for rows in groups],
+        mode="lines+markers",
+        line={"color": QUIET, "width": 1.5, "dash": "dot"},
+        marker={"symbol": "line-ew-open", "size": 18, "color": "var(--cohort-text)"},
+        hovertemplate="mean of %{customdata[1]} runs: %{y:.4~g}<extra></extra>",
+    )
+
+
+def bars(keys: Sequence[str], shares: Sequence[Share]) -> dict[str, Any]:
+    """Each setting's share with its interval, in the order given, the rest last."""
+    names = [*map(_label, keys), "all else"]
+    return figure_tree(
+        [
+            go.Bar(
+                x=[100 * max(share.value, 0) for share in shares],
+                y=names,
+                orientation="h",
+                marker={"color": [SERIES] * len(keys) + ["var(--cohort-tied)"]},
+                error_x=_reach(shares),
+                customdata=[[100 * share.low, 100 * share.high] for share in shares],
+                hovertemplate="%{y}: %{x:.3~g} %, 95 % interval "
+                "%{customdata[0]:.3~g} to %{customdata[1]:.3~g} %<extra></extra>",
+            )
+        ],
+        xaxis={"title": {"text": "% of the variance between runs"}, "range": [0, 100]},
+        yaxis={"title": {"text": ""}, "autorange": "reversed", "type": "category"},
+        hovermode="closest",
+        showlegend=False,
+    )
+
+
+def _reach(shares: Sequence[Share]) -> dict[str, Any]:
+    drawn = [100 * max(share.value, 0) for share in shares]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [max(100 * s.high - x, 0) for s, x in zip(shares, drawn, strict=True)],
+        "arrayminus": [
+            max(x - 100 * s.low, 0) for s, x in zip(shares, drawn, strict=True)
+        ],
+        "color": "var(--cohort-text)",
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.6g}") if np.isfinite(value) else None
+
+
+def _label(text: str) -> str:
+    short = text if len(text) <= LONGEST_LABEL else f"…{text[1 - LONGEST_LABEL :]}"
+    return _plain(short)
+
+
+def _on_two_lines(key: str) -> str:
+    part, dot, name = key.rpartition(".")
+    return f"{_label(part)}.<br>{_label(name)}" if dot else _label(key)
+
+
+def _plain(text: str) -> str:
+    """Plotly reads labels as a kind of HTML, links and line breaks included."""
+    return escape(text, quote=False)

@@ -1,0 +1,250 @@
+"""How much of the differences between runs goes with each setting.
+
+The outcome y of n runs is fitted by least squares on the settings' columns, without
+interactions. With SS(S) the sum of squares that the settings S explain, and df(S) the
+rank of their columns, a setting's part is the mean over all orders in which settings
+may be taken of what it adds (Lindeman, Merenda, Gold 1980; Shapley's value):
+
+    part(j) = Σ_S |S|! (p-|S|-1)! / p! · [SS(S+j) - SS(S) - (df(S+j) - df(S)) · MSE]
+    share(j) = part(j) / (SS_total + MSE),   MSE = SS_residual / (n - 1 - df(all))
+
+What is taken off is what a setting without any effect would explain by chance: with
+one setting, or a full grid, this is Hays' ω² (1963). Without it eight runs would always
+be explained well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from django.db import connection
+from numpy.typing import NDArray
+
+from dashboard.runs.charts.chart import LARGEST, clip
+from dashboard.runs.models import Evaluation, Run
+
+Numbers = NDArray[np.float64]
+
+NUM_DRAWS = 2_000
+MAX_SETTINGS = 8  # each more doubles the work
+MIN_FREE = 3  # degrees of freedom that are left for chance
+INTERVAL = (2.5, 97.5)  # percent
+SMALLEST = 1e-9  # of the largest singular value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """Of the variance between runs; 0.4 is 40 %."""
+
+    value: float  # below 0 where it explains less than chance would
+    low: float
+    high: float
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is more than nothing."""
+        return self.low > 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Importance:
+    shares: list[Share]
+    rest: Share  # seeds, interactions, and all that is no setting here
+    num_runs: int
+
+
+def degrees(settings: Sequence[Numbers]) -> int:
+    """The rank of all columns together, apart from their means."""
+    found: int = _basis(np.concatenate(settings, axis=1)).shape[1]
+    return found
+
+
+def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
+    """Each setting's share, with its 95 % interval.
+
+    The interval is a parametric bootstrap's: outcomes are drawn around the fit, which
+    is shrunk to what is left of it without chance, with a noise whose variance is drawn
+    as SS_residual / χ² too, since few runs know it badly. In simulations of 6 to 27
+    runs, 92 to 99 of 100 intervals held the truth.
+
+    Args:
+        settings: p arrays [n, d_j], one row a run; at most MAX_SETTINGS.
+        outcome: [n], finite.
+
+    Raises:
+        ValueError: fewer than MIN_FREE degrees of freedom are left, or all outcomes
+            are equal.
+    """
+    n, p = len(outcome), len(settings)
+    assert 1 <= p <= MAX_SETTINGS, p
+    whole = _basis(np.concatenate(settings, axis=1))
+    free = n - 1 - whole.shape[1]
+    if free < MIN_FREE:
+        raise ValueError(f"{n} runs leave {free} degrees of freedom for chance")
+    centred = outcome - outcome.mean()
+    if np.ptp(outcome) == 0:
+        raise ValueError("all outcomes are equal")
+    fitted = whole.T @ centred  # the fit, by the coordinates of the columns' space
+    residual = max(float(centred @ centred - fitted @ fitted), 0.0)
+    subsets = _subsets(settings, whole)
+    found = _shares(subsets, p, fitted[:, None], np.array([residual]), free)
+    drawn = _shares(subsets, p, *_draw(fitted, residual, free), free)
+    ends = np.percentile(drawn, INTERVAL, axis=1).clip(min=0)
+    all_shares = [
+        Share(value=float(value), low=float(low), high=float(high))
+        for value, low, high in zip(found[:, 0], *ends, strict=True)
+    ]
+    return Importance(shares=all_shares[:p], rest=all_shares[p], num_runs=n)
+
+
+def _basis(columns: Numbers) -> Numbers:
+    """Orthonormal columns that span the centred ones."""
+    centred = columns - columns.mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    found: Numbers = left[:, sizes > SMALLEST * max(sizes[0], 1e-300)]
+    return found
+
+
+def _subsets(settings: Sequence[Numbers], whole: Numbers) -> list[Numbers]:
+    """By the bits of its place each subset's basis, in the coordinates of `whole`."""
+    found = [np.zeros((whole.shape[1], 0))]
+    for bits in range(1, 1 << len(settings)):
+        chosen = [s for j, s in enumerate(settings) if bits >> j & 1]
+        found.append(whole.T @ _basis(np.concatenate(chosen, axis=1)))
+    return found
+
+
+def _draw(fitted: Numbers, residual: float, free: int) -> tuple[Numbers, Numbers]:
+    """Fits [df, NUM_DRAWS] and residual sums of squares [NUM_DRAWS]."""
+    rng = np.random.default_rng(0)  # a page that is opened again says the same
+    explained = float(fitted @ fitted)
+    chance = len(fitted) * residual / free
+    kept = math.sqrt(max(1 - chance / explained, 0.0)) if explained else 0.0
+    noise = np.sqrt(residual / rng.chisquare(free, NUM_DRAWS))
+    around = noise * rng.standard_normal((len(fitted), NUM_DRAWS))
+    return kept * fitted[:, None] + around, noise**2 * rng.chisquare(free, NUM_DRAWS)
+
+
+def _shares(
+    subsets: Sequence[Numbers], p: int, fitted: Numbers, residual: Numbers, free: int
+) -> Numbers:
+    """[p + 1, draws], the rest last."""
+    mse = residual / free
+    explained = [
+        np.square(basis.T @ fitted).sum(axis=0) - basis.shape[1] * mse
+        for basis in subsets
+    ]
+    parts = np.zeros((p, fitted.shape[1]))
+    for bits in range(len(subsets)):
+        size = bits.bit_count()
+        for j in range(p):
+            if not bits >> j & 1:
+                orders = math.factorial(size) * math.factorial(p - size - 1)
+                added = explained[bits | 1 << j] - explained[bits]
+                parts[j] += orders / math.factorial(p) * added
+    total = np.square(fitted).sum(axis=0) + residual + mse
+    shares = parts / total
+    return np.concatenate([shares, 1 - shares.sum(axis=0, keepdims=True)])
+
+
+# One number a run: what of a metric a sweep is judged by. All stored values count.
+
+LAST, TAIL, HIGHEST, LOWEST = "last", "tail", "highest", "lowest"
+KINDS = [
+    (LAST, "last value"),
+    (TAIL, "mean of the last tenth of its steps"),
+    (HIGHEST, "highest value"),
+    (LOWEST, "lowest value"),
+]
+TAIL_SHARE = 10  # the last 1 of 10
+# NaN and infinities are no measurement; NaN would be PostgreSQL's largest number.
+STEPS = """
+SELECT p.id, avg(v.value), max(v.value), min(v.value)
+FROM (
+    SELECT id, array_position(metric_names, %(metric)s) AS place,
+        CASE WHEN %(is_tail)s THEN last_step - ceil(last_step / %(tail)s::float8)
+        ELSE 0 END AS begin
+    FROM runs_run WHERE id = ANY(%(runs)s)
+) p
+JOIN runs_step s
+    ON s.run_id = p.id AND s.superseded_by IS NULL AND s.step > p.begin
+CROSS JOIN LATERAL (
+    SELECT greatest(least(s.values[p.place], %(largest)s), -%(largest)s) AS value
+) v
+WHERE abs(s.values[p.place]) < 'Infinity'
+GROUP BY p.id
+"""
+
+
+def read_outcomes(
+    runs: Sequence[Run], metric: str, kind: str
+) -> dict[int, float | None]:
+    """By run, clipped; None where it has no value (yet). At most one query."""
+    if metric.startswith("eval/"):
+        found = _of_evaluations(runs, metric, kind)
+    elif kind == LAST:
+        found = {
+            run.pk: _finite(run.summary.get("last", {}).get(metric)) for run in runs
+        }
+    else:
+        found = _of_steps(runs, metric, kind)
+    return {run.pk: found.get(run.pk) for run in runs}
+
+
+def _finite(value: float | None) -> float | None:
+    return clip(value) if value is not None and math.isfinite(value) else None
+
+
+def _of_steps(runs: Sequence[Run], metric: str, kind: str) -> dict[int, float | None]:
+    place = 1 + [TAIL, HIGHEST, LOWEST].index(kind)
+    given: dict[str, str | bool | float | list[int]] = {
+        "largest": LARGEST,
+        "metric": metric,
+        "runs": [run.pk for run in runs],
+        "tail": TAIL_SHARE,
+        "is_tail": kind == TAIL,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(STEPS, given)
+        return {row[0]: row[place] for row in cursor.fetchall()}
+
+
+def _of_evaluations(
+    runs: Sequence[Run], metric: str, kind: str
+) -> dict[int, float | None]:
+    """An evaluation counts for the tail when its step lies there."""
+    rows = (
+        Evaluation.objects.filter(run__in=runs, superseded_by=None)
+        .filter(metrics__has_key=metric)
+        .order_by("step")
+        .values_list("run_id", "step", "metrics")
+    )
+    points: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for run_id, step, metrics in rows:
+        value = metrics[metric]
+        if value is not None and math.isfinite(value):
+            points[run_id].append((step, clip(value)))
+    return {
+        run.pk: _take(points[run.pk], kind, begin=run.last_step)
+        for run in runs
+        if points[run.pk]
+    }
+
+
+def _take(
+    points: Sequence[tuple[int, float]], kind: str, *, begin: int
+) -> float | None:
+    values = [value for _, value in points]
+    if kind == TAIL:
+        after = begin - math.ceil(begin / TAIL_SHARE)
+        return _mean(value for step, value in points if step > after)
+    return {LAST: values[-1], HIGHEST: max(values), LOWEST: min(values)}[kind]
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    given = list(values)
+    return sum(given) / len(given) if given else None

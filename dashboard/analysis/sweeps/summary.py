@@ -1,0 +1,217 @@
+"""What the page of a sweep tells: its axes, its runs, what the outcome goes with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from django import forms
+
+from dashboard.analysis.sweeps import figures
+from dashboard.analysis.sweeps.axes import (
+    OUTCOME,
+    Axis,
+    Kept,
+    Swept,
+    confounded,
+    design,
+    is_kept,
+    read_kept,
+    swept_settings,
+)
+from dashboard.analysis.sweeps.importance import (
+    KINDS,
+    LAST,
+    MAX_SETTINGS,
+    Numbers,
+    Share,
+    weigh,
+)
+from dashboard.runs.models import REWARD, Run
+from dashboard.samples.forms import FilterForm
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A run in the table."""
+
+    run: Run
+    outcome: float | None
+    values: list[str]
+    is_kept: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weight:
+    setting: Swept | None  # None: all else
+    share: Share
+
+    @property
+    def percent(self) -> str:
+        return f"{100 * max(self.share.value, 0):.0f} %"
+
+    @property
+    def interval(self) -> str:
+        return f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f} %"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weighed:
+    """The settings by what they weigh, or why they are not weighed."""
+
+    weights: list[Weight] = field(default_factory=list)
+    rest: Weight | None = None
+    num_runs: int = 0
+    is_straight: bool = False
+    problem: str = ""
+    together: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    settings: list[Swept]  # of the chart and the fit
+    all_settings: list[Swept]
+    lines: list[Line]  # the best outcome first
+    num_kept: int
+    num_without: int  # runs that have no outcome yet
+    kept: list[Kept]
+    problem: str
+    weighed: Weighed
+    axes: list[Axis]
+    scattered: str  # the setting of the scatter
+    figures: dict[str, Any]
+
+
+def read_sweep(
+    runs: Sequence[Run],
+    outcomes: dict[int, float | None],
+    *,
+    title: str,
+    x: str = "",
+    without: Sequence[str] = (),
+    keep: Sequence[str] = (),
+) -> Sweep:
+    """`x`: the setting of the scatter; `without`: settings that are left aside."""
+    every = swept_settings(runs)
+    chosen = [one for one in every if one.key not in without][:MAX_SETTINGS]
+    values = np.array([outcomes[run.pk] for run in runs], dtype=np.float64)
+    measured = np.isfinite(values)
+    axes = [Axis.of(one) for one in chosen]
+    if measured.any():
+        axes.append(Axis(key=OUTCOME, places=values))
+    kept, problem = read_kept(keep, axes)
+    shown = is_kept(axes, kept, len(runs))
+    weighed = _weigh(runs, outcomes, {key for one in chosen for key in one.names})
+    scattered = _scattered(chosen, weighed, x)
+    return Sweep(
+        settings=chosen,
+        all_settings=every,
+        lines=_lines(runs, outcomes, chosen, shown),
+        num_kept=sum(shown),
+        num_without=int((~measured).sum()),
+        kept=kept,
+        problem=problem,
+        weighed=weighed,
+        axes=axes,
+        scattered=scattered,
+        figures=_figures(
+            runs, values, axes, shown, weighed, title=title, scattered=scattered
+        ),
+    )
+
+
+def _scattered(settings: Sequence[Swept], weighed: Weighed, x: str) -> str:
+    """The one that was asked for, else the one that weighs most."""
+    keys = [setting.key for setting in settings]
+    heaviest = [one.setting.key for one in weighed.weights if one.setting]
+    wanted = [key for key in (x, *heaviest) if key in keys]
+    return next(iter(wanted or keys), "")
+
+
+def _lines(
+    runs: Sequence[Run],
+    outcomes: dict[int, float | None],
+    settings: Sequence[Swept],
+    shown: Sequence[bool],
+) -> list[Line]:
+    lines = [
+        Line(
+            run=run,
+            outcome=outcomes[run.pk],
+            values=[setting.texts[i] for setting in settings],
+            is_kept=shown[i],
+        )
+        for i, run in enumerate(runs)
+    ]
+    return sorted(lines, key=_best_first)
+
+
+def _best_first(line: Line) -> tuple[bool, float]:
+    return (line.outcome is None, -(line.outcome or 0))
+
+
+def _weigh(
+    runs: Sequence[Run], outcomes: dict[int, float | None], keys: Set[str]
+) -> Weighed:
+    """Of the runs that have an outcome, by the settings in which those differ."""
+    measured = [run for run in runs if outcomes[run.pk] is not None]
+    differing = swept_settings(measured) if measured else []
+    settings = [one for one in differing if not keys.isdisjoint(one.names)]
+    if not settings:
+        return Weighed(problem="These runs differ in no setting that is weighed here.")
+    plan = design(settings, len(measured))
+    if plan.problem:
+        return Weighed(problem=plan.problem)
+    outcome = np.array([outcomes[run.pk] for run in measured], dtype=np.float64)
+    if np.ptp(outcome) == 0:
+        return Weighed(
+            problem="All runs have the same value: there is nothing to tell."
+        )
+    found = weigh(plan.columns, outcome)
+    weights = [
+        Weight(setting=setting, share=share)
+        for setting, share in zip(settings, found.shares, strict=True)
+    ]
+    return Weighed(
+        weights=sorted(weights, key=lambda one: -one.share.value),
+        rest=Weight(setting=None, share=found.rest),
+        num_runs=found.num_runs,
+        is_straight=plan.is_straight,
+        together=confounded(settings),
+    )
+
+
+def _figures(
+    runs: Sequence[Run],
+    values: Numbers,
+    axes: Sequence[Axis],
+    shown: Sequence[bool],
+    weighed: Weighed,
+    *,
+    title: str,
+    scattered: str,
+) -> dict[str, Any]:
+    if len(axes) < 2 or not np.isfinite(values).any():
+        return {}
+    found = {"parallel": figures.parallel(runs, axes, shown)}
+    chosen = next((axis for axis in axes if axis.key == scattered), axes[0])
+    found["scatter"] = figures.scatter(runs, chosen, values.tolist(), title=title)
+    if weighed.rest is not None:
+        found["importance"] = figures.bars(
+            [one.setting.key for one in weighed.weights if one.setting],
+            [one.share for one in (*weighed.weights, weighed.rest)],
+        )
+    return found
+
+
+class SweepForm(FilterForm):
+    """What is shown, held in the address. A bad value gives way to its default."""
+
+    defaults: ClassVar[dict[str, Any]] = {"metric": REWARD, "of": LAST}
+
+    metric = forms.CharField(required=False, max_length=120)
+    of = forms.ChoiceField(required=False, choices=KINDS)
+    # Of the scatter; empty: the setting that weighs most.
+    x = forms.CharField(required=False, max_length=200)

@@ -1,0 +1,162 @@
+"""Every point of a run is read; of what is drawn the spikes stay."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.compare.points import read_points
+from dashboard.analysis.compare.series import (
+    MAX_POINTS,
+    find_window,
+    smooth,
+    smooth_all,
+    thin,
+)
+from dashboard.runs.models import Evaluation, Run, Step
+from tests.dashboard.samples.factories import START, make_run, make_steps
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    run = make_run(team)
+    curves = {"reward/mean": [0.1, math.nan, None, math.inf, 0.5]}
+    make_steps(run, {**curves, "total/tokens": [10, 20, 30, 40, 50]})
+    return run
+
+
+def add_step(run: Run, step: int, value: float, superseded_by: int | None) -> None:
+    Step.objects.create(
+        run=run,
+        step=step,
+        epoch=1,
+        seq=100 + step,
+        time=START,
+        values=[value, 5.0],
+        superseded_by=superseded_by,
+    )
+
+
+@pytest.mark.django_db
+def test_only_numbers_of_the_current_history_are_read(run: Run) -> None:
+    add_step(run, 5, 9.0, superseded_by=2)
+
+    points = read_points([run], "reward/mean", axis="tokens")[run.pk]
+
+    assert points.steps.tolist() == [1, 5]
+    assert points.values.tolist() == [0.1, 0.5]
+    assert points.at.tolist() == [10, 50]
+
+
+@pytest.mark.django_db
+def test_points_rise_by_step_however_they_are_stored(run: Run) -> None:
+    add_step(run, 0, 0.3, superseded_by=None)
+
+    points = read_points([run], "reward/mean", axis="step")[run.pk]
+
+    assert points.steps.tolist() == [0, 1, 5]
+    assert points.values.tolist() == [0.3, 0.1, 0.5]
+
+
+@pytest.mark.django_db
+def test_runs_are_read_by_their_own_places_of_a_metric(team: Team, run: Run) -> None:
+    other = make_run(team, "other")
+    make_steps(other, {"loss": [7.0], "reward/mean": [0.9]})
+    lacking = make_run(team, "lacking")
+
+    found = read_points([run, other, lacking], "reward/mean", axis="step")
+
+    assert found[other.pk].values.tolist() == [0.9]
+    assert len(found[lacking.pk]) == 0
+
+
+@pytest.mark.django_db
+def test_held_out_scores_lie_between_the_steps_around_them(run: Run) -> None:
+    for step in (0, 2):
+        Evaluation.objects.create(
+            run=run,
+            step=step,
+            name="heldout",
+            epoch=1,
+            seq=200 + step,
+            time=START + timedelta(hours=1),
+            metrics={"eval/heldout/mean": 0.25},
+        )
+    # Of steps 2 and 3 nothing is known but their neighbours.
+    Step.objects.filter(run=run, step__in=(2, 3)).delete()
+
+    tokens = read_points([run], "eval/heldout/mean", axis="tokens")[run.pk]
+    time = read_points([run], "eval/heldout/mean", axis="time")[run.pk]
+
+    assert tokens.at.tolist() == [10, 20]
+    assert time.at.tolist() == pytest.approx([0, 10 / 60])
+
+
+def test_of_many_points_a_thousand_are_drawn_and_no_spike_is_lost() -> None:
+    values = np.sin(np.arange(100_003) / 500)
+    values[[7, 55_555, 100_001]] = [9, -9, 8]
+    values[1_000:1_100] = np.nan
+
+    drawn = thin(values, values)
+
+    assert len(drawn) <= MAX_POINTS
+    assert {7, 55_555, 100_001, 100_002} <= set(drawn.tolist())
+    assert (np.diff(drawn) > 0).all()
+
+
+def test_few_points_are_all_drawn() -> None:
+    assert thin(np.zeros(1_000), np.zeros(1_000)).tolist() == list(range(1_000))
+
+
+@pytest.mark.parametrize("weight", [0.01, 0.6, 0.99])
+def test_smoothing_all_points_is_smoothing_them_one_by_one(weight: float) -> None:
+    values = np.random.default_rng(3).normal(size=3_001)
+
+    assert smooth_all(values, weight) == pytest.approx(smooth(values.tolist(), weight))
+
+
+@pytest.mark.django_db
+def test_a_window_ends_where_the_first_run_ends(team: Team) -> None:
+    runs = []
+    for name, num in (("long", 50), ("short", 30), ("queued", 0)):
+        run = make_run(team, name)
+        if num:
+            make_steps(run, {"reward/mean": [0.1] * num})
+        runs.append(run)
+    points = read_points(runs, "reward/mean", axis="step")
+
+    tenth = find_window(runs, points, None)
+    wide = find_window(runs, points, 100)
+
+    assert tenth
+    assert (tenth.first, tenth.last, tenth.num_common) == (28, 30, 30)
+    assert tenth.shortest == runs[1]
+    assert wide
+    assert (wide.first, wide.num) == (1, 30)
+    assert find_window(runs[2:], points, None) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("axis", ["step", "time", "tokens"])
+def test_many_points_are_those_that_are_stored(team: Team, axis: str) -> None:
+    first, other = make_run(team), make_run(team, "other")
+    values = np.random.default_rng(4).normal(size=300)
+    tokens = np.arange(300) * 7.0
+    make_steps(first, {"reward/mean": values.tolist(), "total/tokens": tokens.tolist()})
+    make_steps(
+        other, {"total/tokens": tokens.tolist(), "reward/mean": (-values).tolist()}
+    )
+
+    found = read_points([first, other], "reward/mean", axis=axis)
+
+    rows = first.steps.order_by("step").values_list("step", "time")
+    steps = np.array([step for step, _ in rows], np.float64)
+    seconds = np.array([time.timestamp() for _, time in rows])
+    at = {"step": steps, "time": (seconds - seconds[0]) / 60, "tokens": tokens}
+    for run, expected in ((first, values), (other, -values)):
+        assert found[run.pk].values.tolist() == expected.tolist()
+        assert found[run.pk].at.tolist() == at[axis].tolist()

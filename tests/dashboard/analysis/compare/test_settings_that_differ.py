@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.compare.differences import compare_settings
+from dashboard.runs.models import Run
+from tests.dashboard.samples.factories import RULES, make_config, make_dataset, make_run
+
+
+def differing(*runs: Run) -> dict[str, list[str | None]]:
+    return {s.key: s.values for s in compare_settings(runs) if s.differs}
+
+
+@pytest.fixture
+def base(team: Team) -> Run:
+    return make_run(team, "base")
+
+
+def like(base: Run, name: str = "like", **fields: Any) -> Run:
+    given = {
+        "dataset_version": base.dataset_version,
+        "recipe_version": base.recipe_version,
+        **fields,
+    }
+    return make_run(base.team, name, **given)
+
+
+def test_runs_launched_alike_differ_in_nothing(base: Run) -> None:
+    assert differing(base, like(base)) == {}
+
+
+def test_only_the_settings_that_differ_are_left(base: Run) -> None:
+    config = make_config(loss={"kl_coef": 0.04}, seed=7)
+
+    assert differing(base, like(base, config=config)) == {
+        "seed": ["0", "7"],
+        "loss.kl_coef": ["0", "0.04"],
+    }
+
+
+def test_values_are_written_as_on_the_config_page(base: Run) -> None:
+    base.config["model"]["gradient_checkpointing"] = False
+    base.save()
+    config = make_config(
+        optim={"learning_rate": 2e-6, "max_grad_norm": None},
+        model={"path": "m", "gradient_checkpointing": True},
+    )
+
+    found = differing(base, like(base, config=config))
+
+    assert found["optim.learning_rate"][1] == "2e-6"
+    assert found["optim.max_grad_norm"] == ["1", "none"]
+    assert found["model.gradient_checkpointing"] == ["no", "yes"]
+
+
+def test_a_default_left_out_equals_the_default_written(base: Run) -> None:
+    config = make_config()
+    del config["optim"]
+
+    assert differing(base, like(base, config=config)) == {}
+
+
+def test_dataset_versions_are_told_apart(base: Run) -> None:
+    version = make_dataset(base.team)
+
+    assert differing(base, like(base, dataset_version=version)) == {
+        "dataset": ["sums v1", "sums v2"]
+    }
+
+
+def test_recipes_are_compared_rule_by_rule_whatever_their_order(base: Run) -> None:
+    rules = [
+        {**RULES[1], "weight": 0.5},
+        RULES[0],
+        {"name": "short", "kind": "length", "weight": 0.1, "params": {}},
+    ]
+    found = differing(base, like(base, config=make_config(rules=rules)))
+
+    assert found["rules.format.weight"] == ["0.2", "0.5"]
+    assert found["rules.short.weight"] == [None, "0.1"]
+    assert not any(key.startswith("rules.answer") for key in found)
+
+
+def test_a_configuration_of_an_older_version_is_still_compared(base: Run) -> None:
+    config = {**make_config(), "gone": {"option": True}}
+
+    assert differing(base, like(base, config=config)) == {"gone.option": [None, "yes"]}
+
+
+def test_the_page_shows_those_that_differ_and_all_on_demand(
+    alice_client: Client, base: Run
+) -> None:
+    other = like(base, config=make_config(seed=7))
+    url = reverse("compare", args=["alpha"]) + f"?runs={base.pk},{other.pk}&by=none"
+
+    few = alice_client.get(url).content.decode()
+    every = alice_client.get(url + "&settings=all").content.decode()
+
+    heading = re.search(r"(\d+) of (\d+) settings differ", few)
+    assert heading
+    assert heading[1] == "1"
+    assert ">optim.learning_rate<" not in few
+    assert ">optim.learning_rate<" in every
+    assert '<td class="is-other"><bdi>7</bdi></td>' in few
+
+
+def test_a_setting_with_markup_stays_text(alice_client: Client, base: Run) -> None:
+    config = make_config(
+        data={"rows": "r", "system_prompt": "<script>alert(1)</script>"}
+    )
+    other = like(base, config=config)
+
+    html = alice_client.get(
+        reverse("compare", args=["alpha"]) + f"?runs={base.pk},{other.pk}"
+    ).content.decode()
+
+    assert "<script>alert" not in html

@@ -1,0 +1,287 @@
+"""The page of a sweep: axes, stretches that are kept, weights and the table."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.sweeps.axes import (
+    Axis,
+    Kept,
+    design,
+    is_kept,
+    read_kept,
+    swept_settings,
+)
+from dashboard.analysis.sweeps.importance import read_outcomes
+from dashboard.runs.models import Evaluation, Run, RunGroup
+from tests.dashboard.samples.factories import (
+    make_config,
+    make_dataset,
+    make_recipe,
+    make_run,
+    make_steps,
+)
+
+pytestmark = pytest.mark.django_db
+RATES = (1e-6, 1e-5, 1e-4)
+
+
+def get(client: Client, query: str, slug: str = "alpha", status: int = 200) -> Any:
+    response = client.get(reverse("sweep", args=[slug]) + query)
+    assert response.status_code == status
+    return response
+
+
+def figures(response: Any) -> dict[str, Any]:
+    found: dict[str, Any] = response.context["sweep"].figures
+    return found
+
+
+@pytest.fixture
+def group(team: Team) -> RunGroup:
+    """Three learning rates, two aggregations, two seeds; the rate decides."""
+    group = RunGroup.objects.create(team=team, name="rates")
+    version, recipe = make_dataset(team), make_recipe(team)
+    for i, rate in enumerate(RATES):
+        for aggregation in ("token_mean", "sequence_mean_token_mean"):
+            for seed in (0, 1):
+                run = make_run(
+                    team,
+                    f"rates-{rate}-{aggregation}-{seed}",
+                    group=group,
+                    dataset_version=version,
+                    recipe_version=recipe,
+                    config=make_config(
+                        optim={"learning_rate": rate},
+                        loss={"aggregation": aggregation},
+                        seed=seed,
+                    ),
+                    last_step=20,
+                )
+                end = 0.2 + 0.3 * i + 0.01 * seed
+                rewards: list[float | None] = [*([0.0] * 18), end - 0.1, end]
+                make_steps(run, {"reward/mean": rewards})
+                run.summary = {"last": {"reward/mean": end}}
+                run.save()
+    return group
+
+
+def runs_of(group: RunGroup) -> list[Run]:
+    return list(
+        group.runs.order_by("pk").select_related(
+            "dataset_version__dataset", "recipe_version__recipe"
+        )
+    )
+
+
+def test_settings_are_those_that_differ_but_the_seed(group: RunGroup) -> None:
+    found = {one.key: one for one in swept_settings(runs_of(group))}
+
+    assert found.keys() == {"optim.learning_rate", "loss.aggregation"}
+    assert found["optim.learning_rate"].values == ["1e-6", "1e-5", "0.0001"]
+    assert found["optim.learning_rate"].is_log
+    assert found["loss.aggregation"].numbers is None
+
+
+def test_settings_that_always_go_together_are_one(team: Team) -> None:
+    version, recipe = make_dataset(team), make_recipe(team)
+    runs = [
+        make_run(
+            team,
+            f"twin-{i}",
+            dataset_version=version,
+            recipe_version=recipe,
+            model_label=f"model-{i}",
+            config=make_config(optim={"learning_rate": rate}),
+        )
+        for i, rate in enumerate(RATES)
+    ]
+
+    (one,) = swept_settings(runs)
+
+    assert (one.key, one.aliases) == ("optim.learning_rate", ["model"])
+
+
+def test_an_outcome_is_taken_of_all_stored_steps(group: RunGroup) -> None:
+    runs = runs_of(group)
+    expected = {"last": 0.8, "tail": 0.75, "highest": 0.8, "lowest": 0.0}
+
+    found = {kind: read_outcomes(runs, "reward/mean", kind) for kind in expected}
+
+    of_one = {kind: outcomes[runs[8].pk] for kind, outcomes in found.items()}
+    assert of_one == pytest.approx(expected)
+
+
+def test_what_is_no_number_is_no_outcome(team: Team) -> None:
+    run = make_run(team, last_step=2)
+    make_steps(run, {"loss": [float("nan"), float("inf")]})
+    run.summary = {"last": {"loss": float("inf")}}
+
+    for kind in ("last", "tail", "highest", "lowest"):
+        assert read_outcomes([run], "loss", kind) == {run.pk: None}, kind
+
+
+def test_a_step_that_a_resume_went_back_before_does_not_count(team: Team) -> None:
+    run = make_run(team, last_step=2)
+    make_steps(run, {"reward/mean": [0.1, 0.2]})
+    run.steps.filter(step=2).update(superseded_by=2)
+
+    assert read_outcomes([run], "reward/mean", "highest") == {run.pk: 0.1}
+
+
+def test_an_evaluation_is_an_outcome_too(team: Team) -> None:
+    run = make_run(team, last_step=20)
+    for step, mean in [(5, 0.9), (10, 0.1), (20, 0.5), (25, None)]:
+        Evaluation.objects.create(
+            run=run,
+            step=step,
+            name="held",
+            epoch=1,
+            seq=step,
+            time=datetime(2026, 3, 1, tzinfo=UTC),
+            metrics={"eval/held/mean": mean},
+        )
+    expected = {"last": 0.5, "tail": 0.5, "highest": 0.9, "lowest": 0.1}
+
+    for kind, value in expected.items():
+        assert read_outcomes([run], "eval/held/mean", kind) == {run.pk: value}, kind
+
+
+def test_a_number_of_four_values_has_a_curve_and_with_few_runs_a_line(
+    team: Team,
+) -> None:
+    version, recipe = make_dataset(team), make_recipe(team)
+    runs = [
+        make_run(
+            team,
+            f"lr-{i}",
+            dataset_version=version,
+            recipe_version=recipe,
+            config=make_config(optim={"learning_rate": (i % 4 + 1) * 1e-6}, seed=i),
+        )
+        for i in range(6)
+    ]
+
+    settings = swept_settings(runs)
+
+    assert not design(settings, 6).is_straight
+    assert design(settings, 6).columns[0].shape == (6, 2)
+    assert design(settings, 5).is_straight
+    assert re.findall(r"\d", design(settings, 4).problem)[-2:] == ["5", "4"]
+
+
+def test_stretches_keep_what_lies_on_their_ends(group: RunGroup) -> None:
+    settings = swept_settings(runs_of(group))
+    axes = [Axis.of(one) for one in settings]
+
+    kept, problem = read_kept(
+        ["optim.learning_rate:1e-5..1e-4", "loss.aggregation:0..0"], axes
+    )
+
+    assert problem == ""
+    assert kept[0] == Kept(key="optim.learning_rate", low=1e-5, high=1e-4)
+    assert str(kept[0]) == "optim.learning_rate:1e-5..0.0001"
+    inside = is_kept(axes, kept, 12)
+    assert [i for i, one in enumerate(inside) if one] == [6, 7, 10, 11]
+
+
+def test_a_stretch_that_cannot_be_read_is_named(group: RunGroup) -> None:
+    axes = [Axis.of(one) for one in swept_settings(runs_of(group))]
+
+    for word in (
+        "optim.learning_rate",
+        "optim.learning_rate:1..",
+        "optim.learning_rate:a..b",
+        "optim.learning_rate:1e9999..2",
+        ":1..2",
+    ):
+        kept, problem = read_kept([word], axes)
+
+        assert kept == [], word
+        assert word in problem
+
+
+def test_the_page_weighs_all_runs_and_lists_what_is_kept(
+    alice_client: Client, group: RunGroup
+) -> None:
+    whole = get(alice_client, f"?group={group.pk}")
+
+    assert whole.context["sweep"].weighed.num_runs == 12
+    bars = figures(whole)["importance"]["data"][0]
+    assert bars["y"] == ["optim.learning_rate", "loss.aggregation", "all else"]
+    assert bars["x"][0] > 95
+    assert bars["x"][1] < 2
+    assert len(figures(whole)["parallel"]["data"]) == 12
+    axis = figures(whole)["scatter"]["layout"]["xaxis"]
+    assert (axis["title"]["text"], axis["type"]) == ("optim.learning_rate", "log")
+
+    keep = ["outcome:0.7..1", "optim.learning_rate:1e-5..1"]
+    some = get(alice_client, f"?{urlencode({'group': group.pk, 'keep': keep}, True)}")
+
+    assert some.context["sweep"].num_kept == some.text.count("data-run=") == 4
+    assert some.context["sweep"].weighed.num_runs == 12
+    drawn = figures(some)["parallel"]["data"]
+    assert sum(line["meta"]["isKept"] for line in drawn) == 4
+    assert len(some.context["kept"]) == 2
+
+    typed = {"keep_axis": "loss.aggregation", "keep_from": "0", "keep_to": "0"}
+    typed_in = get(alice_client, f"?{urlencode({'group': group.pk, **typed})}")
+
+    assert typed_in.context["sweep"].num_kept == 6
+    assert 'value="loss.aggregation:0..0">' in typed_in.text
+    (chip,) = typed_in.context["kept"]
+    assert "sequence_mean_token_mean" in chip["words"]
+
+    less = get(alice_client, f"?group={group.pk}&without=optim.learning_rate")
+
+    sweep = less.context["sweep"]
+    assert (len(sweep.settings), len(sweep.all_settings)) == (1, 2)
+    bars = figures(less)["importance"]["data"][0]
+    assert bars["y"] == ["loss.aggregation", "all else"]
+
+    other = get(alice_client, f"?group={group.pk}&keep=loss.kl_coef:0..1")
+
+    assert "loss.kl_coef" in other.context["sweep"].problem
+    assert other.context["sweep"].num_kept == 12
+
+
+def test_runs_that_cannot_be_weighed_are_counted(
+    alice_client: Client, group: RunGroup
+) -> None:
+    runs = runs_of(group)
+    few = ",".join(str(run.pk) for run in runs[::3])
+
+    four = get(alice_client, f"?runs={few}")
+    alike = get(alice_client, f"?runs={runs[0].pk},{runs[1].pk}")
+    none = get(alice_client, "")
+    Run.objects.filter(pk=runs[0].pk).update(summary={}, name="<b>x</b>")
+    eleven = get(alice_client, f"?group={group.pk}")
+
+    assert re.findall(r"\d", four.context["sweep"].weighed.problem)[-1] == "4"
+    assert "parallel" in figures(four)
+    assert alike.context["sweep"].all_settings == []
+    assert not figures(alike)
+    assert "/alpha/runs/" in none.text
+    assert not none.context["selection"].runs
+    assert eleven.context["sweep"].num_without == 1
+    assert eleven.context["sweep"].weighed.num_runs == 11
+    names = {line["name"] for line in figures(eleven)["parallel"]["data"]}
+    assert not any("<" in name for name in names)
+
+
+def test_runs_of_another_team_are_not_found(
+    charlie_client: Client, group: RunGroup
+) -> None:
+    run = runs_of(group)[0]
+
+    get(charlie_client, f"?runs={run.pk}", "other", status=404)
+    get(charlie_client, f"?group={group.pk}", "other", status=404)
+    get(charlie_client, f"?group={group.pk}", status=404)

@@ -1,0 +1,279 @@
+"""A try: a checkpoint and its base model sample the same prompt."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team, User
+from dashboard.analysis.probes.jobs import freeze, probe_command
+from dashboard.analysis.probes.models import Probe, ProbeGroup
+from dashboard.datasets.models import DatasetRow
+from dashboard.jobs.tasks import clean
+from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.retention import NOTHING
+from dashboard.runs.models import Checkpoint, Run
+from tests.dashboard.analysis.probes.factories import (
+    completion,
+    finish,
+    make_probe,
+    make_version,
+)
+from tests.dashboard.analysis.probes.trained import train_checkpoint
+from tests.dashboard.jobs.working import do, take
+from tests.dashboard.runs.checkpoints.saved import Saving
+from tests.dashboard.runs.launching import make_recipe
+from tests.dashboard.runs.stories import queue_run
+
+SETTINGS = {
+    "num_samples": "2",
+    "temperature": "0.7",
+    "max_new_tokens": "8",
+    "seed": "1",
+    "row": "0",
+}
+
+
+@pytest.fixture
+def saving(team: Team) -> Saving:
+    story = Saving(queue_run(team))
+    story.start()
+    return story
+
+
+@pytest.fixture
+def checkpoint(saving: Saving) -> Checkpoint:
+    saved = saving.save()
+    version = saving.run.dataset_version
+    DatasetRow.objects.get_or_create(
+        version=version, position=0, defaults={"prompt": "1+1=", "answer": "2"}
+    )
+    return saved
+
+
+def press_try(client: Client, checkpoint: Checkpoint, **changes: str) -> Probe:
+    address = f"/alpha/runs/{checkpoint.run_id}/try/"
+    sent = client.post(address, {"checkpoint": checkpoint.name, **SETTINGS, **changes})
+    assert sent.status_code == 302, sent.content.decode()
+    return Probe.objects.latest("pk")
+
+
+def work(probe: Probe) -> Probe:
+    do(take("probe"))
+    probe.refresh_from_db()
+    return probe
+
+
+@pytest.mark.slow
+def test_a_checkpoint_with_adapters_is_sampled_beside_its_base_model(
+    saving: Saving, alice_client: Client, tmp_path: Path
+) -> None:
+    checkpoint = train_checkpoint(saving, tmp_path, lora_rank=4)
+
+    probe = work(press_try(alice_client, checkpoint, prompt="1+1=", num_samples="3"))
+
+    assert (probe.state, probe.error, probe.num_done) == ("done", "", 2)
+    own, base = probe.groups.order_by("pk")
+    assert (own.is_base, base.is_base) == (False, True)
+    assert len(own.completions) == len(base.completions) == 3
+    assert own.completions != base.completions
+    assert base.completions[0]["rules"].keys() == {"digits"}
+
+
+def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
+    checkpoint: Checkpoint, alice_client: Client, tmp_path: Path
+) -> None:
+    probe = press_try(alice_client, checkpoint, prompt="2+2=", recipe="none")
+
+    command = probe_command(probe, tmp_path)
+    freeze(probe, tmp_path / "files")
+
+    found = Shelf(checkpoint.run_id).find(checkpoint.name)
+    assert command[command.index("--checkpoint") + 1] == str(found)
+    assert "--no-scores" in command
+    row = json.loads((tmp_path / "files" / "rows.jsonl").read_text())
+    assert (row["prompt"], row["answer"]) == ("2+2=", None)
+    config = json.loads((tmp_path / "files" / "probe.json").read_text())
+    assert config["model"] == probe.config["model"]
+    assert config["rollout"]["temperature"] == 0.7
+
+
+def test_what_a_try_waits_for_outlives_what_the_trainer_deletes(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    shelf = Shelf(checkpoint.run_id)
+    Run.objects.filter(pk=checkpoint.run_id).update(best_by=NOTHING)
+    press_try(alice_client, checkpoint)
+
+    shutil.rmtree(shelf.own / checkpoint.name)  # as the trainer does
+
+    assert shelf.find(checkpoint.name) == shelf.kept / checkpoint.name
+    clean()
+    assert shelf.kept_names() == {checkpoint.name}
+    finish(num_done=2)
+    clean()
+    assert shelf.kept_names() == set()
+
+
+def test_the_forms_defaults_are_the_runs_own(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    run = Run.objects.get(pk=checkpoint.run_id)
+    run.config["rollout"] = {"temperature": 0.4, "max_new_tokens": 99, "group_size": 40}
+    run.save(update_fields=["config"])
+
+    page = alice_client.get(f"/alpha/runs/{run.pk}/try/")
+
+    shown = page.context["form"].data
+    assert (shown["temperature"], shown["max_new_tokens"]) == (0.4, 99)
+    assert (shown["num_samples"], shown["row"]) == (16, 0)
+
+
+def test_the_settings_of_a_phase_are_those_of_its_checkpoints(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    run = Run.objects.get(pk=checkpoint.run_id)
+    cool = {"rollout": {"temperature": 0.3}}
+    run.config["optim"] = {"num_steps": 5}
+    run.config["phases"] = [
+        {"name": "warm", "num_steps": 2},
+        {"name": "cool", "num_steps": 3, "changes": cool},
+    ]
+    run.save(update_fields=["config"])
+    Checkpoint.objects.update(step=3)
+
+    page = alice_client.get(f"/alpha/runs/{run.pk}/try/")
+
+    assert page.context["form"].data["temperature"] == 0.3
+
+
+def test_a_recipe_of_the_team_scores_in_place_of_the_runs(
+    checkpoint: Checkpoint, alice_client: Client, team: Team, charlie: User
+) -> None:
+    recipe = make_recipe(team, name="Other")
+    foreign = make_recipe(Team.objects.get(slug="other"))
+
+    probe = press_try(alice_client, checkpoint, recipe=str(recipe.pk))
+    refused = alice_client.post(
+        f"/alpha/runs/{checkpoint.run_id}/try/",
+        {"checkpoint": checkpoint.name, **SETTINGS, "recipe": str(foreign.pk)},
+    )
+
+    assert probe.recipe_version == recipe
+    (rule,) = probe.config["reward"]["recipe"]["rules"]
+    assert rule["kind"] == "numeric_answer"
+    assert refused.status_code == 422
+    assert Probe.objects.count() == 1
+
+
+def test_both_sides_are_shown_and_another_prompt_keeps_the_settings(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    probe = press_try(alice_client, checkpoint)
+    texts = [completion("<b>2", 1.0), completion("3", 0.0, end_reason="length")]
+    both = {"probe": probe, "position": 0}
+    ProbeGroup.objects.create(**both, completions=texts)
+    ProbeGroup.objects.create(**both, is_base=True, completions=[completion("4", None)])
+    finish(num_done=2)
+
+    page = alice_client.get(f"/alpha/probes/{probe.pk}/")
+    own, base = page.context["sides"]
+    form = alice_client.get(
+        f"/alpha/runs/{checkpoint.run_id}/try/?{page.context['settings']}"
+    ).context["form"]
+
+    assert (own["reward"], own["num_cut"], own["tokens"]) == (0.5, 1, 2.5)
+    assert (base["reward"], base["num_scored"]) == (None, 0)
+    assert "&lt;b&gt;2" in page.content.decode()
+    kept = SETTINGS | {"checkpoint": checkpoint.name, "row": 0}
+    assert {name: form.data[name] for name in kept} == kept
+
+
+def test_a_prompt_is_needed(checkpoint: Checkpoint, alice_client: Client) -> None:
+    address = f"/alpha/runs/{checkpoint.run_id}/try/"
+    sent = {"checkpoint": checkpoint.name, **SETTINGS}
+    wrong: list[dict[str, str]] = [
+        {"row": "100"},
+        {"row": "", "prompt": " "},
+        {"num_samples": "17"},
+        {"temperature": "0"},
+        {"checkpoint": "step-000099-epoch-1"},
+    ]
+    for changes in wrong:
+        assert alice_client.post(address, sent | changes).status_code == 422, changes
+
+    assert not Probe.objects.exists()
+
+
+def test_files_that_were_deleted_meanwhile_are_told(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    probe = press_try(alice_client, checkpoint)
+    Shelf(checkpoint.run_id).remove(checkpoint.name)
+
+    work(probe)
+
+    assert probe.state == "failed"
+    assert checkpoint.name in probe.error
+    page = alice_client.get(f"/alpha/probes/{probe.pk}/")
+    assert checkpoint.name in page.content.decode()
+
+
+def test_a_try_is_no_choice_of_the_workbench(
+    checkpoint: Checkpoint, alice_client: Client, team: Team
+) -> None:
+    tried = press_try(alice_client, checkpoint)
+    probe = make_probe(team, make_version(team))
+
+    page = alice_client.get(reverse("workbench", args=["alpha"]), {"probe": tried.pk})
+
+    offered = page.context["choice"].fields["probe"].queryset
+    assert list(offered) == [probe]
+    assert page.context["chosen"]["probe"] is None
+
+
+def test_strangers_and_viewers(
+    checkpoint: Checkpoint,
+    alice_client: Client,
+    bob_client: Client,
+    charlie_client: Client,
+) -> None:
+    address = f"/alpha/runs/{checkpoint.run_id}/try/"
+    probe = press_try(alice_client, checkpoint)
+    sent = {"checkpoint": checkpoint.name, **SETTINGS}
+
+    assert charlie_client.get(address).status_code == 404
+    assert (
+        charlie_client.post(f"/other/runs/{checkpoint.run_id}/try/", sent).status_code
+        == 404
+    )
+    assert charlie_client.get(f"/other/probes/{probe.pk}/").status_code == 404
+    assert bob_client.get(address).status_code == 200
+    assert bob_client.post(address, sent).status_code == 403
+    assert Probe.objects.count() == 1
+
+
+def test_another_teams_checkpoint_is_never_sampled(
+    checkpoint: Checkpoint, charlie: User
+) -> None:
+    other_team = Team.objects.get(slug="other")
+    checkpoint = Checkpoint.objects.select_related("run").get(pk=checkpoint.pk)
+    version: Any = make_version(other_team)
+
+    with pytest.raises(AssertionError):
+        make_probe(other_team, version, checkpoint=checkpoint)
+
+
+def test_without_a_checkpoint_a_probe_scores_rows(team: Team) -> None:
+    probe = make_probe(team, make_version(team))
+
+    for wrong in ({"prompt": "1+1="}, {"is_scored": False}, {"positions": []}):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Probe.objects.filter(pk=probe.pk).update(**wrong)

@@ -1,0 +1,234 @@
+"""A probe on a worker: claimed once, followed to its end, stopped when asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.probes.jobs import freeze, probe_command
+from dashboard.analysis.probes.jobs import probe as run_probe
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.probes.services import (
+    TooMuch,
+    config_of_model,
+    draw_positions,
+    request_stop,
+)
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.jobs.kinds import Context
+from dashboard.jobs.models import Job
+from dashboard.jobs.queue import reap
+from dashboard.runs.launch.base_models import StarterModel
+from tests.dashboard.analysis.probes.factories import RECIPE, make_probe, make_version
+from tests.dashboard.jobs.working import change_kind, do, hear, take
+from trainer.rewards.spec import Recipe
+
+SCRIPT = Path(__file__).with_name("scripted_probe.py")
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return make_version(team)
+
+
+@pytest.fixture
+def queued(team: Team, version: DatasetVersion) -> Probe:
+    return make_probe(team, version)
+
+
+def scripted(behaviour: str) -> Callable[[Probe, Path], list[str]]:
+    return lambda _, folder: [
+        sys.executable,
+        str(SCRIPT),
+        behaviour,
+        str(folder / "probe.jsonl"),
+    ]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Probe by a scripted trainer that behaves so."""
+
+    def change(behaviour: str) -> None:
+        run = partial(run_probe, command=scripted(behaviour))
+        change_kind(monkeypatch, "probe", run=run)
+
+    return change
+
+
+@pytest.fixture
+def see_through(script: Callable[[str], None]) -> Callable[..., Probe]:
+    def see(behaviour: str, **given: Any) -> Probe:
+        script(behaviour)
+        return Probe.objects.get(pk=do(take("probe"), **given).target_id)
+
+    return see
+
+
+def test_what_it_says_is_stored(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
+    probe = see_through("finish")
+
+    assert (probe.state, probe.num_done, probe.error) == ("done", 2, "")
+    assert probe.metrics == {"num_prompts": 2}
+    groups = list(probe.groups.order_by("position"))
+    assert [group.position for group in groups] == [1, 3]  # rows of the dataset
+    # What jsonb would refuse is replaced, and the rest kept.
+    assert [each["text"] for each in groups[0].completions] == ["4", "no␀ �"]
+
+
+def test_a_refusal_is_shown(queued: Probe, see_through: Callable[..., Probe]) -> None:
+    probe = see_through("refuse")
+
+    assert probe.state == "failed"
+    assert probe.error == "900 tokens"
+
+
+def test_a_crash_tells_how_it_ended(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
+    probe = see_through("crash")
+
+    assert probe.state == "failed"
+    assert "by signal 9" in probe.error
+    assert "Segmentation fault" in probe.error
+
+
+def test_a_stop_reaches_the_trainer_and_keeps_what_it_found(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
+    def stop_once_sampled(context: Context) -> None:
+        if queued.groups.exists():
+            request_stop(probe=queued, user=None)
+        hear(context)
+
+    probe = see_through("wait", on_progress=stop_once_sampled)
+
+    assert probe.state == "cancelled"
+    assert probe.metrics == {"num_prompts": 1}
+
+
+def test_a_worker_that_shuts_down_leaves_it_to_another(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
+    probe = see_through("wait", is_shutting_down=lambda: True)
+
+    assert probe.state == "queued"
+    assert not probe.groups.exists()
+
+
+def test_a_worker_that_lost_the_probe_writes_nothing(
+    queued: Probe, script: Callable[[str], None]
+) -> None:
+    script("finish")
+    first = take("probe")
+    Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    reap()
+    take("probe", worker="worker-2")
+
+    job = do(first)
+
+    assert (job.state, job.worker) == ("running", "worker-2")
+    assert not queued.groups.exists()
+
+
+def test_a_probe_whose_worker_died_is_begun_anew(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
+    take("probe")
+    queued.groups.create(position=1, completions=[])
+    Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    reap()
+
+    probe = see_through("finish")
+
+    assert probe.state == "done"
+    assert [len(group.completions) for group in probe.groups.all()] == [2, 2]
+
+
+def test_the_trainer_gets_the_chosen_rows(queued: Probe, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+
+    freeze(queued, folder)
+
+    lines = (folder / "rows.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["prompt"] for row in rows] == ["1+1?", "3+3?"]
+    config = json.loads((folder / "probe.json").read_text())
+    assert config["data"]["rows"] == "rows.jsonl"
+    command = probe_command(queued, folder)
+    assert command[1:4] == ["-m", "trainer", "probe"]
+    assert "--sample-only" not in command
+
+
+def test_a_sample_times_no_update(team: Team, version: DatasetVersion) -> None:
+    sample = make_probe(team, version, is_sample=True)
+
+    assert "--sample-only" in probe_command(sample, Path("/x"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_samples": 65}, "1 to 64"),
+        ({"positions": []}, "1 to 256 prompts"),
+        ({"positions": list(range(200)), "num_samples": 32}, "4,096 at most"),
+    ],
+)
+def test_too_large_a_probe_is_refused(
+    team: Team, version: DatasetVersion, changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(TooMuch, match=said):
+        make_probe(team, version, **changes)
+
+
+def test_a_team_has_few_at_a_time(team: Team, version: DatasetVersion) -> None:
+    for _ in range(8):
+        make_probe(team, version)
+
+    with pytest.raises(TooMuch, match="8 probes"):
+        make_probe(team, version)
+
+
+def test_rows_are_drawn_by_the_seed(version: DatasetVersion) -> None:
+    drawn = draw_positions(version, 4, seed=1)
+
+    assert drawn == draw_positions(version, 4, seed=1) == sorted(set(drawn))
+    assert draw_positions(version, 99) == list(range(6))
+
+
+def test_a_starters_settings_have_room_for_other_prompts(
+    team: Team, tmp_path: Path
+) -> None:
+    (tmp_path / "run.toml").write_text(
+        '[data]\nmax_prompt_tokens = 32\nchat_template = "none"\n'
+    )
+    starter = StarterModel(key="small", title="Small", folder=tmp_path)
+    rows = [Row(prompt="1+" * 30 + "1", answer="31")] * 53
+    version = create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+
+    config = config_of_model(
+        starter.path,
+        Recipe.model_validate(RECIPE),
+        version=version,
+        starters=[starter],
+        rollout={"max_new_tokens": 24},
+    )
+
+    assert config.data.max_prompt_tokens == 61
+    assert config.data.num_eval_rows == 10
+    assert config.rollout.max_new_tokens == 24

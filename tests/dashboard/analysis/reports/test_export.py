@@ -1,0 +1,56 @@
+"""A report as a file: one page of HTML that needs nothing."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.analysis.reports.models import Report
+from tests.dashboard.analysis.reports.stories import (
+    make_measured_run,
+    make_other_run,
+    make_report,
+    make_sampled_group,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def report(team: Team, alice: User) -> Report:
+    run, other = make_measured_run(team), make_other_run(team)
+    make_sampled_group(run)
+    text = f"""## What we saw
+
+It **helps**: see русский, ελληνικά. Formula $x^2$.
+
+| rule | share |
+|------|------:|
+| one  |   40 % |
+
+```python
+def advantage(r): return r
+```
+
+::chart runs={run.pk},{other.pk} metric=kl/mean pin
+::group run={run.pk} step=40 prompt=3
+::compare runs={run.pk},{other.pk} metric=reward/mean
+::table runs={run.pk},{other.pk}
+::chart runs=none"""
+    return make_report(team, alice, text, "Length: “penalty”?")
+
+
+def test_the_html_file_holds_all_and_asks_for_nothing(
+    bob_client: Client, report: Report
+) -> None:
+    answer = bob_client.get(f"/alpha/reports/{report.pk}/export.html")
+    page = answer.text
+
+    assert '"length-penalty.html"' in answer.headers["Content-Disposition"]
+    assert "sandbox" in answer.headers["Content-Security-Policy"]
+    assert page.count("<polyline") == 8
+    assert "content=\"default-src 'none'; style-src" in page
+    for asks in ("href=", "src=", "action=", "srcset=", "@import", "url(", "<script"):
+        assert asks not in page
+    assert len(answer.content) < 200_000

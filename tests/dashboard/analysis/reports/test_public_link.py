@@ -1,0 +1,217 @@
+"""The public link: who makes it, what it shows, and what it keeps to itself."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.analysis.reports.models import Report
+from dashboard.analysis.reports.services import digest, save_report
+from dashboard.runs.models import Run
+from tests.dashboard.analysis.reports.stories import (
+    make_measured_run,
+    make_other_run,
+    make_report,
+    make_sampled_group,
+)
+from tests.dashboard.samples.factories import make_group, make_run
+
+pytestmark = pytest.mark.django_db
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+LINK = re.compile(r'value="http://testserver(/public/[\w-]{43}/)"')
+TAG = re.compile(r"<([a-z][a-z0-9]*)")
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    run = make_measured_run(team, state="queued", finished_at=None)  # it goes on
+    make_sampled_group(run)
+    return run
+
+
+@pytest.fixture
+def report(team: Team, alice: User, run: Run) -> Report:
+    other = make_other_run(team)
+    text = f"""We saw [this](http://testserver/alpha/runs/{run.pk}/) and
+[that](https://arxiv.org/abs/2402.03300).
+
+::chart runs={run.pk},{other.pk}
+::group run={run.pk} step=40 prompt=3 pin
+::compare runs={run.pk},{other.pk} metric=reward/mean
+::table runs={run.pk}"""
+    return make_report(team, alice, text)
+
+
+def share(client: Client, report: Report, to: str) -> HttpResponse:
+    return client.post(f"/alpha/reports/{report.pk}/share", {"to": to})  # type: ignore[return-value]
+
+
+def publish(client: Client, report: Report) -> str:
+    found = LINK.search(share(client, report, "public").text)
+    assert found
+    return found[1]
+
+
+def test_anybody_reads_it_by_its_link_and_nobody_once_it_is_revoked(
+    alice_client: Client, report: Report
+) -> None:
+    address = publish(alice_client, report)
+
+    shown = Client().get(address)
+    assert shown.status_code == 200
+    assert "Findings" in shown.text
+    assert shown.text.count("<figure") == 4
+    token = address.split("/")[2]  # of which the hash is kept; it is shown once
+    report.refresh_from_db()
+    assert report.public_sha256 == digest(token)
+    assert token not in str(list(Report.objects.values()))
+    assert token not in str(list(AuditEntry.objects.values()))
+    assert token not in alice_client.get(f"/alpha/reports/{report.pk}/").text
+
+    share(alice_client, report, "team")
+
+    assert Client().get(address).status_code == 404
+    assert alice_client.get(address).status_code == 404
+
+
+def test_a_new_link_ends_the_old_one(alice_client: Client, report: Report) -> None:
+    first, second = (publish(alice_client, report) for _ in range(2))
+
+    assert Client().get(first).status_code == 404
+    assert Client().get(second).status_code == 200
+
+
+def test_it_is_said_who_made_it_public_and_kept_who_ended_that(
+    alice_client: Client, bob_client: Client, report: Report
+) -> None:
+    publish(alice_client, report)
+
+    page = bob_client.get(f"/alpha/reports/{report.pk}/").text
+    assert re.search(r"public</strong> since .*, by Alice", page)
+    assert "with the link" in bob_client.get("/alpha/reports/").text
+    share(alice_client, report, "team")
+
+    entries = AuditEntry.objects.filter(object_id=report.pk).order_by("pk")
+    assert [(e.verb, e.actor and e.actor.username) for e in entries] == [
+        ("report.created", "alice"),
+        ("report.published", "alice"),
+        ("report.revoked", "alice"),
+    ]
+
+
+def test_a_viewer_makes_nothing_public(bob_client: Client, report: Report) -> None:
+    assert share(bob_client, report, "public").status_code == 403
+    report.refresh_from_db()
+    assert not report.is_public
+
+
+def test_the_public_page_leads_nowhere_runs_nothing_and_stays_out_of_caches(
+    alice_client: Client, report: Report
+) -> None:
+    shown = Client().get(publish(alice_client, report))
+
+    links = re.findall(r'(?:href|src|action|hx-[a-z]+)="([^"]*)"', shown.text)
+    assert links == ["https://arxiv.org/abs/2402.03300"]
+    assert "We saw this" in shown.text
+    assert set(TAG.findall(shown.text)).isdisjoint(
+        {"script", "form", "input", "button", "img", "iframe", "link", "object", "nav"}
+    )
+    for word in ("alpha", "Alpha", "Alice", "alice", "csrf"):
+        assert word not in shown.text
+    headers = shown.headers
+    policy = headers["Content-Security-Policy"]
+    for part in ("default-src 'none'", "style-src 'sha256-", "frame-ancestors 'none'"):
+        assert part in policy
+    assert "unsafe" not in policy
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "noindex" in headers["X-Robots-Tag"]
+    assert "no-store" in headers["Cache-Control"]
+    assert "Set-Cookie" not in headers
+
+
+def test_a_live_block_shows_what_is_there_when_it_is_read(
+    alice_client: Client, alice: User, report: Report, run: Run
+) -> None:
+    address = publish(alice_client, report)
+    Client().get(address)
+
+    text = f"::table runs={run.pk} metrics=kl/mean"
+    save_report(report=report, user=alice, number=1, title="Newer findings", text=text)
+
+    shown = Client().get(address).text
+    assert "Newer findings" in shown
+    assert shown.count("<figure") == 1
+
+
+def test_no_other_address_opens_anything(alice_client: Client, report: Report) -> None:
+    token = publish(alice_client, report).split("/")[2]
+    report.refresh_from_db()
+
+    for path in (
+        f"{token}/../alpha/reports/",
+        *(f"{token}x/", f"{token}/blocks/0", f"{token}/export.html", "/"),
+        f"{report.public_sha256}/",  # as it is stored
+    ):
+        answer = Client().get(f"/public/{path}")
+
+        assert answer.status_code in (302, 404), path
+        assert "Findings" not in answer.text, path
+
+
+def test_a_stranger_reaches_no_report_pin_or_version(
+    charlie_client: Client, charlie: User, report: Report
+) -> None:
+    own = make_report(Team.objects.get(slug="other"), charlie, "x", "Own")
+
+    for slug in ("alpha", "other"):
+        for rest in ("", "edit", "history", "blocks/0", "export.html"):
+            address = f"/{slug}/reports/{report.pk}/{rest}"
+            assert charlie_client.get(address).status_code == 404, address
+        for rest in ("edit", "pin", "share", "delete", "restore"):
+            address = f"/{slug}/reports/{report.pk}/{rest}"
+            assert charlie_client.post(address, {"to": "public"}).status_code == 404
+    preview = charlie_client.post(
+        "/other/reports/preview",
+        {"report": report.pk, "text": "::group run=1 step=40 prompt=3 pin=1"},
+    )
+    assert preview.status_code == 404
+    mine = charlie_client.post(
+        "/other/reports/preview",
+        {"report": own.pk, "text": "::group run=1 step=40 prompt=3 pin=1"},
+    )
+    assert "no pin 1" in mine.text
+
+
+def test_nothing_that_anybody_wrote_becomes_markup(
+    alice_client: Client, alice: User, team: Team
+) -> None:
+    run = make_run(team, HOSTILE[:80], summary={"last": {HOSTILE: 1.0}})
+    make_group(run, step=1, texts=[HOSTILE] * 4, prompt=HOSTILE, answer=HOSTILE)
+    metric = HOSTILE.replace(" ", "%20").replace("=", "%3D")
+    text = f"""{HOSTILE} ${HOSTILE}$ [x](javascript:alert(1)) ![x](https://e.example/x)
+
+::chart runs={run.pk} metric={metric}
+::group run={run.pk} step=1 prompt=0
+::compare runs={run.pk} metric={metric}
+::table runs={run.pk} metrics={metric}
+::chart runs={HOSTILE}"""
+    report = make_report(team, alice, text, HOSTILE)
+    address = f"/alpha/reports/{report.pk}/"
+    pages = [
+        Client().get(publish(alice_client, report)).text,
+        *(
+            alice_client.get(address + rest).text
+            for rest in ("", "edit", "history?version=1", "export.html", "blocks/2")
+        ),
+        alice_client.post("/alpha/reports/preview", {"text": text}).text,
+        alice_client.get(f"/alpha/reports/insert?kind=chart&runs={run.pk}").text,
+    ]
+
+    for page in pages:
+        assert "<script>alert" not in page
+        assert "<img" not in page
+        assert "javascript:alert(1)" not in re.findall(r'href="([^"]*)"', page)

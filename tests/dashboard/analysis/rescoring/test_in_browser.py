@@ -1,0 +1,155 @@
+"""From a run's menu to a rescoring's result, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.datasets.trash import trash_dataset
+from dashboard.jobs.models import Job, JobState
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.analysis.rescoring.factories import (
+    RIGHT,
+    SHORT,
+    make_scored_run,
+    see_through,
+    start,
+)
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Make = Callable[[Team], str]
+FAILING = """
+def reward(completion, answer):
+    if len(completion) > 14:
+        raise ValueError("it is too long: " + completion * 9)
+    return 1.0
+"""
+
+
+@pytest.fixture
+def data_folder(settings: Settings) -> Path:
+    """The web process's own: it is kept from test to test."""
+    return Path(settings.COHORT_DATA)
+
+
+def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
+    run = make_scored_run(team, num_steps=4)
+    page.goto(f"/alpha/runs/{run.pk}/")
+    page.get_by_text("More actions").click()
+    page.get_by_role("link", name="Rescore the past").click()
+    page.get_by_role("link", name="Rescore the past").first.click()
+    expect(page.get_by_text("The recipe is as the run had it")).to_be_visible()
+
+    # An edit by htmx, in the editor that recipes have.
+    page.locator("#add-kind").select_option("length")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator("#editor .rules > li")).to_have_count(2)
+    page.locator("#editor .rules > li").last.get_by_text("Settings").click()
+    page.locator("[name='rules-1-params-maximum']").fill("4")
+    page.get_by_label("One of every").fill("2")
+    page.get_by_role("button", name="Count and estimate anew").click()
+    expect(page.locator(".rescoring-what")).to_contain_text("16 of 32")
+    page.get_by_role("button", name="Rescore", exact=True).click()
+    expect(page.get_by_text("Waiting for a worker")).to_be_visible()
+
+    see_through(Rescoring.objects.get(), beats=True)
+
+    # The page finds out by itself.
+    expect(page.locator(".state")).to_have_text("done", timeout=15_000)
+    scatter = page.locator("[data-figure=scatter]")
+    expect(scatter.locator(".scatterlayer .points path").first).to_be_visible()
+    expect(page.locator("[data-figure=means] .lines path")).to_have_count(2)
+    page.get_by_label("Show").select_option("all")
+    page.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(re.compile("show=all&sort=rank#changes"))
+    expect(page.locator("#changes tbody tr")).to_have_count(16)
+    page.locator("#changes tbody a").first.click()
+    expect(page).to_have_url(re.compile(rf"/runs/{run.pk}/groups/[13]/\d/#completion"))
+
+
+def test_a_point_opens_one_of_its_completions(page: Page, team: Team) -> None:
+    rescoring = see_through(start(make_scored_run(team), [RIGHT, SHORT]), beats=True)
+    page.goto(f"/alpha/rescorings/{rescoring.pk}/")
+    point = page.locator("[data-figure=scatter] .points path").first
+    expect(point).to_be_visible()
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    assert box is not None
+
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator("[data-figure=scatter] .hoverlayer .hovertext")).to_be_visible()
+    page.mouse.down()
+    page.mouse.up()
+
+    expect(page).to_have_url(re.compile(r"/groups/1/\d/#completion-\d"))
+
+
+def test_a_deletion_is_confirmed(page: Page, team: Team) -> None:
+    rescoring = see_through(start(make_scored_run(team), [SHORT]), beats=True)
+    page.goto(f"/alpha/rescorings/{rescoring.pk}/")
+
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete it").click()
+
+    expect(page.get_by_text(f"Deleted rescoring {rescoring.pk}.")).to_be_visible()
+    assert not Rescoring.objects.exists()
+
+
+def nothing(team: Team) -> str:
+    return "rescorings/"
+
+
+def listed(team: Team) -> str:
+    run = make_scored_run(team, name="a-run-whose-name-is-as-long-as-names-may-be-1")
+    see_through(start(run, [RIGHT, SHORT]), beats=True)
+    start(run)
+    return "rescorings/"
+
+
+def new(team: Team) -> str:
+    return f"rescorings/new?run={make_scored_run(team).pk}"
+
+
+def refused(team: Team) -> str:
+    run = make_scored_run(team)
+    trash_dataset(run.dataset_version.dataset, None)
+    return f"rescorings/new?run={run.pk}"
+
+
+def waiting(team: Team) -> str:
+    return f"rescorings/{start(make_scored_run(team)).pk}/"
+
+
+def finished(team: Team) -> str:
+    run = make_scored_run(team, num_steps=40, num_prompts=6, rules=[RIGHT, SHORT])
+    code = {"name": "code", "kind": "python_function", "params": {"source": FAILING}}
+    fading = {**SHORT, "schedule": {"points": [{"step": 40, "weight": -0.5}]}}
+    return f"rescorings/{see_through(start(run, [fading, code]), beats=True).pk}/"
+
+
+def failed(team: Team) -> str:
+    rescoring = start(make_scored_run(team), [SHORT])
+    error = 'Rule "judge": ' + "COHORT_JUDGE_KEY_LAB is not set here. " * 4
+    Job.objects.update(state=JobState.FAILED, error=error, finished_at=timezone.now())
+    return f"rescorings/{rescoring.pk}/"
+
+
+@pytest.mark.parametrize(
+    "make", [nothing, listed, new, refused, waiting, finished, failed]
+)
+def test_pages_are_accessible_and_do_not_scroll_sideways(
+    page: Page, team: Team, make: Make
+) -> None:
+    address = f"/alpha/{make(team)}"
+
+    page.goto(address)
+
+    assert findings_in_each_view(page) == []

@@ -1,0 +1,109 @@
+"""A judge is asked each question once, whatever becomes of the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.analysis.rescoring.results import read_columns
+from dashboard.analysis.rescoring.services import folder_of
+from dashboard.jobs.models import Job
+from dashboard.jobs.queue import reap
+from dashboard.jobs.tasks import clean
+from tests.dashboard.analysis.rescoring.factories import (
+    make_scored_run,
+    see_through,
+    start,
+)
+from tests.dashboard.jobs.working import do, take
+from tests.dashboard.samples.factories import make_recipe
+from tests.trainer.rewards.judge_server import Judging, judge_server
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def judging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judging]:
+    with judge_server() as server:
+        monkeypatch.setenv("COHORT_JUDGE_HOSTS", server.url.split("/")[2])
+        yield server
+
+
+def rule(judging: Judging) -> dict[str, Any]:
+    params = {
+        "base_url": judging.url,
+        "model": "m",
+        "template": "{prompt} {completion}",
+    }
+    return {"name": "judge", "kind": "llm_judge", "params": params}
+
+
+def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> None:
+    parts = {"data": {"rows": "rows.jsonl", "system_prompt": "Be brief."}}
+    run = make_scored_run(team, num_steps=1, num_prompts=1, parts=parts)
+
+    done = see_through(start(run, [rule(judging)], may_ask=True))
+
+    assert (done.state, done.error) == ("done", "")
+    assert done.result["num_new"] == 4
+    asked = {each["messages"][1]["content"] for each in judging.asked}
+    assert len(asked) == 4
+    # As a run asks: the conversation with its roles, not the chat template's marks.
+    assert all("system: Be brief." in text and "user: 0+0?" in text for text in asked)
+
+
+def test_a_lost_worker_costs_no_second_question(team: Team, judging: Judging) -> None:
+    run = make_scored_run(team, num_steps=2, num_prompts=2)
+    rescoring = start(run, [rule(judging)], may_ask=True)
+    claim = take("rescoring")
+
+    def killed_behind_the_first() -> bool:
+        if Rescoring.objects.get(pk=rescoring.pk).scored.exists():
+            raise SystemExit
+        return False
+
+    with pytest.raises(SystemExit):
+        do(claim, is_shutting_down=killed_behind_the_first)
+    num_asked = len(judging.asked)
+    # The step is lost with its worker, but not what was paid for.
+    rescoring.scored.all().delete()
+    Job.objects.update(lease_until=Now() - timedelta(seconds=1))
+    reap()
+
+    done = see_through(rescoring)
+
+    assert done.state == "done"
+    # Steps repeat their completions here, so the second asks nothing new either.
+    assert len(judging.asked) == num_asked == 8
+    assert len(read_columns(done).completions) == 16
+
+
+def test_its_replies_go_once_it_has_ended(team: Team, judging: Judging) -> None:
+    run = make_scored_run(team, num_steps=1, num_prompts=1)
+
+    done = see_through(start(run, [rule(judging)], may_ask=True))
+
+    assert folder_of(done.pk).exists()
+    clean()
+    assert not folder_of(done.pk).exists()
+
+
+def test_an_estimate_asks_nothing(
+    team: Team, judging: Judging, alice_client: Client
+) -> None:
+    run = make_scored_run(team)
+    version = make_recipe(team, name="judged", rules=[rule(judging)])
+
+    page = alice_client.get(
+        f"/alpha/rescorings/new?run={run.pk}&recipe={version.pk}"
+    ).text
+
+    assert "24 questions" in page
+    assert judging.asked == []
