@@ -35,8 +35,8 @@ app.conf.beat_schedule = {
     "deliver": {"task": "alerts.deliver", "schedule": 5.0},
     "index": {"task": "samples.index", "schedule": 10.0},
     "delete_rows": {"task": "runs.delete_rows", "schedule": 10.0},
-    "measure": {"task": "upkeep.measure", "schedule": 600.0},
-    "retain": {"task": "upkeep.retain", "schedule": 3_600.0},
+    "measure": {"task": "operations.measure", "schedule": 600.0},
+    "retain": {"task": "operations.retain", "schedule": 3_600.0},
 }
 # Where the tasks are.
 app.conf.imports = (
@@ -45,7 +45,7 @@ app.conf.imports = (
     "dashboard.samples.retention",
     "dashboard.alerts.delivery",
     "dashboard.training.tasks",
-    "dashboard.upkeep.tasks",
+    "dashboard.operations.retention",
 )
 
 

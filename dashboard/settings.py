@@ -72,7 +72,7 @@ ALLOWED_HOSTS = list(_environment.allowed_hosts)
 ADDED_HOSTS = list(_environment.added_hosts)
 
 INSTALLED_APPS = [
-    # The operators' pages; dashboard.upkeep.admin says what of it is used.
+    # The operators' pages; dashboard.operations.admin says what of it is used.
     "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -106,11 +106,10 @@ INSTALLED_APPS = [
     "dashboard.analysis.rescoring",
     "dashboard.exchange",
     "dashboard.analysis.reports",
-    "dashboard.auditlog",
     "dashboard.api",
     "dashboard.help",
     "dashboard.pages",
-    "dashboard.upkeep",
+    "dashboard.operations",
 ]
 MIDDLEWARE = [
     "dashboard.observability.requests.RequestMiddleware",

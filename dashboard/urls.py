@@ -1,18 +1,42 @@
+"""The addresses of all: health, metrics, API, operators, pages."""
+
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import URLPattern, include, path, re_path
 
-from dashboard import health
+from dashboard.api.guards import entrance
+from dashboard.api.openapi import no_such_address, openapi
+from dashboard.api.v1 import api
+from dashboard.operations import views
+from dashboard.operations.admin import site
 from dashboard.project.overload import handle_server_error
-from dashboard.upkeep.admin import site
-from dashboard.upkeep.views import server
+
+# They wait for a child, and what they write needs no transaction of theirs.
+NOT_ATOMIC = {"api_check_recipe", "api_start_import", "api_import_dataset_upload"}
+api_operations: list[URLPattern] = []
+for found in api.urls[0]:
+    assert isinstance(found, URLPattern)
+    if found.name != "api-root":
+        api_operations.append(
+            URLPattern(
+                found.pattern,
+                entrance(found.callback, is_atomic=found.name not in NOT_ATOMIC),
+                name=found.name,
+            )
+        )
+
+api_patterns = [
+    path("openapi.json", openapi, name="api_openapi"),
+    *api_operations,
+    re_path("", entrance(no_such_address), name="api_no_such_address"),
+]
 
 handler500 = handle_server_error
 urlpatterns = [
-    path("healthz", health.healthz, name="healthz"),
-    path("readyz", server.readyz, name="readyz"),
-    path("metrics", server.metrics, name="metrics"),
-    path("api/v1/", include("dashboard.api.urls")),
+    path("healthz", views.healthz, name="healthz"),
+    path("readyz", views.readyz, name="readyz"),
+    path("metrics", views.metrics, name="metrics"),
+    path("api/v1/", include(api_patterns)),
     path("admin/", site.urls),
     path("", include("dashboard.pages.urls")),
 ]

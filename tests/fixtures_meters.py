@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from dashboard.upkeep.health_checks import forget_report
+from dashboard.operations.health_checks import forget_report
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ LOOKING = {
     "dashboard.analysis.rescoring.selection": ("MAX_SECONDS",),
     "dashboard.rewards.row_checks": ("REFERENCE_SECONDS", "TRIVIAL_SECONDS"),
     "dashboard.samples.rendering": ("PAGE_SECONDS",),
-    "dashboard.upkeep.metrics.truth": ("STATEMENT_SECONDS",),
+    "dashboard.operations.metrics": ("STATEMENT_SECONDS",),
 }
 SECONDS = 60
 

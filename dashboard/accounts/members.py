@@ -288,11 +288,11 @@ def _open() -> models.QuerySet[Invitation]:
 
 def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:
     """ValueError, in words, where so much more is beyond the team's quota."""
-    import_string("dashboard.upkeep.quotas.check_storage")(
+    import_string("dashboard.operations.quotas.check_storage")(
         team, num_bytes, purpose=purpose
     )
 
 
 def check_runs(team: Team) -> None:
     """ValueError where the team has as many runs as it may. Asked in a transaction."""
-    import_string("dashboard.upkeep.quotas.check_runs")(team)
+    import_string("dashboard.operations.quotas.check_runs")(team)

@@ -9,4 +9,4 @@ class ApiConfig(AppConfig):
     name = "dashboard.api"
 
     def ready(self) -> None:
-        import_module("dashboard.api.leaving")  # its receiver
+        import_module("dashboard.api.auth")  # its receiver

@@ -1,16 +1,139 @@
-"""Who asks: a program with a token, for one person in one team."""
+"""Making, finding and revoking tokens."""
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.signals import post_delete
+from django.dispatch import receiver
 from django.http import HttpRequest
+from django.utils import timezone
 from ninja.security import HttpBearer
 
 from dashboard.accounts.models import Membership, Team, User
+from dashboard.accounts.services import record
 from dashboard.api.models import ApiToken, Scope
 from dashboard.api.problems import Problem
-from dashboard.api.tokens import INCLUDED, find_token, may_use
+
+PREFIX = "cohort_"  # by which scanners for leaked secrets know one
+MAX_TOKENS = 50  # of one person in one team that work
+USE_PRECISION = timedelta(minutes=1)
+# What a scope brings along.
+INCLUDED: dict[str, frozenset[str]] = {
+    Scope.READ: frozenset({Scope.READ}),
+    Scope.WRITE: frozenset({Scope.WRITE, Scope.READ}),
+    Scope.INGEST: frozenset({Scope.INGEST}),
+    Scope.ADMIN: frozenset(Scope),
+}
+
+
+def may_use(membership: Membership, scope: str) -> bool:
+    """Whether the person's role allows what the scope is for."""
+    if scope == Scope.ADMIN:
+        return membership.can_manage
+    return scope == Scope.READ or membership.can_write
+
+
+@transaction.atomic
+def create_token(
+    *,
+    membership: Membership,
+    name: str,
+    scopes: Collection[str],
+    expires_at: datetime | None,
+) -> tuple[ApiToken, str]:
+    """The token and its text, which is nowhere kept. ValueError says what is wrong."""
+    wrong = [scope for scope in scopes if not may_use(membership, scope)]
+    if wrong:
+        raise ValueError(
+            f"Your role in {membership.team} is {membership.role}, which does not "
+            f"allow the scope {wrong[0]}. Leave it out, or ask an admin of the team."
+        )
+    if working_tokens(membership).count() >= MAX_TOKENS:
+        raise ValueError(
+            f"You have {MAX_TOKENS} tokens that work in {membership.team}, the most "
+            "one person can have. Revoke one that nobody uses."
+        )
+    text = PREFIX + secrets.token_urlsafe(32)
+    token = ApiToken.objects.create(
+        user=membership.user,
+        team=membership.team,
+        name=name,
+        token_sha256=digest(text),
+        hint=text[-4:],
+        scopes=sorted(scopes),
+        expires_at=expires_at,
+    )
+    detail = {"name": name, "scopes": token.scopes}
+    record(membership.team, membership.user, "token.created", token, **detail)
+    return token, text
+
+
+@transaction.atomic
+def revoke_token(*, token: ApiToken, user: User) -> bool:
+    """False where it was revoked before. It works no more from the next request on."""
+    kept = ApiToken.objects.filter(pk=token.pk, revoked_at=None)
+    if not kept.update(revoked_at=timezone.now()):
+        return False
+    record(token.team, user, "token.revoked", token, name=token.name)
+    return True
+
+
+def working_tokens(membership: Membership) -> QuerySet[ApiToken]:
+    own = ApiToken.objects.filter(user=membership.user, team=membership.team)
+    return own.filter(_works())
+
+
+def list_tokens(team: Team) -> QuerySet[ApiToken]:
+    """Everybody's, the newest first."""
+    return ApiToken.objects.filter(team=team).select_related("user").order_by("-pk")
+
+
+def visible_tokens(membership: Membership) -> QuerySet[ApiToken]:
+    """One's own; those who manage the team see everybody's."""
+    tokens = list_tokens(membership.team)
+    return tokens if membership.can_manage else tokens.filter(user=membership.user)
+
+
+def find_token(text: str) -> tuple[ApiToken, Membership] | None:
+    """The token with its person's place in its team; two queries.
+
+    None where it does not work, or its person has left the team.
+    """
+    tokens = ApiToken.objects.filter(_works(), token_sha256=digest(text))
+    token = tokens.filter(user__is_active=True).first()
+    if token is None:
+        return None
+    places = Membership.objects.select_related("team", "user")
+    membership = places.filter(user=token.user_id, team=token.team_id).first()
+    return None if membership is None else (token, membership)
+
+
+def note_use(token: ApiToken) -> None:
+    """At most once a minute, so that reading costs no write each time."""
+    now = timezone.now()
+    if token.last_used_at is None or token.last_used_at < now - USE_PRECISION:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+
+
+def digest(text: str) -> str:
+    """SHA-256 is enough: 256 random bits cannot be guessed one by one."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _works() -> Q:
+    now = timezone.now()
+    return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
+
+
+# Who asks: a program with a token, for one person in one team.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,3 +218,15 @@ class AdminToken(Bearer):
 
 ANY, READ, WRITE = AnyToken(), ReadToken(), WriteToken()
 INGEST, ADMIN = IngestToken(), AdminToken()
+
+
+# Who leaves a team takes no token along: none works again after another invitation.
+
+
+@receiver(post_delete, sender=Membership)
+def revoke_tokens(*, instance: Membership, **_kwargs: Any) -> None:
+    """The entry in the audit log is that of the membership."""
+    kept = ApiToken.objects.filter(
+        user=instance.user_id, team=instance.team_id, revoked_at=None
+    )
+    kept.update(revoked_at=timezone.now())

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self, TypeVar
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Generic, Self, TypeVar
 
+from django.db.models import Model, QuerySet
+from django.forms import BaseForm
+from django.http import HttpRequest, QueryDict
+from django.utils.http import content_disposition_header
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from dashboard.analysis.reports.document import finite
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.datasets.limits import PART_BYTES
 from dashboard.datasets.parsing.records import broken_text
+from dashboard.datasets.uploads import OffsetMismatch
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
+from dashboard.project.downloads import Streamed
 from dashboard.project.edits import Edit
 
 LARGEST_STEP = 2**31 - 1
@@ -168,3 +180,191 @@ def job_fields(
         "waiting": waiting_reason(job) if tells_why else "",
         "error": job.error,
     }
+
+
+# Answers that are files, sent while they are made, and files that come in parts.
+
+# What an operation that answers with a file declares.
+FILE: Any = {200: bytes}
+# What an operation that takes a part of one does.
+PART = {
+    "requestBody": {
+        "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
+        "required": True,
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"}
+            }
+        },
+    }
+}
+Offset = Annotated[
+    int,
+    Query(
+        ...,
+        ge=0,
+        le=2**60,
+        description="Where it begins in the file: its `num_received`.",
+        examples=[8_388_608],
+    ),
+]
+
+
+def attach(
+    pieces: Iterator[bytes] | Any, *, filename: str, content_type: str, **headers: str
+) -> Streamed:
+    """`headers` by their names with underscores: Content_Length."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    disposition = content_disposition_header(True, filename) or "attachment"
+    return Streamed(
+        pieces,
+        content_type=content_type,
+        headers={"Content-Disposition": disposition, **named},
+    )
+
+
+@contextmanager
+def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None]:
+    """409 where the file ends elsewhere, or the disk is full; 422 for an unfit part."""
+    try:
+        yield
+    except OffsetMismatch:
+        said = f"The file goes on at byte {num_received():,}; got {offset:,}."
+        raise Problem(409, said, errors=[("query.offset", said)]) from None
+    except ValueError as error:
+        raise refuse_field("body", str(error)) from error
+    except OSError as error:
+        said = f"The part could not be stored: {error.strerror or error}. Free some"
+        raise Problem(409, f"{said} space on the server, then go on.") from error
+
+
+def size_of(request: HttpRequest) -> int:
+    """Of the body, by its header; 0 where that is no number."""
+    size = request.headers.get("Content-Length", "")
+    return int(size) if size.isascii() and size.isdigit() and len(size) < 19 else 0
+
+
+# The pages' forms, filled in by a program.
+
+
+def query_of(values: Mapping[str, Any]) -> QueryDict:
+    """As a browser would send it: what is not given is left out."""
+    query = QueryDict(mutable=True)
+    for name, value in values.items():
+        if isinstance(value, bool):
+            if value:
+                query[name] = "on"
+        elif isinstance(value, list):
+            query.setlist(name, [str(each) for each in value])
+        elif value is not None and value != "":
+            query[name] = str(value)
+    return query
+
+
+def refuse_errors(
+    form: BaseForm, *, place: str = "query", names: Mapping[str, str] | None = None
+) -> None:
+    """422 that names what the form does not take; `names`: of fields called otherwise.
+
+    What a form says of all fields together is of the whole `place`.
+    """
+    errors = [
+        (_field(place, name, names or {}), str(text))
+        for name, texts in form.errors.items()
+        for text in texts
+    ]
+    if errors:
+        raise Problem(422, errors[0][1], errors=errors)
+
+
+def _field(place: str, name: str, names: Mapping[str, str]) -> str:
+    return place if name == "__all__" else f"{place}.{names.get(name, name)}"
+
+
+# Pages by cursor: what is added meanwhile neither repeats a row nor hides one.
+
+Item = TypeVar("Item")
+Row = TypeVar("Row", bound=Model)
+MAX_LIMIT = 200
+DEFAULT_LIMIT = 50
+Cursor = Annotated[
+    str,
+    Query(
+        "",
+        max_length=200,
+        description="`next_cursor` of the page before; without it, the first page.",
+    ),
+]
+Limit = Annotated[int, Query(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)]
+
+
+class Page(Schema, Generic[Item]):
+    items: list[Item]
+    next_cursor: str | None = Field(
+        default=None, description="Of the next page; null: this is the last."
+    )
+    total: int | None = Field(
+        default=None, description="How many there are on all pages; null: not counted."
+    )
+
+
+def page_by(
+    rows: QuerySet[Any],
+    read: Callable[[Any], Any],
+    *,
+    cursor: str,
+    limit: int,
+    key: str = "-pk",
+) -> Page[Any]:
+    """Rows in the order of `key`, a number that is no row's but its own."""
+    name, total = key.removeprefix("-"), rows.count()
+    if cursor:
+        after = "lt" if key.startswith("-") else "gt"
+        rows = rows.filter(**{f"{name}__{after}": read_cursor(cursor)})
+    found = list(rows.order_by(key)[: limit + 1])
+    return cut(found, limit, read, lambda row: getattr(row, name), total=total)
+
+
+def page_from(
+    rows: QuerySet[Any], read: Callable[[Any], Any], *, cursor: str, limit: int
+) -> Page[Any]:
+    """Rows in an order of their own: the cursor says how many came before."""
+    start, total = read_cursor(cursor) if cursor else 0, rows.count()
+    shown = list(rows[start : start + limit])
+    end = start + len(shown)
+    more = write_cursor(end) if shown and end < total else None
+    return Page(items=[read(row) for row in shown], next_cursor=more, total=total)
+
+
+def cut(
+    found: Sequence[Any],
+    limit: int,
+    read: Callable[[Any], Any],
+    key_of: Callable[[Any], int],
+    *,
+    total: int | None = None,
+) -> Page[Any]:
+    """`found` has one more than the page holds, where there is a next one."""
+    shown = found[:limit]
+    more = write_cursor(key_of(shown[-1])) if len(found) > limit else None
+    return Page(items=[read(row) for row in shown], next_cursor=more, total=total)
+
+
+def write_cursor(place: int) -> str:
+    return base64.urlsafe_b64encode(f"v1:{place}".encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str) -> int:
+    try:
+        padded = text.encode() + b"=" * (-len(text) % 4)
+        version, _, place = base64.urlsafe_b64decode(padded).decode().partition(":")
+    except (binascii.Error, UnicodeError):
+        version, place = "", ""
+    is_number = place.isascii() and place.isdigit() and len(place) <= 19
+    if version != "v1" or not is_number or int(place) > LARGEST_ID:
+        raise refuse_field(
+            "query.cursor",
+            f"This is no cursor: {text[:60]!r}. Send `next_cursor` of a page as it "
+            "is, or none for the first page.",
+        )
+    return int(place)

@@ -9,43 +9,35 @@ from ninja.errors import ValidationError, ValidationErrorContext
 from ninja.operation import Operation
 from ninja.router import Router
 
-from dashboard.api.problems import handle_problems
-from dashboard.api.resources import (
+from dashboard.api import (
+    administration,
+    alert_channels,
+    alert_rules,
     alerts,
-    audit_log,
-    audits,
-    changes,
+    audit,
     checkpoints,
     compare,
-    compare_curves,
     completions,
+    dataset_imports,
+    dataset_uploads,
     datasets,
+    external_runs,
     groups,
-    invitations,
     launch_checks,
     launches,
-    logs,
-    me,
     measurements,
     members,
-    models,
-    outside,
     probes,
     prompts,
     queue,
-    recipe_versions,
     recipes,
     reports,
     rescoring,
-    rescorings,
     run_imports,
     runs,
     sweeps,
-    swept,
-    tokens,
-    traces,
-    workers,
 )
+from dashboard.api.problems import handle_problems
 
 DESCRIPTION = """\
 Everything belongs to the team of the token that asks; what another team has is not \
@@ -86,44 +78,48 @@ def make_api() -> NinjaAPI:
         urls_namespace="api-v1",
     )
     handle_problems(api)
-    routers: list[tuple[str, Any]] = [
-        ("", me.router),
+    routers: list[tuple[str, Router]] = [
+        ("", members.me_router),
         ("/runs", runs.router),
         ("/runs", measurements.router),
         ("/runs", groups.router),
         ("/runs", completions.router),
         ("/runs", prompts.router),
         ("/runs", checkpoints.router),
-        ("/models", models.router),
-        ("/runs", audits.router),
-        ("/runs", traces.router),
-        ("/runs", logs.router),
-        ("/runs", changes.router),
+        ("/models", checkpoints.models_router),
+        ("/runs", audit.router),
+        ("/runs", measurements.traces_router),
+        ("/runs", measurements.logs_router),
+        ("/runs", launch_checks.changes_router),
         ("/compare", compare.router),
-        ("/compare", compare_curves.router),
-        ("/compare", swept.router),
+        ("/compare", compare.curves_router),
+        ("/compare", sweeps.importance_router),
         ("/reports", reports.router),
-        *alerts.ROUTERS,
+        ("/alerts", alerts.router),
+        ("/alert-rules", alert_rules.router),
+        ("/alert-channels", alert_channels.router),
         ("", launches.router),
         ("", launch_checks.router),
         ("/sweeps", sweeps.router),
         ("/probes", probes.router),
         ("/queue", queue.router),
-        *datasets.ROUTERS,
-        ("", recipe_versions.router),  # whose /recipes/check looks like a number's
+        ("", datasets.router),
+        ("", dataset_imports.router),
+        ("/dataset-uploads", dataset_uploads.router),
+        ("", dataset_uploads.fetches_router),
+        ("", recipes.versions_router),  # whose /recipes/check looks like a number's
         ("/recipes", recipes.router),
-        ("/rescorings", rescorings.router),
         ("/rescorings", rescoring.router),
-        ("/workers", workers.router),
+        ("/rescorings", rescoring.start_router),
+        ("/workers", queue.workers_router),
         ("/members", members.router),
-        ("/invitations", invitations.router),
-        ("/audit-log", audit_log.router),
-        ("/outside-runs", outside.router),
+        ("/invitations", members.invitations_router),
+        ("/audit-log", administration.router),
+        ("/outside-runs", external_runs.router),
         ("/run-imports", run_imports.router),
-        ("/tokens", tokens.router),
-        # By name: storage is of a rung above.
-        ("/storage", "dashboard.upkeep.operations.router"),
-        ("/me", tokens.own),  # the last: whoever revokes its token asks no more
+        ("/tokens", members.tokens_router),
+        ("/storage", administration.storage_router),
+        ("/me", members.own_token_router),  # the last: a revoked token asks no more
     ]
     for prefix, router in routers:
         api.add_router(prefix, router)

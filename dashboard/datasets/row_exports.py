@@ -7,9 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from django.http.response import HttpResponseBase
+from django.utils.http import content_disposition_header
+
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row, as_json
 from dashboard.datasets.row_filters import read_rows_at
+from dashboard.project.downloads import Streamed
 
 # What spreadsheets begin a formula with, also in full width; they skip blanks, quotes
 # and what cannot be seen before it.
@@ -123,3 +127,13 @@ class _Line:
 
     def write(self, line: str) -> str:
         return line
+
+
+def send_rows(version: DatasetVersion, suffix: str) -> HttpResponseBase:
+    """As a file of this format, of rows that are known to be there."""
+    name = content_disposition_header(True, filename(version, suffix))
+    return Streamed(
+        joined(WRITERS[suffix](version)),
+        content_type=f"{TYPES[suffix]}; charset=utf-8",
+        headers={"Content-Disposition": name},
+    )

@@ -141,7 +141,7 @@ def is_of_this_machine(address: str, host: str, headers: Iterable[str]) -> bool:
 
     A proxy on this machine that says nothing of its visitors passes their Host on. A
     visitor of such a proxy may call us "localhost": where that can be, set a token,
-    which is then asked of everybody (upkeep/access.py).
+    which is then asked of everybody (operations/views.py).
     """
     name, _, port = host.rpartition(":")
     if (name if port.isdigit() else host) not in OWN_NAMES:

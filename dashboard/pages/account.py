@@ -27,8 +27,14 @@ from dashboard.accounts.sessions import (
     remember_session,
 )
 from dashboard.accounts.throttling import TooManyTries, count_try, forgive
+from dashboard.operations.personal_data import (
+    Encoder,
+    count_of,
+    erase,
+    export_of,
+    why_kept,
+)
 from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
-from dashboard.upkeep.people import Encoder, count_of, erase, export_of, why_kept
 
 AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 
@@ -153,7 +159,7 @@ def person_data(request: HttpRequest) -> HttpResponse:
             "confirm."
         )
         return _show(request, request.user, refusal)
-    raise_if_reauthentication_required(request, app="dashboard.upkeep")
+    raise_if_reauthentication_required(request, app="dashboard.operations")
     try:
         erase(User.objects.get(pk=request.user.pk))
     except ValueError as error:

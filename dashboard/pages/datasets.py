@@ -4,7 +4,6 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
@@ -22,12 +21,10 @@ from dashboard.datasets.queries import (
     versions_with_use,
 )
 from dashboard.datasets.row_exports import (
-    TYPES,
     WRITERS,
     RowsMissing,
     check_rows,
-    filename,
-    joined,
+    send_rows,
 )
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_pages import read_page, read_place
@@ -37,7 +34,6 @@ from dashboard.datasets.trash import (
     restore_dataset,
     trash_dataset,
 )
-from dashboard.project.downloads import Streamed
 
 
 @require_GET
@@ -168,16 +164,6 @@ def dataset_download(
         messages.error(request, str(error))
         return redirect("dataset", team, dataset.pk)
     return send_rows(version, suffix)
-
-
-def send_rows(version: DatasetVersion, suffix: str) -> HttpResponseBase:
-    """As a file of this format, of rows that are known to be there."""
-    name = content_disposition_header(True, filename(version, suffix))
-    return Streamed(
-        joined(WRITERS[suffix](version)),
-        content_type=f"{TYPES[suffix]}; charset=utf-8",
-        headers={"Content-Disposition": name},
-    )
 
 
 @require_GET

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import time
 from functools import lru_cache
 from threading import BoundedSemaphore
@@ -19,10 +18,11 @@ from django.views.decorators.http import (
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.reports import rendering
+from dashboard.analysis.reports.block_options import InsertForm
 from dashboard.analysis.reports.document import show_text
 from dashboard.analysis.reports.inserting import offer, translate_addresses
 from dashboard.analysis.reports.models import Report
-from dashboard.analysis.reports.rendering import InsertForm, render_alone
+from dashboard.analysis.reports.rendering import html_of, render_alone
 from dashboard.analysis.reports.services import (
     MAX_BLOCKS,
     MAX_CHARS,
@@ -176,22 +176,6 @@ def report_insert(request: HttpRequest, team: str) -> HttpResponse:
 @require_safe
 def report_export(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
     return html_of(request, get_report(get_team(request, team), report_id))
-
-
-def html_of(request: HttpRequest, report: Report) -> HttpResponse:
-    """One page that needs nothing else."""
-    page = render_alone(report, without_hosts=own_hosts(request))
-    response = HttpResponse(page.encode(), content_type="text/html; charset=utf-8")
-    name = f"{_file_name(report)}.html"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    # It is a file to keep, and acts as no page of ours where a browser shows it.
-    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
-    return response
-
-
-def _file_name(report: Report) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", report.title.lower()).strip("-")
-    return words[:60] or f"report-{report.pk}"
 
 
 # A report behind its public link: what it shows, and no way into the team.

@@ -14,9 +14,9 @@ from dashboard.accounts.models import Membership, User
 from dashboard.analysis.reports.block_options import list_blocks
 from dashboard.analysis.reports.document import Shown, show_one, show_report
 from dashboard.analysis.reports.models import Report, ReportVersion
-from dashboard.analysis.reports.rendering import ListForm
 from dashboard.analysis.reports.services import (
     MAX_VERSIONS,
+    ListForm,
     SavedMeanwhile,
     change_pin,
     delete_report,

@@ -13,13 +13,12 @@ from dashboard.analysis.compare.selection import join_ids, read_selection
 from dashboard.analysis.compare.series import list_metrics
 from dashboard.analysis.sweeps.axes import Axis, Kept
 from dashboard.analysis.sweeps.importance import KINDS, MAX_SETTINGS, read_outcomes
-from dashboard.analysis.sweeps.summary import Sweep, SweepForm, read_sweep
+from dashboard.analysis.sweeps.summary import MAX_SWEPT, Sweep, SweepForm, read_sweep
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.models import Group
 
-MAX_SWEPT = 200
 MAX_COMPARED = 10  # as the compare page does
 
 

@@ -17,17 +17,20 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_managed_team, get_membership
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.auditlog.exports import TYPES, WRITERS
-from dashboard.auditlog.forms import FilterForm
-from dashboard.auditlog.objects import Shown, show_objects
 from dashboard.datasets.row_exports import joined
+from dashboard.operations.audit_log import TYPES, WRITERS, Shown, show_objects
+from dashboard.operations.audit_log_forms import FilterForm
+from dashboard.operations.quotas import standing_of
+from dashboard.operations.retention import (
+    Kept,
+    RetentionForm,
+    keep,
+    kept_by,
+    preview,
+    preview_completions,
+)
 from dashboard.project.downloads import Streamed
 from dashboard.project.edits import Edit, EditConflict, began_with, show_conflict
-from dashboard.upkeep.forms import RetentionForm
-from dashboard.upkeep.kept import Kept, keep, kept_by
-from dashboard.upkeep.old_completions import preview_completions
-from dashboard.upkeep.quotas import standing_of
-from dashboard.upkeep.retention import preview
 
 PARTS = {
     "completions": ("Completions", "texts, which runs' logs hold too"),

@@ -11,8 +11,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from dashboard.accounts.adapters import only_where_set_up
-from dashboard.api.views import pages
-from dashboard.help import views as help_pages
+from dashboard.api import pages
 from dashboard.pages import (
     account,
     alert_delivery,
@@ -34,6 +33,7 @@ from dashboard.pages import (
     team_admin,
     workbench,
 )
+from dashboard.pages import help as help_pages
 from dashboard.pages.compare import compare, compare_figure, compare_prompt
 from dashboard.pages.completions import (
     completions,

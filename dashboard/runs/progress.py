@@ -8,110 +8,11 @@ from typing import Any
 
 from django.utils import timezone
 
-from dashboard.accounts.templatetags.numbers import duration
 from dashboard.runs.config.errors import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
-from dashboard.runs.queue.order import Line, Place, Start, read_line
-
-# What a queued run waits for, in words.
-
-
-def say_place(place: Place, line: Line) -> str:
-    """Sentences for the run's page."""
-    if place.waiting.on_hold:
-        return "On hold: no worker takes it before somebody releases it."
-    if place.lack:
-        before = say_before(place)
-        return f"{place.lack} {before}".strip() if not line.hosts else place.lack
-    if place.number is None:
-        return ""
-    return f"{_where(place, line)} {say_start(place.start)}".strip()
-
-
-def _where(place: Place, line: Line) -> str:
-    busy = _busy(place, line)
-    if place.number == 1:
-        return f"Next in line: {busy}."
-    return f"{busy[0].upper()}{busy[1:]}. {say_before(place)}"
-
-
-def _busy(place: Place, line: Line) -> str:
-    if line.num_busy < line.num_slots:
-        waits = place.start.seconds != 0
-        return "no worker that suits it is free" if waits else "a worker is free"
-    if line.num_slots == 1:
-        return "the one worker is busy"
-    return f"all {line.num_slots} slots of the workers are busy"
-
-
-def say_before(place: Place) -> str:
-    if place.number in (None, 1):
-        return ""
-    num_before = (place.number or 1) - 1
-    said = (
-        "1 run is before it" if num_before == 1 else f"{num_before} runs are before it"
-    )
-    foreign = place.num_foreign_before
-    if foreign == num_before:
-        return f"{said}, of {'another team' if foreign == 1 else 'other teams'}."
-    return f"{said}, {foreign} of other teams." if foreign else f"{said}."
-
-
-def say_start(start: Start) -> str:
-    if start.seconds is None:
-        return (
-            "Its start time is unknown: runs before it have no estimate of their time."
-        )
-    if start.seconds == 0:
-        return "It starts within seconds."
-    about = rough(start.seconds)
-    if start.is_latest:
-        return f"It starts in about {about} at the latest."
-    return f"It starts in about {about}."
-
-
-def rough(seconds: float) -> str:
-    """No finer than it is known: minutes from a minute on."""
-    if seconds < 60:
-        return "a minute"
-    return duration(60 * round(seconds / 60)).removesuffix(" 00 s")
-
-
-def say_short(place: Place, line: Line) -> str:
-    """A few words for the run list."""
-    if place.waiting.on_hold:
-        return "on hold"
-    if place.waiting.is_resting:
-        return "tried again soon"
-    if place.lack:
-        return "no worker suits it" if line.hosts else "no worker takes runs"
-    when = short_start(place.start)
-    return f"{ordinal(place.number or 1)} in line{f', {when}' if when else ''}"
-
-
-def short_start(start: Start) -> str:
-    if start.seconds is None:
-        return ""
-    if start.seconds == 0:
-        return "now"
-    return f"{'≤' if start.is_latest else '≈'} {rough(start.seconds)}"
-
-
-def title_start(start: Start) -> str:
-    """The words beside a run on the page of the queue."""
-    if start.seconds is None:
-        return "Start not known"
-    return "Starts now" if not start.seconds else f"Starts in {short_start(start)}"
-
-
-def ordinal(number: int) -> str:
-    tail = number % 100
-    ending = (
-        "th" if 10 < tail < 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    )
-    return f"{number}{ending}"
-
+from dashboard.runs.queue.messages import say_place
+from dashboard.runs.queue.order import read_line
 
 # No step of these will follow unless a worker takes the run up again.
 RESTING = (*ENDED, RunState.PAUSED)

@@ -87,3 +87,16 @@ def draw_balance(value: float, *, largest: float) -> Balance:
     if value < 0:
         return Balance(x=50 - share, width=share, kind="negative")
     return Balance(x=50, width=share, kind="positive")
+
+
+SIGNAL_WORDS = {
+    "mixed": "mixed",
+    "all_right": "all right",
+    "all_wrong": "all wrong",
+    "tied": "tied",
+    "unscorable": "unscorable",
+}
+
+
+def signal_words(signal: str) -> str:
+    return SIGNAL_WORDS.get(signal, signal)

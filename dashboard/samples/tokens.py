@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dashboard.runs.models import Run
-from dashboard.runs.progress import ordinal
+from dashboard.runs.queue.messages import ordinal
 from dashboard.samples.models import Group, GroupTokens
 from trainer.config import LoggingConfig
 from trainer.events import MeasuredCompletion

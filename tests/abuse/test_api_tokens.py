@@ -13,7 +13,7 @@ from django.http.response import HttpResponseBase
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.throttling import redis_client
-from dashboard.api import limits
+from dashboard.api import guards
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.api.test_outside_trainers import body_of, open_one, tell
@@ -64,10 +64,10 @@ def test_a_token_is_in_no_log_wherever_it_is_sent(
 def test_what_fails_is_logged_without_the_token(
     alice: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from dashboard.api.resources import me
+    from dashboard.api import members
 
     text = make_token(alice)
-    monkeypatch.setattr(me.Person, "of", lambda user: 1 / 0)
+    monkeypatch.setattr(members.Person, "of", lambda user: 1 / 0)
 
     with caplog.at_level(logging.DEBUG):
         answer = Program(text).get("/me")
@@ -80,8 +80,8 @@ def test_what_fails_is_logged_without_the_token(
 def test_who_guesses_is_counted_by_network_and_keeps_out_no_token(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_OF_ADDRESS", 2)
-    monkeypatch.setattr(limits, "WINDOW_SECONDS", 10**9 + 9)
+    monkeypatch.setattr(guards, "MAX_OF_ADDRESS", 2)
+    monkeypatch.setattr(guards, "WINDOW_SECONDS", 10**9 + 9)
     redis_client().flushdb()
 
     def guess(address: str, text: str = "cohort_guess") -> int:
@@ -99,8 +99,8 @@ def test_who_guesses_is_counted_by_network_and_keeps_out_no_token(
 def test_a_flood_of_one_token_stops_no_other(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_OF_INGEST", 2)
-    monkeypatch.setattr(limits, "WINDOW_SECONDS", 10**9 + 11)
+    monkeypatch.setattr(guards, "MAX_OF_INGEST", 2)
+    monkeypatch.setattr(guards, "WINDOW_SECONDS", 10**9 + 11)
     flood, other = (Program(make_token(alice, "ingest")) for _ in range(2))
 
     assert [open_one(flood).status_code for _ in range(3)] == [201, 201, 429]

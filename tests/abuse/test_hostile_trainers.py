@@ -12,11 +12,10 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
+from dashboard.operations.models import Quota, Use
+from dashboard.operations.quotas import measure, standing_of
 from dashboard.runs.models import Run
 from dashboard.samples.models import CompletionBlock
-from dashboard.upkeep.measuring import measure
-from dashboard.upkeep.models import Quota, Use
-from dashboard.upkeep.quotas import standing_of
 from tests.abuse.test_every_page_is_strict import RAW
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits

@@ -18,7 +18,7 @@ from dashboard.accounts.members import (
 )
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.api.models import ApiToken
-from dashboard.upkeep.people import erase
+from dashboard.operations.personal_data import erase
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 

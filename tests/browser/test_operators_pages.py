@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.upkeep.models import Quota
+from dashboard.operations.models import Quota
 from tests.dashboard.samples.factories import make_run
 
 pytestmark = [

@@ -21,8 +21,8 @@ from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.alerts.delivery import describe_run
 from dashboard.alerts.models import Channel, Event
 from dashboard.api.models import ApiToken
+from dashboard.operations.models import Quota
 from dashboard.training.workers import register
-from dashboard.upkeep.models import Quota
 from tests.browser.accessibility import AT_REST, findings
 from tests.dashboard.alerts.factories import make_delivery
 from tests.dashboard.api.asking import make_token

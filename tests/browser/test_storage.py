@@ -9,9 +9,9 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
+from dashboard.operations.models import Quota, Retention, Use
+from dashboard.operations.retention import retain
 from dashboard.runs.models import Run
-from dashboard.upkeep.models import Quota, Retention, Use
-from dashboard.upkeep.tasks import retain
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run

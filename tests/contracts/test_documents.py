@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from markdown_it.token import Token
 
 from dashboard.help.pages import FOLDER, parse_document
-from dashboard.help.tables import BLOCK, TABLES, fill_tables
+from dashboard.pages.help_tables import BLOCK, TABLES, fill_tables
 
 ROOT = Path(__file__).parents[2]
 WORDS = {
@@ -20,7 +20,7 @@ WORDS = {
     "CONTRIBUTING.md": 1_000,
     "trainer/README.md": 1_200,
     "docker/README.md": 1_200,
-    "dashboard/upkeep/RUNBOOK.md": 1_500,
+    "dashboard/operations/RUNBOOK.md": 1_500,
     "tests/bench/RESULTS.md": 3_000,
     **{str(path.relative_to(ROOT)): 900 for path in FOLDER.glob("*.md")},
 }

@@ -357,7 +357,7 @@ SHARED = {"worker_drain", "worker_undrain"}
 def _walk(patterns: list[Any]) -> Iterator[URLPattern]:
     for pattern in patterns:
         if isinstance(pattern, URLResolver) and pattern.namespace == "admin":
-            continue  # upkeep/test_operators_pages.py
+            continue  # operations/test_operators_pages.py
         if isinstance(pattern, URLResolver):
             yield from _walk(pattern.url_patterns)
         else:

@@ -20,12 +20,12 @@ from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.alerts.models import Channel, Event
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.reports.services import save_report
+from dashboard.operations.models import Quota, Retention
 from dashboard.runs.bulk_actions import act
 from dashboard.runs.models import Evaluation, Run, SavedView, TeamPreset
-from dashboard.upkeep.models import Quota, Retention
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.analysis.reports.stories import make_report
-from tests.dashboard.auditlog.test_every_act_is_written_down import WRITES
+from tests.dashboard.operations.test_every_act_is_written_down import WRITES
 from tests.dashboard.runs.stories import queue_run
 from tests.dashboard.samples.factories import make_run
 

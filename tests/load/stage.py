@@ -195,7 +195,7 @@ def main(what: str, *arguments: str) -> None:
 
 def _make_token(owner: User) -> str:
     from dashboard.accounts.models import Membership
-    from dashboard.api.tokens import create_token
+    from dashboard.api.auth import create_token
 
     membership = Membership.objects.filter(user=owner).order_by("id")[0]
     return create_token(

@@ -349,7 +349,7 @@ FAULTS = [
     ),
     Fault(
         "P1",
-        "dashboard/api/tokens.py",
+        "dashboard/api/auth.py",
         "return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))",
         "return Q(revoked_at=None)",
         "tests/dashboard/api/test_tokens.py tests/abuse/test_api_tokens.py",
@@ -363,14 +363,14 @@ FAULTS = [
     ),
     Fault(
         "P3",
-        "dashboard/api/replays.py",
+        "dashboard/api/guards.py",
         "    if replay.request_sha256 != digest:",
         "    if False:",
         "tests/dashboard/api/test_answers.py",
     ),
     Fault(
         "P4",
-        "dashboard/api/paging.py",
+        "dashboard/api/schemas.py",
         'after = "lt" if key.startswith("-") else "gt"',
         'after = "lte" if key.startswith("-") else "gte"',
         "tests/dashboard/api/test_answers.py",
@@ -412,17 +412,17 @@ FAULTS = [
     ),
     Fault(
         "Q2",
-        "dashboard/upkeep/quotas.py",
+        "dashboard/operations/quotas.py",
         "num_runs >= quota.max_runs",
         "num_runs > quota.max_runs",
-        "tests/dashboard/upkeep/test_quotas.py",
+        "tests/dashboard/operations/test_quotas.py",
     ),
     Fault(
         "Q3",
-        "dashboard/upkeep/retention.py",
+        "dashboard/operations/retention.py",
         "runs = team.runs.filter(trashed_at__lt=before)",
         "runs = team.runs.filter(trashed_at__isnull=False)",
-        "tests/dashboard/upkeep/test_retention.py",
+        "tests/dashboard/operations/test_retention.py",
     ),
     Fault(
         "X1",

@@ -29,7 +29,7 @@ BEGIN
     RAISE EXCEPTION 'Entry % of the audit log stays as it is: % is refused.',
         OLD.id, TG_OP
         USING ERRCODE = 'restrict_violation',
-              HINT = 'See dashboard/accounts/erasing.py for what may erase entries.';
+              HINT = 'See dashboard/operations/personal_data.py for what may erase entries.';
 END $$;
 
 CREATE OR REPLACE TRIGGER audit_entries_stay

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote, unquote
+
+from django import forms
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.points import AXES
 from dashboard.analysis.compare.selection import mark_runs
 from dashboard.runs.models import REWARD, Run
-from dashboard.samples.forms import COMPLETION_ORDERS
+from dashboard.samples.forms import COMPLETION_ORDERS, FilterForm
 
 # A report's text: Markdown, with blocks on lines of their own.
 #
@@ -297,3 +299,16 @@ def newest_of(runs: Sequence[Run]) -> dict[str, Any]:
         "newest_step": max((run.last_step for run in runs), default=None),
         "is_going_on": any(not run.has_ended for run in runs),
     }
+
+
+class InsertForm(FilterForm):
+    """Which block is to be written, as far as it is chosen."""
+
+    defaults: ClassVar[dict[str, Any]] = {"kind": "chart", "metric": REWARD, "q": ""}
+
+    kind = forms.ChoiceField(required=False, choices=[(kind, kind) for kind in KINDS])
+    q = forms.CharField(required=False, max_length=200)
+    metric = forms.CharField(required=False, max_length=120)
+    step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+    group = forms.CharField(required=False, max_length=40)
+    pinned = forms.BooleanField(required=False)

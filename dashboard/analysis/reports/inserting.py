@@ -20,14 +20,18 @@ from dashboard.analysis.compare.selection import (
     read_selection,
 )
 from dashboard.analysis.compare.series import list_metrics
-from dashboard.analysis.reports.block_options import MAX_RUNS, Block, read_lines
-from dashboard.analysis.reports.rendering import InsertForm
-from dashboard.pages.templatetags.runs import signal_words
+from dashboard.analysis.reports.block_options import (
+    MAX_RUNS,
+    Block,
+    InsertForm,
+    read_lines,
+)
 from dashboard.runs.charts.chart import Chart, chart_id
 from dashboard.runs.charts.figures import sections_of
 from dashboard.runs.models import REWARD, Run
 from dashboard.samples.forms import GroupViewForm
 from dashboard.samples.models import Group
+from dashboard.samples.sparklines import signal_words
 
 ADDRESS = re.compile(r"^\s*<?((?:https?://|/)[^\s<>]{1,2000})>?\s*$")
 

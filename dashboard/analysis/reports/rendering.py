@@ -7,23 +7,22 @@ import hashlib
 import re
 from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
-from django import forms
+from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from dashboard.analysis.reports import rendering
-from dashboard.analysis.reports.block_options import KINDS
 from dashboard.analysis.reports.document import show_report
 from dashboard.analysis.reports.models import Report
+from dashboard.analysis.reports.services import (
+    own_hosts,
+)
 from dashboard.project.environment import ROOT
-from dashboard.runs.models import REWARD
-from dashboard.samples.forms import FilterForm
 from dashboard.samples.rendering import make_markdown
 
 
@@ -70,26 +69,6 @@ def _without_links(tokens: Sequence[Token], hosts: Collection[str]) -> list[Toke
     return kept
 
 
-class InsertForm(FilterForm):
-    """Which block is to be written, as far as it is chosen."""
-
-    defaults: ClassVar[dict[str, Any]] = {"kind": "chart", "metric": REWARD, "q": ""}
-
-    kind = forms.ChoiceField(required=False, choices=[(kind, kind) for kind in KINDS])
-    q = forms.CharField(required=False, max_length=200)
-    metric = forms.CharField(required=False, max_length=120)
-    step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
-    group = forms.CharField(required=False, max_length=40)
-    pinned = forms.BooleanField(required=False)
-
-
-class ListForm(FilterForm):
-    defaults: ClassVar[dict[str, Any]] = {"q": "", "page": 1}
-
-    q = forms.CharField(required=False, max_length=200)
-    page = forms.IntegerField(required=False, min_value=1)
-
-
 # The stylesheet of a report that stands alone: the page's own, and its colours.
 
 STYLES = ROOT / "static" / "css"
@@ -130,9 +109,25 @@ def render_alone(report: Report, *, without_hosts: Collection[str]) -> str:
     context = {
         "report": report,
         "parts": show_report(report),
-        "style": mark_safe(rendering.alone()),  # nosec B308, B703 # noqa: S308 - our own files
-        "policy": rendering.policy(),
+        "style": mark_safe(alone()),  # nosec B308, B703 # noqa: S308 - our own files
+        "policy": policy(),
         "without_hosts": without_hosts,
         "now": timezone.now(),
     }
     return render_to_string("reports/alone.html", context)
+
+
+def html_of(request: HttpRequest, report: Report) -> HttpResponse:
+    """One page that needs nothing else."""
+    page = render_alone(report, without_hosts=own_hosts(request))
+    response = HttpResponse(page.encode(), content_type="text/html; charset=utf-8")
+    name = f"{_file_name(report)}.html"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    # It is a file to keep, and acts as no page of ours where a browser shows it.
+    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+    return response
+
+
+def _file_name(report: Report) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", report.title.lower()).strip("-")
+    return words[:60] or f"report-{report.pk}"

@@ -6,9 +6,10 @@ import hashlib
 import secrets
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from django import forms
 from django.conf import settings
 from django.core.paginator import Page, Paginator
 from django.db import transaction
@@ -23,6 +24,7 @@ from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.document import finite
 from dashboard.analysis.reports.inserting import translate_addresses
 from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
+from dashboard.samples.forms import FilterForm
 
 MAX_CHARS = 40_000
 MAX_BLOCKS = 30
@@ -249,3 +251,10 @@ def list_reports(team: Team, text: str, page: int) -> Page[Report]:
 def list_versions(report: Report) -> list[ReportVersion]:
     versions = report.versions.defer("text").select_related("saved_by")
     return list(versions.order_by("-number"))
+
+
+class ListForm(FilterForm):
+    defaults: ClassVar[dict[str, Any]] = {"q": "", "page": 1}
+
+    q = forms.CharField(required=False, max_length=200)
+    page = forms.IntegerField(required=False, min_value=1)

@@ -32,6 +32,8 @@ from dashboard.analysis.sweeps.importance import (
 from dashboard.runs.models import REWARD, Run
 from dashboard.samples.forms import FilterForm
 
+MAX_SWEPT = 200  # runs of a sweep's page
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:

@@ -18,6 +18,7 @@ from dashboard.samples.models import StepRollup
 from dashboard.samples.prompt_forms import CLASS_WORDS
 from dashboard.samples.signals import figures
 from dashboard.samples.signals.figures import SignalForm
+from dashboard.samples.sparklines import signal_words
 
 register = template.Library()
 
@@ -93,20 +94,9 @@ def signal_charts(context: template.RequestContext, team: Team, run: Run) -> Any
     }
 
 
-# How a group's signal and signed numbers are written: `{% load runs %}`.
+# How a group's signal and signed numbers are written.
 
-WORDS = {
-    "mixed": "mixed",
-    "all_right": "all right",
-    "all_wrong": "all wrong",
-    "tied": "tied",
-    "unscorable": "unscorable",
-}
-
-
-@register.filter
-def signal_words(signal: str) -> str:
-    return WORDS.get(signal, signal)
+register.filter(signal_words)
 
 
 @register.filter

@@ -16,7 +16,6 @@ from django.db import connection, transaction
 from django.db.models import Max
 from psycopg import sql
 
-from dashboard.runs.charts import downsampling
 from dashboard.runs.models import Rollup
 
 # Lowest and highest of each 64 steps, stored while a run is ingested.
@@ -154,10 +153,10 @@ def read_thinned(
     numbers = {
         "run": run_id,
         "width": width,
-        "ratio": max(1, width // downsampling.WIDTH),
+        "ratio": max(1, width // WIDTH),
         "first": first,
-        "before": low * downsampling.WIDTH - 1 if low < high else last,
-        "behind": high * downsampling.WIDTH if low < high else last + 1,
+        "before": low * WIDTH - 1 if low < high else last,
+        "behind": high * WIDTH if low < high else last + 1,
         "last": last,
         "low": low,
         "high": high,
@@ -177,10 +176,10 @@ def read_thinned(
 
 def _rolled(run_id: int, first: int, last: int, width: int) -> tuple[int, int]:
     """The rollups that lie within first … last, the second one exclusive."""
-    if width < downsampling.WIDTH:
+    if width < WIDTH:
         return 0, 0
-    low = -(-first // downsampling.WIDTH)
-    return low, min(downsampling.next_bucket(run_id), (last + 1) // downsampling.WIDTH)
+    low = -(-first // WIDTH)
+    return low, min(next_bucket(run_id), (last + 1) // WIDTH)
 
 
 def _compose(places: Sequence[int], history: sql.Composable) -> sql.Composed:

@@ -13,7 +13,7 @@ from dashboard.accounts.services import record
 from dashboard.live.pubsub import ring_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.models import ENDED, Priority, Run, RunState
-from dashboard.runs.progress import title_start
+from dashboard.runs.queue.messages import title_start
 from dashboard.runs.queue.order import PLACE, Line, Place
 from dashboard.runs.state import ring_workers
 

@@ -17,7 +17,7 @@ from dashboard.runs.charts.chart import direction_of
 from dashboard.runs.config.fields import write_number
 from dashboard.runs.config.snapshot import write_setting
 from dashboard.runs.models import MetricSummary, Run, RunState
-from dashboard.runs.progress import say_short
+from dashboard.runs.queue.messages import say_short
 from dashboard.runs.queue.order import Line, read_line
 from dashboard.runs.table.columns import Column
 from dashboard.runs.table.expressions import CONFIG, quote

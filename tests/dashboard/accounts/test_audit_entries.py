@@ -14,7 +14,6 @@ from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from dashboard import celery
-from dashboard.accounts.erasing import erase_entries_of_team, erase_person
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.accounts.request_context import (
     Origin,
@@ -25,6 +24,7 @@ from dashboard.accounts.request_context import (
 )
 from dashboard.accounts.services import record
 from dashboard.jobs.tasks import clean
+from dashboard.operations.personal_data import erase_entries_of_team, erase_person
 from dashboard.runs.models import Run
 from dashboard.runs.trash import KEPT
 from tests.dashboard.samples.factories import make_run

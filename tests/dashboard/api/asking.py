@@ -10,8 +10,8 @@ from django.http.response import HttpResponseBase
 from django.test import Client
 
 from dashboard.accounts.models import Membership, User
+from dashboard.api.auth import create_token, digest
 from dashboard.api.models import ApiToken, Scope
-from dashboard.api.tokens import create_token, digest
 
 BASE = "/api/v1"
 

@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_OF_TOKEN", "MAX_OF_INGEST", "MAX_OF_ADDRESS"):
-        monkeypatch.setattr(f"dashboard.api.limits.{name}", 10**6)
+        monkeypatch.setattr(f"dashboard.api.guards.{name}", 10**6)

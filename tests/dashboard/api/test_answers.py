@@ -14,11 +14,11 @@ from django.utils import timezone
 
 from dashboard.accounts.models import User
 from dashboard.accounts.throttling import redis_client
-from dashboard.api import limits
-from dashboard.api.entrance import entrance
+from dashboard.api import guards
+from dashboard.api.guards import entrance
 from dashboard.api.models import Replay
-from dashboard.api.paging import read_cursor, write_cursor
 from dashboard.api.problems import Problem
+from dashboard.api.schemas import read_cursor, write_cursor
 from tests.dashboard.api.asking import Program, make_token, token_of
 
 pytestmark = pytest.mark.django_db
@@ -94,8 +94,8 @@ def test_a_nul_character_is_refused_and_not_asked_for(program: Program) -> None:
 def test_every_answer_says_how_much_is_left(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_OF_TOKEN", 2)
-    monkeypatch.setattr(limits, "WINDOW_SECONDS", 10**9)
+    monkeypatch.setattr(guards, "MAX_OF_TOKEN", 2)
+    monkeypatch.setattr(guards, "WINDOW_SECONDS", 10**9)
 
     found = [program.get("/me") for _ in range(3)]
 
@@ -109,8 +109,8 @@ def test_every_answer_says_how_much_is_left(
 def test_who_has_no_token_is_counted_by_address(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_OF_ADDRESS", 1)
-    monkeypatch.setattr(limits, "WINDOW_SECONDS", 10**9 + 7)
+    monkeypatch.setattr(guards, "MAX_OF_ADDRESS", 1)
+    monkeypatch.setattr(guards, "WINDOW_SECONDS", 10**9 + 7)
     redis_client().flushdb()
 
     assert [Program().get("/me").status_code for _ in range(2)] == [401, 429]
@@ -134,7 +134,7 @@ def test_what_fails_is_logged_and_tells_nothing_of_the_inside(
     def fail(*_: Any) -> None:
         raise RuntimeError("password is hunter2")
 
-    monkeypatch.setattr("dashboard.api.resources.tokens.list_tokens", fail)
+    monkeypatch.setattr("dashboard.api.members.list_tokens", fail)
 
     found = program.get("/tokens")
 

@@ -12,9 +12,9 @@ from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.alerts.models import Alert
 from dashboard.api.auth import Access, Bearer
 from dashboard.api.models import ApiToken
-from dashboard.api.urls import api_patterns
 from dashboard.api.v1 import api
 from dashboard.runs.models import Run, TeamPreset
+from dashboard.urls import api_patterns
 from tests.dashboard.api.asking import Program, make_token, token_of
 from tests.dashboard.api.known_things import known_things
 from tests.dashboard.api.rows_of_operations import (

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.probes.models import Probe, ProbeGroup
-from dashboard.api.resources.launches import LaunchIn
+from dashboard.api.launches import LaunchIn
 from dashboard.runs.checkpoints.files import Shelf
 from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
 from tests.dashboard.analysis.probes.factories import (

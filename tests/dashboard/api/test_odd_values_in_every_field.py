@@ -11,9 +11,8 @@ import pytest
 from django.db import transaction
 
 from dashboard.accounts.models import Team, User
-from dashboard.api import limits
-from dashboard.api.document import openapi_document
-from dashboard.api.examples import example_of
+from dashboard.api import guards
+from dashboard.api.openapi import example_of, openapi_document
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.known_things import known_things
@@ -38,8 +37,8 @@ TEXTS = {
 
 @pytest.fixture
 def program(alice: User, monkeypatch: pytest.MonkeyPatch) -> Program:
-    monkeypatch.setattr(limits, "MAX_OF_TOKEN", 10**6)
-    monkeypatch.setattr(limits, "MAX_OF_INGEST", 10**6)
+    monkeypatch.setattr(guards, "MAX_OF_TOKEN", 10**6)
+    monkeypatch.setattr(guards, "MAX_OF_INGEST", 10**6)
     return Program(make_token(alice, "admin"))
 
 

@@ -193,11 +193,11 @@ def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
 def test_what_is_too_much_is_refused_before_it_is_read(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dashboard.api.resources import outside
+    from dashboard.api import external_runs
 
     run = open_one(program).json()["id"]
     bomb = gzip.compress(b"\n" * (external_events.MAX_BATCH_BYTES + 10))
-    monkeypatch.setattr(outside, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(external_runs, "MAX_LINE_BYTES", 100)
 
     large = tell(program, run, bomb, Content_Encoding="gzip")
     long = tell(program, run, b"x" * 101)

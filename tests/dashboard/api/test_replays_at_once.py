@@ -13,7 +13,7 @@ from django.http import HttpRequest, JsonResponse
 from django.test import RequestFactory
 
 from dashboard.accounts.models import User
-from dashboard.api.entrance import entrance
+from dashboard.api.guards import entrance
 from tests.dashboard.api.asking import make_token
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -18,8 +18,8 @@ from dashboard.accounts.models import (
     User,
 )
 from dashboard.api.models import Replay
+from dashboard.operations.models import Quota
 from dashboard.training.lease import claim_run
-from dashboard.upkeep.models import Quota
 from tests.dashboard.api.asking import Program, make_token, token_of
 from tests.dashboard.samples.factories import RULES, make_recipe, make_run
 from tests.dashboard.training.machines import make_worker

@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Membership, Role, User
+from dashboard.api.auth import create_token, revoke_token
 from dashboard.api.models import ApiToken
-from dashboard.api.tokens import create_token, revoke_token
 from tests.dashboard.api.asking import Program, make_token, token_of
 
 pytestmark = pytest.mark.django_db
@@ -142,7 +142,7 @@ def test_the_last_use_is_noted_once_a_minute(alice: User) -> None:
 def test_one_person_has_so_many_tokens_and_no_more(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.api.tokens.MAX_TOKENS", 1)
+    monkeypatch.setattr("dashboard.api.auth.MAX_TOKENS", 1)
     make_token(alice)
 
     with pytest.raises(ValueError, match="Revoke one"):

@@ -80,7 +80,7 @@ def test_a_bad_row_refuses_all_and_leaves_no_file(program: Program) -> None:
 def test_a_fault_of_our_own_leaves_no_file(
     program: Program, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    monkeypatch.setattr("dashboard.api.resources.datasets.imports.peek", None)
+    monkeypatch.setattr("dashboard.api.dataset_imports.peek", None)
     uploads = Path(settings.COHORT_DATA) / "uploads"
     before = set(uploads.glob("*"))
 

@@ -7,8 +7,8 @@ import pytest
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import in_thread, watch
+from tests.dashboard.operations.scraping import Samples, told
 from tests.dashboard.runs.stories import queue_run
-from tests.dashboard.upkeep.scraping import Samples, told
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

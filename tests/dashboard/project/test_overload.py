@@ -19,8 +19,8 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.jobs import slots
 from dashboard.jobs.models import Job
 from dashboard.observability import requests
+from dashboard.operations.health_checks import forget_report
 from dashboard.project import overload
-from dashboard.upkeep.health_checks import forget_report
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.datasets.test_upload import FILES, MAPPING, upload
 

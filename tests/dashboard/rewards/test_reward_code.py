@@ -11,8 +11,8 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.operations.management.commands import check_sandbox
 from dashboard.rewards import trial
-from dashboard.rewards.management.commands import check_sandbox
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.slot import Found

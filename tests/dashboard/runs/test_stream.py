@@ -10,8 +10,8 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.progress import say_place
 from dashboard.runs.queue.hosts import Needs, describe_lack
+from dashboard.runs.queue.messages import say_place
 from dashboard.runs.queue.order import read_line
 from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run

@@ -19,11 +19,11 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.streams import Source
 from dashboard.exchange.import_files import begin_import, discard, store_file, unpack
+from dashboard.operations.backups import archive, services
+from dashboard.operations.backups.archive import BackupFault
 from dashboard.runs.checkpoints.files import Damaged, read_manifest, verify_file
 from dashboard.runs.launch.base_models import has_chat_template, read_model_config
 from dashboard.training.event_log import Lines, read_events
-from dashboard.upkeep.backups import archive, restoring
-from dashboard.upkeep.backups.faults import BackupFault
 from tests.dashboard.datasets.parsing.test_parsing_properties import SOUND
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.sending import lines_of
@@ -142,7 +142,7 @@ def check_backup(content: bytes) -> None:
 
 def check_backups_manifest(text: str) -> None:
     with contextlib.suppress(BackupFault):
-        restoring._read_manifest(text)
+        services._read_manifest(text)
 
 
 MANIFESTS = st.fixed_dictionaries(
@@ -237,9 +237,9 @@ PARSERS = [
     Parser("events, nearly right", st.lists(CHANGED_EVENTS, max_size=3), check_events,
            ("dashboard.training.event_log", "trainer.events")),
     Parser("zip archives of an import", spoilt(ZIP), check_zip, ("dashboard.exchange.import_files",)),
-    Parser("backups", spoilt(BACKUP), check_backup, ("dashboard.upkeep.backups.archive",)),
+    Parser("backups", spoilt(BACKUP), check_backup, ("dashboard.operations.backups.archive",)),
     Parser("backups' manifests", TREES | shaped(format=NUMBERS, tables=JSON).map(dumped),
-           check_backups_manifest, ("dashboard.upkeep.backups.restoring",)),
+           check_backups_manifest, ("dashboard.operations.backups.services",)),
     Parser("checkpoints' manifests", MANIFESTS | BODIES, check_manifest,
            ("dashboard.runs.checkpoints.files", "trainer.output.checkpoint")),
     Parser("models' configurations", MODEL_CONFIGS | TREES, check_model_config,

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from dashboard.accounts.models import User
 from dashboard.analysis.reports.rendering import render_prose
-from dashboard.api.paging import read_cursor
 from dashboard.api.problems import Problem
+from dashboard.api.schemas import read_cursor
 from dashboard.datasets.analysis.statistics import answer_type
 from dashboard.datasets.parsing.detection import detect
 from dashboard.datasets.parsing.records import Record, Refusal
@@ -302,7 +302,7 @@ PARSERS = [
            check_columns, ("dashboard.runs.table.columns",)),
     Parser("the run table's open groups", JSON.map(dumped) | DEEP | ANY_TEXT, check_open,
            ("dashboard.runs.table.rows",)),
-    Parser("cursors", ANY_TEXT | st.text("djE6MTIz=-_", max_size=24), check_cursor, ("dashboard.api.paging",)),
+    Parser("cursors", ANY_TEXT | st.text("djE6MTIz=-_", max_size=24), check_cursor, ("dashboard.api.schemas",)),
     Parser("settings of a command", of("=.[]{}\"\'0123456789e-", "optim.num_steps", "null", "NaN") | DEEP.map(
            lambda text: f"a={text}"), check_setting, ("trainer.client.commands",)),
     Parser("schedules", of("0123456789.e+-−", "to ", "then ", " at step "), check_schedule,

@@ -17,8 +17,8 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import save
 
+from dashboard.api import external_runs
 from dashboard.api.problems import Problem
-from dashboard.api.resources import outside
 from dashboard.datasets.fetching import hub
 from dashboard.datasets.fetching.http import NotFetched
 from tests.inputs.parsers.row import (
@@ -218,7 +218,7 @@ def check_model_servers(body: bytes) -> None:
 
 def check_batch(body: bytes) -> None:
     with contextlib.suppress(Problem):
-        assert len(outside._unzip(body)) <= outside.MAX_BATCH_BYTES + 1
+        assert len(external_runs._unzip(body)) <= external_runs.MAX_BATCH_BYTES + 1
 
 
 PARSERS = [
@@ -244,5 +244,5 @@ PARSERS = [
                                  "trainer.serving.client")),
     Parser("batches of an outside trainer", st.binary(max_size=99).map(gzip.compress)
            | spoilt(gzip.compress(b"{}\n" * 99, mtime=0)) | st.binary(max_size=99), check_batch,
-           ("dashboard.api.resources.outside",)),
+           ("dashboard.api.external_runs",)),
 ]  # fmt: skip

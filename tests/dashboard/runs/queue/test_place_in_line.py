@@ -9,7 +9,8 @@ import pytest
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run
-from dashboard.runs.progress import (
+from dashboard.runs.queue.changes import team_line
+from dashboard.runs.queue.messages import (
     ordinal,
     rough,
     say_place,
@@ -17,7 +18,6 @@ from dashboard.runs.progress import (
     say_start,
     title_start,
 )
-from dashboard.runs.queue.changes import team_line
 from dashboard.runs.queue.order import Line, Place, Start, read_line
 from dashboard.training.models import Worker
 from dashboard.training.workers import register

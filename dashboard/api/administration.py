@@ -1,0 +1,136 @@
+"""What the team uses of what it may, and how long its things are kept: for programs."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.api.auth import ADMIN, READ, access_of
+from dashboard.api.schemas import (
+    LARGEST_ID,
+    Change,
+    Cursor,
+    Limit,
+    Page,
+    fill,
+    page_by,
+    refuse_errors,
+)
+from dashboard.operations.audit_log import row_of
+from dashboard.operations.audit_log_forms import FilterForm
+from dashboard.operations.models import KEPT_DAYS, MOST_COMPLETION_DAYS
+from dashboard.operations.quotas import standing_of
+from dashboard.operations.retention import keep, kept_by
+from dashboard.project.edits import Edit
+
+storage_router = Router(tags=["Team"], auth=READ)
+
+
+class StorageOut(Schema):
+    num_bytes: int = Field(examples=[12_400_000_000])
+    max_bytes: int | None = Field(description="The quota; null: none.")
+    is_full: bool
+    parts: dict[str, int] = Field(
+        description="Bytes, by what they are of; waiting: files to be imported.",
+        examples=[{"runs": 12_000_000_000, "datasets": 400_000_000}],
+    )
+    measured_at: datetime
+    num_runs: int = Field(description="That have not ended.", examples=[3])
+    max_runs: int | None = Field(description="At once; null: no quota.")
+    trash_days: int = Field(description="The trash is kept so long.", examples=[30])
+    completion_days: int | None = Field(
+        description="Completions are, after their run's end; null: for good."
+    )
+
+
+@storage_router.get("", response=StorageOut, summary="Look at storage and quotas")
+def storage(request: HttpRequest) -> StorageOut:
+    """Quotas are set by who runs the server; files are measured every ten minutes."""
+    return _storage(access_of(request).team)
+
+
+def _storage(team: Team) -> StorageOut:
+    standing, kept = standing_of(team), kept_by(team)
+    return fill(
+        StorageOut, standing, trash_days=kept.days, completion_days=kept.completion_days
+    )
+
+
+class RetentionIn(Change):
+    trash_days: Annotated[int, Field(ge=1, le=KEPT_DAYS)] | None = Field(
+        default=None, description="In the trash.", examples=[14]
+    )
+    completion_days: Annotated[int, Field(ge=1, le=MOST_COMPLETION_DAYS)] | None = (
+        Field(
+            default=None,
+            description="Completions, after their run's end; null: for good.",
+        )
+    )
+
+
+@storage_router.patch("", response=StorageOut, auth=ADMIN, summary="Set the retention")
+def set_retention(request: HttpRequest, payload: RetentionIn) -> StorageOut:
+    """Within the hour, what is older is deleted for good."""
+    access = access_of(request)
+    sent = payload.model_dump(exclude_unset=True, exclude={"was"})
+    if sent.get("trash_days", 0) is None:  # as if it were left out
+        del sent["trash_days"]
+    edit = Edit(given=sent, was=payload.was).rename({"trash_days": "days"})
+    keep(access.team, access.user, edit)
+    return _storage(access.team)
+
+
+# Who did what to what, when, from where; nothing changes it.
+
+router = Router(tags=["Audit log"], auth=ADMIN)
+Word = Annotated[str, Query("", max_length=80)]
+Day = Annotated[date | None, Query(None)]
+
+
+class EntryOut(Schema):
+    id: int = Field(examples=[1_024])
+    time: datetime
+    person: str | None = Field(description="null: Cohort itself.", examples=["alice"])
+    person_id: int | None
+    verb: str = Field(examples=["run.launched"])
+    object_type: str = Field(examples=["run"])
+    object_id: int = Field(examples=[7])
+    address: str | None = Field(examples=["192.0.2.7"])
+    agent: str = Field(description="The browser.", examples=["Firefox 128 on Linux"])
+    program: str = Field(description="Where a program did it.")
+    is_erased: bool = Field(description="Who it was is told no more.")
+    detail: dict[str, Any] = Field(examples=[{"name": "calm-otter-7"}])
+
+
+class LogFilters(Schema):
+    by: Word = Field("", description="A person's number; cohort: itself; or erased.")
+    verb: Word = Field("", description="As entries of the team have it.")
+    kind: Word = Field("", description="The object_type.")
+    number: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)] = Field(
+        None, description="The object_id."
+    )
+    since: Day = Field(None, description="From this day, in UTC.")
+    until: Day = Field(None, description="To this day.")
+
+
+@router.get("", response=Page[EntryOut], summary="Read the audit log")
+def audit_log(
+    request: HttpRequest, cursor: Cursor, limit: Limit, filters: Query[LogFilters]
+) -> Page[Any]:
+    """The newest first."""
+    found = _form(access_of(request).team, filters).narrow()
+    return page_by(
+        found, lambda entry: EntryOut(**row_of(entry)), cursor=cursor, limit=limit
+    )
+
+
+def _form(team: Team, filters: LogFilters) -> FilterForm:
+    given = {n: v for n, v in filters.model_dump().items() if v is not None}
+    form = FilterForm(given, team=team)
+    refuse_errors(form, place="query")
+    return form

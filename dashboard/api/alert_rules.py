@@ -1,0 +1,177 @@
+"""What a team wants to be told of."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from django.db import transaction
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.alerts.forms import DeedForm, RuleForm
+from dashboard.alerts.models import Rule
+from dashboard.alerts.queries import describe, get_rule, list_metrics, list_rules
+from dashboard.alerts.services import change_rule, create_rule, delete_rule, switch_rule
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.problems import Problem, or_conflict, refuse_field
+from dashboard.api.schemas import (
+    LARGEST_ID,
+    Change,
+    Done,
+    Id,
+    Input,
+    fill,
+    refuse_errors,
+)
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from trainer.alert_conditions import MAX_STEPS
+
+router = Router(tags=["Alerts"], auth=READ)
+Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+OF_FORM = {"run": "run_id"}
+
+
+class RuleOut(Schema):
+    id: int = Field(examples=[5])
+    built_in: str = Field(description="Its key; empty: the team's own.", examples=[""])
+    name: str = Field(examples=["KL above 0.5"])
+    reads: str = Field(examples=["kl/mean above 0.5 for 10 steps"])
+    metric: str = Field(examples=["kl/mean"])
+    kind: str = Field(examples=["above"])
+    threshold: float | None = Field(
+        description="Of a built-in one null: its default.", examples=[0.5]
+    )
+    back: int = Field(description="Of a change: steps ago.", examples=[1])
+    for_steps: int | None = Field(examples=[10])
+    run_id: int | None = Field(description="null: every run.")
+    name_pattern: str = Field(description="Of runs; empty: all.", examples=["sft-*"])
+    is_enabled: bool
+    is_sent: bool = Field(description="To the team's channels.")
+    pauses_run: bool
+    muted_until: datetime | None
+
+    @classmethod
+    def of(cls, rule: Rule) -> RuleOut:
+        return fill(cls, rule, reads=describe(rule))
+
+
+class RulesOut(Schema):
+    items: list[RuleOut]
+    metrics: list[str] = Field(
+        description="That the team's last runs have had.", examples=[["kl/mean"]]
+    )
+
+
+@router.get("", response=RulesOut, summary="List alert rules")
+def alert_rules(request: HttpRequest) -> RulesOut:
+    """Built-in ones first; 200 of the team's own at most."""
+    team = access_of(request).team
+    rules = [RuleOut.of(rule) for rule in list_rules(team.pk)]
+    return RulesOut(items=rules, metrics=list_metrics(team))
+
+
+class RuleIn(Input):
+    metric: str = Field(max_length=400, examples=["kl/mean"])
+    kind: Literal["above", "below", "changes", "missing"] = Field(examples=["above"])
+    threshold: Finite | None = Field(
+        default=None, description="Of changes in %; of missing none.", examples=[0.5]
+    )
+    back: Steps = Field(default=1, description="Of changes: against so many steps ago.")
+    for_steps: Steps = Field(default=1, examples=[10])
+    run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
+    name_pattern: str = Field(
+        default="", max_length=400, description="Of runs, such as sft-*."
+    )
+    name: str = Field(
+        default="", max_length=400, description="Empty: as its condition reads."
+    )
+    is_sent: bool = True
+    pauses_run: bool = False
+
+
+@router.post("", response={201: RuleOut}, auth=WRITE, summary="Create an alert rule")
+def create_alert_rule(request: HttpRequest, payload: RuleIn) -> Status[RuleOut]:
+    """It is watched from the next step on."""
+    access = access_of(request)
+    form = _form(access.team, payload.model_dump())
+    refuse_errors(form, place="body", names=OF_FORM)
+    with or_conflict():
+        rule = create_rule(rule=form.instance, user=access.user)
+    return Status(201, RuleOut.of(rule))
+
+
+class RuleChange(Change):
+    metric: str | None = Field(default=None, max_length=400)
+    kind: Literal["above", "below", "changes", "missing"] | None = None
+    threshold: Finite | None = Field(default=None, examples=[0.7])
+    back: Steps | None = None
+    for_steps: Steps | None = None
+    run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
+    name_pattern: str | None = Field(default=None, max_length=400)
+    name: str | None = Field(default=None, max_length=400)
+    is_sent: bool | None = None
+    pauses_run: bool | None = None
+    is_enabled: bool | None = Field(
+        default=None, description="False: its open alerts are withdrawn."
+    )
+
+
+@router.patch("/{rule_id}", response=RuleOut, auth=WRITE, summary="Change a rule")
+def change_alert_rule(
+    request: HttpRequest, rule_id: Id, payload: RuleChange
+) -> RuleOut:
+    """Of a built-in rule its threshold, steps, sending and pausing; null: its default.
+    Where it asks for something else, its open alerts are withdrawn."""
+    access = access_of(request)
+    with transaction.atomic():
+        rule = get_rule(access.team, rule_id, is_held=True)
+        changes = payload.over(RuleOut.of(rule))
+        is_enabled = changes.pop("is_enabled", None)
+        if changes:
+            form = _form_of(access.team, rule, changes)
+            refuse_errors(form, place="body", names=OF_FORM)
+            change_rule(rule=form.instance, user=access.user)
+        if is_enabled is not None:
+            switch_rule(rule=rule, user=access.user, is_enabled=is_enabled)
+    return RuleOut.of(get_rule(access.team, rule_id))
+
+
+def _form_of(team: Team, rule: Rule, changes: dict[str, Any]) -> DeedForm:
+    kept = RuleOut.of(rule).model_dump()
+    if not rule.built_in:
+        names = RuleIn.model_fields
+        return _form(team, {n: kept[n] for n in names} | changes, rule)
+    form = DeedForm(instance=rule)
+    if unknown := [name for name in changes if name not in form.fields]:
+        allowed = ", ".join(form.fields)
+        raise refuse_field(
+            f"body.{unknown[0]}",
+            f"Of this built-in rule you can change {allowed}; got {unknown[0]}.",
+        )
+    return DeedForm({n: kept[n] for n in form.fields} | changes, instance=rule)
+
+
+def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleForm:
+    """The page's form, which here offers every run of the team."""
+    run_id = fields.pop("run_id")
+    run = get_run(team, run_id) if run_id else None
+    data = {n: v for n, v in fields.items() if v is not None}
+    form = RuleForm(data | {"run": run.pk if run else ""}, instance=rule, team=team)
+    form.fields["run"].queryset = Run.objects.filter(team=team)  # type: ignore[attr-defined]  # a ModelChoiceField
+    return form
+
+
+@router.delete("/{rule_id}", response=Done, auth=WRITE, summary="Delete a rule")
+def delete_alert_rule(request: HttpRequest, rule_id: Id) -> Done:
+    """Its alerts stay, and say how it read."""
+    access = access_of(request)
+    rule = get_rule(access.team, rule_id)
+    if rule.built_in:
+        raise Problem(409, "A built-in rule is not deleted: switch it off.")
+    delete_rule(rule=rule, user=access.user)
+    return Done(done=True)

@@ -1,0 +1,119 @@
+"""Alerts, and that somebody has seen them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.alerts.models import Alert, AlertState
+from dashboard.alerts.queries import get_alert, get_rule, list_alerts
+from dashboard.alerts.services import acknowledge
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.schemas import (
+    LARGEST_ID,
+    Cursor,
+    Done,
+    Id,
+    Limit,
+    Page,
+    Person,
+    Real,
+    S,
+    fill,
+    page_by,
+)
+from dashboard.runs.queries import get_run
+
+router = Router(tags=["Alerts"], auth=READ)
+
+
+class AlertOut(Schema):
+    id: int = Field(examples=[9])
+    run_id: int = Field(examples=[7])
+    rule_id: int | None = Field(description="null: it was deleted.", examples=[5])
+    name: str = Field(examples=["KL above 0.5"])
+    text: str = Field(examples=["kl/mean was 0.61, above 0.5."])
+    metric: str = Field(examples=["kl/mean"])
+    step: int = Field(examples=[130])
+    value: Real = Field(examples=[0.61])
+    bound: Real = Field(examples=[0.5])
+    state: AlertState = Field(examples=["firing"])
+    is_muted: bool
+    fired_at: datetime
+    acknowledged_at: datetime | None
+    ended_at: datetime | None
+
+
+def _alert(shape: type[S], alert: Alert, **fields: Any) -> S:
+    read = {name: str(alert.read_as.get(name, "")) for name in ("name", "text")}
+    return fill(shape, alert, **read, **fields)
+
+
+@router.get("", response=Page[AlertOut], summary="List alerts")
+def alerts(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    state: Annotated[AlertState | None, Query(None)],
+    run_id: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)],
+    rule_id: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)],
+    is_open: Annotated[
+        bool,
+        Query(False, description="Those somebody could act on: open, of live runs."),
+    ],
+) -> Page[Any]:
+    """The newest first."""
+    team = access_of(request).team
+    found = list_alerts(team)
+    if state is not None:
+        found = found.filter(state=state)
+    if run_id is not None:
+        found = found.filter(run=get_run(team, run_id))
+    if rule_id is not None:
+        found = found.filter(rule=get_rule(team, rule_id))
+    if is_open:
+        found = found.burning()
+    return page_by(found, partial(_alert, AlertOut), cursor=cursor, limit=limit)
+
+
+class AlertDetail(AlertOut):
+    why: str = Field(description="It matters.")
+    acknowledged_by: Person | None
+    has_paused: bool = Field(description="The run, as its rule wanted.")
+    readings: dict[str, list[list[Any]]] = Field(
+        description="By metric: steps and values around it.",
+        examples=[{"kl/mean": [[129, 0.42], [130, 0.61]]}],
+    )
+    groups: list[list[int]] = Field(
+        description="That show it: step and prompt_index.", examples=[[[130, 4]]]
+    )
+
+
+@router.get("/{alert_id}", response=AlertDetail, summary="Look at an alert")
+def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
+    """With the readings around it and the groups that show it."""
+    found = get_alert(access_of(request).team, alert_id)
+    return _alert(
+        AlertDetail,
+        found,
+        why=str(found.read_as.get("why", "")),
+        acknowledged_by=Person.of(found.acknowledged_by),
+    )
+
+
+@router.post(
+    "/{alert_id}/acknowledge", response=Done, auth=WRITE, summary="Acknowledge an alert"
+)
+def acknowledge_alert(request: HttpRequest, alert_id: Id) -> Done:
+    """Somebody has seen it."""
+    access = access_of(request)
+    found = get_alert(access.team, alert_id)
+    if acknowledge(alert=found, user=access.user):
+        return Done(done=True)
+    found.refresh_from_db(fields=["state"])
+    return Done(done=False, detail=f"Nothing to acknowledge: it is {found.state}.")

@@ -1,0 +1,294 @@
+"""Checkpoints of a run: listed, kept, tried, taken along, and published as models."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Path, Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.probes.tries import (
+    MAX_CHARS,
+    MAX_SAMPLES,
+    MAX_TOKENS,
+    UNSCORED,
+    TryForm,
+)
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.probes import ProbeOut, probe_out
+from dashboard.api.problems import Problem, or_conflict, refuse_field
+from dashboard.api.schemas import (
+    FILE,
+    Cursor,
+    Done,
+    Id,
+    IdIn,
+    Input,
+    Limit,
+    Page,
+    Person,
+    Real,
+    StepIn,
+    attach,
+    fill,
+    page_by,
+    query_of,
+    refuse_errors,
+)
+from dashboard.runs.checkpoints import retention
+from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
+from dashboard.runs.launch.base_models import folder_of, needs_of
+from dashboard.runs.models import Checkpoint, PublishedModel
+from dashboard.runs.queries import get_run
+from dashboard.training.publishing import archive_model, publish, unpublish
+
+# Models of the team that new runs start from.
+
+models_router = Router(tags=["Models"], auth=READ)
+
+
+class PublishedModelOut(Schema):
+    id: int = Field(examples=[2])
+    name: str = Field(examples=["sums-1"])
+    path: str = Field(
+        description="What a launch takes as its model.",
+        examples=["/data/models/1/2/model"],
+    )
+    run_id: int | None = Field(description="null: the run is gone.", examples=[7])
+    run_name: str = Field(examples=["calm-otter-7"])
+    step: int = Field(examples=[50])
+    sha256: str = Field(description="Of the checkpoint's manifest.")
+    num_bytes: int = Field(examples=[540_000_000])
+    published_by: Person | None
+    published_at: datetime
+    needed_by: list[int] = Field(
+        description="Runs that have not ended and start from it.", examples=[[9]]
+    )
+
+
+def model_out(
+    model: PublishedModel, needed_by: list[int] | None = None
+) -> PublishedModelOut:
+    return fill(
+        PublishedModelOut,
+        model,
+        path=folder_of(model),
+        published_by=Person.of(model.published_by),
+        needed_by=needed_by or [],
+    )
+
+
+@models_router.get(
+    "", response=Page[PublishedModelOut], summary="List published models"
+)
+def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """The newest first."""
+    team = access_of(request).team
+    found = team.published_models.select_related("published_by")
+    needs = needs_of(team)
+
+    def read(model: PublishedModel) -> PublishedModelOut:
+        return model_out(model, [run.pk for run in needs.get(folder_of(model), [])])
+
+    return page_by(found, read, cursor=cursor, limit=limit)
+
+
+@models_router.delete(
+    "/{model_id}", response=Done, auth=WRITE, summary="Unpublish a model"
+)
+def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
+    """With its files; 409 while a run that has not ended needs it."""
+    access = access_of(request)
+    with or_conflict():
+        unpublish(model=_find_model(access.team, model_id), user=access.user)
+    return Done(done=True)
+
+
+def _find_model(team: Team, model_id: int) -> PublishedModel:
+    found = team.published_models.select_related("published_by")
+    model = found.filter(pk=model_id).first()
+    if model is None:
+        raise Http404(f"{team} has no model {model_id}.")
+    return model
+
+
+router = Router(tags=["Checkpoints"], auth=READ)
+Name = Annotated[str, Path(max_length=120, examples=["step-000050-epoch-1"])]
+
+
+class CheckpointOut(Schema):
+    name: str = Field(examples=["step-000050-epoch-1"])
+    step: int = Field(examples=[50])
+    epoch: int = Field(examples=[1])
+    sha256: str
+    num_bytes: int = Field(examples=[540_000_000])
+    saved_at: datetime
+    is_there: bool = Field(description="Its files are.")
+    is_best: bool
+    is_pinned: bool
+    kept_because: list[str]
+    score: Real = Field(description="Of the metric that the best is chosen by.")
+
+
+class CheckpointsOut(Schema):
+    metric: str = Field(description="That the best is chosen by; empty: none yet.")
+    items: list[CheckpointOut]
+
+
+@router.get(
+    "/{run_id}/checkpoints", response=CheckpointsOut, summary="List checkpoints"
+)
+def checkpoints(request: HttpRequest, run_id: Id) -> CheckpointsOut:
+    """All of the run, the newest first, also those whose files are deleted."""
+    listing = list_checkpoints(get_run(access_of(request).team, run_id))
+    return CheckpointsOut(
+        metric=listing.metric, items=[_checkpoint(row) for row in listing.rows]
+    )
+
+
+def _checkpoint(row: Listed) -> CheckpointOut:
+    own = row.checkpoint
+    return fill(
+        CheckpointOut,
+        own,
+        is_there=row.is_there,
+        is_best=row.is_best,
+        is_pinned=own.pinned_at is not None,
+        kept_because=row.reasons,
+        score=row.score,
+    )
+
+
+class PinIn(Input):
+    is_pinned: bool = Field(description="Never deleted.", examples=[True])
+
+
+@router.patch(
+    "/{run_id}/checkpoints/{name}",
+    response=Done,
+    auth=WRITE,
+    summary="Pin or unpin a checkpoint",
+)
+def pin_checkpoint(
+    request: HttpRequest, run_id: Id, name: Name, payload: PinIn
+) -> Done:
+    """A pinned one stays; others are left to the rules."""
+    change = retention.pin if payload.is_pinned else retention.unpin
+    return _change(request, run_id, name, change)
+
+
+@router.delete(
+    "/{run_id}/checkpoints/{name}",
+    response=Done,
+    auth=WRITE,
+    summary="Delete a checkpoint",
+)
+def delete_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
+    """Its files; its row stays in the list."""
+    return _change(request, run_id, name, retention.delete)
+
+
+@router.get(
+    "/{run_id}/checkpoints/{name}/model.tar",
+    response=FILE,
+    summary="Download a checkpoint's model",
+)
+def checkpoint_model(request: HttpRequest, run_id: Id, name: Name) -> HttpResponseBase:
+    """A folder with weights, tokenizer and config, as transformers loads it."""
+    checkpoint = _find(access_of(request).team, run_id, name)
+    with or_conflict():
+        archive = archive_model(checkpoint)
+    return attach(
+        archive,
+        filename=archive.filename,
+        content_type="application/x-tar",
+        Content_Length=str(len(archive)),
+    )
+
+
+class PublishModelIn(Input):
+    name: str = Field(max_length=200, examples=["sums-1"])
+
+
+@router.post(
+    "/{run_id}/checkpoints/{name}/publish",
+    response={201: PublishedModelOut},
+    auth=WRITE,
+    summary="Publish a checkpoint's model",
+)
+def publish_checkpoint(
+    request: HttpRequest, run_id: Id, name: Name, payload: PublishModelIn
+) -> Status[PublishedModelOut]:
+    """New runs and probes of the team can start from it; it outlives its run."""
+    access = access_of(request)
+    checkpoint = _find(access.team, run_id, name)
+    with or_conflict():
+        model = publish(checkpoint=checkpoint, name=payload.name, user=access.user)
+    return Status(201, model_out(model))
+
+
+class TryIn(Input):
+    row: StepIn | None = Field(
+        default=None, description="Of the run's dataset version.", examples=[5]
+    )
+    prompt: str = Field(
+        default="", max_length=MAX_CHARS, description="A prompt, in place of a row."
+    )
+    num_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = Field(
+        default=None,
+        description="Completions of each model; null: as many as a group has, "
+        f"{MAX_SAMPLES} at most.",
+    )
+    max_new_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = Field(
+        default=None, description="null: the run's; so of temperature and seed."
+    )
+    temperature: Annotated[float, Field(ge=0.01, le=5)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    recipe_version_id: IdIn | None = Field(
+        default=None, description="That scores; null: the run's own recipe."
+    )
+    is_scored: bool = True
+
+
+@router.post(
+    "/{run_id}/checkpoints/{name}/try",
+    response={201: ProbeOut},
+    auth=WRITE,
+    summary="Try a checkpoint",
+)
+def try_checkpoint(
+    request: HttpRequest, run_id: Id, name: Name, payload: TryIn
+) -> Status[ProbeOut]:
+    """Sample a prompt from it and from its base model, as a probe."""
+    access = access_of(request)
+    checkpoint = _find(access.team, run_id, name)
+    if payload.row is None and not payload.prompt.strip():
+        raise refuse_field("body.row", "Name a row, or send a prompt.")
+    given = payload.model_dump(exclude={"recipe_version_id", "is_scored"})
+    recipe = payload.recipe_version_id if payload.is_scored else UNSCORED
+    query = query_of({**given, "checkpoint": checkpoint.name, "recipe": recipe})
+    form = TryForm(get_run(access.team, run_id), query)
+    if "checkpoint" in form.errors:
+        raise Problem(409, f"The files of {checkpoint.name} are no longer there.")
+    refuse_errors(form, place="body", names={"recipe": "recipe_version_id"})
+    with or_conflict():
+        return Status(201, probe_out(form.start(access.user)))
+
+
+def _find(team: Team, run_id: int, name: str) -> Checkpoint:
+    run = get_run(team, run_id)
+    found = run.checkpoints.select_related("run__team").filter(name=name).first()
+    if found is None:
+        raise Http404(f"{run} has no checkpoint {name[:120]!r}.")
+    return found
+
+
+def _change(request: HttpRequest, run_id: int, name: str, change: Any) -> Done:
+    access = access_of(request)
+    with or_conflict():
+        change(checkpoint=_find(access.team, run_id, name), user=access.user)
+    return Done(done=True)

@@ -1,0 +1,263 @@
+"""One metric of several runs as curves, and what the sets of them differ by."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from django.http import HttpRequest, QueryDict
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.analysis.compare.comparison import Comparison, Contrast, compare_runs
+from dashboard.analysis.compare.differences import compare_settings
+from dashboard.analysis.compare.seeds import Arrangement, Band, RunSet, arrange
+from dashboard.analysis.compare.selection import CompareForm, read_selection
+from dashboard.analysis.compare.verdicts import compare_standings
+from dashboard.api.auth import READ, access_of
+from dashboard.api.problems import refuse_field
+from dashboard.api.run_schemas import RunOut
+from dashboard.api.schemas import (
+    LARGEST_ID,
+    Real,
+    StepBound,
+    fill,
+    query_of,
+    refuse_errors,
+)
+
+curves_router = Router(tags=["Compare"], auth=READ)
+RUNS = "Their numbers, with commas between, the baseline first."
+
+
+class ChosenRuns(Schema):
+    runs: str = Field("", max_length=4_000, description=RUNS, examples=["7,8"])
+    sweep_id: Annotated[
+        int | None,
+        Query(None, ge=1, le=LARGEST_ID, description="All runs of a sweep instead."),
+    ]
+
+
+def runs_query(chosen: ChosenRuns) -> QueryDict:
+    return query_of({"runs": chosen.runs, "group": chosen.sweep_id})
+
+
+class CurveFilters(ChosenRuns):
+    metric: str = Field("reward/mean", max_length=120)
+    x: Literal["step", "time", "tokens", "samples"] = Field(
+        "step",
+        description="time: minutes since the first step; tokens and samples: "
+        "completion tokens and completions sampled.",
+    )
+    smooth: Annotated[float | None, Query(None, ge=0, le=0.99)]
+    by: str = Field(
+        "seeds",
+        max_length=200,
+        description="What makes one set: seeds (runs equal but for their seed), none, "
+        "or a setting such as optim.learning_rate.",
+    )
+    stat: Literal["mean", "iqm"] = Field(
+        "mean", description="With 95 % intervals; iqm: interquartile mean."
+    )
+    better: Literal["", "higher", "lower", "neither"] = Field(
+        "", description="Empty: as the metric is declared."
+    )
+    window: StepBound
+    paired: bool = Field(False, description="Compare seed by seed, where both have it.")
+
+
+class SeriesOut(Schema):
+    run_id: int = Field(examples=[7])
+    steps: list[int] = Field(examples=[[1, 2]])
+    x: list[Real] = Field(examples=[[1.0, 2.0]])
+    values: list[Real] = Field(examples=[[0.2, 0.3]])
+    smoothed: list[Real] = Field(examples=[[0.2, 0.26]])
+
+
+class BandOut(Schema):
+    x: list[Real] = Field(examples=[[1.0, 2.0]])
+    values: list[Real] = Field(examples=[[0.2, 0.3]])
+    low: list[Real] = Field(description="Of the interval; null: of one run.")
+    high: list[Real]
+    num: list[int] = Field(description="Runs that have a value.", examples=[[3, 3]])
+
+
+class ContrastOut(Schema):
+    kind: str = Field(examples=["better"])
+    text: str = Field(examples=["better: +0.12 [0.04, 0.20]"])
+    difference: Real
+    low: Real
+    high: Real
+    is_paired: bool
+
+
+class ComparedSetOut(Schema):
+    label: str = Field(examples=["learning rate 1e-6"])
+    run_ids: list[int] = Field(examples=[[7, 9]])
+    num_found: int = Field(description="More than `run_ids` where it is cut.")
+    varied: list[str] = Field(
+        description="Settings but the seed in which its runs differ."
+    )
+    last: Real = Field(description="Mean of its runs' last values.", examples=[0.71])
+    best: Real = Field(examples=[0.74])
+    window_mean: Real = Field(examples=[0.7])
+    window_low: Real
+    window_high: Real
+    verdict: ContrastOut | None = Field(description="null: the baseline.")
+    band: BandOut | None = Field(description="null where no set has several runs.")
+    difference: BandOut | None = Field(description="Less the baseline.")
+
+
+class CurvesOut(Schema):
+    metric: str = Field(examples=["reward/mean"])
+    better: str = Field(examples=["higher"])
+    first_step: int | None = Field(description="Of the window of the means.")
+    last_step: int | None
+    sets: list[ComparedSetOut] = Field(description="The first is the baseline.")
+    num_sets: int = Field(description="More than `sets` where they are cut.")
+    lines: list[SeriesOut] = Field(
+        description="A line each run, where no set has several. At most 1,000 points, "
+        "spikes kept."
+    )
+    without_axis: list[int] = Field(description="Runs not counted on this axis.")
+
+
+@curves_router.get("/curves", response=CurvesOut, summary="Compare curves")
+def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> CurvesOut:
+    """As the page Compare draws them, with their differences and verdicts.
+
+    Values beyond ±1e37 are clipped to that; `/runs/{run_id}/metrics` has them as sent.
+    """
+    selection = read_selection(access_of(request).team, runs_query(filters))
+    if not selection.runs:
+        raise refuse_field("query.runs", "Name a run, or a sweep that has some.")
+    given = filters.model_dump(exclude={"runs", "sweep_id"})
+    form = CompareForm.read(query_of(given))
+    refuse_errors(form)
+    arrangement = arrange(selection.runs, form.value("by"))
+    return _curves(arrangement, compare_runs(arrangement, form), form.value("metric"))
+
+
+def _curves(arrangement: Arrangement, found: Comparison, metric: str) -> CurvesOut:
+    num_sets = len(arrangement.sets)
+    bands: list[Band | None] = [*found.curves.bands] or [None] * num_sets
+    differences: list[Band | None] = [None, *found.curves.differences]
+    return CurvesOut(
+        metric=metric,
+        better=found.better,
+        first_step=found.window.first if found.window else None,
+        last_step=found.window.last if found.window else None,
+        sets=[
+            _set(one, contrast, band, difference)
+            for one, contrast, band, difference in zip(
+                arrangement.sets,
+                found.contrasts,
+                bands,
+                differences if found.curves.bands else [None] * num_sets,
+                strict=True,
+            )
+        ],
+        num_sets=arrangement.num_sets,
+        lines=[
+            fill(SeriesOut, series, run_id=run.pk)
+            for run, series in zip(arrangement.runs, found.curves.lines, strict=False)
+        ],
+        without_axis=[run.pk for run in found.uncounted],
+    )
+
+
+def _set(
+    one: RunSet, contrast: Contrast, band: Band | None, difference: Band | None
+) -> ComparedSetOut:
+    low, high = contrast.interval or (None, None)
+    return fill(
+        ComparedSetOut,
+        one,
+        run_ids=[run.pk for run in one.runs],
+        last=contrast.last.value,
+        best=contrast.best.value,
+        window_mean=contrast.window.value,
+        window_low=low,
+        window_high=high,
+        verdict=_verdict(contrast),
+        band=_band(band) if band else None,
+        difference=_band(difference) if difference else None,
+    )
+
+
+def _verdict(contrast: Contrast) -> ContrastOut | None:
+    if (found := contrast.verdict) is None:
+        return None
+    low, high = found.interval or (None, None)
+    return fill(ContrastOut, found, low=low, high=high)
+
+
+def _band(band: Band) -> BandOut:
+    names = ("low", "high", "num")
+    told = {name: getattr(band.estimate, name).tolist() for name in names}
+    return BandOut(x=band.at.tolist(), values=band.estimate.value.tolist(), **told)
+
+
+# Runs side by side: their figures, and the settings in which they differ.
+
+router = Router(tags=["Compare"], auth=READ)
+MAX_RUNS = 50
+
+
+class FigureOut(Schema):
+    title: str = Field(examples=["Best reward"])
+    values: list[Real] = Field(description="One for each run, in order.")
+
+
+class SettingOut(Schema):
+    key: str = Field(examples=["optim.learning_rate"])
+    values: list[str | None] = Field(
+        description="One for each run, in order; null: it has no such setting.",
+        examples=[["1e-6", "3e-6"]],
+    )
+
+
+class ComparisonOut(Schema):
+    runs: list[RunOut]
+    figures: list[FigureOut]
+    settings: list[SettingOut] = Field(description="Those that differ.")
+
+
+@router.get("", response=ComparisonOut, summary="Compare runs")
+def compare(
+    request: HttpRequest,
+    runs: Annotated[
+        str,
+        Query(
+            ...,
+            min_length=1,
+            max_length=2_000,
+            description="Their numbers, with commas between; 50 at most.",
+            examples=["7,8"],
+        ),
+    ],
+) -> ComparisonOut:
+    """Last and best reward, held-out scores, and the settings that differ.
+
+    Values beyond ±1e37 are clipped to that.
+    """
+    query = QueryDict(mutable=True)
+    query["runs"] = runs
+    selection = read_selection(access_of(request).team, query, most=MAX_RUNS)
+    if selection.is_cut or not selection.runs:
+        raise refuse_field(
+            "query.runs", f"Name 1 to {MAX_RUNS} runs; got {selection.num_chosen}."
+        )
+    chosen = selection.runs
+    columns = compare_standings(chosen, [[place] for place in range(len(chosen))])
+    return ComparisonOut(
+        runs=[RunOut.of(run) for run in chosen],
+        figures=[
+            FigureOut(title=c.title, values=[f.value for f in c.figures])
+            for c in columns
+        ],
+        settings=[
+            SettingOut(key=setting.key, values=setting.values)
+            for setting in compare_settings(chosen)
+            if setting.differs
+        ],
+    )

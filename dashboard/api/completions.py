@@ -1,0 +1,138 @@
+"""Completions of a run, searched as its tab does."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest, QueryDict
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import READ, access_of
+from dashboard.api.groups import CompletionOut, completion_out
+from dashboard.api.problems import Problem
+from dashboard.api.schemas import (
+    Cursor,
+    Id,
+    StepBound,
+    fill,
+    query_of,
+    read_cursor,
+    refuse_errors,
+    write_cursor,
+)
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.forms import CompletionFilterForm
+from dashboard.samples.models import Completion
+from dashboard.samples.rewards import rule_names
+from dashboard.samples.search.blocks import BlocksChanged
+from dashboard.samples.search.results import PAGE_SIZE, Found, find
+
+router = Router(tags=["Completions"], auth=READ)
+ATTEMPTS = 3
+START_BITS = 31  # of a search's cursor: where it goes on, and what was found before
+Short = Annotated[str, Query("", max_length=200)]
+Number = Annotated[float | None, Query(None, allow_inf_nan=False)]
+
+
+class FoundCompletion(CompletionOut):
+    step: int
+    prompt_index: int
+
+
+class FoundCompletionsOut(Schema):
+    items: list[FoundCompletion]
+    next_cursor: str | None
+    num_found: int = Field(description="As far as was looked.")
+    is_counted: bool = Field(
+        description="False: there may be more than `num_found` further on, as texts "
+        "are looked through for a moment at a time. Go on with the cursor, also where "
+        "a page is empty."
+    )
+    total: int = Field(description="Completions of the run.")
+
+
+class CompletionFilters(Schema):
+    text: Short
+    match: Short = Field("", description="text (default) or words")
+    surprise: Short = Field("", description="right_low, high_short or near")
+    outcome: Short = Field("", description="right, not_right or unscored")
+    end: Short = Field("", description="stop, length or unknown")
+    first_step: StepBound
+    last_step: StepBound
+    prompt: StepBound
+    min_reward: Number
+    max_reward: Number
+    min_advantage: Number
+    max_advantage: Number
+    min_length: StepBound
+    max_length: StepBound
+    rule: Short
+    min_score: Number
+    max_score: Number
+    tag: Short
+    mark: Short = Field("", description="any, good, bad, tagged or commented")
+    by: Short = Field("", description="me")
+    sort: Short = Field(
+        "",
+        description="step, reward, advantage or length, `-` before it from the top; "
+        "-step without it",
+    )
+
+
+@router.get(
+    "/{run_id}/completions", response=FoundCompletionsOut, summary="Search completions"
+)
+def completions(
+    request: HttpRequest, run_id: Id, cursor: Cursor, filters: Query[CompletionFilters]
+) -> FoundCompletionsOut:
+    """Fifty at a time, with the filters of the run's tab Completions."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    found = _find(run, _form(run, _query(filters, cursor)), access.user)
+    return fill(
+        FoundCompletionsOut,
+        found,
+        items=[_completion(each) for each in found.completions],
+        next_cursor=_next(found),
+    )
+
+
+def _form(run: Run, query: QueryDict) -> CompletionFilterForm:
+    form = CompletionFilterForm.of_rules(query, rule_names(run))
+    refuse_errors(form)
+    return form
+
+
+def _query(filters: CompletionFilters, cursor: str) -> QueryDict:
+    query = query_of(filters.model_dump())
+    if cursor:
+        start, before = divmod(read_cursor(cursor), 2**START_BITS)
+        place = {"start": start, "before": before} if filters.text else {"page": before}
+        query.update({name: str(value) for name, value in place.items()})
+    return query
+
+
+def _find(run: Run, form: CompletionFilterForm, reader: Any) -> Found:
+    for _ in range(ATTEMPTS):
+        try:
+            return find(run, form, reader)
+        except BlocksChanged:
+            continue
+    raise Problem(409, "The run's completions changed while they were read. Try again.")
+
+
+def _next(found: Found) -> str | None:
+    if found.look is None:
+        is_last = found.number >= found.num_pages
+        return None if is_last else write_cursor(found.number + 1)
+    if found.look.next_start is None:
+        return None
+    before = found.num_before + min(PAGE_SIZE, len(found.completions))
+    return write_cursor(found.look.next_start * 2**START_BITS + before)
+
+
+def _completion(each: Completion) -> FoundCompletion:
+    at = {"step": each.group.step, "prompt_index": each.group.prompt_index}
+    return completion_out(FoundCompletion, each, each.group.rule_names, **at)

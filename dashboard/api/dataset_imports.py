@@ -1,0 +1,203 @@
+"""Which columns of a file become prompt and answer, and the import that follows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from django.http import HttpRequest, QueryDict
+from ninja import File, Form, Router, Status, UploadedFile
+from pydantic import Field
+
+from dashboard.accounts.models import User
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.dataset_schemas import ImportOut, Number, find_dataset
+from dashboard.api.problems import Problem, or_refuse
+from dashboard.api.schemas import Done, Id, Input, refuse_errors
+from dashboard.datasets.import_forms import TAKEN, MappingForm
+from dashboard.datasets.imports import (
+    Peek,
+    begin_work,
+    forget_upload,
+    peek,
+    request_stop,
+    start_job,
+    store_upload,
+)
+from dashboard.datasets.models import Dataset, ImportJob, Upload
+from dashboard.datasets.parsing.records import Refusals
+from dashboard.datasets.queries import get_import_job
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import reap_of
+
+
+class MappingIn(Input):
+    name: str | None = Field(
+        default=None,
+        max_length=400,
+        description="Of a new dataset; without it, as the file is called.",
+        examples=["sums"],
+    )
+    prompt: str | None = Field(
+        default=None,
+        max_length=1_000,
+        description="The prompt's column; without it, guessed by name.",
+        examples=["question"],
+    )
+    answer: str | None = Field(
+        default=None,
+        max_length=1_000,
+        description="The answer's column; empty: no answer; without it, guessed.",
+        examples=["answer"],
+    )
+    columns: list[str] | None = Field(
+        default=None,
+        max_length=200,
+        description="Extra columns to keep; without it, as before or as guessed.",
+    )
+    leave_out: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
+        default=0,
+        description="Imports the other rows if exactly so many rows have errors.",
+    )
+
+
+def map_columns(
+    upload: Upload, seen: Peek, payload: MappingIn, *, place: str
+) -> MappingForm:
+    """The page's form, filled in and valid; what is wrong names its field."""
+    guess = MappingForm(upload, seen.names).initial
+    data = QueryDict(mutable=True)
+    for name in ("name", "prompt", "answer"):
+        given = getattr(payload, name)
+        data[name] = (guess.get(name) or "") if given is None else given
+    columns = guess.get("columns", []) if payload.columns is None else payload.columns
+    data.setlist("columns", columns)
+    form = MappingForm(upload, seen.names, data)
+    if form.has_error("name", TAKEN):
+        (error,) = form.errors.as_data()["name"]
+        assert error.params is not None
+        raise _refuse_name(error.params["dataset"], f"{place}.name")
+    refuse_errors(form, place=place)
+    return form
+
+
+def _refuse_name(there: Dataset, place: str) -> Problem:
+    """With a remedy for a program, where the form's is for a page."""
+    sentence = (
+        f'{there.team} already has a dataset named "{there.name}". Choose another '
+        f"name, or send dataset_id: {there.pk} to add the rows as its next version."
+    )
+    return Problem(422, sentence, errors=[(place, sentence)])
+
+
+def begin_import(
+    upload: Upload,
+    seen: Peek,
+    payload: MappingIn,
+    user: User,
+    *,
+    place: str,
+    place_of_file: str,
+) -> ImportJob:
+    """Made at once where the file is small, else by a worker.
+
+    `place` is where columns were named, `place_of_file` where the file was.
+    """
+    form = map_columns(upload, seen, payload, place=place)
+    job, is_new = start_job(
+        upload=upload,
+        mapping=form.mapping,
+        name=form.cleaned_data.get("name", ""),
+        user=user,
+        leave_out=payload.leave_out,
+    )
+    if not is_new:
+        return job
+    begin_work(job, at_once=seen.is_small)
+    if job.is_refused:
+        raise refuse_rows(Refusals.from_json(job.refusals), place_of_file)
+    if job.state == JobState.FAILED:
+        raise Problem(422, job.error, errors=[(place_of_file, job.error)])
+    return job
+
+
+def refuse_rows(refusals: Refusals, place: str) -> Problem:
+    num_rows = f"{refusals.count:,} row{'s have' if refusals.count != 1 else ' has'}"
+    return Problem(
+        422,
+        f"No rows imported: {num_rows} errors. Fix the file, or send "
+        f"leave_out: {refusals.count} to import the others.",
+        errors=[(place, str(refusal)) for refusal in refusals.shown[:20]],
+    )
+
+
+# Files that become versions, and how far that is.
+
+router = Router(tags=["Datasets"], auth=READ)
+PLACE = "file.file"
+
+
+class ImportIn(MappingIn):
+    dataset_id: Number | None = Field(
+        default=None,
+        description="The rows become its next version; without it, a new dataset.",
+    )
+
+
+@router.post(
+    "/imports",
+    response={201: ImportOut, 202: ImportOut},
+    auth=WRITE,
+    summary="Upload rows",
+)
+def start_import(
+    request: HttpRequest, file: File[UploadedFile], payload: Form[ImportIn]
+) -> Status[ImportOut]:
+    """A file of JSONL, JSON, CSV, TSV or Parquet, up to 32 MiB, becomes a version.
+
+    201: it is made. 202: a worker makes it; ask for the import until it is done.
+    Larger files are sent in parts (`/dataset-uploads`). A bad row refuses them all,
+    with its line and a remedy.
+    """
+    access = access_of(request)
+    own = find_dataset(access.team, payload.dataset_id)
+    team, user = access.team, access.user
+    with or_refuse(PLACE):
+        upload = store_upload(team=team, user=user, file=file, dataset=own)
+    try:
+        seen = peek(upload)
+        if not seen.records:
+            raise refuse_rows(seen.refusals, PLACE)
+        job = begin_import(
+            upload, seen, payload, access.user, place="form", place_of_file=PLACE
+        )
+    except Exception:  # nobody else knows of it
+        forget_upload(upload)
+        raise
+    return answer_import(job)
+
+
+def answer_import(job: ImportJob) -> Status[ImportOut]:
+    """201: it is done; 202: a worker goes on with it."""
+    is_done = job.state == JobState.DONE
+    return Status(201 if is_done else 202, ImportOut.of(job))
+
+
+@router.get("/imports/{job_id}", response=ImportOut, summary="Look at an import")
+def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
+    """Ask again until its state is done, failed or cancelled."""
+    team = access_of(request).team
+    # Here as well, as the worker that ended may be the one that looks for such jobs.
+    reap_of(get_import_job(team, job_id))
+    return ImportOut.of(get_import_job(team, job_id), tells_why=True)
+
+
+@router.post(
+    "/imports/{job_id}/stop", response=Done, auth=WRITE, summary="Stop an import"
+)
+def stop_import(request: HttpRequest, job_id: Id) -> Done:
+    """Nothing of it is kept, but the file is."""
+    access = access_of(request)
+    job = get_import_job(access.team, job_id)
+    if request_stop(job, access.user):
+        return Done(done=True)
+    return Done(done=False, detail=f"It had ended already: it is {job.state}.")

@@ -1,0 +1,161 @@
+"""Datasets, versions, rows and imports as programs see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+from django.http import Http404, QueryDict
+from ninja import Query, Schema
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.api.problems import refuse_field
+from dashboard.api.schemas import (
+    LARGEST_ID,
+    LARGEST_STEP,
+    Input,
+    JobOut,
+    Person,
+    fill,
+    job_fields,
+    refuse_errors,
+)
+from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, ImportJob
+from dashboard.datasets.queries import get_dataset, list_versions
+from dashboard.datasets.row_filters import RowFilterForm
+
+Number = Annotated[int, Field(ge=1, le=LARGEST_ID)]
+Name = Annotated[str, Field(max_length=400)]
+
+
+class DatasetOut(Schema):
+    id: int = Field(examples=[4])
+    name: str = Field(examples=["sums"])
+    description: str
+    created_by: Person | None
+    created_at: datetime
+    trashed_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Dataset) -> DatasetOut:
+        return fill(cls, row, created_by=Person.of(row.created_by))
+
+
+class DatasetVersionOut(Schema):
+    id: int = Field(examples=[12])
+    dataset_id: int = Field(examples=[4])
+    dataset: str = Field(examples=["sums"])
+    number: int = Field(examples=[2])
+    num_rows: int = Field(examples=[7_473])
+    num_left_out: int = Field(description="Refused rows that were done without.")
+    content_sha256: str
+    mapping: dict[str, Any] = Field(
+        examples=[{"prompt": "question", "answer": "answer", "columns": []}]
+    )
+    origin: str = Field(description="In words.", examples=["uploaded: sums.jsonl"])
+    source: dict[str, Any] = Field(
+        description="The same for programs: a file, a link, a version, a run.",
+        examples=[{"kind": "upload", "filename": "sums.jsonl", "num_bytes": 512_000}],
+    )
+    created_at: datetime
+
+    @classmethod
+    def of(cls, version: DatasetVersion) -> DatasetVersionOut:
+        return fill(cls, version, dataset=version.dataset.name)
+
+
+class RowOut(Schema):
+    position: int = Field(description="From 0; a run's prompt_index.", examples=[0])
+    prompt: str | list[dict[str, Any]] = Field(examples=["What is 1 + 1?"])
+    answer: str | None = Field(examples=["2"])
+    columns: dict[str, Any] = Field(examples=[{"level": 1}])
+
+    @classmethod
+    def of(cls, row: DatasetRow) -> RowOut:
+        prompt = cast("str | list[dict[str, Any]]", row.prompt_value)
+        return fill(cls, row, prompt=prompt)
+
+
+class ImportOut(JobOut):
+    id: int
+    kind: str = Field(
+        description="fetch: brings a file here; import: makes rows a version.",
+        examples=["import"],
+    )
+    filename: str = Field(description="What is read.", examples=["sums.jsonl"])
+    upload_id: int | None = Field(
+        description="Of a file: what a fetch brings, or an import reads.", examples=[6]
+    )
+    version: DatasetVersionOut | None
+    made_version: bool = Field(
+        description="False of a done one: the newest version has these rows already."
+    )
+    refusals: dict[str, Any] = Field(
+        description="Of rows: how many, and the first ones by line."
+    )
+
+    @classmethod
+    def of(cls, job: ImportJob, *, tells_why: bool = False) -> ImportOut:
+        return cls(
+            id=job.pk,
+            kind=job.kind,
+            **job_fields(job, tells_why=tells_why),
+            filename=job.filename,
+            upload_id=job.upload_id,
+            version=DatasetVersionOut.of(job.version) if job.version else None,
+            made_version=job.made_version,
+            refusals=job.refusals,
+        )
+
+
+def find_version(team: Team, version_id: int) -> DatasetVersion:
+    """One of the team's that is not in the trash."""
+    version = list_versions(team).filter(pk=version_id).first()
+    if version is None:
+        raise Http404(f"{team} has no dataset version {version_id}.")
+    version.dataset.team = team  # which is at hand
+    return version
+
+
+def find_dataset(team: Team, dataset_id: int | None) -> Dataset | None:
+    """The one that gets a version more; None: a new one is made."""
+    return get_dataset(team, dataset_id) if dataset_id else None
+
+
+# Which rows of a version, and in which order: as the address of its page says it.
+
+Text = Annotated[str, Query("", max_length=500)]
+Length = Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)]
+
+
+class RowFilters(Input):
+    q: Text = Field("", description="What prompt or answer holds, in any case.")
+    answer: Text = Field("", description="yes: has one; no: has none")
+    kind: Text = Field("", description="Of the prompt: text or chat")
+    min_chars: Length
+    max_chars: Length = Field(None, description="Of the prompt.")
+    column: Text = Field("", description="An extra column, with `value`.")
+    value: Text
+    sort: Annotated[str, Query("", max_length=1_010)] = Field(
+        "",
+        description="position, prompt_length, answer, answer_length or column:NAME; "
+        "`-` before it turns it round.",
+    )
+
+
+def read_view(version: DatasetVersion, filters: RowFilters) -> RowFilterForm:
+    """The page's own form; what is wrong names its field."""
+    if filters.column and filters.column not in version.mapping.get("columns", []):
+        columns = ", ".join(version.mapping.get("columns", [])) or "none"
+        raise refuse_field(
+            "query.column",
+            f"{version} has no extra column {filters.column[:60]!r}. It has: "
+            f"{columns[:300]}.",
+        )
+    query = QueryDict(mutable=True)
+    given = filters.model_dump()
+    query.update({n: str(v) for n, v in given.items() if v not in (None, "")})
+    view = RowFilterForm.read(version, query)
+    refuse_errors(view)
+    return view

@@ -1,0 +1,232 @@
+"""Large files, sent in parts that can be gone on with, and what to make of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from django.db import transaction
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema, Status
+from pydantic import Field
+
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.dataset_imports import MappingIn, answer_import, begin_import
+from dashboard.api.dataset_schemas import ImportOut, Number, find_dataset
+from dashboard.api.problems import Problem, or_conflict, or_refuse
+from dashboard.api.schemas import (
+    PART,
+    Done,
+    Id,
+    Input,
+    Offset,
+    fill,
+    part_problems,
+    size_of,
+)
+from dashboard.datasets.fetching.fetches import begin_fetch, choices_of
+from dashboard.datasets.fetching.links import read
+from dashboard.datasets.imports import (
+    Peek,
+    finish_transfer,
+    forget_upload,
+    forget_what_is_old,
+    try_peek,
+)
+from dashboard.datasets.models import Upload
+from dashboard.datasets.queries import get_import_job, get_upload, live_or_done_job
+from dashboard.datasets.uploads import append_part, begin_transfer
+from dashboard.jobs.queue import notify_workers
+
+router = Router(tags=["Dataset uploads"], auth=READ)
+
+
+class ChoiceOut(Schema):
+    name: str = Field(examples=["main/train"])
+    is_split: bool = Field(description="Else a single file.")
+    num_bytes: int = Field(examples=[2_300_000])
+
+
+class UploadOut(Schema):
+    id: int = Field(examples=[6])
+    filename: str = Field(examples=["sums.jsonl.gz"])
+    dataset_id: int | None = Field(description="That gets a version; null: a new one.")
+    num_bytes: int = Field(examples=[120_000_000])
+    num_received: int = Field(
+        description="Of them; the next part begins there.", examples=[8_388_608]
+    )
+    is_whole: bool
+    format: str = Field(
+        description="jsonl, json, csv, tsv or parquet; empty: not yet whole.",
+        examples=["jsonl"],
+    )
+    packing: str = Field(description="gzip, zstd or empty.", examples=["gzip"])
+    remark: str
+    choices: list[ChoiceOut] = Field(
+        description="Of a hub dataset: what to choose from before it is fetched."
+    )
+
+    @classmethod
+    def of(cls, upload: Upload) -> UploadOut:
+        choices = [fill(ChoiceOut, one) for one in choices_of(upload)]
+        return fill(cls, upload, choices=choices)
+
+
+class UploadIn(Input):
+    filename: str = Field(min_length=1, max_length=1_000, examples=["sums.jsonl.gz"])
+    num_bytes: Annotated[int, Field(ge=0, le=2**60)] = Field(examples=[120_000_000])
+    fingerprint: str = Field(
+        min_length=1,
+        max_length=64,
+        description="By which you know the file again, such as its SHA-256: begun "
+        "again with the same, it is gone on with.",
+        examples=["sums 120000000"],
+    )
+    dataset_id: Number | None = Field(
+        default=None, description="That gets a version more; null: a new dataset."
+    )
+
+
+@router.post("", response=UploadOut, auth=WRITE, summary="Begin to send a file")
+def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
+    """Or go on: the same file of the same person is found, with what is here of it.
+
+    Then PUT its parts, and import it.
+    """
+    access = access_of(request)
+    dataset = find_dataset(access.team, payload.dataset_id)
+    forget_what_is_old()
+    with or_refuse("body.num_bytes"):
+        upload = begin_transfer(
+            team=access.team,
+            user=access.user,
+            dataset=dataset,
+            filename=payload.filename,
+            num_bytes=payload.num_bytes,
+            fingerprint=payload.fingerprint,
+        )
+    return UploadOut.of(upload)
+
+
+@router.get("/{upload_id}", response=UploadOut, summary="Look at a file that waits")
+def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
+    """How much of it is here, and what to do next."""
+    return UploadOut.of(get_upload(access_of(request).team, upload_id))
+
+
+@router.put(
+    "/{upload_id}/parts",
+    response=UploadOut,
+    auth=WRITE,
+    summary="Send a part of a file",
+    openapi_extra=PART,
+)
+def send_dataset_part(request: HttpRequest, upload_id: Id, offset: Offset) -> UploadOut:
+    """As the body. 409: the file ends elsewhere; look at it and go on from there."""
+    access = access_of(request)
+    with part_problems(lambda: get_upload(access.team, upload_id).num_received, offset):
+        upload = append_part(
+            team=access.team,
+            user=access.user,
+            upload_id=upload_id,
+            offset=offset,
+            part=request,
+            size=size_of(request),
+        )
+    return UploadOut.of(upload)
+
+
+@router.post(
+    "/{upload_id}/import",
+    response={201: ImportOut, 202: ImportOut},
+    auth=WRITE,
+    summary="Import a file",
+)
+def import_dataset_upload(
+    request: HttpRequest, upload_id: Id, payload: MappingIn
+) -> Status[ImportOut]:
+    """Its rows become a version. A bad row refuses them all, with its line."""
+    access = access_of(request)
+    upload = access.team.uploads.select_related("dataset").filter(pk=upload_id).first()
+    if job := live_or_done_job(access.team, upload_id):
+        return answer_import(job)
+    if upload is None:
+        raise Http404(f"{access.team} has no file {upload_id} that waits.")
+    seen = _peek_or_refuse(upload)
+    job = begin_import(
+        upload, seen, payload, access.user, place="body", place_of_file="body"
+    )
+    return answer_import(job)
+
+
+def _peek_or_refuse(upload: Upload) -> Peek:
+    if not upload.is_whole:
+        if upload.is_linked:
+            said = "A worker fetches this file. Wait for its import to end."
+            raise Problem(409, said)
+        with or_conflict():
+            finish_transfer(upload)
+    seen = try_peek(upload)
+    if seen is None:
+        raise Problem(
+            409,
+            f"The file {upload.filename} is no longer here, or not one row of it can "
+            "be read. Delete it, and send it again.",
+        )
+    return seen
+
+
+@router.delete(
+    "/{upload_id}", response=Done, auth=WRITE, summary="Discard a file that waits"
+)
+def discard_dataset_upload(request: HttpRequest, upload_id: Id) -> Done:
+    """What was imported of it stays."""
+    team = access_of(request).team
+    upload = get_upload(team, upload_id)
+    if job := live_or_done_job(team, upload_id):
+        return Done(done=False, detail=f"Its import {job.pk} is {job.state}.")
+    forget_upload(upload)
+    return Done(done=True)
+
+
+# Files that a worker fetches: from a link, or from a dataset of the hub.
+
+fetches_router = Router(tags=["Dataset uploads"], auth=WRITE)
+
+
+class FetchIn(Input):
+    link: str = Field(
+        min_length=1,
+        max_length=4_000,
+        description="https://… of a file, or owner/name of the Hugging Face hub.",
+        examples=["openai/gsm8k"],
+    )
+    revision: str = Field(
+        default="", max_length=200, description="Of a hub dataset; empty: main."
+    )
+    part: str = Field(
+        default="",
+        max_length=500,
+        description="Of a hub dataset: a split or file; empty: its upload lists them.",
+        examples=["main/train"],
+    )
+    dataset_id: Number | None = Field(
+        default=None, description="That gets a version more; null: a new dataset."
+    )
+
+
+@fetches_router.post(
+    "/dataset-fetches", response={202: ImportOut}, summary="Fetch a file from a link"
+)
+def fetch_dataset(request: HttpRequest, payload: FetchIn) -> Status[ImportOut]:
+    """A worker fetches it: ask for the import until it is done. Then import its upload,
+    or fetch one of its `choices` as `part`."""
+    access = access_of(request)
+    dataset = find_dataset(access.team, payload.dataset_id)
+    with or_refuse("body.link"):
+        link = read(payload.link, revision=payload.revision, part=payload.part)
+        forget_what_is_old()
+        job = begin_fetch(
+            team=access.team, user=access.user, link=link, dataset=dataset
+        )
+    transaction.on_commit(lambda: notify_workers("default"))
+    return Status(202, ImportOut.of(get_import_job(access.team, job.pk)))

@@ -1,0 +1,214 @@
+"""Datasets and their versions: read, moved to the trash, deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Path, Query, Router
+from pydantic import Field
+
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.dataset_schemas import (
+    DatasetOut,
+    DatasetVersionOut,
+    Name,
+    RowFilters,
+    RowOut,
+    find_version,
+    read_view,
+)
+from dashboard.api.problems import Problem, or_conflict, or_refuse
+from dashboard.api.schemas import (
+    Cursor,
+    Done,
+    Id,
+    Input,
+    Limit,
+    Page,
+    page_by,
+    read_cursor,
+    refuse_errors,
+    write_cursor,
+)
+from dashboard.datasets import trash
+from dashboard.datasets.import_forms import RestoreForm
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.queries import (
+    get_any_dataset,
+    get_dataset,
+    list_trashed,
+    list_versions,
+)
+from dashboard.datasets.row_exports import RowsMissing, check_rows, send_rows
+from dashboard.datasets.row_pages import look_from
+
+router = Router(tags=["Datasets"], auth=READ)
+
+
+@router.get("/datasets", response=Page[DatasetOut], summary="List datasets")
+def datasets(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    is_trashed: Annotated[
+        bool, Query(False, description="Those in the trash instead.")
+    ],
+) -> Page[Any]:
+    """Without those in the trash, the newest first."""
+    team = access_of(request).team
+    found = list_trashed(team) if is_trashed else team.datasets.filter(trashed_at=None)
+    return page_by(
+        found.select_related("created_by"), DatasetOut.of, cursor=cursor, limit=limit
+    )
+
+
+@router.get("/datasets/{dataset_id}", response=DatasetOut, summary="Look at a dataset")
+def dataset(request: HttpRequest, dataset_id: Id) -> DatasetOut:
+    """Also one in the trash."""
+    return DatasetOut.of(get_any_dataset(access_of(request).team, dataset_id))
+
+
+@router.get(
+    "/datasets/{dataset_id}/versions",
+    response=Page[DatasetVersionOut],
+    summary="List a dataset's versions",
+)
+def dataset_versions(
+    request: HttpRequest, dataset_id: Id, cursor: Cursor, limit: Limit
+) -> Page[Any]:
+    """The newest first. A version never changes."""
+    team = access_of(request).team
+    own = get_dataset(team, dataset_id)
+    found = list_versions(team).filter(dataset=own)
+    return page_by(found, DatasetVersionOut.of, cursor=cursor, limit=limit)
+
+
+@router.get(
+    "/dataset-versions/{version_id}",
+    response=DatasetVersionOut,
+    summary="Look at a dataset version",
+)
+def dataset_version(request: HttpRequest, version_id: Id) -> DatasetVersionOut:
+    return DatasetVersionOut.of(find_version(access_of(request).team, version_id))
+
+
+class RowsOut(Page[RowOut]):
+    total: int = Field(description="Rows of the version.", examples=[7_473])
+    num_matching: int = Field(
+        description="Rows that the filters leave, as far as was counted."
+    )
+    is_counted: bool = Field(
+        description="False: there may be more than `num_matching`, as rows are looked "
+        "through for a moment at a time. Go on with the cursor, also where a page is "
+        "empty."
+    )
+
+
+@router.get(
+    "/dataset-versions/{version_id}/rows",
+    response=RowsOut,
+    summary="Read or search a version's rows",
+)
+def dataset_rows(
+    request: HttpRequest,
+    version_id: Id,
+    cursor: Cursor,
+    limit: Limit,
+    filters: Query[RowFilters],
+) -> RowsOut:
+    """In their order, or in another; 409 while a large version is sorted."""
+    version = find_version(access_of(request).team, version_id)
+    view = read_view(version, filters)
+    start = read_cursor(cursor) if cursor else 0
+    looked = look_from(version, view, min(start, version.num_rows), wanted=limit)
+    if looked is None:
+        raise Problem(
+            409,
+            f"The order of {version} by {view.order_key} is being made. Ask again.",
+            headers={"Retry-After": "2"},
+        )
+    return RowsOut(
+        items=[RowOut.of(row) for row in looked.rows],
+        next_cursor=None if looked.is_end else write_cursor(looked.last),
+        total=version.num_rows,
+        num_matching=looked.count.num_matching,
+        is_counted=looked.count.is_exact,
+    )
+
+
+Format = Annotated[Literal["jsonl", "csv"], Path(examples=["jsonl"])]
+
+
+@router.get(
+    "/dataset-versions/{version_id}/files/{rows_format}",
+    response={200: bytes},
+    summary="Download a version",
+)
+def dataset_file(
+    request: HttpRequest, version_id: Id, rows_format: Format
+) -> HttpResponseBase:
+    """All its rows, under the names of the file that they came from. Of a dataset in
+    the trash too."""
+    team = access_of(request).team
+    found = DatasetVersion.objects.select_related("dataset")
+    version = found.filter(dataset__team=team, pk=version_id).first()
+    if version is None:
+        raise Http404(f"{team} has no dataset version {version_id}.")
+    try:
+        check_rows(version)
+    except RowsMissing as error:
+        raise Problem(409, str(error)) from error
+    return send_rows(version, rows_format)
+
+
+class DatasetChange(Input):
+    is_trashed: bool = Field(examples=[True])
+    name: Name | None = Field(
+        default=None, description="Of a restored one, where its name is taken by now."
+    )
+
+
+@router.patch(
+    "/datasets/{dataset_id}",
+    response=DatasetOut,
+    auth=WRITE,
+    summary="Move a dataset to the trash, or restore it",
+)
+def trash_dataset(
+    request: HttpRequest, dataset_id: Id, payload: DatasetChange
+) -> DatasetOut:
+    """After 30 days in the trash, or as the team keeps it, it is gone, unless a run
+    used it. Runs keep what they were trained on."""
+    access = access_of(request)
+    found = get_any_dataset(access.team, dataset_id)
+    if payload.is_trashed:
+        trash.trash_dataset(found, access.user)
+    elif found.trashed_at is not None:
+        found.team = access.team  # which is at hand
+        form = RestoreForm({"name": payload.name or found.name})
+        refuse_errors(form, place="body")
+        name = form.cleaned_data["name"]
+        with or_refuse("body.name"):
+            trash.restore_dataset(found, name=name, user=access.user)
+    return DatasetOut.of(get_any_dataset(access.team, dataset_id))
+
+
+@router.delete(
+    "/datasets/{dataset_id}",
+    response=Done,
+    auth=WRITE,
+    summary="Delete a dataset for good",
+)
+def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
+    """One of the trash that no run or probe used."""
+    access = access_of(request)
+    found = get_any_dataset(access.team, dataset_id)
+    if found.trashed_at is None:
+        said = f"{found} is not in the trash. Move it there first, or leave it."
+        raise Problem(409, said)
+    found.team = access.team  # which is at hand
+    with or_conflict():
+        trash.delete_dataset(found, access.user)
+    return Done(done=True)

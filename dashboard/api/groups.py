@@ -1,0 +1,234 @@
+"""Groups with their completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.db.models import Q
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import READ, access_of
+from dashboard.api.problems import refuse_field
+from dashboard.api.schemas import (
+    Cursor,
+    Id,
+    Limit,
+    Page,
+    Real,
+    S,
+    Step,
+    StepBound,
+    cut,
+    fill,
+    page_from,
+    read_cursor,
+)
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.annotations import Marks, read_marks
+from dashboard.samples.groups import ORDERS, get_group
+from dashboard.samples.models import Completion, Group, RuleNote
+from dashboard.samples.prompts import read_snippets
+from dashboard.samples.rewards import (
+    Standing,
+    rank_completions,
+    rule_weights,
+    step_recipe,
+)
+from dashboard.samples.rule_logs import notes_of
+from trainer.events import Signal
+
+router = Router(tags=["Completions"], auth=READ)
+
+
+class CommentOut(Schema):
+    id: int
+    by: str | None = Field(examples=["alice"])
+    text: str = Field(examples=["Guesses the format, not the sum."])
+
+
+class MarksOut(Schema):
+    num_good: int
+    num_bad: int
+    tags: list[str] = Field(examples=[["reward-hack"]])
+    comments: list[CommentOut]
+
+
+def marks_out(marks: Marks) -> MarksOut:
+    return MarksOut(
+        num_good=marks.num_up,
+        num_bad=marks.num_down,
+        tags=[tag.name for tag in marks.tags],
+        comments=[
+            CommentOut(id=c.pk, by=c.user.username if c.user else None, text=c.text)
+            for c in marks.comments
+        ],
+    )
+
+
+STEP_BITS = 32  # a group's place in its run: its step, then its prompt
+
+
+class GroupOut(Schema):
+    step: int = Field(examples=[40])
+    prompt_index: int = Field(
+        description="The row of the dataset version.", examples=[17]
+    )
+    prompt: str = Field(
+        description="As it was sampled: where a chat template holds, with its marks.",
+        examples=["<|im_start|>user\nWhat is 17 + 1?<|im_end|>\n"],
+    )
+    snippet: str = Field(
+        description="What the prompt asks, on one line, at most 160 characters.",
+        examples=["What is 17 + 1?"],
+    )
+    answer: str | None = Field(examples=["18"])
+    reward_mean: Real = Field(examples=[0.35])
+    reward_std: Real = Field(examples=[0.57])
+    signal: str = Field(examples=["mixed"])
+    is_trained: bool = Field(description="Not left out by dynamic sampling.")
+
+
+class CompletionOut(Schema):
+    position: int = Field(examples=[0])
+    text: str = Field(examples=["<answer>18</answer>"])
+    num_tokens: int | None = Field(examples=[9])
+    end_reason: str = Field(examples=["stop"])
+    reward: Real = Field(examples=[1.2])
+    rule_scores: dict[str, Real] = Field(examples=[{"answer": 1.0, "format": 1.0}])
+    advantage: Real = Field(examples=[1.5])
+    mean_logprob: Real = Field(examples=[-0.4])
+
+
+class RulePartOut(Schema):
+    """A rule's share of a reward: what counts of its score × its weight."""
+
+    rule: str = Field(examples=["answer"])
+    score: Real = Field(examples=[1.0])
+    counted: Real = Field(description="Once it is clipped and gated.", examples=[1.0])
+    weight: Real = Field(description="At this step.", examples=[1.0])
+    part: Real = Field(description="null: it is left out.", examples=[1.0])
+
+
+class NoteOfRule(Schema):
+    rule: str = Field(examples=["answer"])
+    is_error: bool
+    text: str = Field(examples=["no number in the answer"])
+
+
+class MarkedCompletion(CompletionOut):
+    parts: list[RulePartOut]
+    notes: list[NoteOfRule] = Field(description="What rules printed or failed with.")
+    marks: MarksOut
+
+
+class GroupDetail(GroupOut):
+    completions: list[MarkedCompletion]
+    marks: MarksOut
+
+
+def _as_page(run: Run, page: Page[Any]) -> Page[Any]:
+    """Groups as they are sent: what the prompts of a page ask is read at once."""
+    snippets = read_snippets(run, page.items)
+    rows = [
+        fill(GroupOut, group, snippet=snippets[group.prompt_index])
+        for group in page.items
+    ]
+    return Page(items=rows, next_cursor=page.next_cursor, total=page.total)
+
+
+def completion_out(
+    shape: type[S], completion: Completion, rules: list[str], **fields: Any
+) -> S:
+    scores = dict(zip(rules, completion.rule_scores, strict=False))
+    return fill(shape, completion, rule_scores=scores, **fields)
+
+
+@router.get("/{run_id}/groups", response=Page[GroupOut], summary="List groups")
+def groups(
+    request: HttpRequest,
+    run_id: Id,
+    cursor: Cursor,
+    limit: Limit,
+    step: StepBound,
+    signal: Annotated[Signal | None, Query(None)],
+    sort: Annotated[
+        Literal["", "prompt", "mean", "-mean", "spread", "-spread"],
+        Query("", description="Of one step's groups; `-` before it from the top."),
+    ],
+) -> Page[Any]:
+    """By step and prompt, without steps that a resume went back before."""
+    run = get_run(access_of(request).team, run_id)
+    found = Group.objects.current().filter(run=run)
+    if step is not None:
+        found = found.filter(step=step)
+    if signal is not None:
+        found = found.filter(signal=signal)
+    if sort:
+        if step is None:
+            raise refuse_field("query.step", "Name the step whose groups are sorted.")
+        ordered = found.order_by(*ORDERS[sort])
+        page = page_from(ordered, lambda row: row, cursor=cursor, limit=limit)
+        return _as_page(run, page)
+    if cursor:
+        at, prompt = divmod(read_cursor(cursor), 2**STEP_BITS)
+        # The first condition says the same, and is one that an index answers.
+        behind = Q(step__gt=at) | Q(step=at, prompt_index__gt=prompt)
+        found = found.filter(behind, step__gte=at)
+    rows = list(found.order_by("step", "prompt_index")[: limit + 1])
+    page = cut(rows, limit, lambda row: row, _place)
+    return _as_page(run, page)
+
+
+def _place(group: Group) -> int:
+    place: int = group.step * 2**STEP_BITS + group.prompt_index
+    return place
+
+
+@router.get(
+    "/{run_id}/groups/{step}/{prompt_index}",
+    response=GroupDetail,
+    summary="Look at a group",
+)
+def group(
+    request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
+) -> GroupDetail:
+    """All its completions with each rule's share, advantages, and what people said."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    found = get_group(run, step, prompt_index)
+    marks = read_marks([found.pk], access.user)
+    notes = notes_of(found)
+    standings = rank_completions(
+        found, found.completions, rule_weights(run, step), step_recipe(run, step)
+    )
+    return fill(
+        GroupDetail,
+        found,
+        snippet=read_snippets(run, [found])[prompt_index],
+        completions=[
+            _completion(
+                each,
+                found,
+                notes=notes.get(each.completion.position, []),
+                marks=marks.get((found.pk, each.completion.position), Marks()),
+            )
+            for each in standings
+        ],
+        marks=marks_out(marks.get((found.pk, None), Marks())),
+    )
+
+
+def _completion(
+    standing: Standing, group: Group, *, notes: list[RuleNote], marks: Marks
+) -> MarkedCompletion:
+    return completion_out(
+        MarkedCompletion,
+        standing.completion,
+        group.rule_names,
+        parts=[fill(RulePartOut, part, rule=part.name) for part in standing.parts],
+        notes=[fill(NoteOfRule, note) for note in notes],
+        marks=marks_out(marks),
+    )

@@ -1,0 +1,252 @@
+"""What stands before each operation: token, limit, odd characters, replay."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.decorators import login_not_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+
+from dashboard.accounts.throttling import count
+from dashboard.api.auth import Access, note_use, read_access
+from dashboard.api.models import ApiToken, Replay, Scope
+from dashboard.api.problems import Problem, answer, read_problem, refuse_field
+from dashboard.project.budgets import network_of
+from dashboard.project.middleware import check_charset
+
+# How often a program may ask within a minute.
+
+WINDOW_SECONDS = 60
+MAX_OF_TOKEN = 600
+MAX_OF_INGEST = 1_200  # a trainer that reports each step, of several runs
+MAX_OF_ADDRESS = 60  # without a token that works
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Count:
+    limit: int
+    remaining: int
+    reset_seconds: int
+    is_over: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {
+            "RateLimit-Limit": str(self.limit),
+            "RateLimit-Remaining": str(self.remaining),
+            "RateLimit-Reset": str(self.reset_seconds),
+        }
+
+
+def count_request(who: str, most: int) -> Count | None:
+    """One more of `who`; None where Redis does not answer."""
+    counted = count(f"cohort:api:{who}", within_seconds=WINDOW_SECONDS)
+    if counted is None:
+        return None
+    return Count(
+        limit=most,
+        remaining=max(0, most - counted.number),
+        reset_seconds=counted.seconds_left,
+        is_over=counted.number > most,
+    )
+
+
+# Idempotency-Key: who sends a POST again gets the first one's answer.
+#
+# The key is kept in the transaction that does what was asked, so both are there or
+# neither, whatever dies; a second request waits for the first one's end.
+
+HEADER = "Idempotency-Key"
+MAX_KEY = 100
+KEPT = timedelta(days=1)
+FORGOTTEN_AT_ONCE = 100
+
+
+def show_once(request: HttpRequest, field: str) -> None:
+    """Within an operation: this field of the answer is kept for nobody's second look.
+
+    Whoever asks again with the same key finds null there.
+    """
+    request.api_shown_once = field  # type: ignore[attr-defined]  # read by with_replay
+
+
+def with_replay(
+    request: HttpRequest, token: ApiToken, do: Callable[[], HttpResponseBase]
+) -> HttpResponseBase:
+    key = request.headers.get(HEADER)
+    if request.method != "POST" or key is None:
+        return do()
+    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
+        raise refuse_field(
+            f"header.{HEADER}",
+            f"{HEADER} has 1 to {MAX_KEY} printable ASCII characters; got "
+            f"{key[:120]!r}. A UUID is a good one.",
+        )
+    digest = digest_of(request)
+    _forget_old()
+    with transaction.atomic():
+        replay, is_new = Replay.objects.get_or_create(
+            token=token, key=key, defaults={"request_sha256": digest}
+        )
+        if not is_new:
+            return _answer_again(replay, digest)
+        response = do()
+        if response.status_code < 300 and isinstance(response, HttpResponse):
+            replay.status = response.status_code
+            replay.body = json.loads(response.content or "null")
+            if shown_once := getattr(request, "api_shown_once", ""):
+                replay.body[shown_once] = None
+            replay.save(update_fields=["status", "body"])
+        else:  # nothing was done, so the key is free for another try
+            transaction.set_rollback(True)
+        return response
+
+
+def _answer_again(replay: Replay, digest: str) -> HttpResponse:
+    if replay.request_sha256 != digest:
+        raise refuse_field(
+            f"header.{HEADER}",
+            f"{HEADER} {replay.key!r} was sent before with another request, and what "
+            "that asked for was done. Send another key with another request.",
+        )
+    text = "" if replay.body is None else json.dumps(replay.body)
+    response = HttpResponse(
+        text, status=replay.status, content_type="application/json; charset=utf-8"
+    )
+    response.headers["Idempotent-Replayed"] = "true"
+    return response
+
+
+def digest_of(request: HttpRequest) -> str:
+    """Of what is asked; of a form its fields and files, however they are parted."""
+    found = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode())
+    if request.content_type != "multipart/form-data":
+        found.update(request.body)
+        return found.hexdigest()
+    for name, values in sorted(request.POST.lists()):
+        found.update(json.dumps([name, values]).encode())
+    for name, file in sorted(request.FILES.items()):
+        found.update(json.dumps([name, getattr(file, "name", "")]).encode())
+        for chunk in file.chunks():  # type: ignore[union-attr]  # one file by name
+            found.update(chunk)
+        file.seek(0)  # type: ignore[union-attr]  # as above
+    return found.hexdigest()
+
+
+def _forget_old() -> None:
+    old = Replay.objects.filter(created_at__lt=timezone.now() - KEPT)
+    oldest = old.order_by("created_at").values("pk")[:FORGOTTEN_AT_ONCE]
+    Replay.objects.filter(pk__in=oldest).delete()
+
+
+View = Callable[..., HttpResponseBase]
+
+
+def entrance(view: View, *, is_atomic: bool = True) -> View:
+    """No cookie lets anybody in here, so there is nothing that CSRF could use.
+
+    `is_atomic`: what fails half-way has done nothing. A transaction keeps a database
+    connection, also while a child is waited for.
+    """
+
+    @csrf_exempt
+    @login_not_required
+    @wraps(view)
+    def enter(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        count = None
+        try:
+            access = read_access(request)
+            request.api_access = access  # type: ignore[attr-defined]  # see auth.Bearer
+            count = _count(request, access)
+            response = _enter(
+                request,
+                access,
+                count,
+                lambda: view(request, *args, **kwargs),
+                is_atomic=is_atomic,
+            )
+        except Exception as error:  # noqa: BLE001  # answered, and logged if it is ours
+            response = answer(read_problem(request, error))
+        return _with_headers(response, count)
+
+    return enter
+
+
+def _enter(
+    request: HttpRequest,
+    access: Access | None,
+    count: Count | None,
+    do: Callable[[], HttpResponseBase],
+    *,
+    is_atomic: bool,
+) -> HttpResponseBase:
+    if count and count.is_over:
+        raise Problem(
+            429,
+            f"More than {count.limit} requests came within {WINDOW_SECONDS} "
+            f"seconds. Try again in {count.reset_seconds} s.",
+            headers={"Retry-After": str(count.reset_seconds)},
+        )
+    check_charset(request)
+    _refuse_nul(request)
+    if access is None:
+        return _explained(request, do())
+    note_use(access.token)
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        is_atomic = False
+    response = with_replay(request, access.token, lambda: _do(do, is_atomic=is_atomic))
+    return _explained(request, response)
+
+
+def _do(do: Callable[[], HttpResponseBase], *, is_atomic: bool) -> HttpResponseBase:
+    if not is_atomic:
+        return do()
+    with transaction.atomic():
+        response = do()
+        if response.status_code >= 400:
+            transaction.set_rollback(True)
+    return response
+
+
+def _count(request: HttpRequest, access: Access | None) -> Count | None:
+    if access is None:
+        address = network_of(request.META.get("REMOTE_ADDR", ""))
+        return count_request(f"address:{address}", MAX_OF_ADDRESS)
+    is_ingest = access.token.scopes == [Scope.INGEST]
+    most = MAX_OF_INGEST if is_ingest else MAX_OF_TOKEN
+    return count_request(f"token:{access.token.pk}", most)
+
+
+def _refuse_nul(request: HttpRequest) -> None:
+    """PostgreSQL keeps none, and nobody means one."""
+    if "\x00" in request.path:
+        raise Problem(404, "There is no such address: it holds a NUL character.")
+    for name, values in request.GET.lists():
+        if any("\x00" in text for text in [name, *values]):
+            message = "This holds a NUL character. Remove it."
+            raise Problem(422, message, errors=[(f"query.{name}", message)])
+
+
+def _explained(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    if not isinstance(response, HttpResponseNotAllowed):
+        return response
+    allowed = response.headers["Allow"]
+    sentence = f"{request.path} takes {allowed}, not {request.method}."
+    return answer(Problem(405, sentence, headers={"Allow": allowed}))
+
+
+def _with_headers(response: HttpResponseBase, count: Count | None) -> HttpResponseBase:
+    response.headers.setdefault("Cache-Control", "no-store")
+    for name, value in (count.headers if count else {}).items():
+        response.headers[name] = value
+    return response

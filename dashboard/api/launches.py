@@ -1,0 +1,257 @@
+"""Launching a run, as the launch form does it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.problems import Problem, or_conflict, or_refuse
+from dashboard.api.run_schemas import RunDetail
+from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Input, fill
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.launch.eval_sets import MAX_SETS, read_drafts
+from dashboard.runs.launch.forks import propose_name
+from dashboard.runs.launch.form import Launch, LaunchForm
+from dashboard.runs.launch.form_fields import choices_of
+from dashboard.runs.launch.initial_values import (
+    Start,
+    find_start,
+    offer_presets,
+    offer_starters,
+    offer_team_presets,
+)
+from dashboard.runs.launch.services import launch_run
+from dashboard.runs.launch.summary import warn
+from dashboard.runs.launch.toml import apply_toml
+from dashboard.runs.queries import get_run
+
+router = Router(tags=["Launch"], auth=READ)
+Number = Annotated[int, Field(ge=1, le=LARGEST_ID)]
+Value = str | bool | int | float | None
+
+
+class PresetOut(Schema):
+    key: str = Field(examples=["dr-grpo"])
+    title: str = Field(examples=["Dr. GRPO"])
+    summary: str
+    source: str = Field(description="Where it was published.")
+    can_be_scaled: bool = Field(description="It can be made smaller for one machine.")
+    settings: dict[str, str] = Field(
+        description="That differ from Cohort's defaults, as a launch takes them.",
+        examples=[{"optim.learning_rate": "1e-6"}],
+    )
+    recipe: dict[str, Any] | None = Field(
+        description="The reward that it brings; a launch takes it once it is a recipe "
+        "of the team."
+    )
+
+
+class ModelOut(Schema):
+    path: str
+    title: str = Field(examples=["SmolLM2-135M-Instruct"])
+
+
+class StartsOut(Schema):
+    presets: list[PresetOut]
+    models: list[ModelOut] = Field(description="That the launch form offers.")
+
+
+@router.get("/presets", response=StartsOut, summary="List presets and models")
+def presets(request: HttpRequest) -> StartsOut:
+    """What a launch may begin with: published systems, the team's own, starters."""
+    team = access_of(request).team
+    starters = choices_of(team).starters
+    offered = [*offer_presets(), *offer_team_presets(team), *offer_starters(starters)]
+    found = [
+        find_start(one.key, team=team, starters=starters, scaled=False)
+        for one in offered
+    ]
+    return StartsOut(
+        presets=[_preset(one) for one in found],
+        models=[ModelOut(path=str(one.path), title=one.title) for one in starters],
+    )
+
+
+def _preset(start: Start) -> PresetOut:
+    return fill(
+        PresetOut,
+        start,
+        settings={one.path: start.texts[one.path] for one, _, _ in start.differences},
+    )
+
+
+class SetIn(Input):
+    dataset_version_id: Number
+    name: str = Field(default="", max_length=200, examples=["held_out"])
+    max_rows: Annotated[int, Field(ge=1, le=LARGEST_STEP)] | None = None
+
+
+class LaunchIn(Input):
+    name: str | None = Field(
+        default=None, max_length=400, description="Without it, one is made up."
+    )
+    start: str = Field(
+        default="",
+        max_length=200,
+        description="A preset's key, `run-7` (a clone of run 7), "
+        "`fork-7-step-000050-epoch-1` (from that checkpoint of it), or empty: Cohort's "
+        "defaults.",
+        examples=["dr-grpo"],
+    )
+    is_scaled: bool = Field(
+        default=False, description="A preset's settings made smaller for one machine."
+    )
+    model: str | None = Field(
+        default=None, max_length=1_000, description="A path, or a name of the hub."
+    )
+    dataset_version_id: Number | None = Field(default=None, examples=[12])
+    recipe_version_id: Number | None = Field(default=None, examples=[5])
+    settings: dict[str, Value] = Field(
+        default={},
+        description="Changes by path; `config` of a run has all of them.",
+        examples=[{"optim.learning_rate": 1e-6, "optim.num_steps": 200}],
+    )
+    toml: str | None = Field(
+        default=None,
+        max_length=200_000,
+        description="The engine's TOML instead: what it leaves out has its default. "
+        "`settings` change it.",
+    )
+    evaluation_sets: list[SetIn] | None = Field(default=None, max_length=MAX_SETS)
+    confirm: bool = Field(
+        default=False,
+        description="Launch though there are warnings; without it, they are a 409.",
+    )
+
+
+@router.post("/launches", response={201: RunDetail}, auth=WRITE, summary="Launch a run")
+def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
+    """Queue a run, checked in full as the launch form checks it.
+
+    What is not named is as the start has it; where there is only one dataset or
+    recipe, that one is meant.
+    """
+    access = access_of(request)
+    form = read_launch(access.team, payload)
+    asked = checked_launch(form)
+    refuse_warnings(asked, payload)
+    team, user = access.team, access.user
+    start, fork = form.start.run, form.start.fork
+    with or_conflict():
+        run = launch_run(asked, team=team, user=user, cloned_from=start, fork_of=fork)
+    return Status(201, RunDetail.of(get_run(team, run.pk)))
+
+
+def refuse_warnings(asked: Launch, payload: LaunchIn) -> None:
+    """409 where there are some that nobody has agreed to."""
+    if not payload.confirm and (warnings := warn(asked)):
+        raise Problem(
+            409,
+            "Nothing was launched: " + " ".join(warnings) + " Send confirm: true to "
+            "launch it all the same.",
+            errors=[("body.confirm", warning) for warning in warnings],
+        )
+
+
+def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
+    choices = choices_of(team)
+    with or_refuse("body.start"):
+        start = find_start(
+            payload.start,
+            team=team,
+            starters=choices.starters,
+            scaled=payload.is_scaled,
+        )
+    form = LaunchForm.from_start(start, choices, "")
+    form.name = propose_name(team) if payload.name is None else payload.name.strip()
+    if payload.dataset_version_id is not None:
+        form.dataset = str(payload.dataset_version_id)
+    if payload.recipe_version_id is not None:
+        form.recipe = str(payload.recipe_version_id)
+    if payload.evaluation_sets is not None:
+        form.eval_sets = read_drafts(_controls(payload.evaluation_sets), choices)
+    form.choose_only_ones()
+    if payload.model is not None:
+        form.use_model(payload.model)
+    elif not form.model_path:
+        form.choose_starter()
+    form.fit_rows()
+    form.texts |= form.fit.texts
+    if payload.toml is not None:
+        _apply_toml(form, payload.toml)
+    _apply_settings(form, payload.settings)
+    return form
+
+
+def _controls(sets: list[SetIn]) -> dict[str, str]:
+    controls: dict[str, str] = {}
+    for number, each in enumerate(sets, start=1):
+        controls[f"eval-{number}-dataset"] = str(each.dataset_version_id)
+        controls[f"eval-{number}-name"] = each.name
+        rows = "" if each.max_rows is None else str(each.max_rows)
+        controls[f"eval-{number}-max_rows"] = rows
+    return controls
+
+
+def _apply_toml(form: LaunchForm, text: str) -> None:
+    draft = apply_toml(form, text)
+    if draft.problems:
+        errors = [("body.toml", str(problem)) for problem in draft.problems]
+        raise Problem(422, errors[0][1], errors=errors)
+
+
+def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
+    known = all_fields()
+    unknown = [path for path in settings if path not in known]
+    if unknown:
+        errors = [
+            (f"body.settings.{path[:80]}", "There is no such setting.")
+            for path in unknown
+        ]
+        raise Problem(422, f"There is no setting {unknown[0][:80]!r}.", errors=errors)
+    for path, value in settings.items():
+        form.texts[path] = known[path].write(value)
+
+
+def checked_launch(form: LaunchForm) -> Launch:
+    """422 names each setting that cannot be."""
+    asked = form.check()
+    if asked is not None:
+        return asked
+    problems = form.problems
+    for control, field, chosen in (
+        ("dataset", "dataset_version_id", form.dataset_version),
+        ("recipe", "recipe_version_id", form.recipe_version),
+    ):
+        if chosen is None and problems.beside.get(control):
+            problems.beside[control][0] += f" Send {field}."
+    errors = [
+        (_field(control), sentence)
+        for control, sentences in problems.beside.items()
+        for sentence in sentences
+    ]
+    errors += [("body", sentence) for sentence in problems.together]
+    raise Problem(422, " ".join(problems.sentences[:5]), errors=errors)
+
+
+def _field(control: str) -> str:
+    """The body's field that a control of the launch form stands for."""
+    own = {
+        "name": "name",
+        "model": "model",
+        "model_other": "model",
+        "dataset": "dataset_version_id",
+        "recipe": "recipe_version_id",
+    }
+    if control in own:
+        return f"body.{own[control]}"
+    if control.startswith("eval-"):
+        _, number, part = control.split("-", 2)
+        named = {"dataset": "dataset_version_id"}.get(part, part)
+        return f"body.evaluation_sets.{int(number) - 1}.{named}"
+    return f"body.settings.{control}"

@@ -1,0 +1,329 @@
+"""What a run measured: metrics by step, held-out evaluations, files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.analysis.reports.document import finite
+from dashboard.api.auth import READ, access_of
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.schemas import (
+    FILE,
+    LARGEST_STEP,
+    Cursor,
+    Id,
+    Limit,
+    Page,
+    Real,
+    Step,
+    StepBound,
+    attach,
+    fill,
+    page_by,
+    query_of,
+    read_cursor,
+    write_cursor,
+)
+from dashboard.exchange.export_runs import (
+    FileName,
+    metric_names,
+    read_points,
+    send_file,
+)
+from dashboard.exchange.export_tables import Span
+from dashboard.runs.charts.figures import settings_of
+from dashboard.runs.config.snapshot import WRITERS
+from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.groups import get_group
+from dashboard.samples.tokens import read_tokens, which_are_kept
+from dashboard.training import system_samples
+from dashboard.training.log_reading import read_part
+from dashboard.training.log_search import Source, find_source, pieces_of
+from dashboard.training.system_samples import Window, as_columns
+
+router = Router(tags=["Measurements"], auth=READ)
+MAX_POINTS = 10_000
+
+
+class PointOut(Schema):
+    step: int = Field(examples=[3])
+    time: datetime
+    values: dict[str, float] = Field(examples=[{"reward/mean": 0.31, "kl/mean": 0.002}])
+
+
+class MetricsOut(Schema):
+    run_id: int
+    names: list[str] = Field(examples=[["reward/mean", "kl/mean"]])
+    points: list[PointOut]
+    next_cursor: str | None
+    last_step: int = Field(description="Of the run, by now.")
+
+
+@router.get("/{run_id}/metrics", response=MetricsOut, summary="Read metrics")
+def metrics(
+    request: HttpRequest,
+    run_id: Id,
+    cursor: Cursor,
+    first_step: StepBound,
+    last_step: StepBound,
+    names: Annotated[
+        str,
+        Query(
+            "",
+            max_length=20_000,
+            description="With commas between; without it, all of them.",
+            examples=["reward/mean,kl/mean"],
+        ),
+    ],
+    limit: Annotated[int, Query(1_000, ge=1, le=MAX_POINTS)],
+) -> MetricsOut:
+    """Every point, none thinned out, by rising step; held-out scores included.
+
+    Values that are no numbers are left out.
+    """
+    found = get_run(access_of(request).team, run_id)
+    known = metric_names(found)
+    wanted = [name for name in names.split(",") if name] or known
+    if unknown := [name for name in wanted if name not in known]:
+        raise refuse_field("query.names", f"The run has no metric {unknown[0][:80]!r}.")
+    span = span_of(first_step, last_step)
+    if cursor:
+        span = Span(max(span.first, read_cursor(cursor) + 1), span.last)
+    points = list(islice(read_points(found, span), limit + 1))
+    return MetricsOut(
+        run_id=found.pk,
+        names=wanted,
+        points=[_point(point, set(wanted)) for point in points[:limit]],
+        next_cursor=write_cursor(points[limit - 1].step) if points[limit:] else None,
+        last_step=found.last_step,
+    )
+
+
+def _point(point: Any, names: set[str]) -> PointOut:
+    values = {name: v for name, v in point.values.items() if name in names}
+    return PointOut(step=point.step, time=point.time, values=values)
+
+
+def span_of(first: int | None, last: int | None) -> Span:
+    if first is not None and last is not None and first > last:
+        raise refuse_field(
+            "query.last_step",
+            f"No step is at least {first} and at most {last}. Swap the two, or leave "
+            "one out.",
+        )
+    return Span(first or 0, LARGEST_STEP if last is None else last)
+
+
+class EvaluationOut(Schema):
+    step: int = Field(examples=[50])
+    name: str = Field(description="Of the held-out set.", examples=["held_out"])
+    time: datetime
+    metrics: dict[str, Real] = Field(examples=[{"eval/held_out/mean": 0.4}])
+
+
+@router.get(
+    "/{run_id}/evaluations", response=Page[EvaluationOut], summary="List evaluations"
+)
+def evaluations(
+    request: HttpRequest, run_id: Id, cursor: Cursor, limit: Limit
+) -> Page[Any]:
+    """On held-out sets, as they were made; without those that a resume went behind."""
+    run = get_run(access_of(request).team, run_id)
+    found = Evaluation.objects.filter(run=run, superseded_by=None)
+    read = partial(fill, EvaluationOut)
+    return page_by(found, read, cursor=cursor, limit=limit, key="pk")
+
+
+@router.get("/{run_id}/files/{file}", response=FILE, summary="Take a run as a file")
+def run_file(
+    request: HttpRequest,
+    run_id: Id,
+    file: FileName,
+    first_step: StepBound,
+    last_step: StepBound,
+) -> HttpResponseBase:
+    """Metrics or completions as CSV, JSON lines or Parquet; or for other tools."""
+    run = get_run(access_of(request).team, run_id)
+    return send_file(run, span_of(first_step, last_step), file)
+
+
+# What a run's processes printed.
+
+logs_router = Router(tags=["Logs"], auth=READ)
+Byte = Annotated[int | None, Query(None, ge=0, le=10**15)]
+
+
+class Which(Schema):
+    source: Literal["", "both", "trainer", "supervisor"] = Field(
+        "", description="Empty: both, where the trainer's lines have times."
+    )
+    epoch: Annotated[
+        int | None,
+        Query(None, ge=0, le=LARGEST_STEP, description="The attempt; null: the last."),
+    ]
+
+
+def _source(run: Run, which: Which) -> Source:
+    source = find_source(run, query_of(which.model_dump()))
+    if source is None:
+        raise Http404(f"No worker has taken {run} yet, so there are no logs.")
+    if which.epoch is not None and source.epoch.number != which.epoch:
+        raise Http404(f"{run} has no attempt {which.epoch}.")
+    return source
+
+
+class LogLineOut(Schema):
+    at: int = Field(description="Its first byte.", examples=[0])
+    text: str = Field(examples=["step 1: reward 0.20"])
+    num_chars: int = Field(description="More than `text` has where it is cut.")
+    time: float | None = Field(
+        default=None,
+        description="Seconds since 1970; null: not known.",
+        examples=[1_772_366_400.5],
+    )
+
+
+class LogOut(Schema):
+    source: str = Field(examples=["trainer"])
+    epoch: int = Field(examples=[1])
+    number: int = Field(description="Of the first line, from 1.", examples=[1])
+    first: int = Field(description="Byte where it begins; `before` goes back from it.")
+    next: int = Field(description="Byte to read on from: send it as `after`.")
+    is_end: bool = Field(description="Nothing comes after these lines yet.")
+    is_closed: bool = Field(description="Nothing will: this attempt has ended.")
+    size: int = Field(description="Of the log, in bytes.")
+    missing: str = Field(description="Why it is not here.")
+    lines: list[LogLineOut]
+
+
+@logs_router.get("/{run_id}/log", response=LogOut, summary="Read a run's log")
+def run_log(
+    request: HttpRequest,
+    run_id: Id,
+    which: Query[Which],
+    after: Byte,
+    before: Byte,
+    line: Annotated[int | None, Query(None, ge=1, le=10**12)],
+) -> LogOut:
+    """Up to 500 lines: its end, or from a byte on, up to one, or around a line."""
+    source = _source(get_run(access_of(request).team, run_id), which)
+    part = read_part(source.path, after=after, before=before, line=line)
+    told: dict[str, Any] = asdict(part)
+    told.pop("mark")
+    for each, time in zip(told["lines"], source.times_of(part.lines), strict=True):
+        each["time"] = time
+    return LogOut(
+        **told,
+        source=source.name,
+        epoch=source.epoch.number,
+        is_closed=source.epoch.ended_at is not None,
+        missing=source.missing,
+    )
+
+
+@logs_router.get(
+    "/{run_id}/log/file", response=FILE, summary="Take a run's log as a file"
+)
+def run_log_file(
+    request: HttpRequest, run_id: Id, which: Query[Which]
+) -> HttpResponseBase:
+    """One attempt's; of both the trainer's."""
+    run = get_run(access_of(request).team, run_id)
+    source = _source(run, which)
+    if not source.path.is_file():
+        raise Problem(404, source.missing)
+    return attach(
+        pieces_of(source),
+        filename=f"run-{run.pk}-attempt-{source.epoch.number}-{source.name}.log",
+        content_type="text/plain; charset=utf-8",
+    )
+
+
+# What a run did beside its metrics: its machine, its tokens, its settings.
+
+traces_router = Router(tags=["Runs"], auth=READ)
+Moment = Annotated[float | None, Query(None, ge=0, le=10**12)]
+
+
+class SystemOut(Schema):
+    epoch: list[int] = Field(examples=[[1, 1]])
+    time: list[float] = Field(description="Seconds since 1970.")
+    step: list[int] = Field(examples=[[3, 4]])
+    values: dict[str, list[Real]] = Field(
+        description="cpu and gpu_use/0 in per cent; memory, disk_free and gpu_memory/0 "
+        "in bytes; disk_read, network_sent and so on in bytes a second.",
+        examples=[{"cpu": [41.0, 40.2]}],
+    )
+
+
+@traces_router.get(
+    "/{run_id}/system", response=SystemOut, summary="Read a machine's use"
+)
+def run_system(
+    request: HttpRequest,
+    run_id: Id,
+    x: Annotated[Literal["time", "step"], Query("time")],
+    first: Moment,
+    last: Moment,
+    after: Moment,
+) -> SystemOut:
+    """About 500 points between two times or steps; `after` a time: what is new."""
+    run = get_run(access_of(request).team, run_id)
+    window = Window(axis=x, first=first, last=last)
+    return SystemOut(
+        **as_columns(system_samples.read_points(run.pk, window, after=after))
+    )
+
+
+class GroupTokensOut(Schema):
+    completions: list[dict[str, Any]] = Field(
+        description="Of each, by token: text, log-prob, ratio, KL, advantage, what its "
+        "gradient weighs, as far as the run keeps them."
+    )
+
+
+@traces_router.get(
+    "/{run_id}/groups/{step}/{prompt_index}/tokens",
+    response=GroupTokensOut,
+    summary="Read a group's tokens",
+)
+def group_tokens(
+    request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
+) -> GroupTokensOut:
+    """What the update did to each; 404 says for which groups they are kept."""
+    run = get_run(access_of(request).team, run_id)
+    found = read_tokens(get_group(run, step, prompt_index))
+    if found is None:
+        raise Http404(which_are_kept(run))
+    return GroupTokensOut(completions=finite(found))
+
+
+@traces_router.get(
+    "/{run_id}/config.{suffix}",
+    response=FILE,
+    summary="Take a run's settings as a file",
+)
+def run_config_file(
+    request: HttpRequest, run_id: Id, suffix: Literal["toml", "json"]
+) -> HttpResponseBase:
+    """For `python -m trainer run`; TOML says which rows its files hold."""
+    run = get_run(access_of(request).team, run_id)
+    config = settings_of(run)
+    if config is None:
+        raise Http404(f"{run} was imported: it has no settings.")
+    text = WRITERS[suffix](run, config)
+    return attach(
+        iter([text.encode()]),
+        filename=f"{run.name}-{run.pk}.{suffix}",
+        content_type="text/plain; charset=utf-8",
+    )

@@ -1,0 +1,317 @@
+"""Links by which people join the team."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.conf import settings
+from django.db import transaction
+from django.http import Http404, HttpRequest
+from django.urls import reverse
+from ninja import Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.access import require_owner
+from dashboard.accounts.forms import InviteForm
+from dashboard.accounts.members import (
+    change_role,
+    deactivate,
+    invite,
+    open_invitations,
+    reactivate,
+    remove_member,
+    revoke,
+    send_invitation,
+)
+from dashboard.accounts.models import Invitation, Membership, Team
+from dashboard.api import guards
+from dashboard.api.auth import (
+    ADMIN,
+    ANY,
+    READ,
+    Access,
+    access_of,
+    list_tokens,
+    revoke_token,
+)
+from dashboard.api.guards import show_once
+from dashboard.api.models import ApiToken
+from dashboard.api.problems import or_conflict
+from dashboard.api.schemas import (
+    Change,
+    Cursor,
+    Done,
+    Id,
+    Input,
+    Limit,
+    Page,
+    Person,
+    fill,
+    page_by,
+    refuse_errors,
+)
+
+invitations_router = Router(tags=["Team"], auth=ADMIN)
+
+
+class InvitationOut(Schema):
+    id: int = Field(examples=[8])
+    role: str = Field(examples=["member"])
+    email: str = Field(description="Whom it is for.", examples=["bob@example.org"])
+    created_by: Person | None
+    created_at: datetime
+    expires_at: datetime
+
+    @classmethod
+    def of(cls, row: Invitation) -> InvitationOut:
+        return fill(cls, row, created_by=Person.of(row.created_by))
+
+
+@invitations_router.get(
+    "", response=Page[InvitationOut], summary="List open invitations"
+)
+def invitations(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """The newest first; not those that were used or revoked, or have expired."""
+    found = open_invitations(access_of(request).team)
+    return page_by(found, InvitationOut.of, cursor=cursor, limit=limit)
+
+
+class InvitationIn(Input):
+    role: Literal["viewer", "member", "admin"] = Field(examples=["member"])
+    email: str = Field(
+        default="",
+        max_length=400,
+        description="The link is sent there, where the server has a mail server.",
+        examples=["bob@example.org"],
+    )
+
+
+class NewInvitation(InvitationOut):
+    address: str | None = Field(
+        description="Works once, for seven days. Shown this once; a repeat by "
+        "Idempotency-Key says null.",
+        examples=["https://cohort.example.org/invitation/…/"],
+    )
+    is_sent: bool = Field(description="To the e-mail address.")
+    problem: str = Field(description="Why it could not be sent.", examples=[""])
+
+
+@invitations_router.post("", response={201: NewInvitation}, summary="Invite somebody")
+def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvitation]:
+    """Whoever opens the address joins the team; pass it on where it is not sent."""
+    access = access_of(request)
+    can_send = settings.MAIL_IS_SET_UP
+    form = InviteForm(payload.model_dump(), by=access.membership, can_send=can_send)
+    refuse_errors(form, place="body")
+    with or_conflict():
+        made, token = invite(by=access.membership, **form.cleaned_data)
+    address = request.build_absolute_uri(reverse("invitation", args=[token]))
+    is_sent, problem = bool(made.email and can_send), ""
+    if is_sent:
+        try:
+            send_invitation(made, address)
+        except ValueError as trouble:
+            is_sent, problem = False, str(trouble)
+    show_once(request, "address")
+    fields = InvitationOut.of(made).model_dump()
+    return Status(
+        201, NewInvitation(**fields, address=address, is_sent=is_sent, problem=problem)
+    )
+
+
+@invitations_router.delete(
+    "/{invitation_id}", response=Done, summary="Revoke an invitation"
+)
+def revoke_invitation(request: HttpRequest, invitation_id: Id) -> Done:
+    """Its address works no more."""
+    access = access_of(request)
+    found = access.team.invitations.filter(pk=invitation_id).first()
+    if found is None:
+        raise Http404(f"{access.team} has no invitation {invitation_id}.")
+    if revoke(found, by=access.user):
+        return Done(done=True)
+    return Done(done=False, detail="It was used, revoked or expired before.")
+
+
+# Who the token is.
+
+me_router = Router(tags=["Token"])
+
+
+class TeamOut(Schema):
+    slug: str = Field(examples=["lab"])
+    name: str = Field(examples=["Lab"])
+
+
+class Me(Schema):
+    person: Person
+    team: TeamOut
+    role: str = Field(examples=["member"])
+    scopes: list[str] = Field(
+        description="What the token may do as the person's role is now.",
+        examples=[["read", "write"]],
+    )
+    token: str = Field(examples=["laptop (…x4Qz)"])
+    expires_at: datetime | None
+    requests_per_minute: int = Field(examples=[600])
+
+
+@me_router.get("/me", response=Me, auth=ANY, summary="Who asks")
+def me(request: HttpRequest) -> Me:
+    """The person, the team and the scopes of the token."""
+    access = access_of(request)
+    is_ingest = access.token.scopes == ["ingest"]
+    most = guards.MAX_OF_INGEST if is_ingest else guards.MAX_OF_TOKEN
+    person = Person.of(access.user)
+    assert person is not None
+    return Me(
+        person=person,
+        team=TeamOut(slug=access.team.slug, name=access.team.name),
+        role=access.membership.role,
+        scopes=sorted(access.scopes),
+        token=str(access.token),
+        expires_at=access.token.expires_at,
+        requests_per_minute=most,
+    )
+
+
+# Who is in the team, as what.
+
+router = Router(tags=["Team"], auth=READ)
+
+
+class MemberOut(Schema):
+    id: int = Field(examples=[3])
+    person: Person
+    role: str = Field(description="viewer, member, admin or owner", examples=["member"])
+    is_active: bool = Field(description="False: deactivated.")
+    joined_at: datetime
+
+    @classmethod
+    def of(cls, row: Membership) -> MemberOut:
+        person = Person.of(row.user)
+        assert person is not None
+        return cls(
+            id=row.pk,
+            person=person,
+            role=row.role,
+            is_active=row.user.is_active,
+            joined_at=row.created_at,
+        )
+
+
+@router.get("", response=Page[MemberOut], summary="List members")
+def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """Who came first is first."""
+    found = access_of(request).team.memberships.select_related("user")
+    return page_by(found, MemberOut.of, cursor=cursor, limit=limit, key="pk")
+
+
+class MemberChange(Change):
+    role: Literal["viewer", "member", "admin", "owner"] | None = Field(
+        default=None,
+        description="Owners are made and unmade by owners; one stays.",
+        examples=["admin"],
+    )
+    is_active: bool | None = Field(
+        default=None,
+        description="By an owner of every team that the person is in. False: they are "
+        "signed out, and their tokens work no more.",
+    )
+
+
+@router.patch("/{member_id}", response=MemberOut, auth=ADMIN, summary="Change a member")
+def change_member(
+    request: HttpRequest, member_id: Id, payload: MemberChange
+) -> MemberOut:
+    """A member's role, and whether the person can sign in."""
+    access = access_of(request)
+    of = _find(access, member_id)
+    with or_conflict(), transaction.atomic():
+        Team.objects.select_for_update().get(pk=access.team.pk)  # first, as below
+        sent = payload.over(MemberOut.of(_find(access, member_id)))
+        role, is_active = sent.get("role"), sent.get("is_active")
+        if role is not None:
+            change_role(by=access.membership, of=of, role=role)
+        if is_active is not None:
+            switch = reactivate if is_active else deactivate
+            switch(by=require_owner(access.membership), member=of)
+    return MemberOut.of(_find(access, member_id))
+
+
+@router.delete("/{member_id}", response=Done, auth=ADMIN, summary="Remove a member")
+def remove_team_member(request: HttpRequest, member_id: Id) -> Done:
+    """What they made stays. An owner is removed by an owner."""
+    access = access_of(request)
+    found = _find(access, member_id)
+    with or_conflict():
+        remove_member(by=access.membership, member=found)
+    return Done(done=True)
+
+
+def _find(access: Access, member_id: int) -> Membership:
+    members = access.team.memberships.select_related("user", "team")
+    found = members.filter(pk=member_id).first()
+    if found is None:
+        raise Http404(f"{access.team} has no member {member_id}.")
+    return found
+
+
+# The team's tokens, for those who manage it.
+
+tokens_router = Router(tags=["Token"], auth=ADMIN)
+own_token_router = Router(tags=["Token"], auth=ANY)
+
+
+class TokenOut(Schema):
+    id: int = Field(examples=[3])
+    name: str = Field(examples=["nightly"])
+    hint: str = Field(description="Its last letters.", examples=["x4Qz"])
+    person: Person | None
+    scopes: list[str] = Field(examples=[["read"]])
+    state: str = Field(
+        description="active, expired, revoked or suspended: its person is deactivated",
+        examples=["active"],
+    )
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+def _token(token: ApiToken) -> TokenOut:
+    return fill(TokenOut, token, person=Person.of(token.user))
+
+
+@tokens_router.get("", response=Page[TokenOut], summary="List tokens")
+def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """Everybody's in the team, the newest first. Their texts are nowhere kept."""
+    found = list_tokens(access_of(request).team)
+    return page_by(found, _token, cursor=cursor, limit=limit)
+
+
+@tokens_router.delete("/{token_id}", response=Done, summary="Revoke a token")
+def delete_token(request: HttpRequest, token_id: Id) -> Done:
+    """It works no more from the next request on. Whose token it is may do so without
+    the scope admin: `DELETE /me/token`."""
+    return _revoke(request, _find_token(request, token_id))
+
+
+def _find_token(request: HttpRequest, token_id: int) -> ApiToken:
+    team = access_of(request).team
+    found = list_tokens(team).filter(pk=token_id).first()
+    if found is None:
+        raise Http404(f"{team} has no token {token_id}.")
+    return found
+
+
+@own_token_router.delete("/token", response=Done, summary="Revoke the token that asks")
+def revoke_own_token(request: HttpRequest) -> Done:
+    """For a program that is done with it, or has lost it."""
+    return _revoke(request, access_of(request).token)
+
+
+def _revoke(request: HttpRequest, found: ApiToken) -> Done:
+    if revoke_token(token=found, user=access_of(request).user):
+        return Done(done=True)
+    return Done(done=False, detail="It was revoked before.")

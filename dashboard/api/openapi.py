@@ -1,0 +1,158 @@
+"""OpenAPI's document of /api/v1, with what django-ninja does not know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
+
+from dashboard.api.problems import CODES, TYPE, Problem, ProblemSchema
+from dashboard.api.v1 import api
+
+# An example of what a JSON schema describes, of its fields' own examples.
+
+Schema = Mapping[str, Any]
+BY_FORMAT = {"date-time": "2026-03-01T12:00:00Z", "binary": "(bytes)"}
+BY_TYPE: dict[str, Any] = {
+    "string": "",
+    "integer": 1,
+    "number": 0.5,
+    "boolean": False,
+    "null": None,
+}
+
+
+def example_of(schema: Schema, parts: Mapping[str, Schema]) -> Any:
+    """
+    >>> example_of({"type": "array", "items": {"type": "integer", "examples": [7]}}, {})
+    [7]
+    """
+    if "$ref" in schema:
+        return example_of(parts[schema["$ref"].rsplit("/", 1)[1]], parts)
+    for name in ("examples", "enum"):
+        if schema.get(name):
+            return schema[name][0]
+    if "default" in schema:
+        return schema["default"]
+    for name in ("anyOf", "allOf", "oneOf"):
+        if schema.get(name):
+            return example_of(schema[name][0], parts)
+    if "const" in schema:
+        return schema["const"]
+    return _of_type(schema, parts)
+
+
+def _of_type(schema: Schema, parts: Mapping[str, Schema]) -> Any:
+    kind = schema.get("type")
+    if kind == "array":
+        return [example_of(schema.get("items", {}), parts)]
+    if kind == "object":
+        fields = schema.get("properties", {})
+        return {name: example_of(each, parts) for name, each in fields.items()}
+    return BY_FORMAT.get(schema.get("format", ""), BY_TYPE.get(str(kind)))
+
+
+SHARED = ("401", "403", "429")
+# Look, and yet may find that things do not stand so.
+REFUSING = (
+    *("dataset_rows", "dataset_file"),
+    *("completions", "checkpoint_model", "report_file"),
+)
+TOKEN = {"type": "http", "scheme": "bearer"}
+KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 100},
+    "description": (
+        "Sent again with the same key and the same request within a day, the first "
+        "answer is given again and nothing is done twice."
+    ),
+}
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    document: dict[str, Any] = api.get_openapi_schema(path_prefix="/api/v1/")
+    parts = document["components"]
+    parts["schemas"]["Problem"] = ProblemSchema.model_json_schema(
+        ref_template="#/components/schemas/{model}"
+    )
+    parts["schemas"] |= parts["schemas"]["Problem"].pop("$defs", {})
+    parts["securitySchemes"] = {"Token": TOKEN}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            _complete(path, method, operation)
+            _add_examples(operation, parts["schemas"])
+    return document
+
+
+def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+    for body in bodies:
+        for media, each in body.get("content", {}).items():
+            if media in ("application/json", TYPE):
+                each["example"] = example_of(each["schema"], schemas)
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    _name_scope(operation)
+    operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
+    if _is_file(operation["responses"].get("200", {})):
+        operation["responses"]["200"] = _file()
+    statuses = [*SHARED, "422"]
+    if "{" in path:
+        statuses.append("404")
+    if "requestBody" in operation:
+        statuses += ["400", "413"]
+    if method == "post":
+        operation.setdefault("parameters", []).append(KEY)
+    if method != "get" or operation["operationId"] in REFUSING:
+        statuses.append("409")
+    for status in sorted(statuses):
+        operation["responses"].setdefault(status, _problem(int(status)))
+
+
+def _name_scope(operation: dict[str, Any]) -> None:
+    """One kind of token with scopes, not a class of django-ninja's for each scope."""
+    (name,) = operation["security"][0]
+    scope = name.removesuffix("Token").lower()
+    about = operation.get("description", "")
+    operation["security"] = [{"Token": [] if scope == "any" else [scope]}]
+    operation["description"] = f"{about}\n\nScope of the token: {scope}.".lstrip()
+
+
+def _is_file(response: dict[str, Any]) -> bool:
+    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+    return bool(schema.get("format") == "binary")
+
+
+def _file() -> dict[str, Any]:
+    schema = {"type": "string", "format": "binary"}
+    return {"description": "The file", "content": {"*/*": {"schema": schema}}}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": CODES[status][1], "content": {TYPE: {"schema": schema}}}
+
+
+# The OpenAPI document, and the answer where there is no operation.
+
+
+@login_not_required
+@require_safe
+def openapi(request: HttpRequest) -> HttpResponse:
+    """Open to everybody: it tells what can be asked, and of nobody's things."""
+    return JsonResponse(openapi_document(), json_dumps_params={"indent": 1})
+
+
+def no_such_address(request: HttpRequest) -> HttpResponse:
+    raise Problem(
+        404,
+        f"There is no address {request.path[:200]}. /api/v1/openapi.json has them all.",
+    )

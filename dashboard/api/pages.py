@@ -1,0 +1,142 @@
+"""The pages about the API: the team's tokens, and what can be asked."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import (
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
+from ninja.openapi.docs import Swagger
+
+from dashboard.accounts.access import get_membership, get_team
+from dashboard.accounts.models import Membership, User
+from dashboard.api.auth import create_token, may_use, revoke_token, visible_tokens
+from dashboard.api.models import Scope
+
+LIFETIMES = [("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year")]
+FOR_EVER = ("", "never")
+ABOUT = {
+    Scope.READ: "reads everything of the team",
+    Scope.WRITE: "reads, and does what a member may, such as upload, launch and stop",
+    Scope.INGEST: "sends events of runs trained elsewhere; reads nothing",
+    Scope.ADMIN: "all of these, and what only an admin may do",
+}
+
+
+class TokenForm(forms.Form):
+    """Offers the scopes that the person's role allows."""
+
+    name = forms.CharField(
+        max_length=80, label="Name", help_text="Where it is used: “nightly sweep”."
+    )
+    scopes = forms.MultipleChoiceField(
+        label="May",
+        error_messages={"required": "Choose what the token may do."},
+    )
+    lifetime = forms.ChoiceField(
+        label="Ends after", choices=[*LIFETIMES, FOR_EVER], required=False
+    )
+
+    def __init__(self, membership: Membership, data: Any = None) -> None:
+        super().__init__(data)
+        field = self.fields["scopes"]
+        assert isinstance(field, forms.MultipleChoiceField)
+        self.allowed = [scope for scope in Scope if may_use(membership, scope)]
+        field.choices = [(scope.value, scope.value) for scope in self.allowed]
+
+    def clean_name(self) -> str:
+        name = " ".join(str(self.cleaned_data["name"]).split())
+        if not name:
+            raise forms.ValidationError("A token needs a name; got only spaces.")
+        return name
+
+    @property
+    def offered(self) -> list[tuple[str, str, bool]]:
+        """Each scope, what it is for, and whether it is chosen."""
+        chosen = self["scopes"].value() or ([] if self.is_bound else [Scope.READ])
+        return [(one.value, ABOUT[one], one in chosen) for one in self.allowed]
+
+    @property
+    def lifetimes(self) -> list[tuple[str, str, bool]]:
+        chosen = self["lifetime"].value() if self.is_bound else "90"
+        return [(v, title, v == chosen) for v, title in [*LIFETIMES, FOR_EVER]]
+
+    @property
+    def expires_at(self) -> datetime | None:
+        days = self.cleaned_data["lifetime"]
+        return timezone.now() + timedelta(days=int(days)) if days else None
+
+
+PER_PAGE = 50
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def tokens(request: HttpRequest, team: str) -> HttpResponse:
+    """A new token's text is in the answer to the form, and nowhere afterwards."""
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    is_posted = request.method == "POST"
+    form = TokenForm(membership, request.POST if is_posted else None)
+    made, text = None, ""
+    if is_posted and form.is_valid():
+        try:
+            made, text = create_token(
+                membership=membership,
+                name=form.cleaned_data["name"],
+                scopes=form.cleaned_data["scopes"],
+                expires_at=form.expires_at,
+            )
+            form = TokenForm(membership)
+        except ValueError as error:
+            form.add_error(None, str(error))
+    found = Paginator(visible_tokens(membership), PER_PAGE)
+    context = {
+        "team": membership.team,
+        "membership": membership,
+        "form": form,
+        "made": made,
+        "text": text,
+        "base": request.build_absolute_uri("/api/v1"),
+        "page": found.get_page(request.GET.get("page")),
+    }
+    status = 422 if is_posted and made is None else 200
+    return render(request, "api/tokens.html", context, status=status)
+
+
+@require_POST
+def token_revoke(request: HttpRequest, team: str, token_id: int) -> HttpResponse:
+    """One's own, also as a viewer; others' by those who manage the team."""
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    token = get_object_or_404(visible_tokens(membership), pk=token_id)
+    if revoke_token(token=token, user=membership.user):
+        messages.success(request, f"{token} lets nobody in any more.")
+    else:
+        messages.info(request, f"{token} was revoked before.")
+    return redirect("tokens", membership.team.slug)
+
+
+@require_safe
+def docs(request: HttpRequest, team: str) -> HttpResponse:
+    """Swagger UI, of the files that django-ninja brings."""
+    swagger = {
+        **Swagger.default_settings,
+        "url": reverse("api_openapi"),
+        "docExpansion": "none",
+        "defaultModelsExpandDepth": -1,
+    }
+    context = {"team": get_team(request, team), "swagger": swagger}
+    return render(request, "api/docs.html", context)

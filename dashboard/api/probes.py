@@ -1,0 +1,193 @@
+"""What a starting model does before it is trained: probes and their completions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
+from pydantic import Field
+
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.probes.services import (
+    MAX_PROMPTS,
+    MAX_SAMPLES,
+    RELATED,
+    get_probe,
+    probe_launched,
+    request_stop,
+    what_it_waits_for,
+)
+from dashboard.analysis.reports.document import finite
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.launches import LaunchIn, checked_launch, read_launch
+from dashboard.api.problems import or_conflict, refuse_field
+from dashboard.api.schemas import (
+    Cursor,
+    Done,
+    Id,
+    JobOut,
+    Limit,
+    Page,
+    Person,
+    Real,
+    S,
+    StepIn,
+    fill,
+    job_fields,
+    page_by,
+)
+from dashboard.runs.launch.verdict import verdict_of
+
+router = Router(tags=["Probes"], auth=READ)
+
+
+class ProbeVerdictOut(Schema):
+    answer: str = Field(description="can, hardly or cannot", examples=["can"])
+    because: list[str]
+    remedies: list[str]
+
+
+class ProbeOut(JobOut):
+    id: int = Field(examples=[4])
+    model: str = Field(examples=["SmolLM2-135M-Instruct"])
+    dataset_version_id: int = Field(examples=[12])
+    recipe_version_id: int | None = Field(description="null: it was not saved.")
+    positions: list[int] = Field(description="Rows of the version.", examples=[[0, 5]])
+    num_samples: int = Field(description="Completions of each row.", examples=[8])
+    is_sample: bool = Field(description="Only for completions: no step is timed.")
+    run_id: int | None = Field(description="Of a try of a checkpoint.", examples=[7])
+    checkpoint: str | None = Field(
+        description="That is tried beside its base model.",
+        examples=["step-000050-epoch-1"],
+    )
+    prompt: str = Field(description="Of a try; empty: a row's.", examples=[""])
+    is_scored: bool
+    metrics: dict[str, Any] = Field(examples=[{"pass@1": 0.25, "signal/share": 0.5}])
+    verdict: ProbeVerdictOut | None = Field(
+        description="Whether a run can learn; null: unknown."
+    )
+    created_by: Person | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+def probe_out(row: Probe) -> ProbeOut:
+    return _probe(ProbeOut, row)
+
+
+def _probe(shape: type[S], row: Probe, **fields: Any) -> S:
+    verdict = verdict_of(row.config, row.metrics)
+    at = row.checkpoint
+    return fill(
+        shape,
+        row,
+        model=row.model_label,
+        run_id=at.run_id if at else None,
+        checkpoint=at.name if at else None,
+        metrics=finite(row.metrics),
+        verdict=fill(ProbeVerdictOut, verdict) if verdict else None,
+        created_by=Person.of(row.created_by),
+        **job_fields(row) | fields,
+    )
+
+
+@router.get("", response=Page[ProbeOut], summary="List probes")
+def probes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """The newest first."""
+    found = access_of(request).team.probes.select_related(*RELATED)
+    return page_by(found, probe_out, cursor=cursor, limit=limit)
+
+
+class ProbeDetail(ProbeOut):
+    config: dict[str, Any] = Field(examples=[{"rollout": {"group_size": 8}}])
+
+
+@router.get("/{probe_id}", response=ProbeDetail, summary="Look at a probe")
+def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
+    found = get_probe(access_of(request).team, probe_id)
+    return _probe(ProbeDetail, found, waiting=what_it_waits_for(found))
+
+
+class ProbeCompletion(Schema):
+    text: str = Field(examples=["<answer>2</answer>"])
+    num_tokens: int | None = Field(examples=[9])
+    end_reason: str | None = Field(examples=["stop"])
+    reward: Real = Field(examples=[1.0])
+    rules: dict[str, Real] = Field(examples=[{"answer": 1.0}])
+    errors: dict[str, str]
+
+
+class ProbeGroupOut(Schema):
+    position: int = Field(description="The row; 0 of a typed prompt.", examples=[5])
+    is_base: bool = Field(
+        description="Of a try: the base model's, not the checkpoint's."
+    )
+    completions: list[ProbeCompletion]
+
+
+@router.get(
+    "/{probe_id}/groups", response=Page[ProbeGroupOut], summary="Read a probe's groups"
+)
+def probe_groups(
+    request: HttpRequest, probe_id: Id, cursor: Cursor, limit: Limit
+) -> Page[Any]:
+    """Its completions with their scores, in the order in which they were sampled."""
+    found = get_probe(access_of(request).team, probe_id).groups.all()
+    read = partial(fill, ProbeGroupOut)
+    return page_by(found, read, cursor=cursor, limit=limit, key="pk")
+
+
+class ProbeIn(LaunchIn):
+    positions: list[StepIn] = Field(
+        default=[],
+        max_length=MAX_PROMPTS,
+        description="Rows to sample; empty: so many, drawn by the seed.",
+    )
+    num_prompts: Annotated[int, Field(ge=1, le=MAX_PROMPTS)] | None = Field(
+        default=None, description="null: as many as a step takes, 16 to 64."
+    )
+    num_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = Field(
+        default=None, description="null: as many as a group has, 16 at most."
+    )
+    is_sample: bool = Field(
+        default=False, description="Only sample and score; time no step."
+    )
+
+
+@router.post("", response={201: ProbeOut}, auth=WRITE, summary="Start a probe")
+def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
+    """Takes what a launch takes, and samples from its model before it is launched."""
+    access = access_of(request)
+    launch = checked_launch(read_launch(access.team, payload))
+    num_rows = launch.dataset_version.num_rows
+    if beyond := [each for each in payload.positions if each >= num_rows]:
+        raise refuse_field(
+            "body.positions",
+            f"{launch.dataset_version} has rows 0 to {num_rows - 1:,}; got "
+            f"{beyond[0]:,}.",
+        )
+    with or_conflict():
+        begun = probe_launched(
+            access.team,
+            access.user,
+            launch,
+            positions=sorted(set(payload.positions)),
+            num_prompts=payload.num_prompts,
+            num_samples=payload.num_samples,
+            is_sample=payload.is_sample,
+        )
+    return Status(201, probe_out(begun))
+
+
+@router.post("/{probe_id}/stop", response=Done, auth=WRITE, summary="Stop a probe")
+def stop_probe(request: HttpRequest, probe_id: Id) -> Done:
+    """What it has sampled stays."""
+    access = access_of(request)
+    found = get_probe(access.team, probe_id)
+    if request_stop(probe=found, user=access.user):
+        return Done(done=True)
+    found.refresh_from_db()
+    return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")

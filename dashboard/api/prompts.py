@@ -1,0 +1,128 @@
+"""What each prompt of a run learnt."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import READ, access_of
+from dashboard.api.schemas import (
+    Cursor,
+    Id,
+    Limit,
+    Real,
+    StepBound,
+    fill,
+    query_of,
+    read_cursor,
+    refuse_errors,
+    write_cursor,
+)
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.pass_rates import Kind
+from dashboard.samples.prompt_forms import (
+    PROMPT_CHOICES,
+    PROMPT_SORTS,
+    PromptFilterForm,
+)
+from dashboard.samples.prompts import Found, PromptLine, find_prompts, make_lines
+
+router = Router(tags=["Prompts"], auth=READ)
+ABOUT_WHICH = "; ".join(f"{key}: {words}" for key, words in PROMPT_CHOICES)
+ABOUT_SORT = "; ".join(f"{key}: {words}" for key, words in PROMPT_SORTS)
+Percent = Annotated[float | None, Query(None, ge=0, le=100)]
+
+
+class LearntPromptOut(Schema):
+    prompt_index: int = Field(
+        description="The row of the dataset version.", examples=[17]
+    )
+    text: str | None = Field(
+        description="Of a chat, what its messages say.", examples=["What is 17 + 1?"]
+    )
+    kind: Kind = Field(
+        description="By its last visits: never, solved, forgotten, oscillating or "
+        "unscored.",
+        examples=["solved"],
+    )
+    num_seen: int = Field(description="Groups of it.", examples=[12])
+    num_scored: int = Field(description="Completions of the last visits.", examples=[8])
+    num_right: int = Field(description="Of those.", examples=[6])
+    change: Real = Field(
+        description="Percentage points since the first visits.", examples=[50.0]
+    )
+    last_step: int = Field(examples=[118])
+    solved_at: int | None = Field(description="Step of the first right visit.")
+    forgotten_at: int | None = Field(
+        description="Step of the first visit after the last right one."
+    )
+
+
+def _prompt(line: PromptLine) -> LearntPromptOut:
+    text = line.text if line.row else None
+    return fill(LearntPromptOut, line, prompt_index=line.position, text=text)
+
+
+class LearntPromptsOut(Schema):
+    items: list[LearntPromptOut]
+    next_cursor: str | None
+    total: int = Field(description="Prompts that were chosen.", examples=[40])
+    num_seen: int = Field(description="Prompts that the run sampled.", examples=[300])
+    kinds: dict[str, int] = Field(
+        description="How many of each class.", examples=[{"never": 40, "solved": 260}]
+    )
+    first_step: int | None = Field(description="Of the steps that were counted.")
+    last_step: int | None
+    problem: str = Field(description="Why nothing can be told right.")
+
+
+class PromptFilters(Schema):
+    which: str = Field("all", max_length=40, description=ABOUT_WHICH)
+    at_most: Percent
+    low: Percent
+    high: Percent
+    visits: Annotated[int | None, Query(None, ge=1, le=1_000_000)]
+    first_step: StepBound
+    last_step: StepBound
+    sort: str = Field("pass", max_length=40, description=ABOUT_SORT)
+
+
+@router.get(
+    "/{run_id}/prompts", response=LearntPromptsOut, summary="List a run's prompts"
+)
+def run_prompts(
+    request: HttpRequest,
+    run_id: Id,
+    cursor: Cursor,
+    limit: Limit,
+    filters: Query[PromptFilters],
+) -> LearntPromptsOut:
+    """With what each learnt, as the run's tab Prompts classifies them."""
+    run = get_run(access_of(request).team, run_id)
+    form = PromptFilterForm.read(query_of(filters.model_dump()))
+    refuse_errors(form)
+    return _page(run, find_prompts(run, form), cursor, limit)
+
+
+def _page(run: Run, found: Found, cursor: str, limit: int) -> LearntPromptsOut:
+    """One query, of what was chosen."""
+    start = read_cursor(cursor) if cursor else 0
+    chosen: list[Any] = [] if found.chosen is None else list(found.chosen)
+    shown = chosen[start : start + limit]
+    lines = [] if found.visits is None else make_lines(run, shown, found.visits)
+    end = start + len(lines)
+    kinds = found.counts.kinds.items() if found.counts else ()
+    return LearntPromptsOut(
+        items=[_prompt(line) for line in lines],
+        next_cursor=write_cursor(end) if lines and end < len(chosen) else None,
+        total=len(chosen),
+        num_seen=found.counts.seen if found.counts else 0,
+        kinds={str(kind): num for kind, num in kinds},
+        first_step=found.span.first if found.span else None,
+        last_step=found.span.last if found.span else None,
+        problem=found.problem,
+    )

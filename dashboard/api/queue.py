@@ -1,0 +1,212 @@
+"""The queue, and what changes the team's part of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db import transaction
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import ADMIN, READ, WRITE, access_of
+from dashboard.api.schemas import (
+    Change,
+    Cursor,
+    Done,
+    Id,
+    Input,
+    Limit,
+    Page,
+    Real,
+    fill,
+    page_by,
+)
+from dashboard.runs.models import Priority, Run, RunState
+from dashboard.runs.queries import get_run
+from dashboard.runs.queue.changes import (
+    hold_run,
+    move_run,
+    release_run,
+    set_priority,
+    team_line,
+)
+from dashboard.runs.queue.messages import say_place
+from dashboard.runs.queue.order import read_line
+from dashboard.training.lease import drain, undrain
+from dashboard.training.models import Worker
+from dashboard.training.worker_hosts import WorkerCard, describe_workers
+
+router = Router(tags=["Queue"], auth=READ)
+
+
+class QueuedRun(Schema):
+    run_id: int = Field(examples=[7])
+    name: str = Field(examples=["calm-otter-7"])
+    priority: str = Field(description="low, normal or high", examples=["normal"])
+    is_on_hold: bool
+    place: int | None = Field(
+        description="Among all teams' runs, from 1; null: it could not start now.",
+        examples=[2],
+    )
+    num_foreign_before: int = Field(description="Of other teams, among those before.")
+    start_seconds: Real = Field(
+        description="Until it starts, as is expected; null: not known."
+    )
+    sentence: str = Field(examples=["Next in line: the one worker is busy."])
+    can_rise: bool
+    can_sink: bool
+
+
+class QueueOut(Schema):
+    items: list[QueuedRun] = Field(description="The team's, in their order.")
+    num_foreign_after: int = Field(description="Other teams' runs behind them.")
+    num_slots: int = Field(description="Of the workers that are alive.", examples=[1])
+    num_busy: int = Field(examples=[1])
+
+
+@router.get("", response=QueueOut, summary="Look at the queue")
+def queue(request: HttpRequest) -> QueueOut:
+    """The team's queued runs, each with its place among those of all teams."""
+    line = read_line()
+    own = team_line(access_of(request).team, line)
+    return QueueOut(
+        items=[
+            QueuedRun(
+                run_id=entry.run.pk,
+                name=entry.run.name,
+                priority=str(Priority(entry.run.priority).label),
+                is_on_hold=entry.run.on_hold,
+                place=entry.place.number,
+                num_foreign_before=entry.place.num_foreign_before,
+                start_seconds=entry.place.start.seconds,
+                sentence=say_place(entry.place, line),
+                can_rise=entry.can_rise,
+                can_sink=entry.can_sink,
+            )
+            for entry in own.entries
+        ],
+        num_foreign_after=own.num_foreign_after,
+        num_slots=line.num_slots,
+        num_busy=line.num_busy,
+    )
+
+
+class QueueChange(Change):
+    priority: Literal["low", "normal", "high"] | None = Field(
+        default=None, description="Among the team's own runs.", examples=["high"]
+    )
+    is_on_hold: bool | None = Field(
+        default=None, description="True: no worker takes it."
+    )
+    move: Literal["front", "up", "down"] | None = Field(
+        default=None, description="Among the team's queued runs of its priority."
+    )
+
+
+class Place(Schema):
+    """What a run's changes are compared with."""
+
+    priority: str
+    is_on_hold: bool
+
+
+@router.patch(
+    "/{run_id}", response=Done, auth=WRITE, summary="Change a run's place in the queue"
+)
+def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) -> Done:
+    """Other teams' runs keep their places."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    user, changed = access.user, []
+    with transaction.atomic():
+        held = Run.objects.select_for_update().get(pk=run.pk)
+        label = Priority(held.priority).label
+        place = Place(priority=label, is_on_hold=held.on_hold)
+        sent = payload.over(place)
+        if (named := sent.get("priority")) is not None:
+            priority = Priority[named.upper()]
+            changed.append(set_priority(run=run, user=user, priority=priority))
+            run.refresh_from_db(fields=["priority"])
+        if (is_on_hold := sent.get("is_on_hold")) is not None:
+            change = hold_run if is_on_hold else release_run
+            changed.append(change(run=run, user=user))
+        if payload.move is not None:
+            changed.append(move_run(run=run, user=user, where=payload.move))
+    if any(changed):
+        return Done(done=True)
+    run.refresh_from_db(fields=["state"])
+    if run.state != RunState.QUEUED:
+        return Done(done=False, detail=f"Nothing changed: the run is {run.state}.")
+    return Done(done=False, detail="It is so already, or the queue changed meanwhile.")
+
+
+# Training workers, which all teams of the server share.
+
+workers_router = Router(tags=["Workers"], auth=READ)
+
+
+class WorkerOut(Schema):
+    id: int
+    name: str = Field(examples=["gpu@node-1:4242"])
+    host: str = Field(examples=["node-1"])
+    num_slots: int = Field(description="Runs that it holds at once.", examples=[1])
+    hardware: dict[str, Any] = Field(examples=[{"num_cores": 16, "gpus": []}])
+    notice: str = Field(description="Why it leaves a queued run alone.")
+    is_drained: bool
+    started_at: datetime
+    last_seen: datetime
+    stopped_at: datetime | None
+    status: str = Field(description="idle, busy, gone or stopped", examples=["busy"])
+    run_ids: list[int] = Field(description="The team's, that it holds.", examples=[[7]])
+    num_foreign_runs: int = Field(description="Other teams', not named.")
+
+
+def _worker(card: WorkerCard) -> WorkerOut:
+    worker = card.worker
+    return fill(
+        WorkerOut,
+        worker,
+        status=card.status,
+        run_ids=[run.pk for run in card.runs],
+        num_foreign_runs=card.num_foreign_runs,
+        is_drained=worker.drained_at is not None,
+    )
+
+
+@workers_router.get("", response=Page[WorkerOut], summary="List workers")
+def workers(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """Of the whole server, the newest first, with what they run of the team's."""
+    found = Worker.objects.all()
+    page: Page[Any] = page_by(found, lambda one: one, cursor=cursor, limit=limit)
+    cards = describe_workers(page.items, team=access_of(request).team)
+    by_worker = {card.worker.pk: _worker(card) for card in cards}
+    page.items = [by_worker[worker.pk] for worker in page.items]
+    return page
+
+
+class WorkerChange(Input):
+    is_drained: bool = Field(
+        description="True: it finishes what it runs and takes nothing new.",
+        examples=[True],
+    )
+
+
+@workers_router.patch(
+    "/{worker_id}", response=Done, auth=ADMIN, summary="Drain or undrain a worker"
+)
+def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> Done:
+    access = access_of(request)
+    worker = _find(worker_id)
+    change = drain if payload.is_drained else undrain
+    if change(worker, team=access.team, user=access.user):
+        return Done(done=True)
+    return Done(done=False, detail="It is so already.")
+
+
+def _find(worker_id: int) -> Worker:
+    worker = Worker.objects.filter(pk=worker_id).first()
+    if worker is None:
+        raise Http404(f"There is no worker {worker_id}.")
+    return worker

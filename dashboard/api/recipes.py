@@ -1,0 +1,267 @@
+"""Reward recipes and their versions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema, Status
+from pydantic import Field, ValidationError
+
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.dataset_schemas import find_version
+from dashboard.api.problems import Problem, or_refuse, refuse_field
+from dashboard.api.schemas import (
+    Cursor,
+    Id,
+    IdIn,
+    Input,
+    Limit,
+    Page,
+    Person,
+    fill,
+    page_by,
+)
+from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.rewards.recipe_checks import Finding
+from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula
+from dashboard.rewards.row_checks import check_rows
+from dashboard.rewards.rule_editor import find_fault
+from dashboard.rewards.services import get_recipe, save_recipe_version
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import Recipe, recipe_bounds
+
+router = Router(tags=["Rewards"], auth=READ)
+SPEC: dict[str, Any] = {
+    "rules": [{"name": "answer", "kind": "exact_answer", "weight": 1.0, "params": {}}]
+}
+
+
+class RecipeOut(Schema):
+    id: int = Field(examples=[2])
+    name: str = Field(examples=["right answer"])
+    description: str
+    created_by: Person | None
+    created_at: datetime
+
+
+class RecipeVersionOut(Schema):
+    id: int = Field(examples=[5])
+    recipe_id: int = Field(examples=[2])
+    recipe: str = Field(examples=["right answer"])
+    number: int = Field(examples=[3])
+    content_sha256: str
+    spec: dict[str, Any] = Field(
+        description="As trainer.rewards.spec.Recipe holds it.", examples=[SPEC]
+    )
+    created_at: datetime
+
+
+def _recipe(row: RewardRecipe) -> RecipeOut:
+    return fill(RecipeOut, row, created_by=Person.of(row.created_by))
+
+
+def version_out(row: RecipeVersion) -> RecipeVersionOut:
+    return fill(RecipeVersionOut, row, recipe=row.recipe.name)
+
+
+@router.get("", response=Page[RecipeOut], summary="List recipes")
+def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """The newest first."""
+    found = access_of(request).team.recipes.select_related("created_by")
+    return page_by(found, _recipe, cursor=cursor, limit=limit)
+
+
+@router.get(
+    "/{recipe_id}/versions",
+    response=Page[RecipeVersionOut],
+    summary="List a recipe's versions",
+)
+def recipe_versions(
+    request: HttpRequest, recipe_id: Id, cursor: Cursor, limit: Limit
+) -> Page[Any]:
+    """The newest first. A version never changes."""
+    own = get_recipe(access_of(request).team, recipe_id)
+    found = own.versions.select_related("recipe")
+    return page_by(found, version_out, cursor=cursor, limit=limit)
+
+
+class VersionIn(Input):
+    spec: dict[str, Any] = Field(examples=[SPEC])
+
+
+class RecipeIn(VersionIn):
+    name: str = Field(min_length=1, max_length=80, examples=["right answer"])
+    description: str = Field(default="", max_length=2_000)
+
+
+@router.post(
+    "", response={201: RecipeVersionOut}, auth=WRITE, summary="Create a recipe"
+)
+def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersionOut]:
+    """With its first version."""
+    access = access_of(request)
+    name = " ".join(payload.name.split())
+    if not name:
+        raise refuse_field("body.name", "A recipe needs a name; got only spaces.")
+    with or_refuse("body.name"):
+        version = save_recipe_version(
+            team=access.team,
+            name=name,
+            recipe=read_spec(payload.spec),
+            user=access.user,
+            description=payload.description,
+        )
+    return Status(201, version_out(version))
+
+
+@router.post(
+    "/{recipe_id}/versions",
+    response={201: RecipeVersionOut},
+    auth=WRITE,
+    summary="Create a recipe version",
+)
+def create_recipe_version(
+    request: HttpRequest, recipe_id: Id, payload: VersionIn
+) -> Status[RecipeVersionOut]:
+    """Equal to the newest one, that is given back and none is made."""
+    access = access_of(request)
+    own = get_recipe(access.team, recipe_id)
+    version = save_recipe_version(
+        team=access.team,
+        name=own.name,
+        recipe=read_spec(payload.spec),
+        user=access.user,
+        existing=own,
+    )
+    return Status(201, version_out(version))
+
+
+def read_spec(spec: dict[str, Any]) -> Recipe:
+    try:
+        recipe = Recipe.model_validate(spec)
+    except ValidationError as error:
+        errors = [
+            (".".join(["body", "spec", *map(str, each["loc"])]), describe(each))
+            for each in error.errors(include_url=False)
+        ]
+        detail = "; ".join(f"{field}: {message}" for field, message in errors[:5])
+        raise Problem(422, detail, errors=errors) from error
+    for number, rule in enumerate(recipe.rules):
+        if fault := find_fault(rule):
+            raise refuse_field(f"body.spec.rules.{number}.params.source", fault)
+    return recipe
+
+
+# What a recipe says, and what rules there are to write one with.
+
+versions_router = Router(tags=["Rewards"], auth=READ)
+
+
+class RecipeSaid(Schema):
+    sentence: str = Field(description="What it rewards, in words.")
+    formula: str = Field(examples=["1·answer + 0.2·format"])
+    lowest: float = Field(description="The reward that it can give.", examples=[0.0])
+    highest: float = Field(examples=[1.2])
+
+
+class RecipeVersionDetail(RecipeVersionOut, RecipeSaid):
+    pass
+
+
+def _said(recipe: Recipe) -> RecipeSaid:
+    low, high = recipe_bounds(recipe)
+    return RecipeSaid(
+        sentence=recipe_sentence(recipe),
+        formula=write_formula(recipe),
+        lowest=low,
+        highest=high,
+    )
+
+
+@versions_router.get(
+    "/recipe-versions/{recipe_version_id}",
+    response=RecipeVersionDetail,
+    summary="Look at a recipe version",
+)
+def recipe_version(request: HttpRequest, recipe_version_id: Id) -> RecipeVersionDetail:
+    """With what it says in words, as a formula, and in bounds."""
+    team = access_of(request).team
+    found = RecipeVersion.objects.select_related("recipe")
+    version = found.filter(recipe__team=team, pk=recipe_version_id).first()
+    if version is None:
+        raise Http404(f"{team} has no recipe version {recipe_version_id}.")
+    said = _said(Recipe.model_validate(version.spec))
+    return RecipeVersionDetail(**version_out(version).model_dump(), **said.model_dump())
+
+
+class RecipeFindingOut(Schema):
+    kind: str = Field(examples=["trivial"])
+    sentence: str
+    remedy: str
+    rows: list[int] = Field(description="That show it.", examples=[[0, 3]])
+
+
+class RecipeCheckIn(Input):
+    spec: dict[str, Any] = Field(examples=[SPEC])
+    dataset_version_id: IdIn | None = Field(
+        default=None,
+        description="Rows to look at: references that no rule can read, and rewards "
+        "for completions that solve nothing.",
+        examples=[12],
+    )
+
+
+class RecipeCheckOut(RecipeSaid):
+    findings: list[RecipeFindingOut] = Field(description="Of the rows.")
+
+
+@versions_router.post(
+    "/recipes/check", response=RecipeCheckOut, summary="Check a recipe"
+)
+def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
+    """What is wrong with it is a 422 that names its fields; nothing is saved."""
+    recipe, version_id = read_spec(payload.spec), payload.dataset_version_id
+    findings: list[Finding] = []
+    if version_id is not None:
+        version = find_version(access_of(request).team, version_id)
+        findings = check_rows(recipe, version)
+    return RecipeCheckOut(
+        **_said(recipe).model_dump(),
+        findings=[
+            fill(RecipeFindingOut, found, rows=list(found.positions))
+            for found in findings
+        ],
+    )
+
+
+class RuleKind(Schema):
+    kind: str = Field(examples=["exact_answer"])
+    title: str = Field(examples=["Exact answer"])
+    summary: str
+    asks_a_model: bool = Field(description="Which may cost money.")
+    runs_code: bool = Field(description="In a sandbox.")
+    params: dict[str, Any] = Field(description="Its parameters as a JSON schema.")
+
+
+class RuleKinds(Schema):
+    items: list[RuleKind]
+
+
+@versions_router.get("/rule-kinds", response=RuleKinds, summary="List kinds of rules")
+def rule_kinds(request: HttpRequest) -> RuleKinds:
+    """What a recipe's rules can be, by title."""
+    rules = sorted(RULES.values(), key=lambda rule: rule.title)
+    return RuleKinds(
+        items=[
+            fill(
+                RuleKind,
+                rule,
+                asks_a_model=rule.batching is not None,
+                runs_code=rule.needs_sandbox,
+                params=rule.params_model.model_json_schema(),
+            )
+            for rule in rules
+        ]
+    )

@@ -1,0 +1,188 @@
+"""Reports: read, written, taken as files."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Query, Router, Schema, Status
+from pydantic import Field
+
+from dashboard.analysis.reports import services
+from dashboard.analysis.reports.models import MAX_TITLE, Report
+from dashboard.analysis.reports.rendering import html_of
+from dashboard.analysis.reports.services import (
+    MAX_CHARS,
+    SavedMeanwhile,
+    check,
+    find_reports,
+    get_report,
+    own_hosts,
+)
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
+from dashboard.api.schemas import (
+    FILE,
+    Cursor,
+    Done,
+    Id,
+    Input,
+    Limit,
+    Page,
+    Person,
+    S,
+    StepIn,
+    fill,
+    page_from,
+)
+from dashboard.project.edits import Clash
+
+router = Router(tags=["Reports"], auth=READ)
+TEXT = "The reward jumps at step 40.\n\n::chart runs=7 metric=reward/mean\n"
+
+
+class ReportOut(Schema):
+    id: int = Field(examples=[5])
+    title: str = Field(examples=["Why the reward jumped"])
+    number: int = Field(description="Of its newest version.", examples=[3])
+    is_public: bool = Field(description="It has a public link that works.")
+    created_by: Person | None
+    created_at: datetime
+    saved_by: Person | None
+    saved_at: datetime
+
+
+def _report(shape: type[S], report: Report) -> S:
+    people = {"created_by": report.created_by, "saved_by": report.saved_by}
+    by = {name: Person.of(user) for name, user in people.items()}
+    return fill(shape, report, **by)
+
+
+class ReportDetail(ReportOut):
+    text: str = Field(
+        description="Markdown; lines that begin with `::` are live blocks.",
+        examples=[TEXT],
+    )
+
+
+@router.get("", response=Page[ReportOut], summary="List reports")
+def reports(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    q: Annotated[
+        str, Query("", max_length=200, description="Words that title or text hold.")
+    ],
+) -> Page[Any]:
+    """Those that were saved last come first."""
+    found = find_reports(access_of(request).team, q)
+    found = found.select_related("created_by", "saved_by")
+    return page_from(
+        found, lambda row: _report(ReportOut, row), cursor=cursor, limit=limit
+    )
+
+
+@router.get("/{report_id}", response=ReportDetail, summary="Read a report")
+def report(request: HttpRequest, report_id: Id) -> ReportDetail:
+    """Its text; `/reports/{report_id}/export.html` shows its blocks."""
+    return _report(ReportDetail, get_report(access_of(request).team, report_id))
+
+
+class ReportIn(Input):
+    title: str = Field(max_length=4 * MAX_TITLE, examples=["Why the reward jumped"])
+    text: str = Field(default="", max_length=4 * MAX_CHARS, examples=[TEXT])
+
+
+@router.post("", response={201: ReportDetail}, auth=WRITE, summary="Create a report")
+def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetail]:
+    """Addresses of this server's pages become blocks, as in the editor."""
+    access = access_of(request)
+    _check(payload.title, payload.text)
+    with or_conflict():  # as many as a team may have
+        made = services.create_report(
+            team=access.team,
+            user=access.user,
+            title=payload.title,
+            text=payload.text,
+            hosts=own_hosts(request),
+        )
+    return Status(201, _report(ReportDetail, made))
+
+
+class ReportSaveIn(Input):
+    number: StepIn = Field(
+        description="Of the version that this one was written over: 409 where somebody "
+        "saved another since.",
+        examples=[3],
+    )
+    title: str | None = Field(default=None, max_length=4 * MAX_TITLE)
+    text: str | None = Field(default=None, max_length=4 * MAX_CHARS)
+
+
+@router.patch(
+    "/{report_id}", response=ReportDetail, auth=WRITE, summary="Save a report"
+)
+def save_report(
+    request: HttpRequest, report_id: Id, payload: ReportSaveIn
+) -> ReportDetail:
+    """As a new version; what is left out stays."""
+    access = access_of(request)
+    found = get_report(access.team, report_id)
+    title = found.title if payload.title is None else payload.title
+    text = found.text if payload.text is None else payload.text
+    _check(title, text)
+    try:
+        services.save_report(
+            report=found,
+            user=access.user,
+            number=payload.number,
+            title=title,
+            text=text,
+            hosts=own_hosts(request),
+        )
+    except SavedMeanwhile as error:
+        newest = get_report(access.team, report_id)
+        raise _meanwhile(newest, payload) from error
+    except ValueError as error:  # longer once addresses are blocks
+        raise refuse_field("body.text", str(error)) from error
+    return _report(ReportDetail, get_report(access.team, report_id))
+
+
+def _meanwhile(newest: Report, payload: ReportSaveIn) -> Problem:
+    sent = payload.model_dump(exclude_none=True, exclude={"number"})
+    return Problem(
+        409,
+        f"{newest.saved_by or 'Somebody'} saved version {newest.number} of this report "
+        "meanwhile: nothing was changed. Read it, and send its number.",
+        errors=[("body.number", f"The newest version is {newest.number}.")],
+        conflicts=[
+            Clash(name, now, value)
+            for name, value in sent.items()
+            if (now := getattr(newest, name)) != value
+        ],
+    )
+
+
+def _check(title: str, text: str) -> None:
+    """422 names the one that no report can have."""
+    for field, pair in (("title", (title, "")), ("text", ("A title", text))):
+        with or_refuse(f"body.{field}"):
+            check(*pair)
+
+
+@router.delete("/{report_id}", response=Done, auth=WRITE, summary="Delete a report")
+def delete_report(request: HttpRequest, report_id: Id) -> Done:
+    """With its versions, for good."""
+    access = access_of(request)
+    services.delete_report(report=get_report(access.team, report_id), user=access.user)
+    return Done(done=True)
+
+
+@router.get(
+    "/{report_id}/export.html", response=FILE, summary="Take a report as a file"
+)
+def report_file(request: HttpRequest, report_id: Id) -> HttpResponseBase:
+    """A page that needs nothing else."""
+    return html_of(request, get_report(access_of(request).team, report_id))

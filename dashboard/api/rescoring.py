@@ -1,0 +1,224 @@
+"""Stored completions scored anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.rescoring import services
+from dashboard.analysis.rescoring.figures import TYPES, WRITERS
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.analysis.rescoring.selection import Selection, select_steps
+from dashboard.analysis.rescoring.services import (
+    get_rescoring,
+    list_failures,
+    list_rescorings,
+    start_rescoring,
+)
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.problems import Problem, or_conflict, refuse_field
+from dashboard.api.recipes import read_spec
+from dashboard.api.schemas import (
+    FILE,
+    LARGEST_ID,
+    LARGEST_STEP,
+    Cursor,
+    Done,
+    Id,
+    Input,
+    JobOut,
+    Limit,
+    Page,
+    StepIn,
+    attach,
+    fill,
+    job_fields,
+    page_by,
+)
+from dashboard.datasets.row_exports import joined
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from trainer.rewards.spec import Recipe
+
+router = Router(tags=["Rescoring"], auth=READ)
+
+
+class RescoringOut(JobOut):
+    id: int = Field(examples=[3])
+    run_id: int = Field(examples=[7])
+    recipe_version_id: int | None = Field(
+        description="null: each step's own recipe, or one that is not saved."
+    )
+    first_step: int
+    last_step: int
+    every: int
+    num_completions: int = Field(description="That are scored.")
+    result: dict[str, Any] = Field(description="Of one that is done, its summary.")
+    created_at: datetime
+    finished_at: datetime | None
+
+
+def rescoring_out(row: Rescoring, *, tells_why: bool = False) -> RescoringOut:
+    return fill(RescoringOut, row, **job_fields(row, tells_why=tells_why))
+
+
+@router.get("", response=Page[RescoringOut], summary="List rescorings")
+def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """The newest first."""
+    found = list_rescorings(access_of(request).team, None)
+    return page_by(found, rescoring_out, cursor=cursor, limit=limit)
+
+
+class RescoringIn(Input):
+    run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] = Field(examples=[7])
+    recipe_version_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = Field(
+        default=None, description="null: each step's own recipe, or `spec`."
+    )
+    spec: dict[str, Any] | None = Field(
+        default=None, description="A recipe that is not saved, in place of a version."
+    )
+    first_step: StepIn | None = None
+    last_step: StepIn | None = None
+    every: Annotated[int, Field(ge=1, le=LARGEST_STEP)] = Field(
+        default=1, description="One of so many steps."
+    )
+    may_ask: bool = Field(
+        default=False, description="Judges may be asked, which costs money."
+    )
+
+
+@router.post("", response={201: RescoringOut}, auth=WRITE, summary="Start a rescoring")
+def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
+    """A worker scores the run's stored completions; what is stored stays."""
+    access = access_of(request)
+    asked = _read(access.team, payload)
+    try:
+        begun = start_rescoring(
+            team=access.team,
+            user=access.user,
+            run=asked.run,
+            selection=asked.selection,
+            recipe=asked.recipe,
+            recipe_version=asked.version,
+            may_ask=payload.may_ask,
+        )
+    except ValueError as error:
+        raise Problem(422, str(error)) from error
+    return Status(201, rescoring_out(begun))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    run: Run
+    selection: Selection
+    recipe: Recipe | None  # None: each step's own
+    version: RecipeVersion | None
+
+
+def _read(team: Team, payload: RescoringIn) -> Asked:
+    run = get_run(team, payload.run_id)
+    version = _version(team, payload.recipe_version_id)
+    if version and payload.spec is not None:
+        raise refuse_field("body.spec", "Send a recipe version or a spec, not both.")
+    recipe = Recipe.model_validate(version.spec) if version else None
+    if payload.spec is not None:
+        recipe = read_spec(payload.spec)
+    first, last = payload.first_step, payload.last_step
+    if first is not None and last is not None and first > last:
+        raise refuse_field("body.last_step", f"It is before {first}. Swap the two.")
+    selection = select_steps(run, first, last, payload.every)
+    return Asked(run=run, selection=selection, recipe=recipe, version=version)
+
+
+def _version(team: Team, version_id: int | None) -> RecipeVersion | None:
+    if version_id is None:
+        return None
+    found = RecipeVersion.objects.select_related("recipe")
+    version = found.filter(recipe__team=team, pk=version_id).first()
+    if version is None:
+        raise Http404(f"{team} has no recipe version {version_id}.")
+    return version
+
+
+# One rescoring: what came of it, and its end.
+
+start_router = Router(tags=["Rescoring"], auth=READ)
+
+
+class RescoringFailureOut(Schema):
+    step: int = Field(examples=[40])
+    prompt_index: int = Field(examples=[17])
+    position: int = Field(examples=[0])
+    rule: str = Field(examples=["answer"])
+    error: str = Field(examples=["no number in the answer"])
+
+
+class RescoringDetail(RescoringOut):
+    spec: dict[str, Any] | None = Field(
+        description="The recipe; null: each step's own."
+    )
+    failures: list[RescoringFailureOut] = Field(description="The first 20 of them.")
+
+
+@start_router.get(
+    "/{rescoring_id}", response=RescoringDetail, summary="Look at a rescoring"
+)
+def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
+    found = get_rescoring(access_of(request).team, rescoring_id)
+    return RescoringDetail(
+        **rescoring_out(found, tells_why=True).model_dump(),
+        spec=found.spec,
+        failures=[
+            fill(RescoringFailureOut, each, prompt_index=each.prompt)
+            for each in list_failures(found)
+        ],
+    )
+
+
+@start_router.post(
+    "/{rescoring_id}/stop", response=Done, auth=WRITE, summary="Stop a rescoring"
+)
+def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
+    access = access_of(request)
+    found = get_rescoring(access.team, rescoring_id)
+    if services.request_stop(rescoring=found, user=access.user):
+        return Done(done=True)
+    found.refresh_from_db()
+    return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")
+
+
+@start_router.delete(
+    "/{rescoring_id}", response=Done, auth=WRITE, summary="Delete a rescoring"
+)
+def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
+    """For good; 409 while it goes on."""
+    access = access_of(request)
+    found = get_rescoring(access.team, rescoring_id)
+    with or_conflict():
+        services.delete_rescoring(rescoring=found, user=access.user)
+    return Done(done=True)
+
+
+@start_router.get(
+    "/{rescoring_id}/completions.{file_format}",
+    response=FILE,
+    summary="Take a rescoring as a file",
+)
+def rescoring_file(
+    request: HttpRequest, rescoring_id: Id, file_format: Literal["jsonl", "csv"]
+) -> HttpResponseBase:
+    """A line for each completion: reward, rank, advantage and rules, old and new."""
+    found = get_rescoring(access_of(request).team, rescoring_id)
+    return attach(
+        joined(WRITERS[file_format](found)),
+        filename=f"{found.run.name}-rescoring-{found.pk}.{file_format}",
+        content_type=f"{TYPES[file_format]}; charset=utf-8",
+    )

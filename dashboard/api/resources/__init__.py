@@ -1,1 +1,0 @@
-"""The operations of /api/v1, a module for each thing that they are about."""

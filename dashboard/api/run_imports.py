@@ -1,0 +1,280 @@
+"""Files of other tools that become a run: sent, read, made."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.db.models import Count, QuerySet, Sum
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.reports.document import finite
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
+from dashboard.api.schemas import (
+    PART,
+    Cursor,
+    Done,
+    Id,
+    Input,
+    JobOut,
+    Limit,
+    Offset,
+    Page,
+    Person,
+    Real,
+    S,
+    fill,
+    job_fields,
+    page_by,
+    part_problems,
+    query_of,
+    refuse_errors,
+    size_of,
+)
+from dashboard.exchange import jobs
+from dashboard.exchange.import_files import (
+    append_part,
+    begin_file,
+    begin_import,
+    discard,
+)
+from dashboard.exchange.import_preview import WEIGHT, MakeForm
+from dashboard.exchange.models import RunImport
+from dashboard.jobs.queue import reap_of
+
+router = Router(tags=["Run imports"], auth=READ)
+
+
+class RunImportOut(JobOut):
+    id: int = Field(examples=[3])
+    phase: str = Field(description="read or make", examples=["read"])
+    state: str = Field(
+        description="open until files are read; then as every job's", examples=["done"]
+    )
+    num_files: int = Field(examples=[2])
+    num_bytes: int = Field(examples=[120_000])
+    run_id: int | None = Field(description="That was made of it.", examples=[7])
+    created_by: Person | None
+    created_at: datetime
+
+
+class RunFileOut(Schema):
+    filename: str = Field(examples=["completions_00001.parquet"])
+    num_bytes: int = Field(examples=[120_000_000])
+    num_received: int = Field(
+        description="Of them; the next part begins there.", examples=[8_388_608]
+    )
+    is_whole: bool
+
+
+class RunImportDetail(RunImportOut):
+    unfinished: list[RunFileOut] = Field(description="Files that miss parts.")
+    findings: dict[str, Any] = Field(
+        description="What was understood of the files, once they are read: tools, "
+        "steps, metrics, samples, scores, refused rows.",
+        examples=[{"tools": ["TRL"], "num_points": 120}],
+    )
+
+
+def _import(shape: type[S], row: Any, *, tells_why: bool = False, **fields: Any) -> S:
+    fields |= job_fields(row, state="open", tells_why=tells_why)
+    fields |= {"num_bytes": row.num_bytes or 0}
+    return fill(shape, row, created_by=Person.of(row.created_by), **fields)
+
+
+def _counted(team: Team) -> QuerySet[RunImport]:
+    found = RunImport.objects.filter(team=team).select_related(
+        "team", "created_by", "job"
+    )
+    return found.annotate(num_files=Count("files"), num_bytes=Sum("files__num_bytes"))
+
+
+def find_import(team: Team, import_id: int) -> RunImport:
+    found = _counted(team).filter(pk=import_id).first()
+    if found is None:
+        raise Http404(f"{team} has no import of a run {import_id}.")
+    return found
+
+
+def _detail(team: Team, import_id: int) -> RunImportDetail:
+    found = find_import(team, import_id)
+    findings = {} if found.is_open else finite(found.findings)
+    return _import(
+        RunImportDetail,
+        found,
+        tells_why=True,
+        unfinished=[
+            fill(RunFileOut, file) for file in found.files.all() if not file.is_whole
+        ],
+        findings=findings,
+    )
+
+
+@router.get("", response=Page[RunImportOut], summary="List imports of runs")
+def run_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """Also those that a run was made of, the newest first; they are kept for a week."""
+    found = _counted(access_of(request).team)
+    return page_by(
+        found, lambda row: _import(RunImportOut, row), cursor=cursor, limit=limit
+    )
+
+
+@router.get(
+    "/{import_id}", response=RunImportDetail, summary="Look at an import of a run"
+)
+def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
+    """With what was understood of its files, which `make` goes on from."""
+    team = access_of(request).team
+    # Here as well, as the worker that ended may be the one that looks for these.
+    reap_of(find_import(team, import_id))
+    return _detail(team, import_id)
+
+
+@router.post(
+    "", response={201: RunImportDetail}, auth=WRITE, summary="Begin an import of a run"
+)
+def begin_run_import(request: HttpRequest) -> Status[RunImportDetail]:
+    """Without files yet: send them, have them read, then have the run made."""
+    access = access_of(request)
+    with or_conflict():
+        begun = begin_import(access.team, access.user)
+    return Status(201, _detail(access.team, begun.pk))
+
+
+class RunFileIn(Schema):
+    filename: str = Field(min_length=1, max_length=300, examples=["completions.zip"])
+    num_bytes: int = Field(
+        ge=1, le=2**60, description="Of the whole file.", examples=[120_000_000]
+    )
+    fingerprint: str = Field(
+        "",
+        max_length=64,
+        description="By which you know the file again, such as its SHA-256.",
+    )
+
+
+@router.put(
+    "/{import_id}/files",
+    response=RunFileOut,
+    auth=WRITE,
+    summary="Send a file of a run",
+    openapi_extra=PART,
+)
+def send_run_file(
+    request: HttpRequest, import_id: Id, sent: Query[RunFileIn], offset: Offset
+) -> RunFileOut:
+    """As the body, whole or a part at a time; also a zip of several.
+
+    409: the file ends elsewhere; `unfinished` of the import says where to go on.
+    """
+    found = find_import(access_of(request).team, import_id)
+    with or_refuse("query.num_bytes"):
+        file = begin_file(found, **sent.model_dump())
+    with part_problems(lambda: file.num_received, offset):
+        append_part(file, offset=offset, part=request, size=size_of(request))
+    return fill(RunFileOut, file)
+
+
+@router.post(
+    "/{import_id}/read",
+    response={202: RunImportDetail},
+    auth=WRITE,
+    summary="Have an import's files read",
+)
+def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDetail]:
+    """Small ones at once, others by a worker: look at it until its state is done."""
+    team = access_of(request).team
+    found = find_import(team, import_id)
+    files = list(found.files.all())
+    if not files:
+        raise Problem(409, "No file is here. Send one, or several.")
+    if unfinished := [file.filename for file in files if not file.is_whole]:
+        said = f"{len(unfinished):,} of {len(files):,} files are not whole, such as "
+        raise Problem(409, f"{said}{unfinished[0]}. Send their missing parts.")
+    _queue(found, RunImport.READ)
+    return Status(202, _detail(team, import_id))
+
+
+class RunImportMakeIn(Input):
+    name: str = Field(min_length=1, max_length=80, examples=["warm-otter"])
+    model: str = Field(default="", max_length=200, examples=["Qwen2.5-0.5B"])
+    wandb_run: str | None = Field(
+        default=None,
+        max_length=300,
+        description="Which one, where the files have some.",
+    )
+    right_from: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="A completion with this reward or more is right; without it, the "
+        "highest of all; null: nobody can tell.",
+    )
+    computes_advantages: bool = Field(
+        default=False, description="Where the files have none, of each group's rewards."
+    )
+    leave_out: bool = Field(
+        default=False, description="Do without the rows or files that were refused."
+    )
+    weights: dict[str, Real] = Field(
+        default={},
+        description="Of the columns that are rules; without it, as their tool has "
+        "them; null: the column is no rule.",
+        examples=[{"accuracy": 1.0}],
+    )
+
+
+@router.post(
+    "/{import_id}/make",
+    response={202: RunImportDetail},
+    auth=WRITE,
+    summary="Make the run of an import",
+)
+def make_run_import(
+    request: HttpRequest, import_id: Id, payload: RunImportMakeIn
+) -> Status[RunImportDetail]:
+    """Of what was read; `run_id` names it once the state is done."""
+    team = access_of(request).team
+    found = find_import(team, import_id)
+    read = found.findings if not found.is_open else {}
+    if not read or not (read["num_samples"] or read["num_points"]):
+        raise Problem(409, "There is nothing to make a run of. Have files read first.")
+    form = _make_form(found, payload)
+    _queue(found, RunImport.MAKE, choices=form.choices)
+    return Status(202, _detail(team, import_id))
+
+
+def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
+    usual = MakeForm(found).weights
+    if unknown := [name for name in payload.weights if name not in usual]:
+        said = f"The files have no column of scores {unknown[0][:80]!r}."
+        raise refuse_field("body.weights", said)
+    given = payload.model_dump(exclude={"weights"})
+    if "right_from" not in payload.model_fields_set:
+        given["right_from"] = found.findings["highest"]  # as the page proposes
+    weights = {WEIGHT + k: v for k, v in {**usual, **payload.weights}.items()}
+    form = MakeForm(found, query_of({**given, **weights}))
+    form.is_valid()
+    refuse_errors(form, place="body", names={WEIGHT + k: f"weights.{k}" for k in usual})
+    return form
+
+
+def _queue(found: RunImport, kind: str, **fields: Any) -> None:
+    if not jobs.start(found, kind, **fields):
+        is_made = found.run_id is not None
+        said = "A run was made of it already." if is_made else "It is at work."
+        raise Problem(409, said)
+
+
+@router.delete(
+    "/{import_id}", response=Done, auth=WRITE, summary="Discard an import of a run"
+)
+def discard_run_import(request: HttpRequest, import_id: Id) -> Done:
+    """With its files; the run that was made of it stays. 409 while it is at work."""
+    found = find_import(access_of(request).team, import_id)
+    if found.is_open:
+        raise Problem(409, "It is at work. Stop it first.")
+    discard(found)
+    return Done(done=True)

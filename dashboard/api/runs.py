@@ -1,0 +1,200 @@
+"""Runs: found, looked at, changed, and asked to stop or go on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.db import transaction
+from django.http import HttpRequest
+from ninja import Query, Router
+from pydantic import Field
+
+from dashboard.api.auth import READ, WRITE, Access, access_of
+from dashboard.api.problems import Problem, or_conflict, refuse_field
+from dashboard.api.run_schemas import RunDetail, RunOut, with_shown
+from dashboard.api.schemas import (
+    Change,
+    Cursor,
+    Done,
+    Id,
+    Limit,
+    Page,
+    page_by,
+    page_from,
+)
+from dashboard.project.edits import Edit
+from dashboard.runs import trash
+from dashboard.runs.attributes import describe_run
+from dashboard.runs.bulk_actions import act
+from dashboard.runs.changes import ENDED_WELL
+from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_any_run, get_run
+from dashboard.runs.table.columns import sort_runs
+from dashboard.runs.table.expressions import QueryError
+from dashboard.runs.table.query import ListQuery
+
+router = Router(tags=["Runs"], auth=READ)
+# By a run's field: what makes it true, and what false.
+SWITCHES = {
+    "is_trashed": ("trash", "restore"),
+    "is_locked": ("lock", "unlock"),
+    "is_archived": ("archive", "unarchive"),
+}
+
+
+@router.get("", response=Page[RunOut], summary="List runs")
+def runs(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    q: Annotated[
+        str,
+        Query(
+            "",
+            max_length=2_000,
+            description="The filter language of the run list: `state = running and "
+            "reward > 0.5`. Without a word of them, archived runs and those in the "
+            "trash are left out.",
+            examples=["tag = baseline"],
+        ),
+    ],
+    sort: Annotated[
+        str,
+        Query(
+            "-num",
+            max_length=200,
+            description="A column's key, `-` before it from the top. Other orders than "
+            "`-num` move on while runs change.",
+        ),
+    ],
+) -> Page[Any]:
+    """Those of the team that the query finds, the newest first."""
+    access = access_of(request)
+    query = ListQuery.read({"q": q, "sort": sort})
+    if sort and not query.sort:
+        raise refuse_field(
+            "query.sort",
+            f"No column is called {sort.removeprefix('-')[:60]!r}. Sort by num, name, "
+            "state, or a key that the run list can show, such as -last.reward/mean.",
+        )
+    try:
+        found = query.find(access.team, access.user)
+    except QueryError as error:
+        at = f" (characters {error.start + 1} to {error.end})"
+        raise refuse_field("query.q", f"{error}{at}") from error
+    shown = with_shown(found)
+    if query.sort in ("", "-num"):
+        return page_by(shown, RunOut.of, cursor=cursor, limit=limit)
+    ordered = sort_runs(shown, query.sort)
+    return page_from(ordered, RunOut.of, cursor=cursor, limit=limit)
+
+
+@router.get("/{run_id}", response=RunDetail, summary="Look at a run")
+def run(request: HttpRequest, run_id: Id) -> RunDetail:
+    """With its settings and notes; also one in the trash."""
+    return RunDetail.of(get_any_run(access_of(request).team, run_id))
+
+
+class RunChange(Change):
+    name: str | None = Field(default=None, max_length=400, examples=["warm-otter"])
+    notes: str | None = Field(default=None, max_length=100_000)
+    tags: list[Annotated[str, Field(max_length=200)]] | None = Field(
+        default=None, max_length=100, examples=[["baseline", "paper"]]
+    )
+    is_archived: bool | None = None
+    is_locked: bool | None = Field(
+        default=None, description="True: nothing of it is changed or deleted."
+    )
+    is_trashed: bool | None = Field(
+        default=None, description="True: it goes to the trash, once it has ended."
+    )
+
+
+@router.patch("/{run_id}", response=RunDetail, auth=WRITE, summary="Change a run")
+def change_run(request: HttpRequest, run_id: Id, payload: RunChange) -> RunDetail:
+    """All that is sent, or nothing: 409 says why not."""
+    access = access_of(request)
+    with transaction.atomic():
+        found = get_any_run(access.team, run_id)
+        Run.objects.select_for_update().get(pk=found.pk)
+        sent = payload.over(RunDetail.of(get_any_run(access.team, run_id)))
+        # What holds a run is taken off first, and put on last.
+        for name, (_, undo) in SWITCHES.items():
+            if sent.get(name) is False:
+                _switch(access, run_id, name, undo)
+        described = {
+            name: sent[name]
+            for name in ("name", "notes", "tags")
+            if sent.get(name) is not None
+        }
+        if described:
+            _describe(access, run_id, described)
+        for name, (do, _) in reversed(SWITCHES.items()):
+            if sent.get(name):
+                _switch(access, run_id, name, do)
+    return RunDetail.of(get_any_run(access.team, run_id))
+
+
+def _switch(access: Access, run_id: int, name: str, action: str) -> None:
+    run = get_any_run(access.team, run_id)
+    if getattr(RunOut.of(run), name) == (action == SWITCHES[name][0]):
+        return
+    own = Run.objects.filter(pk=run.pk)
+    outcome = act(action, own, team=access.team, user=access.user)
+    for _, reason in outcome.refused:
+        said = f"Nothing was changed: {run} {reason}."
+        raise Problem(409, said, errors=[(f"body.{name}", said)])
+
+
+def _describe(access: Access, run_id: int, given: dict[str, Any]) -> None:
+    found = get_run(access.team, run_id)
+    try:
+        describe_run(run=found, user=access.user, edit=Edit(given=given))
+    except ValueError as error:
+        raise Problem(422, str(error), errors=[("body", str(error))]) from error
+
+
+@router.delete("/{run_id}", response=Done, auth=WRITE, summary="Delete a run")
+def delete_run(request: HttpRequest, run_id: Id) -> Done:
+    """One in the trash, with all that was recorded of it, for good."""
+    access = access_of(request)
+    with or_conflict():
+        trash.delete_run(get_any_run(access.team, run_id), access.user)
+    return Done(done=True)
+
+
+@router.post("/{run_id}/stop", response=Done, auth=WRITE, summary="Stop a run")
+def stop_run(request: HttpRequest, run_id: Id) -> Done:
+    """It ends after the step it is at, with a checkpoint."""
+    return _ask(request, run_id, request_stop, "stop")
+
+
+@router.post("/{run_id}/cancel", response=Done, auth=WRITE, summary="Cancel a run")
+def cancel(request: HttpRequest, run_id: Id) -> Done:
+    """It ends at once, without a checkpoint, whether it waits or trains."""
+    return _ask(request, run_id, cancel_run, "cancel")
+
+
+@router.post("/{run_id}/pause", response=Done, auth=WRITE, summary="Pause a run")
+def pause_run(request: HttpRequest, run_id: Id) -> Done:
+    """It saves a checkpoint after the step it is at, and gives its worker free."""
+    return _ask(request, run_id, request_pause, "pause")
+
+
+@router.post("/{run_id}/resume", response=Done, auth=WRITE, summary="Resume a run")
+def resume(request: HttpRequest, run_id: Id) -> Done:
+    """A paused run is queued again, and goes on from its last checkpoint."""
+    return _ask(request, run_id, resume_run, "resume")
+
+
+def _ask(request: HttpRequest, run_id: int, ask: Any, verb: str) -> Done:
+    access = access_of(request)
+    found = get_run(access.team, run_id)
+    if ask(run=found, user=access.user):
+        return Done(done=True)
+    found.refresh_from_db(fields=["state"])
+    detail = f"Nothing to {verb}: the run is {found.state}."
+    if verb == "resume" and found.state in ENDED_WELL:
+        detail += " Extend it to continue."
+    return Done(done=False, detail=detail)

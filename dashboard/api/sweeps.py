@@ -1,0 +1,247 @@
+"""Several runs of one launch, some of whose settings have several values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db.models import Prefetch, QuerySet
+from django.http import HttpRequest
+from ninja import Query, Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.analysis.compare.selection import read_selection
+from dashboard.analysis.sweeps import summary
+from dashboard.analysis.sweeps.importance import read_outcomes
+from dashboard.analysis.sweeps.summary import MAX_SWEPT, Weight, read_sweep
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.compare import ChosenRuns, runs_query
+from dashboard.api.launches import (
+    LaunchIn,
+    Value,
+    checked_launch,
+    read_launch,
+    refuse_warnings,
+)
+from dashboard.api.problems import or_conflict, refuse_field
+from dashboard.api.schemas import (
+    Cursor,
+    Input,
+    Limit,
+    Page,
+    Person,
+    Real,
+    fill,
+    page_by,
+)
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.launch.form import LaunchForm
+from dashboard.runs.launch.services import launch_group
+from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, Sweep
+from dashboard.runs.models import Run, RunGroup
+
+router = Router(tags=["Sweeps"], auth=READ)
+
+
+class SweepOut(Schema):
+    id: int = Field(description="`group_id` of its runs.", examples=[3])
+    name: str = Field(examples=["rates"])
+    launched_by: Person | None
+    launched_at: datetime
+    run_ids: list[int] = Field(
+        description="That are not in the trash.", examples=[[7, 8]]
+    )
+
+
+def _sweep(group: RunGroup) -> SweepOut:
+    return fill(
+        SweepOut,
+        group,
+        launched_by=Person.of(group.launched_by),
+        run_ids=[run.pk for run in group.runs.all()],
+    )
+
+
+def _groups(team: Team) -> QuerySet[RunGroup]:
+    found = team.rungroup_set.select_related("launched_by")
+    runs = Run.objects.kept().only("group_id").order_by("pk")
+    return found.prefetch_related(Prefetch("runs", runs))
+
+
+@router.get("", response=Page[SweepOut], summary="List sweeps")
+def sweeps(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """The newest first; `/compare/sweep` tells what their outcome goes with."""
+    found = _groups(access_of(request).team)
+    return page_by(found, _sweep, cursor=cursor, limit=limit)
+
+
+class ValuesIn(Input):
+    setting: str = Field(max_length=200, examples=["optim.learning_rate"])
+    values: list[Value] = Field(
+        min_length=1,
+        max_length=MAX_VALUES,
+        description="Two or more; of a whole number also a range: `0..4`.",
+        examples=[[1e-6, 3e-6]],
+    )
+
+
+class SweepIn(LaunchIn):
+    sweep: list[ValuesIn] = Field(min_length=1, max_length=NUM_ROWS)
+    mode: Literal["grid", "pairs"] = Field(
+        default="grid",
+        description="grid: every combination; pairs: the first values together, then "
+        "the second ones.",
+    )
+
+
+@router.post("", response={201: SweepOut}, auth=WRITE, summary="Launch a sweep")
+def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
+    """All of its runs are queued, or none."""
+    access = access_of(request)
+    form = read_launch(access.team, payload)
+    refuse_warnings(checked_launch(form), payload)
+    planned = _plan(form, payload)
+    with or_conflict():
+        group = launch_group(
+            team=access.team,
+            user=access.user,
+            name=form.name,
+            launches=[one.launch for one in planned.runs],
+            cloned_from=form.start.run,
+            fork_of=form.start.fork,
+        )
+    return Status(201, _sweep(_groups(access.team).get(pk=group.pk)))
+
+
+def _plan(form: LaunchForm, payload: SweepIn) -> Sweep:
+    rows = [_row(each, place) for place, each in enumerate(payload.sweep)]
+    found = Sweep(rows=rows, mode=payload.mode)
+    found.plan(form)
+    if found.problem:
+        raise refuse_field("body.sweep", found.problem)
+    return found
+
+
+def _row(asked: ValuesIn, place: int) -> Row:
+    """As the form holds it: a text with commas between."""
+    setting = all_fields().get(asked.setting)
+    at = f"body.sweep.{place}"
+    if setting is None:
+        said = f"There is no setting {asked.setting[:80]!r}."
+        raise refuse_field(f"{at}.setting", said)
+    texts = []
+    for value in asked.values:
+        is_switch = isinstance(value, bool)
+        text = ("on" if value else "off") if is_switch else setting.write(value)
+        if not text.strip() or "," in text:
+            said = f"A value is not empty and holds no comma; got {text[:40]!r}."
+            raise refuse_field(f"{at}.values", said)
+        texts.append(text)
+    return Row(path=asked.setting, text=", ".join(texts))
+
+
+# Runs by the settings in which they differ, and what their outcome goes with.
+
+importance_router = Router(tags=["Sweeps"], auth=READ)
+
+
+class SweptFilters(ChosenRuns):
+    metric: str = Field("reward/mean", max_length=120)
+    of: Literal["last", "tail", "highest", "lowest"] = Field(
+        "last", description="tail: the mean of the last tenth of the steps."
+    )
+    without: list[str] = Field([], description="Settings that are left aside.")
+    keep: list[str] = Field(
+        [], description="Stretches of settings: `rollout.temperature:0.6..1`."
+    )
+
+
+class SweptSetting(Schema):
+    key: str = Field(examples=["optim.learning_rate"])
+    aliases: list[str] = Field(description="Settings that differ in the same runs.")
+    values: list[str] = Field(examples=[["1e-6", "3e-6"]])
+
+
+class SweptRun(Schema):
+    run_id: int = Field(examples=[7])
+    name: str = Field(examples=["calm-otter-1"])
+    outcome: Real = Field(examples=[0.71])
+    values: dict[str, str] = Field(examples=[{"optim.learning_rate": "1e-6"}])
+    is_kept: bool = Field(description="Within the stretches that are kept.")
+
+
+class WeightOut(Schema):
+    key: str | None = Field(description="null: all else.", examples=["optim.lr"])
+    share: Real = Field(
+        description="Of the variance between runs; below 0: less than chance would.",
+        examples=[0.4],
+    )
+    low: Real = Field(examples=[0.1])
+    high: Real = Field(examples=[0.6])
+
+
+def _weight(weight: Weight) -> WeightOut:
+    share = weight.share
+    key = weight.setting.key if weight.setting else None
+    return WeightOut(key=key, share=share.value, low=share.low, high=share.high)
+
+
+class SweptOut(Schema):
+    settings: list[SweptSetting]
+    runs: list[SweptRun] = Field(description="The highest outcome first.")
+    num_without: int = Field(description="Runs that have no outcome yet.")
+    weights: list[WeightOut] = Field(description="The heaviest first, then all else.")
+    not_weighed: str = Field(description="Why there are no weights.")
+    together: list[list[str]] = Field(
+        description="Settings that cannot be told apart, in pairs."
+    )
+
+
+@importance_router.get(
+    "/sweep", response=SweptOut, summary="Weigh the settings of a sweep"
+)
+def weigh_sweep(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
+    """Of a sweep, or of any runs: their settings, outcomes, and what weighs how much.
+
+    Up to 200 runs.
+    """
+    team = access_of(request).team
+    selection = read_selection(team, runs_query(filters), most=MAX_SWEPT)
+    if not selection.runs or selection.is_cut:
+        raise refuse_field(
+            "query.runs", f"Name 1 to {MAX_SWEPT} runs; got {selection.num_chosen}."
+        )
+    found = read_sweep(
+        selection.runs,
+        read_outcomes(selection.runs, filters.metric, filters.of),
+        title=filters.metric,
+        without=filters.without,
+        keep=filters.keep,
+    )
+    if found.problem:
+        raise refuse_field("query.keep", found.problem)
+    return _swept(found)
+
+
+def _swept(found: summary.Sweep) -> SweptOut:
+    weighed = found.weighed
+    weights = [*weighed.weights, *([weighed.rest] if weighed.rest else [])]
+    keys = [setting.key for setting in found.settings]
+    return SweptOut(
+        settings=[fill(SweptSetting, one) for one in found.all_settings],
+        runs=[
+            SweptRun(
+                run_id=line.run.pk,
+                name=line.run.name,
+                outcome=line.outcome,
+                values=dict(zip(keys, line.values, strict=True)),
+                is_kept=line.is_kept,
+            )
+            for line in found.lines
+        ],
+        num_without=found.num_without,
+        weights=[_weight(weight) for weight in weights],
+        not_weighed=weighed.problem,
+        together=[list(pair) for pair in weighed.together],
+    )

@@ -1,0 +1,288 @@
+"""What entries are about: how it is called, and where it is while it exists."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from types import MappingProxyType
+from typing import Any, Literal
+
+from django.db import connection
+from django.db.models import Model, QuerySet
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.alerts.models import Alert, Channel, Rule
+from dashboard.alerts.services import shown_address
+from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.reports.models import Report
+from dashboard.analysis.rescoring.models import Rescoring
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
+from dashboard.datasets.row_exports import defused
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models import (
+    PublishedModel,
+    Run,
+    RunGroup,
+    SavedView,
+    TeamPreset,
+)
+from dashboard.samples.models import Group
+from dashboard.training.models import Worker
+
+# Of a rung above, or without a row to look at.
+WORDS = {"apitoken": "API token"}
+NAMES = ("name", "title", "dataset", "recipe", "to")  # as details call what is gone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """One type of things: `team` is how its rows are told from another team's."""
+
+    label: str
+    model: type[Model]
+    team: str = "team"
+    beside: tuple[str, ...] = ()  # read with it, for its name or address
+    page: str = ""  # the name of an address
+    args: Callable[[Any], list[Any]] = lambda obj: [obj.pk]
+    query: Callable[[Any], dict[str, Any]] = lambda obj: {}
+    name: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """`url` is "" for what is there no more, or has no page."""
+
+    label: str
+    name: str
+    url: str = ""
+
+
+def _nothing(_: Any) -> list[Any]:
+    return []
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "run": Kind(label="run", model=Run, page="run"),
+        "rungroup": Kind(
+            label="group of runs",
+            model=RunGroup,
+            page="runs",
+            args=_nothing,
+            query=lambda group: {"group": group.pk},
+        ),
+        "dataset": Kind(label="dataset", model=Dataset, page="dataset"),
+        "datasetversion": Kind(
+            label="dataset",
+            model=DatasetVersion,
+            team="dataset__team",
+            beside=("dataset",),
+            page="dataset",
+            args=lambda version: [version.dataset_id],
+            query=lambda version: {"version": version.number},
+        ),
+        "recipeversion": Kind(
+            label="reward recipe",
+            model=RecipeVersion,
+            team="recipe__team",
+            beside=("recipe",),
+            page="reward",
+            args=lambda version: [version.recipe_id],
+            query=lambda version: {"version": version.number},
+        ),
+        "probe": Kind(label="probe", model=Probe, page="probe"),
+        "rescoring": Kind(label="rescoring", model=Rescoring, page="rescoring"),
+        "report": Kind(label="report", model=Report, page="report"),
+        "group": Kind(
+            label="group",
+            model=Group,
+            team="run__team",
+            beside=("run",),
+            page="group",
+            args=lambda group: [group.run_id, group.step, group.prompt_index],
+            name=lambda group: (
+                f"{group.run}, step {group.step}, prompt {group.prompt_index}"
+            ),
+        ),
+        "savedview": Kind(
+            label="view of the run list",
+            model=SavedView,
+            page="runs_view",
+            args=lambda view: [view.code],
+        ),
+        "importjob": Kind(label="import", model=ImportJob, page="dataset_import"),
+        "alert": Kind(
+            label="alert",
+            model=Alert,
+            team="run__team",
+            page="alert",
+            name=lambda alert: str(alert.read_as.get("name", "")),
+        ),
+        "rule": Kind(label="alert rule", model=Rule, page="alert_rules", args=_nothing),
+        "channel": Kind(
+            label="channel",
+            model=Channel,
+            page="alert_delivery",
+            args=_nothing,
+            name=shown_address,
+        ),
+        "teampreset": Kind(
+            label="preset", model=TeamPreset, page="run_new", args=_nothing
+        ),
+        "publishedmodel": Kind(
+            label="model", model=PublishedModel, page="models", args=_nothing
+        ),
+        "worker": Kind(
+            label="worker", model=Worker, team="", page="workers", args=_nothing
+        ),
+        "team": Kind(
+            label="team", model=Team, team="pk", page="team_settings", args=_nothing
+        ),
+        "user": Kind(
+            label="person",
+            model=User,
+            team="teams",
+            page="team_settings",
+            args=_nothing,
+        ),
+    }
+)
+
+
+def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[Shown]:
+    """Of each entry, in their order; a query for each type of things among them."""
+    entries = list(entries)
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for entry in entries:
+        wanted[entry.object_type].add(entry.object_id)
+    found = {
+        (kind, obj.pk): obj
+        for kind, pks in wanted.items()
+        if kind in KINDS
+        for obj in _find(KINDS[kind], team, pks)
+    }
+    return [
+        _show(team, entry, found.get((entry.object_type, entry.object_id)))
+        for entry in entries
+    ]
+
+
+def label_of(object_type: str) -> str:
+    kind = KINDS.get(object_type)
+    return kind.label if kind else WORDS.get(object_type, object_type)
+
+
+def _find(kind: Kind, team: Team, pks: set[int]) -> list[Any]:
+    found = kind.model._default_manager.filter(pk__in=pks)
+    if kind.team:
+        found = found.filter(**{kind.team: team.pk})
+    return list(found.select_related(*kind.beside) if kind.beside else found)
+
+
+def _show(team: Team, entry: AuditEntry, obj: Any) -> Shown:
+    label = label_of(entry.object_type)
+    if obj is None:
+        told = (entry.detail.get(key) for key in NAMES)
+        name = next((one for one in told if isinstance(one, str) and one), "")
+        return Shown(label=label, name=name)
+    kind = KINDS[entry.object_type]
+    url = reverse(kind.page, args=[team.slug, *kind.args(obj)])
+    if query := kind.query(obj):
+        url += f"?{urlencode(query)}"
+    return Shown(label=label, name=kind.name(obj), url=url)
+
+
+# The log as a file: JSONL for programs, CSV for people with a spreadsheet.
+
+AT_A_TIME = 1_000
+COLUMNS = (
+    *("id", "time", "person", "person_id", "verb", "object_type", "object_id"),
+    *("address", "agent", "program", "is_erased", "detail"),
+)
+TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
+
+
+def jsonl_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
+    for row in _rows(entries):
+        yield json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
+    """With a mark at the beginning by which spreadsheets know UTF-8."""
+    writer = csv.writer(_Line())
+    yield "\ufeff" + writer.writerow(COLUMNS)
+    for row in _rows(entries):
+        yield writer.writerow([_cell(row[name]) for name in COLUMNS])
+
+
+WRITERS = {"jsonl": jsonl_lines, "csv": csv_lines}
+
+
+def _rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
+    """The newest first, some at a time: a log may be long, and its reader slow."""
+    page = list(entries[:AT_A_TIME])
+    while page:
+        for entry in page:
+            yield row_of(entry)
+        page = list(entries.filter(pk__lt=page[-1].pk)[:AT_A_TIME])
+
+
+def row_of(entry: AuditEntry) -> dict[str, Any]:
+    person = entry.actor
+    return {
+        "id": entry.pk,
+        "time": entry.created_at.astimezone(UTC).isoformat(),
+        "person": person.username if person else None,
+        "person_id": entry.actor_id,
+        "verb": entry.verb,
+        "object_type": entry.object_type,
+        "object_id": entry.object_id,
+        "address": entry.address,
+        "agent": entry.agent,
+        "program": entry.program,
+        "is_erased": entry.is_erased,
+        "detail": entry.detail,
+    }
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return defused(json.dumps(value, ensure_ascii=False))
+    return defused(str(value))
+
+
+class _Line:
+    """What csv writes to: `writerow` gives the line back."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+# From one value to the next in the index: DISTINCT would read a team's every entry.
+_NEXT = """
+WITH RECURSIVE known(value) AS (
+    (SELECT {name} FROM accounts_auditentry
+     WHERE team_id = %(team)s ORDER BY {name} LIMIT 1)
+    UNION ALL
+    SELECT (SELECT {name} FROM accounts_auditentry
+            WHERE team_id = %(team)s AND {name} > known.value
+            ORDER BY {name} LIMIT 1)
+    FROM known WHERE known.value IS NOT NULL
+)
+SELECT value FROM known WHERE value IS NOT NULL
+"""
+
+
+def known_values(team: Team, name: Literal["verb", "object_type"]) -> list[str]:
+    """What the team's entries have of it, in order; one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT.format(name=name), {"team": team.pk})
+        return [value for (value,) in cursor.fetchall()]

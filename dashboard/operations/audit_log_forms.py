@@ -1,0 +1,105 @@
+"""The log's filters: every field is a parameter of the address."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+from django import forms
+from django.db.models import Exists, OuterRef, QuerySet
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.operations.audit_log import known_values, label_of
+
+ITSELF = "cohort"  # what no person did
+ERASED = "erased"
+
+
+def _select() -> forms.Select:
+    return forms.Select(attrs={"class": "form-select"})
+
+
+def _input(kind: str, **attrs: Any) -> forms.TextInput:
+    widget = forms.TextInput(attrs={"class": "form-control", **attrs})
+    widget.input_type = kind
+    return widget
+
+
+class FilterForm(forms.Form):
+    """What cannot be read is said, and finds nothing."""
+
+    by = forms.ChoiceField(label="Who", required=False, widget=_select())
+    verb = forms.ChoiceField(label="Did what", required=False, widget=_select())
+    kind = forms.ChoiceField(label="To what", required=False, widget=_select())
+    number = forms.IntegerField(
+        label="Its number",
+        required=False,
+        min_value=1,
+        max_value=2**63 - 1,
+        widget=_input("number", min=1, placeholder="any"),
+    )
+    since = forms.DateField(label="From day", required=False, widget=_input("date"))
+    until = forms.DateField(label="To day", required=False, widget=_input("date"))
+
+    def __init__(self, data: Any, *, team: Team) -> None:
+        super().__init__(data)
+        self.entries = AuditEntry.objects.filter(team=team)
+        self._offer("by", [("", "Anyone"), *self._people(team)])
+        verbs = [(verb, verb) for verb in known_values(team, "verb")]
+        self._offer("verb", [("", "Anything"), *verbs])
+        kinds = [(kind, label_of(kind)) for kind in known_values(team, "object_type")]
+        self._offer("kind", [("", "Anything"), *kinds])
+
+    def _offer(self, name: str, choices: list[tuple[str, str]]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = choices
+
+    def _people(self, team: Team) -> list[tuple[str, str]]:
+        """Whoever did something, also who has left; then what was nobody."""
+        own = self.entries.filter(actor=OuterRef("pk"))
+        acted = User.objects.filter(Exists(own)).order_by("username")
+        people = [(str(one.pk), f"{one} ({one.username})") for one in acted]
+        return [*people, (ITSELF, "Cohort itself"), (ERASED, "An erased person")]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        since, until = data.get("since"), data.get("until")
+        if since and until and since > until:
+            self.add_error("until", f"It must not be before {since:%Y-%m-%d}.")
+        return data
+
+    def narrow(self) -> QuerySet[AuditEntry]:
+        """The newest first."""
+        entries = self.entries.select_related("actor").order_by("-id")
+        if not self.is_valid():
+            return entries.none()
+        given = self.cleaned_data
+        entries = _by(entries, given["by"])
+        wanted = {
+            "verb": given["verb"],
+            "object_type": given["kind"],
+            "object_id": given["number"],
+            "created_at__gte": given["since"] and _midnight(given["since"]),
+            "created_at__lte": given["until"]
+            and datetime.combine(given["until"], time.max, tzinfo=UTC),
+        }
+        return entries.filter(
+            **{name: value for name, value in wanted.items() if value}
+        )
+
+    @property
+    def is_narrowed(self) -> bool:
+        return any(self.data.get(name) for name in self.fields)
+
+
+def _by(entries: QuerySet[AuditEntry], who: str) -> QuerySet[AuditEntry]:
+    if who == ITSELF:
+        return entries.filter(actor=None, is_erased=False)
+    if who == ERASED:
+        return entries.filter(is_erased=True)
+    return entries.filter(actor=int(who)) if who else entries
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), tzinfo=UTC)

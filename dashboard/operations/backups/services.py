@@ -1,0 +1,293 @@
+"""Making a backup: rows of one moment, then files, while everything goes on.
+
+Rows come first, as what they name is written before them: a file may be newer than the
+rows that tell of it, which is what follows a crash, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.utils import timezone
+from pydantic import ValidationError
+
+from dashboard.operations.backups.archive import (
+    FORMAT,
+    BackupFault,
+    Manifest,
+    TableEntry,
+    Writer,
+    applied_migrations,
+    check_versions,
+    migrate_to,
+    read_text,
+    reading,
+    unpack,
+    writing,
+)
+from dashboard.operations.backups.tables import (
+    KEY_FILE,
+    MADE_BY_MIGRATIONS,
+    NOT_KEPT,
+    drop_all_tables,
+    empty,
+    go_on_after,
+    kept_files,
+    load_rows,
+    one_snapshot,
+    read_columns,
+    read_sequences,
+    read_server_version,
+    tables_with_rows,
+    write_rows,
+)
+
+LAST_BACKUP = "last-backup.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    num_tables: int
+    num_rows: int
+    num_files: int
+    num_bytes: int
+
+
+def make_backup(path: Path, *, data: Path, with_checkpoints: bool) -> Made:
+    """BackupFault where the file cannot be written there, or nothing is to be kept."""
+    check_place(path, data)
+    check_database()
+    with writing(path) as writer:
+        manifest = _write_rows(
+            writer, path.parent, data=data, with_checkpoints=with_checkpoints
+        )
+        writer.add_text("backup.json", manifest.model_dump_json(indent=1))
+        files = kept_files(data, with_checkpoints=with_checkpoints)
+        num_files = sum(writer.add_file(f"data/{name}", file) for name, file in files)
+    _note(path, data)
+    return Made(
+        num_tables=len(manifest.tables),
+        num_rows=manifest.num_rows,
+        num_files=num_files,
+        num_bytes=path.stat().st_size,
+    )
+
+
+def _note(path: Path, data: Path) -> None:
+    """For the operators' page; the backup is as good without."""
+    made = {
+        "made_at": timezone.now().isoformat(),
+        "path": str(path),
+        "num_bytes": path.stat().st_size,
+    }
+    with suppress(OSError):
+        (data / LAST_BACKUP).write_text(json.dumps(made), encoding="utf-8")
+
+
+def check_place(path: Path, data: Path) -> None:
+    if path.exists():
+        raise BackupFault(f"{path} is there already. Give the name of a new file.")
+    if not path.parent.is_dir():
+        raise BackupFault(f"There is no folder {path.parent}. Make it first.")
+    if path.resolve().is_relative_to(data.resolve()):
+        raise BackupFault(
+            f"{path} is in the data folder, which would be part of itself, and gone "
+            "with it. Give a file elsewhere, best on another disk."
+        )
+
+
+def check_database() -> None:
+    """A command without the server's environment reaches a new database of its own."""
+    if applied_migrations():
+        return
+    if settings.DATABASE_IS_EMBEDDED:
+        reached = f"Cohort's own in {settings.COHORT_DATA}, as DATABASE_URL is not set"
+    else:
+        where = connection.settings_dict
+        reached = f"{where['NAME']} at {where['HOST'] or 'this machine'}"
+    raise BackupFault(
+        f"The database that was reached has no tables of Cohort: {reached}. Give the "
+        "command the environment that the server has; with systemd that is "
+        "/etc/cohort/environment."
+    )
+
+
+def _write_rows(
+    writer: Writer, beside: Path, *, data: Path, with_checkpoints: bool
+) -> Manifest:
+    tables = []
+    with one_snapshot():
+        migrations = applied_migrations()
+        for name, columns in read_columns().items():
+            if name not in NOT_KEPT:
+                num_rows = _write_table(writer, beside, name, columns)
+                tables.append(TableEntry(name=name, columns=columns, num_rows=num_rows))
+        return Manifest(
+            format=FORMAT,
+            made_at=timezone.now(),
+            postgres=read_server_version(),
+            migrations=migrations,
+            tables=tables,
+            sequences=read_sequences(),
+            has_checkpoints=with_checkpoints,
+            key_is_inside=(data / KEY_FILE).exists(),
+        )
+
+
+def _write_table(writer: Writer, beside: Path, name: str, columns: list[str]) -> int:
+    # A tar file says how long a part is before the part; /tmp is often memory.
+    with TemporaryFile(dir=beside) as file:
+        num_rows = write_rows(name, columns, file)
+        writer.add_stream(f"tables/{name}", file)
+    return num_rows
+
+
+# A server made of a backup: all of it, or nothing.
+
+DRAFT = ".restoring"
+
+
+def restore_backup(path: Path, *, data: Path) -> Manifest:
+    """BackupFault where the file is damaged or too new, or the server not empty."""
+    draft = data / DRAFT
+    try:
+        with reading(path) as tar:
+            manifest = _read_manifest(read_text(tar, "backup.json"))
+            check_versions(manifest)
+            check_empty(data)
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(mode=0o700, parents=True)
+            unpack(tar, draft)
+        _make_tables(manifest)
+        with transaction.atomic():
+            _load(manifest, draft / "tables")
+            _move_files(draft / "data", data)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    call_command("migrate", interactive=False, verbosity=0)
+    return manifest
+
+
+def check_empty(data: Path) -> None:
+    """BackupFault where a person, a run or a file would be mixed with others."""
+    tables = tables_with_rows()
+    if tables:
+        raise BackupFault(
+            f"The database is not empty: {_some(tables)} have rows. Restore into a "
+            "new one: an empty DATABASE_URL, or an empty COHORT_DATA without one."
+        )
+    # The key is made by whatever command is first.
+    files = [name for name, _ in islice(kept_files(data, with_checkpoints=True), 4)]
+    files = [name for name in files if name != KEY_FILE]
+    if files:
+        raise BackupFault(
+            f"The data folder {data} is not empty: it has {', '.join(files[:3])}. Set "
+            "COHORT_DATA to a new folder."
+        )
+
+
+def _read_manifest(text: str) -> Manifest:
+    try:
+        return Manifest.model_validate_json(text)
+    except ValidationError as error:
+        raise BackupFault(
+            f"backup.json is not one that this Cohort reads: {error}. Restore with "
+            "the Cohort that made it."
+        ) from error
+
+
+def _make_tables(manifest: Manifest) -> None:
+    wanted = sorted((app, name) for app, name in manifest.migrations)
+    if applied_migrations() != wanted:
+        drop_all_tables()
+        migrate_to(wanted)
+    columns = read_columns()
+    for table in manifest.tables:
+        if sorted(table.columns) != sorted(columns.get(table.name, [])):
+            raise BackupFault(
+                f"{table.name} has other columns here than in the backup, though the "
+                "migrations are the same. Restore with the Cohort that made it."
+            )
+
+
+def _load(manifest: Manifest, folder: Path) -> None:
+    empty(MADE_BY_MIGRATIONS - {"django_migrations"})
+    for table in manifest.tables:
+        with (folder / table.name).open("rb") as file:
+            load_rows(table.name, table.columns, file)
+    go_on_after(manifest.sequences)
+
+
+def _move_files(files: Path, data: Path) -> None:
+    for entry in sorted(files.iterdir()) if files.is_dir() else []:
+        entry.replace(data / entry.name)
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if names[3:] else shown
+
+
+# Backups in a folder, one after the other, of which the newest are kept.
+
+_NAME = re.compile(r"cohort-(\d{8}T\d{6}Z)\.tar")
+_FORMAT = "%Y%m%dT%H%M%SZ"
+# How long after a failure the next try is made.
+RETRY = timedelta(minutes=10)
+# A file that is being written has been written to since.
+ABANDONED = timedelta(hours=1)
+
+
+def list_backups(folder: Path) -> list[Path]:
+    """The oldest first; files of other names are nobody's business here."""
+    if not folder.is_dir():
+        raise BackupFault(f"There is no folder {folder}. Make it first.")
+    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    return sorted(found, key=_made_at)
+
+
+def name_backup(folder: Path, now: datetime) -> Path:
+    return folder / f"cohort-{now.astimezone(UTC):{_FORMAT}}.tar"
+
+
+def delete_old_backups(folder: Path, *, keep: int) -> list[Path]:
+    """All but the newest `keep`; those that went."""
+    old = list_backups(folder)[:-keep]
+    for path in old:
+        path.unlink()
+    return old
+
+
+def delete_abandoned_parts(folder: Path, now: datetime) -> None:
+    """What a backup that was killed left behind."""
+    for path in folder.glob("cohort-*.tar.partial"):
+        written_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        if now - written_at > ABANDONED:
+            path.unlink()
+
+
+def find_wait(folder: Path, *, every: timedelta, now: datetime) -> timedelta:
+    """Until the next is due: at once where there is none, or an old one."""
+    backups = list_backups(folder)
+    if not backups:
+        return timedelta()
+    # A file of the future would make no backup for as long.
+    age = max(now - _made_at(backups[-1]), timedelta())
+    return max(every - age, timedelta())
+
+
+def _made_at(path: Path) -> datetime:
+    found = _NAME.fullmatch(path.name)
+    assert found is not None
+    return datetime.strptime(found[1], _FORMAT).replace(tzinfo=UTC)

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard.accounts.members import switch_person
+from dashboard.accounts.models import User
+from dashboard.operations.management.commands.sign_in_link import name
+
+
+class Command(BaseCommand):
+    help = "Sign a person out everywhere and keep them out; --undo lets them in again."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username", type=name)
+        parser.add_argument("--undo", action="store_true")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        person = User.objects.filter(username=options["username"]).first()
+        if person is None:
+            raise CommandError(f"There is no user {options['username']!r}.")
+        switch_person(person, is_active=options["undo"], by=None)
+        state = "can sign in again" if options["undo"] else "is deactivated"
+        self.stdout.write(f"{person.username} {state}.")

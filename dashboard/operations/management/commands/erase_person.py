@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard.accounts.models import User
+from dashboard.operations.management.commands.sign_in_link import name
+from dashboard.operations.personal_data import count_of, erase
+
+
+class Command(BaseCommand):
+    help = "Delete a person's account and data; teams keep what was made for them."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username", type=name)
+        parser.add_argument("--yes", action="store_true", help="do it, not only tell")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        user = User.objects.filter(username=options["username"]).first()
+        if user is None:
+            raise CommandError(f"There is no person {options['username']!r}.")
+        named = ", ".join(f"{n:,} {what}" for what, n in count_of(user).items())
+        if not options["yes"]:
+            self.stdout.write(f"{user.username} is named by {named or 'nothing'}.")
+            self.stdout.write("Nothing was deleted. With --yes the account is.")
+            return
+        try:
+            erase(user)
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{options['username']} is deleted, once named by {named}.")

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+import os
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard.accounts.models import User
+from dashboard.operations.management.commands.sign_in_link import name
+from dashboard.operations.personal_data import Encoder, export_of
+
+
+class Command(BaseCommand):
+    help = "Write all that the server knows of a person to a file, as JSON."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username", type=name)
+        parser.add_argument("file", type=Path, help="a new file")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        user = User.objects.filter(username=options["username"]).first()
+        if user is None:
+            raise CommandError(f"There is no person {options['username']!r}.")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        text = json.dumps(export_of(user), cls=Encoder, indent=1, ensure_ascii=False)
+        try:
+            with os.fdopen(os.open(options["file"], flags, 0o600), "w") as file:
+                file.write(text)
+        except OSError as error:
+            raise CommandError(
+                f"{options['file']} could not be written: {error.strerror}. Give a "
+                "new file."
+            ) from error
+        self.stdout.write(f"{options['file']}: what is known of {user.username}.")

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard.accounts.models import Team
+from dashboard.accounts.services import record
+from dashboard.accounts.templatetags.numbers import num_bytes
+from dashboard.operations.management.commands.sign_in_link import name
+from dashboard.operations.models import Quota
+from dashboard.operations.quotas import standing_of
+
+UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+MOST_BYTES = 10**18
+UNITS |= {"MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+class Command(BaseCommand):
+    help = "Show what a team uses and may use, or change what it may."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("team", type=name, help="as in its addresses")
+        parser.add_argument("--storage", help="such as 500GiB or 2TiB, or none")
+        parser.add_argument("--runs", help="that have not ended, or none")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        try:
+            team = Team.objects.get(slug=options["team"])
+        except Team.DoesNotExist:
+            known = ", ".join(Team.objects.values_list("slug", flat=True)[:10])
+            raise CommandError(
+                f"There is no team {options['team']!r}. Known teams: {known or 'none'}."
+            ) from None
+        changes: dict[str, int | None] = {}
+        if options["storage"] is not None:
+            changes["max_bytes"] = read_bytes(options["storage"])
+        if options["runs"] is not None:
+            changes["max_runs"] = read_count(options["runs"])
+        if changes:
+            Quota.objects.update_or_create(team=team, defaults=changes)
+            record(team, None, "team.quota_changed", team, **changes)
+        self.stdout.write(_describe(team))
+
+
+def read_bytes(text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    # Of more digits is no number of bytes that the database holds.
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\d{1,18}) ?([a-zA-Z]*)", text.strip())
+    unit = UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None or float(found[1]) * unit >= MOST_BYTES:
+        raise CommandError(
+            f"--storage takes a number with MB, GB, TB, MiB, GiB or TiB, or none; got "
+            f"{text[:60]!r}."
+        )
+    return int(float(found[1]) * unit)
+
+
+def read_count(text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    if not re.fullmatch(r"\d{1,7}", text) or int(text) > 10**6:
+        raise CommandError(f"--runs takes a whole number, or none; got {text[:60]!r}.")
+    return int(text)
+
+
+def _describe(team: Team) -> str:
+    now = standing_of(team)
+    storage = "any" if now.max_bytes is None else num_bytes(now.max_bytes)
+    runs = "any number" if now.max_runs is None else f"{now.max_runs:,}"
+    return (
+        f"{team}: {num_bytes(now.num_bytes)} of {storage} of storage; "
+        f"{now.num_runs:,} of {runs} of runs that have not ended."
+    )

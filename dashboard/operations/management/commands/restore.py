@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
+
+from dashboard.local.data_folder import LocalFault
+from dashboard.operations.backups.archive import BackupFault
+from dashboard.operations.backups.services import restore_backup
+from dashboard.operations.backups.tables import database
+
+
+class Command(BaseCommand):
+    help = "Make an empty server into the one that a backup was made of."
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, help="what `manage.py backup` wrote")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        path: Path = options["file"].absolute()
+        try:
+            if not path.is_file():
+                raise CommandError(f"There is no file {path}.")
+            with database(held=True):
+                manifest = restore_backup(path, data=settings.COHORT_DATA)
+        except (BackupFault, LocalFault) as fault:
+            raise CommandError(str(fault)) from fault
+        except (DatabaseError, OSError) as error:
+            raise CommandError(f"Nothing was restored: {error}") from error
+        self.stdout.write(
+            f"Restored {manifest.num_rows:,} rows of {len(manifest.tables)} tables as "
+            f"of {manifest.made_at:%Y-%m-%d %H:%M} UTC. People sign in again."
+        )
+        if not manifest.has_checkpoints:
+            self.stdout.write("Runs have no checkpoints: the backup left them out.")
+        if not manifest.key_is_inside:
+            self.stdout.write(
+                "The secret key is not in it: start with the COHORT_SECRET_KEY that "
+                "the server had. With another, secrets of webhooks change, and no code "
+                "of an authenticator app fits."
+            )

@@ -1,0 +1,257 @@
+"""Metrics that the database knows: read when they are asked for, kept nowhere.
+
+Few statements, each of two seconds at most, and as many labels as there are workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Iterator
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db.models import Sum
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from dashboard.jobs.kinds import all_kinds
+from dashboard.jobs.models import OPEN, JobState
+from dashboard.observability.metrics import readable
+from dashboard.operations.health_checks import Report, read_report
+from dashboard.runs.models import Run, RunState
+from dashboard.training.lease import LEASE
+from dashboard.training.models import Worker
+from dashboard.training.workers import GONE_AFTER
+
+MOST_WORKERS = 500
+STATEMENT_SECONDS = 2
+JOBS = """
+    SELECT kind, state, count(*), extract(epoch FROM now() - min(created_at))
+    FROM jobs_job WHERE state IN ('queued', 'running') GROUP BY 1, 2
+"""
+# Of runs that are neither in the trash nor told of by a trainer elsewhere. One that
+# somebody holds back waits for that person, not for a worker.
+RUNS = """
+    SELECT state, count(*), max(ingest_lag),
+           extract(epoch FROM now() - min(queued_at)),
+           extract(epoch FROM now() - min(lease_until) + make_interval(secs => %s))
+    FROM (
+        SELECT state, lease_until, ingest_lag,
+               CASE WHEN state = 'queued' AND NOT on_hold THEN greatest(created_at, (
+                   SELECT max(ended_at) FROM runs_epoch WHERE run_id = runs_run.id
+               )) END AS queued_at
+        FROM runs_run WHERE trashed_at IS NULL AND origin = '{}'
+    ) AS found GROUP BY state
+"""
+CONNECTIONS = """
+    SELECT coalesce(state, 'unknown'), count(*) FROM pg_stat_activity
+    WHERE datname = current_database() GROUP BY 1
+"""
+HELD = ("starting", "running", "pausing", "stopping")
+
+
+@transaction.atomic
+def read_truth() -> list[Metric]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'")
+    return [*_runs(), *_jobs(), *_workers(), *_database()]
+
+
+def _runs() -> Iterator[Metric]:
+    with connection.cursor() as cursor:
+        cursor.execute(RUNS, [LEASE.total_seconds()])
+        rows = {state: rest for state, *rest in cursor.fetchall()}
+    runs = GaugeMetricFamily("cohort_runs", "Runs by state.", labels=["state"])
+    for state in RunState.values:
+        runs.add_metric([state], rows.get(state, [0])[0])
+    yield runs
+    yield GaugeMetricFamily(
+        "cohort_queue_oldest_age_seconds",
+        "Since the run that waits longest was queued, but for those on hold; 0: none "
+        "waits.",
+        value=float(rows["queued"][2] or 0) if "queued" in rows else 0,
+    )
+    leases = [float(rows[state][3] or 0) for state in HELD if state in rows]
+    yield GaugeMetricFamily(
+        "cohort_lease_oldest_age_seconds",
+        "Since the renewal of the lease that was renewed longest ago; 0: none is held.",
+        value=max(0.0, *leases) if leases else 0,
+    )
+    lags = [float(rows[state][1] or 0) for state in HELD if state in rows]
+    yield GaugeMetricFamily(
+        "cohort_ingest_lag_seconds",
+        "From the newest events to their rows, of the latest run in training.",
+        value=max(lags, default=0),
+    )
+    yield CounterMetricFamily(
+        "cohort_ingested_events",
+        "Events of all runs that were stored; it falls when a run is deleted for good.",
+        value=Run.everywhere.aggregate(all=Sum("seq"))["all"] or 0,
+    )
+
+
+def _jobs() -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "cohort_jobs",
+        "Imports, analyses, rescorings and probes, queued or running.",
+        labels=["kind", "state"],
+    )
+    age = GaugeMetricFamily(
+        "cohort_job_oldest_age_seconds",
+        "Since the job of this kind that waits longest was asked for; 0: none waits.",
+        labels=["kind"],
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(JOBS)
+        found = {(kind, state): rest for kind, state, *rest in cursor.fetchall()}
+    for kind in all_kinds():
+        for state in OPEN:
+            family.add_metric([kind.name, state], found.get((kind.name, state), [0])[0])
+        waits = found.get((kind.name, JobState.QUEUED), [0, 0])[1]
+        age.add_metric([kind.name], float(waits))
+    yield from (family, age)
+
+
+def _workers() -> Iterator[Metric]:
+    age = _family("worker_heard_age", "Since it was heard from.", "seconds", [])
+    slots = _family("worker_slots", "Runs that it takes at once.", "", [])
+    memory = _family("worker_memory_used", "Of its machine.", "bytes", [])
+    free = _family("worker_disk_free", "Where its data folder is.", "bytes", [])
+    use = _family("gpu_utilization", "Of a worker's GPU, 0 to 1.", "ratio", ["gpu"])
+    held = _family("gpu_memory_used", "Of a worker's GPU.", "bytes", ["gpu"])
+    size = _family("gpu_memory_size", "Of a worker's GPU.", "bytes", ["gpu"])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        now = cursor.fetchone()[0]
+    there = Worker.objects.filter(stopped_at=None).order_by("name")
+    for worker in there[:MOST_WORKERS]:
+        silent = now - worker.last_seen
+        age.add_metric([worker.name], max(0.0, silent.total_seconds()))
+        if silent > GONE_AFTER:
+            continue  # what it said last holds no more
+        slots.add_metric([worker.name], worker.num_slots)
+        _add(memory, [worker.name], worker.use.get("memory"))
+        _add(free, [worker.name], worker.use.get("disk_free"))
+        for number, gpu in enumerate(worker.use.get("gpus", [])):
+            labels = [worker.name, str(number)]
+            percent = gpu.get("percent")
+            _add(use, labels, None if percent is None else percent / 100)
+            _add(held, labels, gpu.get("memory_bytes"))
+        for number, gpu in enumerate(worker.hardware.get("gpus", [])):
+            _add(size, [worker.name, str(number)], gpu.get("memory_bytes"))
+    yield from (age, slots, memory, free, use, held, size)
+
+
+def _database() -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "cohort_database_connections",
+        "To this database, of all processes, by state.",
+        labels=["state"],
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(CONNECTIONS)
+        for state, number in cursor.fetchall():
+            family.add_metric([state], number)
+        cursor.execute("SELECT pg_database_size(current_database())")
+        size = cursor.fetchone()[0]
+    yield family
+    yield GaugeMetricFamily("cohort_database_size_bytes", "On its disk.", value=size)
+
+
+def _family(name: str, text: str, unit: str, more: list[str]) -> GaugeMetricFamily:
+    whole = "_".join(filter(None, ("cohort", name, unit)))
+    return GaugeMetricFamily(whole, text, labels=["worker", *more])
+
+
+def _add(family: GaugeMetricFamily, labels: list[str], value: float | None) -> None:
+    if value is not None:
+        family.add_metric(labels, value)
+
+
+# What /metrics answers: Prometheus' text format, version 0.0.4.
+#
+# Each web process tells what it counted itself. What PostgreSQL and Redis know is the
+# same from each: alert rules take the max over instances. A part that cannot be asked
+# is left out, and cohort_part_up tells so.
+
+logger = logging.getLogger(__name__)
+
+
+class _Found(Collector):
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._metrics
+
+
+async def exposition() -> bytes:
+    report = await read_report()
+    found = [*_of_report(report), *_of_pool()]
+    if report.part("migrations").state != "failed":
+        found += await _truth()
+    registry = CollectorRegistry()
+    registry.register(_Found(found))
+    return generate_latest(readable()) + generate_latest(registry)
+
+
+async def _truth() -> list[Metric]:
+    try:
+        return await sync_to_async(read_truth)()
+    except (DatabaseError, InterfaceError) as error:
+        logger.warning("Metrics without what the database knows: %s", error)
+        return []
+
+
+def _of_report(report: Report) -> Iterator[Metric]:
+    up = GaugeMetricFamily(
+        "cohort_part_up", "1: ok, 0: degraded or failed; see /readyz.", labels=["part"]
+    )
+    for part in report.parts:
+        up.add_metric([part.name], float(part.state == "ok"))
+    yield up
+    heard = GaugeMetricFamily(
+        "cohort_heard_age_seconds",
+        "Since the reaper looked, which beat sends to the default workers.",
+        labels=["who"],
+    )
+    age = report.part("periodic tasks").age_seconds
+    if age is not None:
+        heard.add_metric(["reap"], age)
+    yield heard
+    messages = GaugeMetricFamily(
+        "cohort_messages_waiting",
+        "Messages that no worker has taken, by queue.",
+        labels=["queue"],
+    )
+    for queue, number in report.part("redis").num_messages.items():
+        messages.add_metric([queue], number)
+    yield messages
+    if report.part("data folder").state != "failed":
+        use = shutil.disk_usage(settings.COHORT_DATA)
+        yield GaugeMetricFamily(
+            "cohort_disk_free_bytes", "Free where COHORT_DATA is.", value=use.free
+        )
+        yield GaugeMetricFamily(
+            "cohort_disk_size_bytes", "Of that disk.", value=use.total
+        )
+
+
+def _of_pool() -> Iterator[Metric]:
+    """This process's connections to the database; without a pool nothing is told."""
+    family = GaugeMetricFamily(
+        "cohort_database_pool_connections",
+        "Of this process: used, free, or waited for by a request.",
+        labels=["state"],
+    )
+    pool = getattr(connection, "pool", None)
+    if pool is not None:
+        stats = pool.get_stats()
+        size, free = stats.get("pool_size", 0), stats.get("pool_available", 0)
+        family.add_metric(["used"], size - free)
+        family.add_metric(["free"], free)
+        family.add_metric(["waited_for"], stats.get("requests_waiting", 0))
+    yield family

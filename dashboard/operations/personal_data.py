@@ -1,0 +1,196 @@
+"""A person's data: all of it as one document, and taken out of the server.
+
+What is of a person is found by the database's own references, so that a table which
+names people is never forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import connection, models, transaction
+from django.db.models import Q
+from django.forms.models import model_to_dict
+from django.utils import timezone
+
+from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.accounts.services import record
+
+# What alone may take anything from the audit log: a whole team, or who a person was.
+#
+# The database refuses every other change of an entry (DECISIONS.md, 18).
+
+logger = logging.getLogger(__name__)
+ERASED = "(erased)"
+# What entries call a person by, beside an e-mail address, which is nobody else's.
+NAMED_AS = ("user", "username", "person", "member", "display_name")
+
+
+def erase_entries_of_team(team: Team) -> int:
+    """Before the team itself is deleted; how many entries went."""
+    with _allowed(f"team {team.pk}"):
+        num_erased, _ = AuditEntry.objects.filter(team=team).delete()
+    logger.warning("%d audit entries of team %s were erased.", num_erased, team.pk)
+    return num_erased
+
+
+def erase_person(user: User) -> int:
+    """Before the person's account is deleted: that it was done stays, by whom goes.
+
+    Of how many entries; what was done to the person's own account keeps no details.
+    """
+    with _allowed("person"):
+        # The trigger takes the address and the browser along, and marks the entry.
+        erased = AuditEntry.objects.filter(actor=user).update(actor=None)
+        about = Q(object_type="user", object_id=user.pk)
+        erased += AuditEntry.objects.filter(about).update(detail={})
+        erased += _erase_from_details(user)
+    logger.warning("Person %s was erased from %d audit entries.", user.pk, erased)
+    return erased
+
+
+def _erase_from_details(user: User) -> int:
+    names = {name for name in (user.username, user.display_name) if name}
+    named = Q(pk=None)
+    for key in NAMED_AS:
+        named |= Q(**{f"detail__{key}__in": sorted(names)})
+    if user.email:
+        named |= Q(detail__icontains=user.email)
+    found = AuditEntry.objects.filter(named).values_list("pk", "detail")
+    for pk, detail in found:
+        kept = {
+            key: _without(value, key, names, user.email.casefold())
+            for key, value in detail.items()
+        }
+        AuditEntry.objects.filter(pk=pk).update(detail=kept)
+    return len(found)
+
+
+def _without(value: Any, key: str, names: set[str], email: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    is_name = key in NAMED_AS and value in names
+    return ERASED if is_name or (email and email in value.casefold()) else value
+
+
+@contextmanager
+def _allowed(what: str) -> Iterator[None]:
+    """Of this transaction alone: the trigger asks for it."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('cohort.erasing', %s, true)", [what])
+        yield
+        cursor.execute("SELECT set_config('cohort.erasing', '', true)")
+
+
+# Rows that are the person's own words or choices are given whole, others by name.
+WHOLE = {
+    "accounts.AuditEntry",
+    "accounts.Membership",
+    "runs.ChartSettings",
+    "runs.SavedView",
+    "samples.Comment",
+    "samples.Tag",
+    "samples.Thumb",
+}
+ABOUT = ("username", "display_name", "email", "first_name", "last_name")
+OUR_WORDS = {
+    "api tokens": "API tokens",
+    "authenticators": "second factors, passkeys and recovery codes",
+    "email addresses": "e-mail addresses",
+    "social accounts": "accounts elsewhere",
+    "user sessions": "sessions",
+}
+Encoder = DjangoJSONEncoder
+
+
+def export_of(user: User) -> dict[str, Any]:
+    """What the server knows of a person, without what signs anybody in."""
+    rows = {}
+    for relation in _references():
+        found = relation.related_model._base_manager.filter(
+            **{relation.field.name: user}
+        )
+        named = f"{relation.related_model._meta.label}.{relation.field.name}"
+        if listed := [_describe(row) for row in found.order_by("pk").iterator()]:
+            rows[named] = listed
+    return {
+        "made_at": timezone.now(),
+        "person": {name: getattr(user, name) for name in ABOUT}
+        | {"joined_at": user.date_joined, "last_sign_in_at": user.last_login},
+        "rows": rows,
+    }
+
+
+def count_of(user: User) -> dict[str, int]:
+    """How many rows name the person, by what they are, in words."""
+    counts: dict[str, int] = {}
+    for relation in _references():
+        found = relation.related_model._base_manager.filter(
+            **{relation.field.name: user}
+        )
+        name = str(relation.related_model._meta.verbose_name_plural)
+        name = OUR_WORDS.get(name) or re.sub("rys$", "ries", name)
+        counts[name] = counts.get(name, 0) + found.count()
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
+def why_kept(user: User) -> str:
+    """Why the person cannot be erased yet; "" where that is possible."""
+    teams = [team.name for team in _owned(user) if not _has_another_owner(team, user)]
+    if not teams:
+        return ""
+    return (
+        f"{user} is the only owner of {', '.join(teams)}. Make somebody else an owner "
+        "there first."
+    )
+
+
+@transaction.atomic
+def erase(user: User) -> None:
+    """Delete the account and what is the person's alone; the teams keep what was made.
+
+    Runs, datasets, comments and the audit log then say that it was somebody who has
+    left. ValueError where a team would have no owner.
+    """
+    # Two owners who go at the same time would otherwise leave none.
+    teams = Team.objects.filter(memberships__user=user).order_by("pk")
+    list(Team.objects.select_for_update().filter(pk__in=teams.values("pk")))
+    if reason := why_kept(user):
+        raise ValueError(f"Nothing was deleted: {reason}")
+    for team in teams:
+        # By the person until the next line, which takes name and address along.
+        record(team, user, "team.member_erased", team)
+    erase_person(user)
+    user.delete()
+
+
+def _references() -> list[models.ManyToOneRel]:
+    """Every column of every table that refers to a person."""
+    return [
+        field
+        for field in User._meta.get_fields(include_hidden=True)
+        if isinstance(field, models.ManyToOneRel)
+    ]
+
+
+def _describe(row: models.Model) -> dict[str, Any]:
+    if row._meta.label in WHOLE:
+        whole = model_to_dict(row)
+        created = getattr(row, "created_at", None)
+        return {"id": row.pk, **whole, **({"created_at": created} if created else {})}
+    return {"id": row.pk, "what": str(row)}
+
+
+def _owned(user: User) -> list[Team]:
+    owned = Membership.objects.filter(user=user, role=Role.OWNER)
+    return [membership.team for membership in owned.select_related("team")]
+
+
+def _has_another_owner(team: Team, user: User) -> bool:
+    owners = team.memberships.filter(role=Role.OWNER, user__is_active=True)
+    return owners.exclude(user=user).exists()

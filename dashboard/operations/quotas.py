@@ -1,0 +1,176 @@
+"""How much room a team's things take: files on the disk, rows of datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from django.db import connection
+from django.db.models import BigIntegerField, Q, Sum
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.accounts.templatetags.numbers import num_bytes as in_words
+from dashboard.datasets.models import DatasetVersion
+from dashboard.exchange.models import ImportFile
+from dashboard.operations.models import Quota, Use, VersionSize
+from dashboard.runs.models import ENDED
+from dashboard.runs.queries import run_directory
+from dashboard.samples.models import CompletionBlock
+
+# Runs that are counted by what was told of them, as long as all of it is there.
+TOLD = Q(origin__has_key="num_bytes", completions_deleted_at=None)
+COUNT_ROWS = """
+    SELECT coalesce(sum(octet_length(prompt) + coalesce(octet_length(answer), 0)
+                        + octet_length(columns::text)), 0)
+    FROM datasets_datasetrow WHERE version_id = %s
+"""
+
+
+def measure(team: Team) -> Use:
+    """Look at all of it, and keep what was found. A stat of each file of its runs."""
+    runs = team.runs.values_list("pk", flat=True)
+    parts = {
+        "runs": sum(folder_bytes(run_directory(pk).path) for pk in runs.iterator()),
+        "models": _total(team.published_models),
+        "datasets": _count_rows(team),
+        "completions": _count_texts(team),
+    }
+    use, _ = Use.objects.update_or_create(
+        team=team, defaults={"parts": parts, "measured_at": timezone.now()}
+    )
+    return use
+
+
+def waiting_bytes(team: Team) -> int:
+    """Of files that are to become datasets or runs; known at any time."""
+    imports = ImportFile.objects.filter(run_import__team=team)
+    return _total(team.uploads) + _total(imports)
+
+
+def told_bytes(team: Team) -> int:
+    """Of lines that trainers elsewhere told of runs; known at any time."""
+    told = Cast(KT("origin__num_bytes"), BigIntegerField())
+    return team.runs.filter(TOLD).aggregate(told=Sum(told))["told"] or 0
+
+
+def folder_bytes(folder: Path) -> int:
+    """A file that has several names is counted once."""
+    found = {(stat.st_dev, stat.st_ino): stat.st_size for stat in _stats(folder)}
+    return sum(found.values())
+
+
+def _stats(folder: Path) -> Iterator[os.stat_result]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return  # not there, or gone meanwhile
+    for entry in entries:
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _stats(Path(entry.path))
+            else:
+                yield entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+
+
+def _count_rows(team: Team) -> int:
+    versions = DatasetVersion.objects.filter(dataset__team=team)
+    for pk in versions.filter(size=None).values_list("pk", flat=True):
+        with connection.cursor() as cursor:
+            cursor.execute(COUNT_ROWS, [pk])
+            VersionSize.objects.get_or_create(
+                version_id=pk, defaults={"num_bytes": cursor.fetchone()[0]}
+            )
+    return _total(VersionSize.objects.filter(version__dataset__team=team))
+
+
+def _count_texts(team: Team) -> int:
+    """Of the steps that can be searched: all but those of the last minute."""
+    runs = team.runs.exclude(TOLD)
+    blocks = CompletionBlock.objects.filter(run__in=runs)
+    return blocks.aggregate(held=Sum("num_chars"))["held"] or 0
+
+
+def _total(rows: object) -> int:
+    return rows.aggregate(held=Sum("num_bytes"))["held"] or 0  # type: ignore[attr-defined]  # querysets and managers of several models
+
+
+# Whether a team has room for more: asked through dashboard.accounts.members.
+
+ASK = "An operator of the server can allow more."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What a team uses, of what it may."""
+
+    parts: dict[str, int]
+    measured_at: datetime
+    max_bytes: int | None
+    num_runs: int
+    max_runs: int | None
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def is_full(self) -> bool:
+        return self.max_bytes is not None and self.num_bytes >= self.max_bytes
+
+
+def standing_of(team: Team) -> Standing:
+    use = Use.objects.filter(team=team).first() or measure(team)
+    quota = Quota.objects.filter(team=team).first() or Quota(team=team)
+    return Standing(
+        parts={
+            **use.parts,
+            "outside": told_bytes(team),
+            "waiting": waiting_bytes(team),
+        },
+        measured_at=use.measured_at,
+        max_bytes=quota.max_bytes,
+        num_runs=team.runs.exclude(state__in=ENDED).count(),
+        max_runs=quota.max_runs,
+    )
+
+
+def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:
+    """ValueError where so much more is beyond the quota, or it is reached already."""
+    if not Quota.objects.filter(team=team, max_bytes__isnull=False).exists():
+        return
+    standing = standing_of(team)
+    assert standing.max_bytes is not None
+    if standing.is_full or standing.num_bytes + num_bytes > standing.max_bytes:
+        needs = f"needs {in_words(num_bytes)}" if num_bytes else "needs room"
+        raise ValueError(
+            f"{team} uses {in_words(standing.num_bytes)} of its "
+            f"{in_words(standing.max_bytes)} of storage; {purpose} {needs}. "
+            "Delete runs, checkpoints, models or datasets, from the trash too. "
+            f"{ASK}"
+        )
+
+
+def check_runs(team: Team) -> None:
+    """ValueError where the team has as many runs at once as it may.
+
+    Two launches at the same time wait for each other where there is a quota.
+    """
+    quotas = Quota.objects.select_for_update().filter(team=team)
+    quota = quotas.first()
+    if quota is None:
+        return
+    num_runs = team.runs.exclude(state__in=ENDED).count()
+    if quota.max_runs is not None and num_runs >= quota.max_runs:
+        raise ValueError(
+            f"{team} has {num_runs:,} runs that have not ended, and may have "
+            f"{quota.max_runs:,} at once. Wait for one to end, or stop one. {ASK}"
+        )
+    check_storage(team, 0, purpose="a run")

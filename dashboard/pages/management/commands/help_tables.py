@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard.help.pages import FOLDER
+from dashboard.pages.help_tables import fill_tables
+
+
+class Command(BaseCommand):
+    help = "Write the tables of the help pages from the code."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--check", action="store_true", help="write nothing; fail if one is stale"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        stale = []
+        for path in sorted(FOLDER.glob("*.md")):
+            text = path.read_text(encoding="utf-8")
+            filled = fill_tables(text)
+            if filled == text:
+                continue
+            stale.append(path.name)
+            if not options["check"]:
+                path.write_text(filled, encoding="utf-8")
+        if options["check"] and stale:
+            raise CommandError(f"Stale tables in {', '.join(stale)}: run make docs.")
+        self.stdout.write(
+            f"Tables written in {', '.join(stale)}." if stale else "Tables are current."
+        )

@@ -1,0 +1,327 @@
+"""What a backup holds makes an empty server into the same server again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.services import record
+from dashboard.operations.backups.archive import SUMS, Manifest
+from dashboard.operations.management.commands import restore
+from dashboard.runs.models import Run
+from tests.dashboard.samples.factories import make_group, make_run, make_steps
+from tests.fixtures_app import test_database_url
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def data(tmp_path: Path, settings: Any) -> Path:
+    settings.COHORT_DATA = tmp_path / "data"
+    settings.DATABASE_IS_EMBEDDED = False
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def full_server(data: Path, team: Team, alice: User) -> Run:
+    """Rows with odd texts, and files as the trainer and a person leave them."""
+    run = make_run(team)
+    make_steps(run, {"reward/mean": [0.25, None, 0.75]})
+    make_group(run, rewards=(0.0, 1.0), prompt='\\N\t"\r\n\\.\nNULL ␀ ünï 😀')
+    record(team, alice, "run.renamed", run, name="tab\there")
+    put(data / "secret-key", "of the server", mode=0o600)
+    put(data / f"runs/{run.pk}/epochs/1/events.jsonl", "{}\n")
+    weights = data / f"runs/{run.pk}/checkpoints/step-3/model.safetensors"
+    put(weights, "weights" * 1000)
+    kept = data / f"runs/{run.pk}/kept/step-3/model.safetensors"
+    kept.parent.mkdir(parents=True)
+    os.link(weights, kept)
+    put(data / "models/1/1/config.json", "{}")
+    put(data / "logs/web.log", "not kept")
+    put(data / "postgres/PG_VERSION", "18")
+    return run
+
+
+def put(path: Path, text: str, *, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+@pytest.fixture(params=["own servers", "a database of its own"])
+def another_server(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., str]]:
+    """Runs a command of manage.py on an empty database and data folder."""
+    env = {**os.environ, "COHORT_DATA": str(tmp_path / "another")}
+    if request.param == "own servers":
+        del env["DATABASE_URL"]
+    else:
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE DATABASE another_server")
+        ours, name = test_database_url(), str(connection.settings_dict["NAME"])
+        env["DATABASE_URL"] = ours.replace(f"/{name}", "/another_server")
+
+    def manage(*arguments: str | Path, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *map(str, arguments)],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    yield manage
+    with connection.cursor() as cursor:
+        cursor.execute("DROP DATABASE IF EXISTS another_server")
+
+
+def read_part(path: Path, name: str) -> bytes:
+    with tarfile.open(path) as tar:
+        file = tar.extractfile(name)
+        assert file is not None
+        return file.read()
+
+
+def sums_of(path: Path) -> dict[str, str]:
+    lines = read_part(path, SUMS).decode().splitlines()
+    return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+
+
+def rows_of(path: Path) -> dict[str, int]:
+    tables = json.loads(read_part(path, "backup.json"))["tables"]
+    return {table["name"]: table["num_rows"] for table in tables}
+
+
+def rewrite(path: Path, change: Callable[[str, bytes], bytes | None]) -> None:
+    """The same tar file with other contents; None leaves a part out."""
+    fresh = path.with_suffix(".fresh")
+    with tarfile.open(path) as old, tarfile.open(fresh, "w") as new:
+        for member in old:
+            file = old.extractfile(member)
+            content = change(member.name, file.read() if file else b"")
+            if content is not None:
+                info = tarfile.TarInfo(member.name)
+                info.size = len(content)
+                new.addfile(info, io.BytesIO(content))
+    fresh.rename(path)
+
+
+@pytest.mark.slow
+def test_an_empty_server_becomes_the_same_server(
+    full_server: Run, tmp_path: Path, another_server: Callable[..., str]
+) -> None:
+    first, second = tmp_path / "first.tar", tmp_path / "second.tar"
+
+    call_command("backup", str(first))
+    another_server("restore", first)
+    another_server("backup", second)
+    refused = another_server("restore", first, code=1)
+
+    before, after = sums_of(first), sums_of(second)
+    assert before.pop("backup.json") != after.pop("backup.json")  # another time
+    assert before == after
+    assert rows_of(first) == rows_of(second)
+    assert rows_of(first)["samples_groupcompletions"] == 1
+    assert sum(name.startswith("data/") for name in before) == 5
+    assert "not empty" in refused
+    folder = tmp_path / "another"
+    assert (folder / "secret-key").read_text() == "of the server"
+    assert (folder / "secret-key").stat().st_mode & 0o777 == 0o600
+    copies = list((folder / f"runs/{full_server.pk}").rglob("model.safetensors"))
+    assert len({path.stat().st_ino for path in copies}) == 1
+    assert len(copies) == 2
+    assert not (folder / ".restoring").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
+def test_what_is_added_after_a_restore_gets_numbers_of_its_own(
+    full_server: Run, tmp_path: Path, another_server: Callable[..., str]
+) -> None:
+    newest = AuditEntry.objects.order_by("-pk").values_list("pk", flat=True)[0]
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file), "--without-checkpoints")
+
+    said = another_server("restore", file)
+    code = (
+        "from dashboard.accounts.models import *\n"
+        "from dashboard.accounts.services import record\n"
+        "team = Team.objects.get(slug='alpha')\n"
+        "print('number', record(team, None, 'team.looked', team).pk)"
+    )
+    added = another_server("shell", "--no-imports", "-c", code)
+
+    assert int(added.split("number ")[1].split()[0]) > newest
+    assert "no checkpoints" in said
+    assert not list((tmp_path / "another").rglob("*.safetensors"))
+    assert list((tmp_path / "another").rglob("events.jsonl"))
+
+
+def test_a_backup_is_for_its_owners_eyes_and_never_written_over(
+    full_server: Run, tmp_path: Path, data: Path
+) -> None:
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file))
+
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.glob("backup*")] == ["backup.tar"]
+    with pytest.raises(CommandError, match="is there already"):
+        call_command("backup", str(file))
+    with pytest.raises(CommandError, match="data folder"):
+        call_command("backup", str(data / "backup.tar"))
+
+
+def test_sessions_and_what_is_made_anew_stay_out(
+    full_server: Run, tmp_path: Path, alice_client: object
+) -> None:
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file))
+
+    names = set(sums_of(file))
+    assert "tables/accounts_user" in names
+    assert not names & {"tables/django_session", "data/logs/web.log"}
+    assert not any(name.startswith("data/postgres") for name in names)
+
+
+def test_a_server_that_is_not_empty_is_refused(
+    full_server: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file))
+    num_runs = Run.objects.count()
+
+    with pytest.raises(CommandError, match="not empty: accounts_audit"):
+        call_command("restore", str(file))
+
+    assert Run.objects.count() == num_runs
+    call_command("flush", "--no-input", verbosity=0)
+    with pytest.raises(CommandError, match="not empty: it has models"):
+        call_command("restore", str(file))
+
+
+def test_a_damaged_file_restores_nothing(
+    full_server: Run, tmp_path: Path, settings: Any
+) -> None:
+    whole, file = tmp_path / "whole.tar", tmp_path / "backup.tar"
+    call_command("backup", str(whole))
+    call_command("flush", "--no-input", verbosity=0)
+    settings.COHORT_DATA = tmp_path / "fresh"
+
+    for part, content, said in (
+        ("tables/accounts_team", b"1\tEvil\n", "tables/accounts_team"),
+        (SUMS, None, "cut off"),
+        ("backup.json", b"{}", "this Cohort reads"),
+    ):
+        damaged = {part: content}
+        shutil.copy(whole, file)
+        rewrite(file, lambda name, old, damaged=damaged: damaged.get(name, old))
+        with pytest.raises(CommandError, match=said):
+            call_command("restore", str(file))
+
+        assert not User.objects.exists()
+        assert not list((tmp_path / "fresh").rglob("*"))
+
+
+def test_a_backup_of_a_newer_server_is_refused(
+    full_server: Run, tmp_path: Path
+) -> None:
+    whole, file = tmp_path / "whole.tar", tmp_path / "backup.tar"
+    call_command("backup", str(whole))
+    manifest = json.loads(read_part(whole, "backup.json"))
+
+    for change, said in (
+        ({"migrations": [["runs", "9999_of_tomorrow"]]}, "runs.9999_of"),
+        ({"postgres": 99}, "PostgreSQL 99"),
+        ({"format": 2}, "format 2"),
+    ):
+        newer = {"backup.json": json.dumps({**manifest, **change}).encode()}
+        shutil.copy(whole, file)
+        rewrite(file, lambda name, old, newer=newer: newer.get(name, old))
+        with pytest.raises(CommandError, match=said):
+            call_command("restore", str(file))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
+def test_a_backup_of_an_older_cohort_is_brought_up_to_date(
+    full_server: Run, tmp_path: Path, another_server: Callable[..., str]
+) -> None:
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file))
+    old = json.loads(read_part(file, "backup.json"))
+    old["migrations"] = [one for one in old["migrations"] if one[0] != "reports"]
+    old["tables"] = [t for t in old["tables"] if not t["name"].startswith("reports_")]
+    old["sequences"] = {
+        name: n for name, n in old["sequences"].items() if "reports_" not in name
+    }
+    text = json.dumps(old).encode()
+    was, is_now = sums_of(file)["backup.json"], hashlib.sha256(text).hexdigest()
+
+    def without_reports(name: str, content: bytes) -> bytes:
+        if name == SUMS:
+            return content.replace(was.encode(), is_now.encode())
+        return text if name == "backup.json" else content
+
+    rewrite(file, without_reports)
+    another_server("restore", file)
+    shown = another_server("showmigrations", "reports", "runs")
+
+    assert "[X] 0001_" in shown
+    assert "[ ]" not in shown
+
+
+def test_what_is_no_backup_is_refused(tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("no backup")
+
+    with pytest.raises(CommandError, match="as a backup"):
+        call_command("restore", str(file))
+    with pytest.raises(CommandError, match="no file"):
+        call_command("restore", str(tmp_path / "missing.tar"))
+
+
+@pytest.mark.slow
+def test_a_database_that_is_not_the_servers_makes_no_backup(
+    tmp_path: Path, another_server: Callable[..., str]
+) -> None:
+    """As a command without the server's environment reaches one."""
+    said = another_server("backup", tmp_path / "backup.tar", code=1)
+
+    is_own = f"Cohort's own in {tmp_path / 'another'}, as DATABASE_URL" in said
+    assert is_own or "another_server at " in said
+    assert "/etc/cohort/environment" in said
+    assert not list(tmp_path.glob("backup.tar*"))
+
+
+def test_a_backup_without_the_key_says_what_depends_on_it(
+    data: Path, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file))
+    manifest = Manifest.model_validate_json(read_part(file, "backup.json"))
+    monkeypatch.setattr(restore, "restore_backup", lambda *_, **__: manifest)
+    said = io.StringIO()
+
+    call_command("restore", str(file), stdout=said)
+
+    assert "secret key" in said.getvalue()
+    assert "authenticator app" in said.getvalue()

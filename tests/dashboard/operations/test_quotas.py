@@ -1,0 +1,188 @@
+"""A team that has used what it may is told so where it would begin more."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.uploads import begin_transfer
+from dashboard.exchange.import_files import begin_file
+from dashboard.exchange.models import RunImport
+from dashboard.operations.models import Quota, Use
+from dashboard.operations.quotas import measure
+from dashboard.operations.retention import measure_all
+from dashboard.runs.changes import extend_run
+from dashboard.runs.models import Run
+from dashboard.runs.queries import run_directory
+from tests.dashboard.runs.launching import make_dataset, make_recipe
+from tests.dashboard.runs.test_clone import _fields
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, settings: Any) -> Path:
+    settings.COHORT_DATA = tmp_path
+    return tmp_path
+
+
+@pytest.fixture
+def full(team: Team) -> Quota:
+    """The team has 3,000 bytes of 3,000."""
+    Use.objects.create(team=team, parts={"runs": 3_000}, measured_at=timezone.now())
+    return Quota.objects.create(team=team, max_bytes=3_000)
+
+
+def begin(team: Team, user: User, num_bytes: int) -> object:
+    return begin_transfer(
+        team=team,
+        user=user,
+        filename="rows.jsonl",
+        num_bytes=num_bytes,
+        fingerprint="",
+        dataset=None,
+    )
+
+
+def test_files_models_and_rows_are_measured_once_each(team: Team) -> None:
+    run = make_run(team)
+    folder = run_directory(run.pk).path
+    (folder / "checkpoints/step-1").mkdir(parents=True)
+    (folder / "kept").mkdir()
+    (folder / "checkpoints/step-1/a").write_bytes(b"x" * 1_000)
+    os.link(folder / "checkpoints/step-1/a", folder / "kept/a")
+    team.published_models.create(
+        name="M", run_name="r", step=1, sha256="ab" * 32, num_bytes=500
+    )
+    before = measure(team).parts["datasets"]
+    create_dataset_version(
+        team=team,
+        name="Numbers",
+        rows=[Row(prompt="é" * 10, answer="x" * 5, columns={})],
+        mapping={"prompt": "p"},
+        source={},
+        user=None,
+    )
+
+    measure_all()
+
+    parts = Use.objects.get(team=team).parts
+    assert parts["runs"] == 1_000
+    assert parts["models"] == 500
+    assert parts["datasets"] - before == 20 + 5 + len("{}")
+
+
+def test_a_file_that_fits_is_taken_and_one_byte_more_is_not(
+    team: Team, alice: User, full: Quota
+) -> None:
+    Quota.objects.update(max_bytes=3_100)
+    begin(team, alice, 100)
+
+    with pytest.raises(ValueError, match=r"3\.03 KiB of its 3\.03 KiB"):
+        begin(team, alice, 101)
+
+
+def test_nothing_is_added_to_a_full_team(
+    team: Team, alice: User, alice_client: Client, full: Quota
+) -> None:
+    run_import = RunImport.objects.create(team=team)
+
+    with pytest.raises(ValueError, match="a dataset needs room"):
+        create_dataset_version(
+            team=team, name="D", rows=[Row(prompt="1", answer=None, columns={})],
+            mapping={}, source={}, user=alice,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="jsonl needs 10 B"):
+        begin_file(run_import, filename="steps.jsonl", num_bytes=10, fingerprint="")
+    file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1"}\n')
+    page = alice_client.post("/alpha/datasets/upload", {"file": file})
+    assert "needs 16 B" in page.text.replace("&nbsp;", " ")
+    assert not team.uploads.exists()
+
+
+def test_without_a_quota_nothing_is_refused(team: Team, alice: User) -> None:
+    begin(team, alice, 10**9)
+
+
+def test_a_run_more_than_the_team_may_have_is_refused(team: Team, alice: User) -> None:
+    Quota.objects.create(team=team, max_runs=1)
+    done = make_run(team, "done", state="finished", last_step=200)
+    done.checkpoints.create(
+        name="step-000200-epoch-1", step=200, epoch=1, sha256="ab" * 32,
+        num_bytes=1, saved_at=timezone.now(),
+    )  # fmt: skip
+    make_run(team, "at-work", state="queued", finished_at=None)
+
+    with pytest.raises(ValueError, match="1 runs"):
+        extend_run(run=done, user=alice, num_steps=300)
+
+    Run.objects.filter(name="at-work").update(
+        state="stopped", finished_at=timezone.now() + timedelta(hours=1)
+    )
+    extend_run(run=done, user=alice, num_steps=300)
+    done.refresh_from_db()
+    assert done.state == "queued"
+
+
+def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(
+    alice_client: Client, team: Team
+) -> None:
+    Quota.objects.create(team=team, max_runs=2)
+    make_dataset(team)
+    make_recipe(team)
+    fields = _fields(alice_client.get("/alpha/runs/new").text)
+    fields |= {"model_other": "org/model", "model": "", "name": "brave-otter"}
+    sweep = {"sweep-1-path": "seed", "sweep-1-values": "0..2"}
+
+    page = alice_client.post("/alpha/runs/new", fields | sweep)
+
+    assert page.status_code == 422
+    assert "2 at once" in page.text
+    assert not Run.objects.exists()
+
+
+def test_an_operator_sets_quotas_which_the_audit_log_tells(team: Team) -> None:
+    said = StringIO()
+
+    call_command("quota", "alpha", "--storage", "1.5GiB", "--runs", "4", stdout=said)
+
+    quota = Quota.objects.get(team=team)
+    assert (quota.max_bytes, quota.max_runs) == (1_610_612_736, 4)
+    for used in ("0 B of 1.5 GiB", "0 of 4"):
+        assert used in said.getvalue()
+    assert AuditEntry.objects.filter(verb="team.quota_changed").count() == 1
+    call_command("quota", "alpha", "--storage", "none", stdout=StringIO())
+    quota.refresh_from_db()
+    assert (quota.max_bytes, quota.max_runs) == (None, 4)
+
+
+def test_what_is_no_quota_is_refused(team: Team) -> None:
+    for options, said in (
+        (["nobody"], "'nobody'.*alpha"),
+        (["alpha", "--storage", "much"], "got 'much'"),
+        (["alpha", "--runs", "-1"], "got '-1'"),
+    ):
+        with pytest.raises(CommandError, match=said):
+            call_command("quota", *options)
+    assert not Quota.objects.exists()
+
+
+def test_the_page_shows_use_and_quota(alice_client: Client, full: Quota) -> None:
+    page = alice_client.get("/alpha/settings/storage")
+
+    assert page.status_code == 200
+    assert "2.93 KiB of 2.93 KiB" in page.text
+    assert "quota is reached" in page.text
