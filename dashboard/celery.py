@@ -9,7 +9,7 @@ from celery import Celery
 from celery.signals import task_postrun, task_prerun, worker_shutting_down
 from django.conf import settings
 
-from dashboard.accounts.request_context import act_as
+from dashboard.accounts.request_context import acting_as
 from dashboard.jobs import shutdown
 from dashboard.observability.requests import carry_requests
 from dashboard.observability.tracing import begin_reporting
@@ -57,11 +57,11 @@ def announce_shutdown(**_: Any) -> None:
 @task_prerun.connect  # type: ignore[untyped-decorator]  # as above
 def begin_task(task: Any, **_: Any) -> None:
     """What a task does by itself bears its name in the audit log."""
-    act_as(task.name)
+    acting_as(task.name)
     shutdown.begin_task()
 
 
 @task_postrun.connect  # type: ignore[untyped-decorator]  # as above
 def end_task(**_: Any) -> None:
-    act_as(None)
+    acting_as(None)
     shutdown.end_task()

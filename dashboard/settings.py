@@ -115,7 +115,7 @@ MIDDLEWARE = [
     "dashboard.observability.requests.RequestMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "dashboard.project.middleware.TrustMiddleware",
-    "dashboard.accounts.request_context.OriginMiddleware",
+    "dashboard.accounts.request_context.RequestContextMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, include, path, re_path
 
-from dashboard.api.guards import entrance
+from dashboard.api.guards import guarded
 from dashboard.api.openapi import no_such_address, openapi
 from dashboard.api.v1 import api
 from dashboard.operations import views
@@ -20,7 +20,7 @@ for found in api.urls[0]:
         api_operations.append(
             URLPattern(
                 found.pattern,
-                entrance(found.callback, is_atomic=found.name not in NOT_ATOMIC),
+                guarded(found.callback, is_atomic=found.name not in NOT_ATOMIC),
                 name=found.name,
             )
         )
@@ -28,7 +28,7 @@ for found in api.urls[0]:
 api_patterns = [
     path("openapi.json", openapi, name="api_openapi"),
     *api_operations,
-    re_path("", entrance(no_such_address), name="api_no_such_address"),
+    re_path("", guarded(no_such_address), name="api_no_such_address"),
 ]
 
 handler500 = handle_server_error

@@ -64,10 +64,10 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gate:
+class HostAllowlist:
     """What may be asked, and how a refusal speaks of it.
 
-    >>> Gate(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
+    >>> HostAllowlist(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
     """
 
     asks: str
@@ -158,24 +158,26 @@ def _read_host(name: str, variable: str) -> tuple[str, int]:
     return target.origin
 
 
-def check_target(target: Target, gate: Gate) -> None:
+def check_target(target: Target, allowlist: HostAllowlist) -> None:
     """What can be told without asking for the host's addresses.
 
     Raises:
         Refused: its scheme or port is only for hosts that are allowed.
     """
-    if target.origin in gate.allowed:
+    if target.origin in allowlist.allowed:
         return
-    if target.scheme not in gate.schemes or target.port != _PORTS[target.scheme]:
-        ways = " or ".join(f"{name} on port {_PORTS[name]}" for name in gate.schemes)
+    if target.scheme not in allowlist.schemes or target.port != _PORTS[target.scheme]:
+        ways = " or ".join(
+            f"{name} on port {_PORTS[name]}" for name in allowlist.schemes
+        )
         raise Refused(
-            f"{gate.asks} over {ways}; {target.scheme} on port "
+            f"{allowlist.asks} over {ways}; {target.scheme} on port "
             f"{target.port} of {target.host} is only for hosts that this server "
-            f"allows. An administrator adds {target.authority} to {gate.variable}."
+            f"allows. An administrator adds {target.authority} to {allowlist.variable}."
         )
 
 
-def resolve(target: Target, gate: Gate, *, flags: int = 0) -> list[Any]:
+def resolve(target: Target, allowlist: HostAllowlist, *, flags: int = 0) -> list[Any]:
     """The socket addresses of a host, as `socket.getaddrinfo` gives them.
 
     They are to be connected to as they are: asked again, a name may say otherwise.
@@ -187,14 +189,14 @@ def resolve(target: Target, gate: Gate, *, flags: int = 0) -> list[Any]:
         Refused: one of them is not public, and the host is not allowed either.
         OSError: the name cannot be resolved.
     """
-    check_target(target, gate)
+    check_target(target, allowlist)
     try:
         found = socket.getaddrinfo(
             target.host, target.port, type=socket.SOCK_STREAM, flags=flags
         )
     except UnicodeError:
         raise Refused(f"{target.host[:80]!r} cannot be the name of a host.") from None
-    if target.origin in gate.allowed:
+    if target.origin in allowlist.allowed:
         return found
     for *_, address in found:
         if not is_public(str(address[0])):
@@ -203,7 +205,7 @@ def resolve(target: Target, gate: Gate, *, flags: int = 0) -> list[Any]:
             raise Refused(
                 f"{what} is not a public address. For a "
                 "server of your own network, an administrator adds "
-                f"{target.authority} to {gate.variable}."
+                f"{target.authority} to {allowlist.variable}."
             )
     return found
 
@@ -271,18 +273,22 @@ class Connection(HTTPConnection):
     """
 
     def __init__(
-        self, target: Target, gate: Gate, *, on_wait: Callable[[], None] | None = None
+        self,
+        target: Target,
+        allowlist: HostAllowlist,
+        *,
+        on_wait: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(target.host, target.port)
         self.deadline = math.inf
         self.on_wait = on_wait
         self._target = target
-        self._gate = gate
+        self._allowlist = allowlist
         if target.scheme == "https":
             self.default_port = 443  # which the Host header then leaves out
 
     def connect(self) -> None:
-        found = resolve(self._target, self._gate)
+        found = resolve(self._target, self._allowlist)
         plain = _connect(found, self)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._target.scheme == "https":

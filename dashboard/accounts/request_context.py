@@ -16,7 +16,7 @@ from pathlib import PurePath
 
 from django.http import HttpRequest, HttpResponseBase
 
-from dashboard.project.middleware import BothWorlds
+from dashboard.project.middleware import AsyncMiddleware
 
 LONGEST = 80
 # The first that is found: others say that they are Chrome or Safari as well.
@@ -38,7 +38,7 @@ _SYSTEMS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
+class RequestContext:
     """A browser's address and name, or the program that acted by itself.
 
     >>> Origin(address="192.0.2.7", agent="Firefox 128 on Linux")
@@ -50,20 +50,20 @@ class Origin:
     program: str = ""
 
 
-_current: ContextVar[Origin | None] = ContextVar("origin", default=None)
+_current: ContextVar[RequestContext | None] = ContextVar("origin", default=None)
 
 
-def current_origin() -> Origin:
-    return _current.get() or Origin(program=_this_program())
+def current_context() -> RequestContext:
+    return _current.get() or RequestContext(program=_this_program())
 
 
-def act_as(program: str | None) -> None:
+def acting_as(program: str | None) -> None:
     """Until the next call, as of a worker whose tasks follow one another."""
-    _current.set(Origin(program=program) if program else None)
+    _current.set(RequestContext(program=program) if program else None)
 
 
 @contextmanager
-def acting_from(origin: Origin) -> Iterator[None]:
+def acting_in(origin: RequestContext) -> Iterator[None]:
     token = _current.set(origin)
     try:
         yield
@@ -71,10 +71,10 @@ def acting_from(origin: Origin) -> Iterator[None]:
         _current.reset(token)
 
 
-def origin_of(request: HttpRequest) -> Origin:
+def context_of(request: HttpRequest) -> RequestContext:
     """The address is the one that the throttle counts: behind a proxy that uvicorn
     was told of, the browser's."""
-    return Origin(
+    return RequestContext(
         address=_read_address(request.META.get("REMOTE_ADDR", "")),
         agent=shorten_agent(request.META.get("HTTP_USER_AGENT", "")),
     )
@@ -121,17 +121,17 @@ def _this_program() -> str:
     return " ".join(words)[:LONGEST]
 
 
-class OriginMiddleware(BothWorlds):
+class RequestContextMiddleware(AsyncMiddleware):
     def __call__(
         self, request: HttpRequest
     ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self.is_async:
             return self._answer(request)
-        with acting_from(origin_of(request)):
+        with acting_in(context_of(request)):
             return self.get_response(request)
 
     async def _answer(self, request: HttpRequest) -> HttpResponseBase:
-        with acting_from(origin_of(request)):
+        with acting_in(context_of(request)):
             response = self.get_response(request)
             assert not isinstance(response, HttpResponseBase)
             return await response

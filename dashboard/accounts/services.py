@@ -26,7 +26,7 @@ from dashboard.accounts.models import (
     Team,
     User,
 )
-from dashboard.accounts.request_context import current_origin
+from dashboard.accounts.request_context import current_context
 from dashboard.observability.logging import current_request_id
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
@@ -57,7 +57,7 @@ def record_each(
     **detail: Any,
 ) -> list[AuditEntry]:
     """The same, of several things at once: an entry for each, in one statement."""
-    origin = current_origin()
+    origin = current_context()
     if request_id := current_request_id():  # by which the log is searched
         detail = {**detail, "request_id": request_id}
     return AuditEntry.objects.bulk_create(

@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 from dashboard.accounts.members import end_sessions
 from dashboard.accounts.models import Membership, User
-from dashboard.live.pubsub import ring_access_on_commit
+from dashboard.live.pubsub import notify_access_on_commit
 
 # More than one of them is named in an agent's text; the first that is counts.
 BROWSERS = (
@@ -135,7 +135,7 @@ MATTERS = {"is_active", "password"}
 
 @receiver([post_delete, post_save], sender=Membership)
 def membership_changed(*, instance: Membership, **_kwargs: Any) -> None:
-    ring_access_on_commit(instance.user_id)
+    notify_access_on_commit(instance.user_id)
 
 
 @receiver(post_save, sender=User)
@@ -148,11 +148,11 @@ def person_changed(
 ) -> None:
     is_about_access = update_fields is None or MATTERS & update_fields
     if is_about_access and not created:
-        ring_access_on_commit(instance.pk)
+        notify_access_on_commit(instance.pk)
 
 
 @receiver(post_delete, sender=Session)
 def session_ended(*, instance: Session, **_kwargs: Any) -> None:
     user_id = instance.get_decoded().get(SESSION_KEY)
     if user_id is not None:
-        ring_access_on_commit(int(user_id))
+        notify_access_on_commit(int(user_id))

@@ -52,7 +52,7 @@ from dashboard.runs.state import run_moved
 MAX_AN_HOUR = 60  # messages to one channel
 
 
-def put_out(team_id: int, event: Event, **about: Any) -> None:
+def add_to_outbox(team_id: int, event: Event, **about: Any) -> None:
     """To every channel of the team that wants to be told of it."""
     wanting = hold_channels(team_id).filter(is_enabled=True, events__contains=[event])
     put_to(wanting, event.value, **about)
@@ -129,7 +129,7 @@ KEPT = timedelta(days=90)
 
 
 @dataclass(frozen=True)
-class Letter:
+class Email:
     """A delivery made ready, so that a thread sends it without the database."""
 
     delivery: Delivery
@@ -176,7 +176,7 @@ def alone() -> Iterator[bool]:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
 
 
-def _take(pk: Any) -> Letter | None:
+def _take(pk: Any) -> Email | None:
     """None: another worker got there first, or its channel was switched off."""
     waiting = Q(state=DeliveryState.PENDING, not_before__lte=Now())
     taken = Delivery.objects.filter(waiting, pk=pk).update(
@@ -189,7 +189,7 @@ def _take(pk: Any) -> Letter | None:
     if not delivery.channel.is_enabled:
         _end(delivery, DeliveryState.FAILED, "Its channel was switched off.")
         return None
-    return Letter(
+    return Email(
         delivery=delivery,
         channel=delivery.channel,
         message=describe_delivery(delivery),
@@ -197,7 +197,7 @@ def _take(pk: Any) -> Letter | None:
     )
 
 
-def _send(letter: Letter) -> tuple[bool, str]:
+def _send(letter: Email) -> tuple[bool, str]:
     try:
         if letter.channel.kind == Channel.Kind.EMAIL:
             return True, _send_mail(letter)
@@ -209,7 +209,7 @@ def _send(letter: Letter) -> tuple[bool, str]:
         return False, "Cohort failed to make it: see the default worker's log."
 
 
-def _send_mail(letter: Letter) -> str:
+def _send_mail(letter: Email) -> str:
     if not settings.MAIL_IS_SET_UP:
         raise NotSent(
             "Mail is not set up on this server: an administrator sets COHORT_EMAIL_URL."
@@ -249,7 +249,7 @@ def _mine(delivery: Delivery) -> QuerySet[Delivery]:
     )
 
 
-def forget_old() -> None:
+def purge_alerts() -> None:
     Delivery.objects.filter(created_at__lt=Now() - KEPT).exclude(
         state=DeliveryState.PENDING
     ).delete()
@@ -273,10 +273,10 @@ def tell(run: Run, **_: Any) -> None:
         return
     muted = MutedRun.objects.filter(run=run, until__gt=timezone.now())
     if not muted.exists():
-        put_out(run.team_id, event, run=run, told=describe_run(run))
+        add_to_outbox(run.team_id, event, run=run, told=describe_run(run))
 
 
-register_purge(forget_old)
+register_purge(purge_alerts)
 
 
 @shared_task(name="alerts.deliver", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from dashboard.alerts.delivery import put_out
+from dashboard.alerts.delivery import add_to_outbox
 from dashboard.alerts.evaluator import RunEvaluator, WarningSeen
 from dashboard.alerts.history import read_evaluator
 from dashboard.alerts.models import (
@@ -73,7 +73,7 @@ def raise_alert(
         groups=_telling_groups(run_id, found.step),
     )
     if rule.is_sent and not alert.is_muted:
-        put_out(rule.team_id, AlertEvent.ALERT_FIRED, alert=alert)
+        add_to_outbox(rule.team_id, AlertEvent.ALERT_FIRED, alert=alert)
     return alert
 
 

@@ -20,7 +20,7 @@ from dashboard.runs.models import Run, RunState
 from trainer.alert_conditions import finite
 from trainer.internet import (
     Connection,
-    Gate,
+    HostAllowlist,
     Refused,
     Target,
     read_hosts,
@@ -180,9 +180,9 @@ class NotSent(Exception):
     """The text says why; it names neither the address's path nor what was answered."""
 
 
-def webhook_gate() -> Gate:
+def webhook_gate() -> HostAllowlist:
     """Raises Refused where the variable cannot be read."""
-    return Gate(
+    return HostAllowlist(
         asks="A webhook is sent",
         variable=VARIABLE,
         allowed=read_hosts(settings.WEBHOOK_HOSTS, VARIABLE),

@@ -27,7 +27,7 @@ from dashboard.alerts.models import (
     Rule,
 )
 from dashboard.alerts.queries import describe
-from dashboard.live.pubsub import ring_on_commit
+from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.models import Run
 
@@ -116,7 +116,7 @@ def _tell_pages(run_ids: Iterable[int]) -> None:
     for run_id in sorted(set(run_ids)):
         Run.objects.filter(id=run_id).update(seq=F("seq") + 1, alerts_seq=F("seq") + 1)
         seq = Run.objects.values_list("seq", flat=True).get(id=run_id)
-        ring_on_commit(run_id, seq)
+        notify_on_commit(run_id, seq)
 
 
 @transaction.atomic

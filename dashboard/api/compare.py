@@ -8,11 +8,20 @@ from django.http import HttpRequest, QueryDict
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.analysis.compare.comparison import Comparison, Contrast, compare_runs
+from dashboard.analysis.compare.comparison import (
+    BaselineComparison,
+    Comparison,
+    compare_runs,
+)
 from dashboard.analysis.compare.differences import compare_settings
-from dashboard.analysis.compare.seeds import Arrangement, Band, RunSet, arrange
+from dashboard.analysis.compare.seeds import (
+    Arrangement,
+    ConfidenceBand,
+    RunSet,
+    arrange,
+)
 from dashboard.analysis.compare.selection import CompareForm, read_selection
-from dashboard.analysis.compare.verdicts import compare_standings
+from dashboard.analysis.compare.verdicts import compare_summaries
 from dashboard.api.auth import READ, access_of
 from dashboard.api.problems import refuse_field
 from dashboard.api.run_schemas import RunOut
@@ -139,8 +148,8 @@ def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> Curves
 
 def _curves(arrangement: Arrangement, found: Comparison, metric: str) -> CurvesOut:
     num_sets = len(arrangement.sets)
-    bands: list[Band | None] = [*found.curves.bands] or [None] * num_sets
-    differences: list[Band | None] = [None, *found.curves.differences]
+    bands: list[ConfidenceBand | None] = [*found.curves.bands] or [None] * num_sets
+    differences: list[ConfidenceBand | None] = [None, *found.curves.differences]
     return CurvesOut(
         metric=metric,
         better=found.better,
@@ -166,7 +175,10 @@ def _curves(arrangement: Arrangement, found: Comparison, metric: str) -> CurvesO
 
 
 def _set(
-    one: RunSet, contrast: Contrast, band: Band | None, difference: Band | None
+    one: RunSet,
+    contrast: BaselineComparison,
+    band: ConfidenceBand | None,
+    difference: ConfidenceBand | None,
 ) -> ComparedSetOut:
     low, high = contrast.interval or (None, None)
     return fill(
@@ -184,14 +196,14 @@ def _set(
     )
 
 
-def _verdict(contrast: Contrast) -> ContrastOut | None:
+def _verdict(contrast: BaselineComparison) -> ContrastOut | None:
     if (found := contrast.verdict) is None:
         return None
     low, high = found.interval or (None, None)
     return fill(ContrastOut, found, low=low, high=high)
 
 
-def _band(band: Band) -> BandOut:
+def _band(band: ConfidenceBand) -> BandOut:
     names = ("low", "high", "num")
     told = {name: getattr(band.estimate, name).tolist() for name in names}
     return BandOut(x=band.at.tolist(), values=band.estimate.value.tolist(), **told)
@@ -248,7 +260,7 @@ def compare(
             "query.runs", f"Name 1 to {MAX_RUNS} runs; got {selection.num_chosen}."
         )
     chosen = selection.runs
-    columns = compare_standings(chosen, [[place] for place in range(len(chosen))])
+    columns = compare_summaries(chosen, [[place] for place in range(len(chosen))])
     return ComparisonOut(
         runs=[RunOut.of(run) for run in chosen],
         figures=[

@@ -17,7 +17,7 @@ from dashboard.datasets.import_forms import TAKEN, MappingForm
 from dashboard.datasets.imports import (
     Peek,
     begin_work,
-    forget_upload,
+    delete_upload,
     peek,
     request_stop,
     start_job,
@@ -171,7 +171,7 @@ def start_import(
             upload, seen, payload, access.user, place="form", place_of_file=PLACE
         )
     except Exception:  # nobody else knows of it
-        forget_upload(upload)
+        delete_upload(upload)
         raise
     return answer_import(job)
 

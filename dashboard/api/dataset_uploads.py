@@ -27,9 +27,9 @@ from dashboard.datasets.fetching.fetches import begin_fetch, choices_of
 from dashboard.datasets.fetching.links import read
 from dashboard.datasets.imports import (
     Peek,
+    delete_upload,
     finish_transfer,
-    forget_upload,
-    forget_what_is_old,
+    purge_uploads,
     try_peek,
 )
 from dashboard.datasets.models import Upload
@@ -94,7 +94,7 @@ def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
     """
     access = access_of(request)
     dataset = find_dataset(access.team, payload.dataset_id)
-    forget_what_is_old()
+    purge_uploads()
     with or_refuse("body.num_bytes"):
         upload = begin_transfer(
             team=access.team,
@@ -184,7 +184,7 @@ def discard_dataset_upload(request: HttpRequest, upload_id: Id) -> Done:
     upload = get_upload(team, upload_id)
     if job := live_or_done_job(team, upload_id):
         return Done(done=False, detail=f"Its import {job.pk} is {job.state}.")
-    forget_upload(upload)
+    delete_upload(upload)
     return Done(done=True)
 
 
@@ -224,7 +224,7 @@ def fetch_dataset(request: HttpRequest, payload: FetchIn) -> Status[ImportOut]:
     dataset = find_dataset(access.team, payload.dataset_id)
     with or_refuse("body.link"):
         link = read(payload.link, revision=payload.revision, part=payload.part)
-        forget_what_is_old()
+        purge_uploads()
         job = begin_fetch(
             team=access.team, user=access.user, link=link, dataset=dataset
         )

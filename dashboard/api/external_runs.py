@@ -19,7 +19,7 @@ from dashboard.training.external_events import (
     MAX_BATCH_BYTES,
     MAX_LINE_BYTES,
     MAX_LINES,
-    Fenced,
+    AttemptReplaced,
     Full,
     Gap,
     Over,
@@ -168,7 +168,7 @@ def outside_events(
     texts = _read_lines(request)
     try:
         place = take_lines(run, epoch=epoch, first=first, texts=texts)
-    except (Fenced, Gap, Over) as error:
+    except (AttemptReplaced, Gap, Over) as error:
         raise Problem(409, str(error)) from None
     except Full as error:
         raise _no_room(error) from None

@@ -32,7 +32,7 @@ from dashboard.samples.groups import ORDERS, get_group
 from dashboard.samples.models import Completion, Group, RuleNote
 from dashboard.samples.prompts import read_snippets
 from dashboard.samples.rewards import (
-    Standing,
+    GroupRank,
     rank_completions,
     rule_weights,
     step_recipe,
@@ -222,7 +222,7 @@ def group(
 
 
 def _completion(
-    standing: Standing, group: Group, *, notes: list[RuleNote], marks: Marks
+    standing: GroupRank, group: Group, *, notes: list[RuleNote], marks: Marks
 ) -> MarkedCompletion:
     return completion_out(
         MarkedCompletion,

@@ -93,7 +93,7 @@ def with_replay(
             f"{key[:120]!r}. A UUID is a good one.",
         )
     digest = digest_of(request)
-    _forget_old()
+    _purge_replays()
     with transaction.atomic():
         replay, is_new = Replay.objects.get_or_create(
             token=token, key=key, defaults={"request_sha256": digest}
@@ -143,7 +143,7 @@ def digest_of(request: HttpRequest) -> str:
     return found.hexdigest()
 
 
-def _forget_old() -> None:
+def _purge_replays() -> None:
     old = Replay.objects.filter(created_at__lt=timezone.now() - KEPT)
     oldest = old.order_by("created_at").values("pk")[:FORGOTTEN_AT_ONCE]
     Replay.objects.filter(pk__in=oldest).delete()
@@ -152,7 +152,7 @@ def _forget_old() -> None:
 View = Callable[..., HttpResponseBase]
 
 
-def entrance(view: View, *, is_atomic: bool = True) -> View:
+def guarded(view: View, *, is_atomic: bool = True) -> View:
     """No cookie lets anybody in here, so there is nothing that CSRF could use.
 
     `is_atomic`: what fails half-way has done nothing. A transaction keeps a database

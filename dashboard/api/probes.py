@@ -18,7 +18,7 @@ from dashboard.analysis.probes.services import (
     get_probe,
     probe_launched,
     request_stop,
-    what_it_waits_for,
+    waiting_reason,
 )
 from dashboard.analysis.reports.document import finite
 from dashboard.api.auth import READ, WRITE, access_of
@@ -108,7 +108,7 @@ class ProbeDetail(ProbeOut):
 @router.get("/{probe_id}", response=ProbeDetail, summary="Look at a probe")
 def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
     found = get_probe(access_of(request).team, probe_id)
-    return _probe(ProbeDetail, found, waiting=what_it_waits_for(found))
+    return _probe(ProbeDetail, found, waiting=waiting_reason(found))
 
 
 class ProbeCompletion(Schema):

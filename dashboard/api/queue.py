@@ -32,7 +32,7 @@ from dashboard.runs.queue.changes import (
     set_priority,
     team_line,
 )
-from dashboard.runs.queue.messages import say_place
+from dashboard.runs.queue.messages import describe_place
 from dashboard.runs.queue.order import read_line
 from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
@@ -81,7 +81,7 @@ def queue(request: HttpRequest) -> QueueOut:
                 place=entry.place.number,
                 num_foreign_before=entry.place.num_foreign_before,
                 start_seconds=entry.place.start.seconds,
-                sentence=say_place(entry.place, line),
+                sentence=describe_place(entry.place, line),
                 can_rise=entry.can_rise,
                 can_sink=entry.can_sink,
             )

@@ -24,7 +24,7 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.recipe_checks import Finding
+from dashboard.rewards.recipe_checks import RecipeWarning
 from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula
 from dashboard.rewards.row_checks import check_rows
 from dashboard.rewards.rule_editor import find_fault
@@ -223,7 +223,7 @@ class RecipeCheckOut(RecipeSaid):
 def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
     """What is wrong with it is a 422 that names its fields; nothing is saved."""
     recipe, version_id = read_spec(payload.spec), payload.dataset_version_id
-    findings: list[Finding] = []
+    findings: list[RecipeWarning] = []
     if version_id is not None:
         version = find_version(access_of(request).team, version_id)
         findings = check_rows(recipe, version)

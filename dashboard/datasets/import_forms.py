@@ -19,7 +19,7 @@ from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFI
 from dashboard.datasets.row_filters import are_few
 from dashboard.datasets.selections import find_job, key_of, start_again, start_selection
 from dashboard.jobs.models import JobState
-from dashboard.project.forms import offer
+from dashboard.project.forms import set_choices
 
 # The name of a dataset, which no other of the team has.
 
@@ -70,7 +70,7 @@ class TargetForm(forms.Form):
         datasets = team.datasets.filter(trashed_at__isnull=True).order_by("-pk")
         self._datasets = {str(dataset.pk): dataset for dataset in datasets}
         newer = [(key, f"a new version of {it}") for key, it in self._datasets.items()]
-        offer(self, "target", [("", "a new dataset"), *newer])
+        set_choices(self, "target", [("", "a new dataset"), *newer])
 
     def clean(self) -> dict[str, Any]:
         given = self.cleaned_data
@@ -163,9 +163,9 @@ class MappingForm(forms.Form):
         initial = {**guess.as_json(), "name": PurePath(upload.filename).stem[:80]}
         super().__init__(data, initial=initial)
         choices = [(name, name) for name in names]
-        offer(self, "prompt", choices)
-        offer(self, "answer", [("", "no answer"), *choices])
-        offer(self, "columns", choices)
+        set_choices(self, "prompt", choices)
+        set_choices(self, "answer", [("", "no answer"), *choices])
+        set_choices(self, "columns", choices)
         if upload.dataset:
             del self.fields["name"]
 

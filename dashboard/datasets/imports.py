@@ -25,7 +25,7 @@ from dashboard.datasets.limits import (
     PREVIEW_CHARS,
     PREVIEW_ROWS,
     REPORT_BYTES,
-    check_room,
+    check_disk_space,
 )
 from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
@@ -56,10 +56,10 @@ def store_upload(
     """Keep the file until its columns are mapped; ValueError when it is unfit."""
     filename = (file.name or "file").replace("\x00", "")[-200:]
     num_bytes = file.size or 0
-    forget_what_is_old()
+    purge_uploads()
     check_size(filename, num_bytes)
     check_share(team, num_bytes)
-    check_room(num_bytes, purpose=filename)
+    check_disk_space(num_bytes, purpose=filename)
     upload = Upload(
         team=team,
         dataset=dataset,
@@ -89,7 +89,7 @@ def finish_transfer(upload: Upload) -> None:
     try:
         recognise(upload)
     except ValueError:
-        forget_upload(upload)
+        delete_upload(upload)
         raise
     upload.is_whole = True
     upload.save()
@@ -117,7 +117,7 @@ def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
         ) from error
 
 
-def forget_what_is_old() -> None:
+def purge_uploads() -> None:
     """Uploads that nobody imported, and jobs that ended, a week ago."""
     since = timezone.now() - KEPT
     imports = ImportJob.objects.filter(upload__isnull=False)
@@ -128,11 +128,11 @@ def forget_what_is_old() -> None:
     for upload in uploads.filter(
         Q(created_at__lt=since) | Q(pk__in=done.values("upload_id"))
     ):
-        forget_upload(upload)
+        delete_upload(upload)
     ImportJob.objects.filter(job__finished_at__lt=since).delete()
 
 
-def forget_upload(upload: Upload) -> None:
+def delete_upload(upload: Upload) -> None:
     remove_files(upload)
     upload.delete()
 
@@ -243,7 +243,7 @@ def import_upload(
         on_stored=on_stored,
         on_made=on_made,
     )
-    forget_upload(upload)
+    delete_upload(upload)
     return version
 
 

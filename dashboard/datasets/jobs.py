@@ -13,12 +13,12 @@ from dashboard.datasets.analysis import differences, findings, leaks
 from dashboard.datasets.analysis.findings import Report
 from dashboard.datasets.fetching.fetches import fetch_again, fetch_upload, host_of
 from dashboard.datasets.imports import (
-    forget_what_is_old,
     import_upload,
+    purge_uploads,
     remove_files,
     start_job,
 )
-from dashboard.datasets.limits import check_room_to_import
+from dashboard.datasets.limits import check_disk_space_to_import
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import (
     DatasetVersion,
@@ -40,7 +40,7 @@ from dashboard.datasets.selections import (
     start_again,
     start_generation_again,
 )
-from dashboard.datasets.trash import forget_old_trash
+from dashboard.datasets.trash import purge_trash
 from dashboard.jobs.kinds import (
     Context,
     JobCancelled,
@@ -122,7 +122,7 @@ def import_rows(context: Context) -> None:
             )
         else:
             upload = _upload_of(row)
-            check_room_to_import(upload.num_bytes)
+            check_disk_space_to_import(upload.num_bytes)
             version = import_upload(
                 upload=upload,
                 mapping=Mapping.from_json(row.mapping),
@@ -206,14 +206,14 @@ for model, make in (
             lane="dataset.analyse",
         )
     )
-register_purge(forget_what_is_old)
-register_purge(forget_old_trash)
+register_purge(purge_uploads)
+register_purge(purge_trash)
 
 
 # What came to nothing is tried again, whatever kind of import it was.
 
 
-def start_job_again(job: ImportJob, user: User) -> ImportJob:
+def retry_job(job: ImportJob, user: User) -> ImportJob:
     """The job anew; itself where it is done, or where there is nothing to read."""
     upload = find_upload(job)
     if job.is_fetch:

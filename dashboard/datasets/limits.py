@@ -45,7 +45,7 @@ AT_ONCE_BYTES = 2**20  # unpacked
 # Is there room on the disk: for a file that is sent, for rows that are imported.
 
 
-def check_room(num_bytes: int, *, purpose: str) -> None:
+def check_disk_space(num_bytes: int, *, purpose: str) -> None:
     """ValueError, in words, where so much more would fill the disk.
 
     What is kept free is for the database, which would stop on a full disk.
@@ -59,16 +59,16 @@ def check_room(num_bytes: int, *, purpose: str) -> None:
         )
 
 
-def check_room_to_import(num_bytes: int) -> None:
+def check_disk_space_to_import(num_bytes: int) -> None:
     """Rows wait on disk until all are known good; our own database lies there, too."""
     copies = 2 if settings.DATABASE_IS_EMBEDDED else 1
-    check_room(copies * num_bytes, purpose="the import")
+    check_disk_space(copies * num_bytes, purpose="the import")
 
 
-def check_room_to_copy(num_bytes: int) -> None:
+def check_disk_space_to_copy(num_bytes: int) -> None:
     """The rows are in the database already, and will be there twice."""
     if settings.DATABASE_IS_EMBEDDED:
-        check_room(num_bytes, purpose="the copy")
+        check_disk_space(num_bytes, purpose="the copy")
 
 
 def _existing_folder() -> str:

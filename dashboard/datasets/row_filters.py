@@ -26,7 +26,7 @@ from django.http import QueryDict
 from numpy.typing import NDArray
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion, Finding
-from dashboard.project.forms import offer
+from dashboard.project.forms import set_choices
 
 # A chat prompt is kept as JSON: what counts is what its messages say.
 _SAID = "jsonb_path_query_array(prompt::jsonb, '$[*].content')::text"
@@ -84,8 +84,8 @@ class RowFilterForm(forms.Form):
         turned = [(f"-{key}", f"{name}, descending") for key, name in sorts]
         both = [pair for pairs in zip(sorts, turned, strict=True) for pair in pairs]
         self._sorts = dict(both)
-        offer(self, "sort", both)
-        offer(self, "column", [("", "any"), *((name, name) for name in columns)])
+        set_choices(self, "sort", both)
+        set_choices(self, "column", [("", "any"), *((name, name) for name in columns)])
         if not columns:
             del self.fields["column"], self.fields["value"]
         for field in self.fields.values():

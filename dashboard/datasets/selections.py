@@ -19,7 +19,7 @@ from django.http import QueryDict
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.generators import Task, generate_rows
 from dashboard.datasets.imports import begin, begin_work
-from dashboard.datasets.limits import check_room_to_copy
+from dashboard.datasets.limits import check_disk_space_to_copy
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import RowFilterForm
@@ -136,7 +136,7 @@ def make_selection(
     chunks = _given(job) if job.positions else _shown(parent, job.source["query"])
     selected = select_rows(parent, chunks, on_read=on_read)
     _check(selected)
-    check_room_to_copy(selected.num_bytes)
+    check_disk_space_to_copy(selected.num_bytes)
     if on_stored:
         on_stored(0, selected.num_rows)
     return store_version(

@@ -33,7 +33,7 @@ def trash_dataset(dataset: Dataset, user: User | None) -> bool:
     return bool(moved)
 
 
-def hold_untrashed(version: DatasetVersion) -> None:
+def lock_untrashed(version: DatasetVersion) -> None:
     """Keep its dataset out of the trash until the transaction ends.
 
     ValueError where it is there already, or gone: a form was open meanwhile.
@@ -107,7 +107,7 @@ def _remove(uploads: list[Upload]) -> None:
         remove_files(upload)
 
 
-def forget_old_trash() -> None:
+def purge_trash() -> None:
     """What has been in the trash for a month, where no run or probe used it."""
     old = Dataset.objects.filter(trashed_at__lt=timezone.now() - KEPT)
     # Relations of higher rungs, named by string only.

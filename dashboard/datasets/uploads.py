@@ -23,7 +23,7 @@ from dashboard.datasets.limits import (
     MAX_TEAM_UPLOADS,
     MAX_UPLOAD_BYTES,
     PART_BYTES,
-    check_room,
+    check_disk_space,
 )
 from dashboard.datasets.models import Dataset, Upload
 
@@ -67,7 +67,7 @@ def begin_transfer(
             return begun
         check_size(filename, num_bytes)
         check_share(team, num_bytes)
-        check_room(num_bytes, purpose=filename)
+        check_disk_space(num_bytes, purpose=filename)
         return Upload.objects.create(
             team=team,
             dataset=dataset,
@@ -147,7 +147,7 @@ def write_part(
             f"A part holds 1 to {PART_BYTES:,} bytes, and this file has "
             f"{num_bytes - offset:,} to come; got {size:,}."
         )
-    check_room(size, purpose="the next part")
+    check_disk_space(size, purpose="the next part")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab", buffering=0) as file:
         try:

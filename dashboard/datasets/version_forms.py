@@ -9,7 +9,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.import_forms import NameField, free_name
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.token_preview import MAX_SETTING_CHARS, SETTINGS
-from dashboard.project.forms import offer
+from dashboard.project.forms import set_choices
 from trainer.config import DataConfig, read_about
 
 NEEDED = {"share": ("share", "seed"), "column": ("column",)}
@@ -66,9 +66,9 @@ class SplitForm(forms.Form):
         self.fields["eval_name"].label = "Name of the held-out half"
         columns = version.mapping.get("columns", [])
         if columns:
-            offer(self, "column", [(name, name) for name in columns])
+            set_choices(self, "column", [(name, name) for name in columns])
             by = [("share", "a share of the rows"), ("column", "a column's value")]
-            offer(self, "by", by)
+            set_choices(self, "by", by)
         else:
             del self.fields["column"], self.fields["value"]
 

@@ -27,7 +27,7 @@ from dashboard.datasets.limits import (
     MAX_UPLOAD_BYTES,
     PEEK_ROWS,
     UNPACKED_FLOOR_BYTES,
-    check_room,
+    check_disk_space,
 )
 from dashboard.datasets.parsing.detection import detect, read_records
 from dashboard.datasets.parsing.records import Record, num_chars_of
@@ -60,7 +60,7 @@ DAMAGED = (
 
 def begin_import(team: Team, user: User) -> RunImport:
     """ValueError where the team has too many that wait."""
-    forget_what_is_old()
+    purge_imports()
     open_ = RunImport.objects.filter(team=team, run=None).count()
     if open_ >= MAX_OPEN:
         raise ValueError(
@@ -89,7 +89,7 @@ def begin_file(
     _check_size(filename, num_bytes)
     _check_share(run_import, num_bytes)
     check_storage(run_import.team, num_bytes, purpose=filename)
-    check_room(num_bytes, purpose=filename)
+    check_disk_space(num_bytes, purpose=filename)
     return ImportFile.objects.create(
         run_import=run_import,
         filename=filename,
@@ -241,7 +241,7 @@ def _take_members(
             f"{file.filename} holds {len(members):,} files; an import may have "
             f"{MAX_FILES:,}. Leave some out."
         )
-    check_room(told, purpose=f"unpacking {file.filename}")
+    check_disk_space(told, purpose=f"unpacking {file.filename}")
     for member in members:
         if member.flag_bits & 1:
             raise ValueError(
@@ -285,7 +285,7 @@ def remove_files(run_import: RunImport) -> None:
     run_import.files.all().delete()
 
 
-def forget_what_is_old() -> None:
+def purge_imports() -> None:
     old = RunImport.objects.filter(created_at__lt=timezone.now() - KEPT)
     for run_import in old.exclude(job__state__in=OPEN):
         discard(run_import)

@@ -26,7 +26,7 @@ from dashboard.exchange.import_formats import (
 )
 from dashboard.exchange.models import ImportFile
 from dashboard.exchange.tensorboard import is_event_file, read_scalars
-from dashboard.project.subprocesses import BrokeOff, ask
+from dashboard.project.subprocesses import ChildFailed, call
 from trainer.client.lines import metric_name
 
 # Metrics as W&B writes them into CSV files.
@@ -192,9 +192,9 @@ def _parquet_files(
         asked: list[tuple[Path, str]] = [(f.path, d.packing) for f, d in files]
         at = -1
         try:
-            for at, batches in groupby(ask(PROCESS, asked), key=lambda each: each[0]):
+            for at, batches in groupby(call(PROCESS, asked), key=lambda each: each[0]):
                 yield files[at][0], chain.from_iterable(map(_parsed, batches))
-        except BrokeOff as error:
+        except ChildFailed as error:
             refusal = Refusal(
                 problem=f"Reading it broke off: {error}.",
                 remedy="Write the file again.",

@@ -42,7 +42,7 @@ from trainer.events import Event, GroupScored, RunFinished, StepFinished
 # Memory holds sixteen bytes for each: its step, and where it lies.
 
 
-class Spool:
+class ItemBuffer:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._steps = array("q")
@@ -94,7 +94,7 @@ def make_run(
     """
     choices = run_import.choices
     with open_draft() as file, open_draft() as prompts:
-        spool, findings = _read(run_import, Spool(file), on_read)
+        spool, findings = _read(run_import, ItemBuffer(file), on_read)
         if findings.num_refused != choices["leave_out"]:
             raise ValueError(
                 f"{findings.num_refused:,} rows are refused now, "
@@ -117,8 +117,8 @@ def make_run(
 
 
 def _read(
-    run_import: RunImport, spool: Spool, on_read: Callable[[int], None]
-) -> tuple[Spool, Findings]:
+    run_import: RunImport, spool: ItemBuffer, on_read: Callable[[int], None]
+) -> tuple[ItemBuffer, Findings]:
     findings = Findings()
     files = run_import.files.order_by("pk")
     wandb_run = run_import.choices.get("wandb_run")

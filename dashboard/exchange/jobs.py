@@ -7,10 +7,10 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from dashboard.datasets.limits import check_room
+from dashboard.datasets.limits import check_disk_space
 from dashboard.exchange.import_files import (
-    forget_what_is_old,
     is_quick,
+    purge_imports,
     remove_files,
     unpack,
 )
@@ -64,7 +64,7 @@ def make(context: Context) -> None:
 
     # Items wait on disk until all are read; our own database may lie there, too.
     total = _num_bytes(run_import)
-    check_room(3 * total, purpose="the import")
+    check_disk_space(3 * total, purpose="the import")
     context.note(0, total, unit="bytes", message="Reading the files.")
     try:
         make_run(
@@ -97,7 +97,7 @@ def _gone() -> ValueError:
 
 for name, run in ((RunImport.READ, read), (RunImport.MAKE, make)):
     register(Kind(name=name, run=run, noun="import of a run", lane="run_import"))
-register_purge(forget_what_is_old)
+register_purge(purge_imports)
 
 
 # An import is asked to be read, or made a run of, and stopped.

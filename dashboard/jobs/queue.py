@@ -30,7 +30,7 @@ from django.db.models.lookups import GreaterThan, LessThan
 from dashboard.accounts.models import User
 from dashboard.jobs.kinds import Claim, all_kinds, kind_of, lane_of, names_of
 from dashboard.jobs.models import OPEN, Job, JobState, JobTarget
-from dashboard.jobs.schedule import DAY_SECONDS, wake
+from dashboard.jobs.schedule import DAY_SECONDS, wake_workers
 
 MAX_WAITING = 8  # of a team in a lane, where a page asks for them
 RETRY_SECONDS = 10  # after the first outage of the database; three times it after each
@@ -99,7 +99,7 @@ def is_worth_asking(job: Job | None) -> bool:
 
 def notify_workers(queue: str) -> None:
     """Best effort: the reaper does it again every 5 s while a job waits."""
-    wake("jobs.work", queue=queue, expires=DAY_SECONDS, args=[queue])
+    wake_workers("jobs.work", queue=queue, expires=DAY_SECONDS, args=[queue])
 
 
 def claim_job(job_id: int, worker: str) -> Claim | None:

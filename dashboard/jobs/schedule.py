@@ -22,7 +22,9 @@ logger = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
 
 
-def wake(task: str, *, queue: str, expires: int, args: Sequence[str] = ()) -> None:
+def wake_workers(
+    task: str, *, queue: str, expires: int, args: Sequence[str] = ()
+) -> None:
     """Best effort: whoever looks for work in the database rings again.
 
     `expires`: seconds after which nobody is woken by it.

@@ -30,7 +30,7 @@ from dashboard.live.messages import (
     parse_protocol,
     parse_request,
 )
-from dashboard.live.pubsub import ACCESS, bell_of
+from dashboard.live.pubsub import ACCESS, subscribe
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._is_due = asyncio.Event()
         self._must_check = False
         # Before the first look: access that ends between the two is then noticed.
-        self._access = bell_of(ACCESS)
+        self._access = subscribe(ACCESS)
         await self._access.join(self._hear_access)
         refusal = await self.find_refusal()
         if refusal is None and protocol == PROTOCOL and not self._take_place():
@@ -97,7 +97,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             await self._turn_away()
             return
         self._rung: int | None = None
-        self._bell = bell_of(self.group())
+        self._bell = subscribe(self.group())
         self._was_asked = False
         await self._join()
         await self.accept()

@@ -25,7 +25,7 @@ JOIN_SECONDS = 1.0  # whoever waits longer for Redis polls meanwhile
 Listener = Callable[[int], None]  # told the number that was rung
 
 
-class Bell:
+class Subscription:
     """The doorbell of a group, heard while anybody listens.
 
     With a channel for each page a ring costs as much as there are pages, and more, as
@@ -84,12 +84,12 @@ class Bell:
                     tell(message["seq"])
 
 
-_bells: WeakValueDictionary[str, Bell] = WeakValueDictionary()
+_bells: WeakValueDictionary[str, Subscription] = WeakValueDictionary()
 
 
-def bell_of(group: str) -> Bell:
+def subscribe(group: str) -> Subscription:
     """The process's bell of this group; it lives as long as a page holds it."""
-    return _bells.setdefault(group, Bell(group))
+    return _bells.setdefault(group, Subscription(group))
 
 
 # The doorbell: tells open pages that a run has something new. Carries no data.
@@ -111,29 +111,29 @@ def group_name(run_id: int) -> str:
     return f"run-{run_id}"
 
 
-def ring_access_on_commit(user_id: int) -> None:
+def notify_access_on_commit(user_id: int) -> None:
     """Have the sockets of this person asked, once it is committed, if they still may.
 
     Best effort as every ring: they are asked twice a minute anyway.
     """
-    transaction.on_commit(lambda: ring_group(ACCESS, user_id), robust=True)
+    transaction.on_commit(lambda: notify_group(ACCESS, user_id), robust=True)
 
 
-def ring_on_commit(run_id: int, seq: int) -> None:
+def notify_on_commit(run_id: int, seq: int) -> None:
     """Ring once the transaction has committed. Best effort: it never raises."""
-    transaction.on_commit(lambda: ring(run_id, seq), robust=True)
+    transaction.on_commit(lambda: notify(run_id, seq), robust=True)
 
 
-def ring(run_id: int, seq: int) -> None:
+def notify(run_id: int, seq: int) -> None:
     """Ring without waiting; a ring that nobody hears costs a page 2 s at most."""
-    ring_group(group_name(run_id), seq)
+    notify_group(group_name(run_id), seq)
 
 
-def ring_group(group: str, seq: int) -> None:
-    asyncio.run_coroutine_threadsafe(_ring(group, seq), _bell_loop())
+def notify_group(group: str, seq: int) -> None:
+    asyncio.run_coroutine_threadsafe(_ring(group, seq), _subscription_loop())
 
 
-def _bell_loop() -> asyncio.AbstractEventLoop:
+def _subscription_loop() -> asyncio.AbstractEventLoop:
     """A loop on a thread of its own, so that ingest never waits for Redis.
 
     One a process: a forked child has no threads but the one that forked.

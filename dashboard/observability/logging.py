@@ -135,7 +135,7 @@ VALUE = re.compile(
 )
 
 
-def quieten(text: str) -> str:
+def redact(text: str) -> str:
     """
     >>> quieten("GET /sign-in/4f1c/ failed")
     "GET /sign-in/…/ failed"
@@ -156,7 +156,7 @@ class TextLine(logging.Formatter):
         super().__init__(TEXT)
 
     def format(self, record: logging.LogRecord) -> str:
-        return quieten(super().format(record))
+        return redact(super().format(record))
 
 
 class JsonLine(JsonLines):
@@ -167,7 +167,7 @@ class JsonLine(JsonLines):
 
     def as_fields(self, record: logging.LogRecord) -> dict[str, object]:
         fields = super().as_fields(record)
-        texts = {n: quieten(v) for n, v in fields.items() if isinstance(v, str)}
+        texts = {n: redact(v) for n, v in fields.items() if isinstance(v, str)}
         return {**fields, **texts}
 
 

@@ -36,14 +36,14 @@ from dashboard.observability.tracing import (
 )
 from dashboard.project.budgets import SPENT_BY, STREAMS
 from dashboard.project.database import release_connection
-from dashboard.project.middleware import BothWorlds
+from dashboard.project.middleware import AsyncMiddleware
 
 logger = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0
 QUIET = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class RequestMiddleware(BothWorlds):
+class RequestMiddleware(AsyncMiddleware):
     """The outermost: its time is all that Django takes."""
 
     def __call__(

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-from dashboard.observability.logging import current_facts, process_name, quieten
+from dashboard.observability.logging import current_facts, process_name, redact
 
 _tracers: list[Any] = []
 _of_tasks: dict[str, ExitStack] = {}
@@ -143,7 +143,7 @@ def scrub(event: dict[str, Any], _hint: dict[str, Any]) -> dict[str, Any]:
 
 def _quiet(value: Any) -> Any:
     if isinstance(value, str):
-        return quieten(value)[:MAX_CHARS]
+        return redact(value)[:MAX_CHARS]
     if isinstance(value, dict):
         return {name: _quiet(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from dashboard.accounts.templatetags.numbers import num_bytes as in_bytes
-from dashboard.observability.logging import quieten
+from dashboard.observability.logging import redact
 from dashboard.project.overload import seconds_without_connection
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ async def check_database() -> list[Part]:
                 " FROM training_reaperwatch",
             )
     except psycopg.Error as error:
-        return database_failed(quieten(str(error).strip().split("\n")[0]))
+        return database_failed(redact(str(error).strip().split("\n")[0]))
     database = Part(
         name="database",
         state="ok",
@@ -319,7 +319,7 @@ async def check_redis() -> list[Part]:
                 pipe.llen(queue)
             waiting = dict(zip(QUEUES, await pipe.execute(), strict=True))
     except (RedisError, OSError) as error:
-        return redis_failed(quieten(str(error)))
+        return redis_failed(redact(str(error)))
     seconds = time.perf_counter() - began
     told = ", ".join(f"{number:,} for {queue}" for queue, number in waiting.items())
     is_long = max(waiting.values()) > MOST_WAITING

@@ -108,7 +108,7 @@ ASK = "An operator of the server can allow more."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class QuotaUsage:
     """What a team uses, of what it may."""
 
     parts: dict[str, int]
@@ -126,10 +126,10 @@ class Standing:
         return self.max_bytes is not None and self.num_bytes >= self.max_bytes
 
 
-def standing_of(team: Team) -> Standing:
+def standing_of(team: Team) -> QuotaUsage:
     use = Use.objects.filter(team=team).first() or measure(team)
     quota = Quota.objects.filter(team=team).first() or Quota(team=team)
-    return Standing(
+    return QuotaUsage(
         parts={
             **use.parts,
             "outside": told_bytes(team),

@@ -30,7 +30,7 @@ from dashboard.operations.quotas import folder_bytes, measure
 from dashboard.project.edits import Edit
 from dashboard.runs.models import ENDED, Run
 from dashboard.runs.queries import run_directory
-from dashboard.runs.trash import forget_run
+from dashboard.runs.trash import purge_run
 from dashboard.samples.models import Comment, CompletionBlock, Group, Tag, Thumb
 from dashboard.samples.retention import delete_completions_of
 
@@ -200,7 +200,7 @@ def apply_to_trash() -> None:
     for retention in Retention.objects.select_related("team"):
         runs, datasets = _old(retention.team, retention.trash_days)
         for run in runs:
-            forget_run(run)
+            purge_run(run)
         for dataset in datasets:
             with suppress(ValueError):  # used, or restored
                 delete_dataset(dataset, None)

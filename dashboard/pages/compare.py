@@ -36,18 +36,18 @@ from dashboard.analysis.compare.selection import (
     read_selection,
 )
 from dashboard.analysis.compare.series import list_metrics
-from dashboard.analysis.compare.verdicts import compare_standings
+from dashboard.analysis.compare.verdicts import compare_summaries
 from dashboard.analysis.compare.win_rate import (
     MAX_PROMPTS,
     Choice,
-    Duel,
-    Meeting,
-    Meetings,
-    make_duel,
+    CommonStep,
+    CommonSteps,
+    PairedPrompt,
+    make_pair,
     read_choice,
-    read_duels,
+    read_pairs,
     read_sides,
-    sort_duels,
+    sort_pairs,
     summarise,
 )
 from dashboard.runs.models import Run
@@ -156,7 +156,7 @@ def _standings(selection: Selection, arrangement: Arrangement) -> dict[str, Any]
     runs = arrangement.runs
     places = {run.pk: place for place, run in enumerate(runs)}
     sets = [[places[run.pk] for run in one.runs] for one in arrangement.sets]
-    columns = compare_standings(runs, sets)
+    columns = compare_summaries(runs, sets)
     marks = _marks(arrangement)
     rows = [
         {
@@ -206,60 +206,60 @@ def compare_prompt(request: HttpRequest, team: str) -> HttpResponse:
 
 
 def _compare(choice: Choice, runs: tuple[Run, Run]) -> dict[str, Any]:
-    meetings = choice.meet()
-    duels = read_duels(runs, meetings.found)
-    ordered = sort_duels(duels, choice.form.value("sort"))
+    common_steps = choice.meet()
+    pairs = read_pairs(runs, common_steps.found)
+    ordered = sort_pairs(pairs, choice.form.value("sort"))
     page = Paginator(ordered, PROMPTS_PER_PAGE).get_page(choice.form.value("page"))
     marks = mark_runs(choice.selection.ids)
     return {
         "a": runs[0],
         "b": runs[1],
         "marks": [marks[run.pk] for run in runs],
-        "meetings": meetings,
+        "common_steps": common_steps,
         "max_prompts": MAX_PROMPTS,
-        "summary": summarise(duels),
+        "summary": summarise(pairs),
         "page": page,
         "rows": _with_texts(runs[0], list(page)),
-        **_prompt(choice, runs, meetings),
+        **_prompt(choice, runs, common_steps),
     }
 
 
-def _with_texts(run: Run, duels: list[Duel]) -> list[tuple[Duel, str]]:
+def _with_texts(run: Run, pairs: list[PairedPrompt]) -> list[tuple[PairedPrompt, str]]:
     """With what each prompt asks. Two queries."""
-    prompts = [duel.meeting.prompts[0] for duel in duels]
+    prompts = [pair.common_step.prompts[0] for pair in pairs]
     groups = Group.objects.current().filter(
         run=run,
         prompt_index__in=prompts,
-        step__in=[duel.meeting.steps[0] for duel in duels],
+        step__in=[pair.common_step.steps[0] for pair in pairs],
     )
     texts = read_snippets(run, groups.only("prompt_index", "prompt"))
-    return [(duel, texts.get(at, "")) for duel, at in zip(duels, prompts, strict=True)]
+    return [(pair, texts.get(at, "")) for pair, at in zip(pairs, prompts, strict=True)]
 
 
 def _prompt(
-    choice: Choice, runs: tuple[Run, Run], meetings: Meetings
+    choice: Choice, runs: tuple[Run, Run], common_steps: CommonSteps
 ) -> dict[str, Any]:
     prompt = choice.form.value("prompt")
     if prompt is None:
         return {}
-    meeting = meetings.of(prompt, choice.form.value("step"))
-    sides = read_sides(runs, meeting) if meeting else None
-    if meeting is None or sides is None:
-        return {"reason": meetings.why_not(prompt, runs)}
+    common_step = common_steps.of(prompt, choice.form.value("step"))
+    sides = read_sides(runs, common_step) if common_step else None
+    if common_step is None or sides is None:
+        return {"reason": common_steps.why_not(prompt, runs)}
     ours, theirs = sides
     return {
-        "meeting": meeting,
+        "common_step": common_step,
         "sides": sides,
-        "duel": make_duel(meeting, ours.rewards, theirs.rewards),
+        "prompt_pair": make_pair(common_step, ours.rewards, theirs.rewards),
         "rules": compare_rules(ours, theirs),
         "pairs": align_pairs(ours, theirs, by=choice.form.value("align")),
-        **_neighbours(meetings.equal_steps(meeting), meeting),
+        **_neighbours(common_steps.equal_steps(common_step), common_step),
     }
 
 
-def _neighbours(steps: list[int], meeting: Meeting) -> dict[str, Any]:
+def _neighbours(steps: list[int], common_step: CommonStep) -> dict[str, Any]:
     """The equal steps before and after the one that is shown."""
-    at = meeting.steps[0]
+    at = common_step.steps[0]
     return {
         "num_equal": len(steps),
         "before": max((step for step in steps if step < at), default=None),

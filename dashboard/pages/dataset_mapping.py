@@ -21,7 +21,7 @@ from dashboard.datasets.import_forms import MappingForm
 from dashboard.datasets.imports import (
     Peek,
     begin_work,
-    forget_upload,
+    delete_upload,
     map_records,
     start_job,
     try_peek,
@@ -223,7 +223,7 @@ def _leave_out(request: HttpRequest) -> int:
 
 
 def _discard(request: HttpRequest, upload: Upload) -> HttpResponse:
-    forget_upload(upload)
+    delete_upload(upload)
     messages.info(request, f"{upload.filename} was discarded.")
     if upload.is_whole:
         return redirect("datasets", upload.team.slug)
@@ -231,7 +231,7 @@ def _discard(request: HttpRequest, upload: Upload) -> HttpResponse:
 
 
 def _retry(upload: Upload) -> HttpResponse:
-    forget_upload(upload)
+    delete_upload(upload)
     return redirect(_upload_address(upload))
 
 
@@ -252,7 +252,7 @@ def _gone(request: HttpRequest, upload: Upload) -> HttpResponse:
     messages.error(
         request, f"The file {upload.filename} is no longer here. Upload it again."
     )
-    forget_upload(upload)
+    delete_upload(upload)
     return redirect("dataset_upload", upload.team.slug)
 
 

@@ -24,14 +24,14 @@ from dashboard.datasets.import_forms import (
     UploadForm,
 )
 from dashboard.datasets.imports import (
+    delete_upload,
     finish_transfer,
-    forget_upload,
-    forget_what_is_old,
     peek,
+    purge_uploads,
     request_stop,
     store_upload,
 )
-from dashboard.datasets.jobs import start_job_again
+from dashboard.datasets.jobs import retry_job
 from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
@@ -88,7 +88,7 @@ def _receive(request: HttpRequest, team: Team) -> HttpResponse:
             return redirect("dataset_map", team.slug, upload.pk)
         # Not one row could be read, so there is nothing to map.
         refusals = seen.refusals
-        forget_upload(upload)
+        delete_upload(upload)
     context = {
         "form": form,
         "paste": paste,
@@ -108,7 +108,7 @@ def _fetch(request: HttpRequest, team: Team) -> HttpResponse:
         given = form.cleaned_data
         try:
             link = read(given["link"], revision=given["revision"], part=given["part"])
-            forget_what_is_old()
+            purge_uploads()
             job = begin_fetch(team=team, user=request.user, link=link, dataset=dataset)
         except ValueError as error:
             form.add_error("link", str(error))
@@ -200,7 +200,7 @@ def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
     if request.POST.get("stop") and not request_stop(job, request.user):
         messages.info(request, f"It had ended already: {job}.")
     if request.POST.get("again") and not job.is_open:
-        job = start_job_again(job, request.user)
+        job = retry_job(job, request.user)
         notify_workers("default")
     return redirect("dataset_import", team.slug, job.pk)
 
@@ -287,7 +287,7 @@ def dataset_uploads(request: HttpRequest, team: str) -> JsonResponse:
     form = TransferForm(request.POST)
     if not form.is_valid():
         return refuse_form(form)
-    forget_what_is_old()
+    purge_uploads()
     try:
         upload = begin_transfer(
             team=team_, user=request.user, dataset=dataset, **form.cleaned_data

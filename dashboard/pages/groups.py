@@ -31,12 +31,12 @@ from dashboard.samples.groups import (
 from dashboard.samples.models import Completion, GroupTokens, RuleNote
 from dashboard.samples.rendering import Rendered, render_texts
 from dashboard.samples.rewards import (
-    Standing,
+    GroupRank,
     find_base,
     rank_completions,
     rule_names,
     rule_weights,
-    sort_standings,
+    sort_ranks,
     step_recipe,
 )
 from dashboard.samples.rule_logs import find_notes, notes_of, read_entries
@@ -51,7 +51,7 @@ MAX_CHARS = 4 * 2**20
 class Card:
     """What the page shows of one completion."""
 
-    standing: Standing
+    standing: GroupRank
     text: str  # the first of it, where the group's texts are very long
     notes: list[RuleNote]
     rendered: Rendered | None  # as Markdown, where that is asked for
@@ -76,7 +76,7 @@ def group(
     standings = rank_completions(found, completions, weights, recipe)
     before, after = neighbours_in_step(found)
     notes = notes_of(found)
-    ordered = sort_standings(standings, form.value("sort"))
+    ordered = sort_ranks(standings, form.value("sort"))
     view = form.value("view")
     texts = [standing.completion.text for standing in ordered]
     share = _share_of_page(texts)

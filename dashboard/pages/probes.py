@@ -17,7 +17,7 @@ from dashboard.analysis.probes.services import (
     list_probes,
     probe_launched,
     request_stop,
-    what_it_waits_for,
+    waiting_reason,
 )
 from dashboard.analysis.probes.tries import TryForm, settings_of, sides_of
 from dashboard.pages.launch import read_form, show_form
@@ -58,7 +58,7 @@ def probe_progress(request: HttpRequest, team: str, probe_id: int) -> HttpRespon
     found = get_probe(team_, probe_id)
     is_short = request.GET.get("short") == "1"
     if is_short:
-        waits = what_it_waits_for(found)
+        waits = waiting_reason(found)
         context = {"team": team_, "probe": found, "waits": waits, "is_asked": True}
         return render(request, "probes/progress.html", context)
     context = _context(team_, found)
@@ -131,7 +131,7 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
     shared = {
         "team": team,
         "probe": probe,
-        "waits": what_it_waits_for(probe),
+        "waits": waiting_reason(probe),
         "config": first,
         "sentence": recipe_sentence(first.reward.recipe),
         "kept_until": probe.finished_at and probe.finished_at + KEPT,

@@ -30,7 +30,7 @@ from dashboard.analysis.probes.services import (
     draw_positions,
     request_stop,
     start_probe,
-    what_it_waits_for,
+    waiting_reason,
 )
 from dashboard.analysis.probes.workbench import (
     MAX_SECONDS,
@@ -232,7 +232,7 @@ class Page:
             else [],
             "address": self.address,
             "probe": probe if is_sampling else None,
-            "waits": what_it_waits_for(probe) if is_sampling else "",
+            "waits": waiting_reason(probe) if is_sampling else "",
             "problem": self.problem,
             "max_seconds": MAX_SECONDS,
             "max_rows": MAX_ROWS,

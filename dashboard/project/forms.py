@@ -9,7 +9,7 @@ from django import forms
 from django.db.models import QuerySet
 
 
-def offer(
+def set_choices(
     form: forms.Form, name: str, choices: Sequence[tuple[str, str]] | QuerySet[Any]
 ) -> None:
     """Let the field be answered by these alone."""

@@ -16,7 +16,7 @@ from django.shortcuts import render
 from django.urls import is_valid_path, reverse
 
 
-class BothWorlds(ABC):
+class AsyncMiddleware(ABC):
     """Middleware that costs no thread hop, under ASGI or not."""
 
     sync_capable = True
@@ -40,7 +40,7 @@ class BothWorlds(ABC):
         """What `get_response` gives: an answer, or one to come."""
 
 
-class RefusedMethodMiddleware(BothWorlds):
+class RefusedMethodMiddleware(AsyncMiddleware):
     """The answer to a method that an address does not take, such as a reload of a
     button's: Django's own is a white page.
     """
@@ -172,7 +172,7 @@ def _odd_charset(request: HttpRequest) -> str:
         return name
 
 
-class CharsetMiddleware(BothWorlds):
+class CharsetMiddleware(AsyncMiddleware):
     """Behind the others, whose headers its refusals have too."""
 
     def __call__(
@@ -208,7 +208,7 @@ def policy_for(host: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-class TrustMiddleware(BothWorlds):
+class TrustMiddleware(AsyncMiddleware):
     def __call__(
         self, request: HttpRequest
     ) -> HttpResponseBase | Awaitable[HttpResponseBase]:

@@ -16,7 +16,7 @@ from django.template import loader
 from django.views.defaults import server_error
 from psycopg_pool import PoolTimeout
 
-from dashboard.project.middleware import BothWorlds
+from dashboard.project.middleware import AsyncMiddleware
 
 RETRY_SECONDS = 5
 NOTED_SECONDS = 30.0  # for how long /readyz tells of it
@@ -58,7 +58,7 @@ def seconds_without_connection() -> float | None:
     return age if age < NOTED_SECONDS else None
 
 
-class OverloadMiddleware(BothWorlds):
+class OverloadMiddleware(AsyncMiddleware):
     def __call__(
         self, request: HttpRequest
     ) -> HttpResponseBase | Awaitable[HttpResponseBase]:

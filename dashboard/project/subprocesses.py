@@ -27,11 +27,11 @@ MAX_SECONDS = 60  # of computing, from one answer to the next
 LOOK_SECONDS = 10.0  # in all, where a page waits for the answers
 
 
-class BrokeOff(Exception):
+class ChildFailed(Exception):
     """The child ended before it had answered all; says how it ended."""
 
 
-def ask(
+def call(
     module: str, *question: Any, seconds: float | None = None
 ) -> Generator[Any, None, None]:
     """What `serve` answers in that module, each as it comes; BrokeOff where it ends.
@@ -62,8 +62,8 @@ def ask(
                 yield answer
             if code := child.wait():
                 if alarm.finished.is_set():
-                    raise BrokeOff(f"it took over {seconds} s")
-                raise BrokeOff(_how(code))
+                    raise ChildFailed(f"it took over {seconds} s")
+                raise ChildFailed(_how(code))
         finally:
             alarm.cancel()
             child.kill()

@@ -7,7 +7,7 @@ from django import forms
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
-from dashboard.project.forms import offer
+from dashboard.project.forms import set_choices
 from dashboard.rewards.models import RewardRecipe
 from dashboard.rewards.workbench import NUM_ROWS
 
@@ -73,5 +73,5 @@ class TryForm(forms.Form):
     def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         versions = list_versions(team)
-        offer(self, "version", versions)
+        set_choices(self, "version", versions)
         self.newest = versions.first()

@@ -16,7 +16,7 @@ MOST_POSITIONS = 8  # rows that a finding names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class RecipeWarning:
     kind: str
     sentence: str
     remedy: str
@@ -55,7 +55,7 @@ class TrivialScore:
     num_rows: int
 
 
-def find_in_groups(groups: Sequence[ScoredGroup]) -> list[Finding]:
+def find_in_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     return [
         *find_constant_rules(groups),
         *find_rules_that_agree(groups),
@@ -63,7 +63,7 @@ def find_in_groups(groups: Sequence[ScoredGroup]) -> list[Finding]:
     ]
 
 
-def find_constant_rules(groups: Sequence[ScoredGroup]) -> list[Finding]:
+def find_constant_rules(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     """Rules that give all completions of several the same."""
     found = []
     for rule, values in _by_rule(groups).items():
@@ -71,7 +71,7 @@ def find_constant_rules(groups: Sequence[ScoredGroup]) -> list[Finding]:
         if len(given) < MIN_COMPLETIONS or len(set(given)) > 1:
             continue
         found.append(
-            Finding(
+            RecipeWarning(
                 kind="constant",
                 sentence=f"Rule {rule} gives {given[0]:.4g} to all {len(given):,} "
                 "completions.",
@@ -84,7 +84,7 @@ def find_constant_rules(groups: Sequence[ScoredGroup]) -> list[Finding]:
     return found
 
 
-def find_rules_that_agree(groups: Sequence[ScoredGroup]) -> list[Finding]:
+def find_rules_that_agree(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     """Pairs of rules that differ between completions, but never from one another."""
     by_rule = _by_rule(groups)
     found = []
@@ -98,7 +98,7 @@ def find_rules_that_agree(groups: Sequence[ScoredGroup]) -> list[Finding]:
         if len(pairs) < MIN_COMPLETIONS or not varies or any(a != b for a, b in pairs):
             continue
         found.append(
-            Finding(
+            RecipeWarning(
                 kind="agree",
                 sentence=f"Rules {one} and {other} give the same score to each of "
                 f"{len(pairs):,} completions.",
@@ -110,7 +110,7 @@ def find_rules_that_agree(groups: Sequence[ScoredGroup]) -> list[Finding]:
     return found
 
 
-def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[Finding]:
+def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     """Groups whose totals do not differ, so that each advantage in them is 0."""
     compared = [group for group in groups if len(group.totals) > 1]
     flat = [group for group in compared if len(set(group.totals)) == 1]
@@ -129,7 +129,7 @@ def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[Finding]:
             "same total, so these teach nothing."
         )
     return [
-        Finding(
+        RecipeWarning(
             kind="flat",
             sentence=sentence,
             remedy="Where all fail, use easier rows or a rule that gives partial "
@@ -141,9 +141,9 @@ def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[Finding]:
 
 def find_unread_references(
     unread: Sequence[UnreadReference], *, num_looked: int, num_rows: int
-) -> list[Finding]:
+) -> list[RecipeWarning]:
     return [
-        Finding(
+        RecipeWarning(
             kind="reference",
             sentence=f"Rule {each.rule} cannot judge {each.num_rows:,} of "
             f"{_looked(num_looked, num_rows)}. {each.error}",
@@ -160,7 +160,7 @@ def find_high_trivials(
     *,
     bounds: tuple[float, float],
     num_rows: int,
-) -> list[Finding]:
+) -> list[RecipeWarning]:
     """Completions that solve nothing and are given much of the highest reward.
 
     Much is HIGH_SHARE of the way up to it from 0, or from the lowest reward where that
@@ -174,7 +174,7 @@ def find_high_trivials(
         if share < HIGH_SHARE:
             continue
         found.append(
-            Finding(
+            RecipeWarning(
                 kind="trivial",
                 sentence=f"{each.label[:1].upper()}{each.label[1:]} is given "
                 f"{each.mean:.4g} on average, {share:.0%} of the way to the highest "

@@ -12,7 +12,7 @@ from django.core.cache import cache
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.rewards.recipe_checks import (
-    Finding,
+    RecipeWarning,
     TrivialScore,
     UnreadReference,
     find_high_trivials,
@@ -126,14 +126,14 @@ KEPT_SECONDS = 3_600
 SHOWN_POSITIONS = 8
 
 
-def check_rows(recipe: Recipe, version: DatasetVersion) -> list[Finding]:
+def check_rows(recipe: Recipe, version: DatasetVersion) -> list[RecipeWarning]:
     """Findings about references and trivial completions; versions never change.
 
     At most some hundred rows for some seconds, and it says how many were looked at.
     """
     spec = recipe.model_dump_json()
     key = f"row-check-{version.pk}-{hashlib.sha256(spec.encode()).hexdigest()}"
-    found: list[Finding] | None = cache.get(key)
+    found: list[RecipeWarning] | None = cache.get(key)
     if found is None:
         found, is_whole = _check(recipe, version)
         if is_whole:  # else the machine was busy, and may look at more later
@@ -141,7 +141,7 @@ def check_rows(recipe: Recipe, version: DatasetVersion) -> list[Finding]:
     return found
 
 
-def _check(recipe: Recipe, version: DatasetVersion) -> tuple[list[Finding], bool]:
+def _check(recipe: Recipe, version: DatasetVersion) -> tuple[list[RecipeWarning], bool]:
     rows = sample_rows(version)
     owner = f"team {version.dataset.team_id}"
     read = _try_references(recipe, rows, owner)

@@ -22,7 +22,7 @@ from trainer.rewards.sandbox.levels import NAMES
 # out of archive and trash. What a run at work does goes on, as do stars.
 
 
-def why_held(run: Run) -> str:
+def lock_reason(run: Run) -> str:
     """Why it may not be changed, to follow the run's name; "" where it may be."""
     if run.locked_at is None:
         return ""
@@ -34,11 +34,11 @@ def why_held(run: Run) -> str:
     return f"is locked by {by or 'somebody who has left'}; unlock it first"
 
 
-def refuse_held(run: Run) -> None:
+def refuse_locked(run: Run) -> None:
     """ValueError where it may not be changed; its row should be locked."""
     if run.trashed_at is not None:
         raise ValueError(f"Nothing was changed: {run.name} is in the trash.")
-    if reason := why_held(run):
+    if reason := lock_reason(run):
         raise ValueError(f"Nothing was changed: {run.name} {reason}.")
 
 
@@ -122,7 +122,7 @@ def describe_run(*, run: Run, user: User, edit: Edit) -> list[str]:
     """
     runs = Run.objects.select_for_update(of=("self",))
     held = runs.select_related("team", "locked_by").get(pk=run.pk)
-    refuse_held(held)
+    refuse_locked(held)
     now = {name: getattr(held, name) for name in ("name", "notes", "tags")}
     changes = edit.clean(name=_name, notes=_notes, tags=_tags).merge(now)
     if "tags" in changes:

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record_each
-from dashboard.runs.attributes import MAX_TAGS, check_tag, why_held
+from dashboard.runs.attributes import MAX_TAGS, check_tag, lock_reason
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import ENDED, Run, RunStar
 
@@ -98,11 +98,11 @@ def _refuse_tag(run: Run, _user: User, tag: str) -> str:
         return "has the tag already"
     if len(run.tags) >= MAX_TAGS:
         return f"has {MAX_TAGS} tags, the most a run can have"
-    return why_held(run)
+    return lock_reason(run)
 
 
 def _refuse_untag(run: Run, _user: User, tag: str) -> str:
-    return why_held(run) if tag in run.tags else "does not have the tag"
+    return lock_reason(run) if tag in run.tags else "does not have the tag"
 
 
 def _star(runs: list[Run], user: User, _: str) -> None:
@@ -147,7 +147,7 @@ def _unset(name: str) -> Callable[[list[Run], User, str], None]:
 def _refuse_lock(run: Run, _user: User, _: str) -> str:
     if run.trashed_at:
         return "is in the trash"
-    return why_held(run)
+    return lock_reason(run)
 
 
 def _refuse_unlock(run: Run, _user: User, _: str) -> str:
@@ -157,17 +157,17 @@ def _refuse_unlock(run: Run, _user: User, _: str) -> str:
 def _refuse_archive(run: Run, _user: User, _: str) -> str:
     if run.archived_at:
         return "is archived already"
-    return why_held(run) or _why_at_work(run)
+    return lock_reason(run) or _why_at_work(run)
 
 
 def _refuse_unarchive(run: Run, _user: User, _: str) -> str:
-    return why_held(run) if run.archived_at else "is not archived"
+    return lock_reason(run) if run.archived_at else "is not archived"
 
 
 def _refuse_trash(run: Run, _user: User, _: str) -> str:
     if run.trashed_at:
         return "is in the trash already"
-    return why_held(run) or _why_at_work(run) or _why_needed(run)
+    return lock_reason(run) or _why_at_work(run) or _why_needed(run)
 
 
 def _why_at_work(run: Run) -> str:

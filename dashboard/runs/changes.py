@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record, told_change
-from dashboard.live.pubsub import ring_on_commit
+from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
-from dashboard.runs.attributes import refuse_held
+from dashboard.runs.attributes import refuse_locked
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.fields import ConfigField, all_fields
-from dashboard.runs.launch.base_models import hold_published
+from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.models import Run, RunState, SettingChange
-from dashboard.runs.state import EXTENDED, ring_workers, transition
+from dashboard.runs.state import EXTENDED, notify_workers, transition
 from trainer.config import MAY_CHANGE, RunConfig, change_settings
 
 STEPS = "optim.num_steps"
@@ -99,7 +99,7 @@ def _hold(run: Run) -> Run:
         raise ValueError(why_not_here(run))
     runs = Run.objects.select_for_update(of=("self",))
     held = runs.select_related("team", "locked_by").get(id=run.id)
-    refuse_held(held)
+    refuse_locked(held)
     return held
 
 
@@ -120,7 +120,7 @@ def _take_up(run: Run, user: User, num_steps: int) -> None:
             f"{saved.step + 1:,} or further; got {num_steps:,}."
         )
     check_runs(run.team)
-    hold_published(run.team, run.config)  # nobody kept it while the run had ended
+    lock_published(run.team, run.config)  # nobody kept it while the run had ended
     if num_steps != run.num_steps:
         _change(run, user, {STEPS: num_steps}, verb="run.settings_changed")
     moved = transition(
@@ -138,7 +138,7 @@ def _take_up(run: Run, user: User, num_steps: int) -> None:
         not_before=None,
     )
     assert moved, "its row is locked"
-    transaction.on_commit(ring_workers)
+    transaction.on_commit(notify_workers)
 
 
 def _change(
@@ -169,7 +169,7 @@ def _change(
     )
     told = told_change(before, after)
     record(run.team, user, verb, run, number=change.number, **told)
-    ring_on_commit(run.id, run.seq + 1)
+    notify_on_commit(run.id, run.seq + 1)
     return change
 
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from dashboard.accounts.models import User
 from dashboard.runs.config.errors import allow_share, common_share
 from dashboard.runs.models import ENDED, Run, RunState
-from dashboard.runs.state import END_TIME, ring_workers, transition
+from dashboard.runs.state import END_TIME, notify_workers, transition
 
 
 def request_stop(*, run: Run, user: User | None) -> bool:
@@ -142,5 +142,5 @@ def resume_run(
         **changed,
     )
     if is_queued:
-        transaction.on_commit(ring_workers)
+        transaction.on_commit(notify_workers)
     return is_queued

@@ -11,7 +11,7 @@ from django.utils import timezone
 from dashboard.runs.config.errors import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
-from dashboard.runs.queue.messages import say_place
+from dashboard.runs.queue.messages import describe_place
 from dashboard.runs.queue.order import read_line
 
 # No step of these will follow unless a worker takes the run up again.
@@ -116,7 +116,7 @@ def _queued(run: Run) -> str:
         return f"{again} It is tried again after {run.not_before:%H:%M:%S} UTC.".strip()
     line = read_line()
     place = line.places.get(run.id)  # none once a worker took it
-    return f"{again} {say_place(place, line) if place else ''}".strip()
+    return f"{again} {describe_place(place, line) if place else ''}".strip()
 
 
 def _taken_up_again(run: Run) -> str:

@@ -13,8 +13,8 @@ from django.dispatch import Signal
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.jobs.schedule import DAY_SECONDS, wake
-from dashboard.live.pubsub import ring_on_commit
+from dashboard.jobs.schedule import DAY_SECONDS, wake_workers
+from dashboard.live.pubsub import notify_on_commit
 from dashboard.runs.models import ENDED, HELD, Run, RunState
 
 _S = RunState
@@ -109,18 +109,18 @@ def transition(
             **(detail or {}),
         )
         run_moved.send(Run, run=run)
-        ring_on_commit(run.id, run.seq)
+        notify_on_commit(run.id, run.seq)
     return True
 
 
 # How a queued run, or one to be deleted, is made known to the workers.
 
 
-def ring_workers() -> None:
+def notify_workers() -> None:
     """Wake a training worker. Best effort: the dispatcher rings again every 5 s."""
-    wake("training.work", queue="training", expires=DAY_SECONDS)
+    wake_workers("training.work", queue="training", expires=DAY_SECONDS)
 
 
 def ring_deletion() -> None:
     """Wake a default worker. Best effort: beat rings every 10 s."""
-    wake("runs.delete_rows", queue="default", expires=DAY_SECONDS)
+    wake_workers("runs.delete_rows", queue="default", expires=DAY_SECONDS)

@@ -162,14 +162,14 @@ def _remove_files(run_id: int) -> None:
         logger.warning("run %s: files could not be deleted: %s", run_id, path)
 
 
-def forget_old_trash() -> None:
+def purge_trash() -> None:
     """What has been in the trash for a month."""
     old = Run.objects.filter(trashed_at__lt=timezone.now() - KEPT)
     for run in old.only("id", "name"):
-        forget_run(run)
+        purge_run(run)
 
 
-def forget_run(run: Run) -> None:
+def purge_run(run: Run) -> None:
     """Delete it unless it was restored. Where that fails, others still go."""
     try:
         with suppress(ValueError):  # restored in the meantime
@@ -179,7 +179,7 @@ def forget_run(run: Run) -> None:
 
 
 SECONDS = 8.0  # beat rings every ten
-register_purge(forget_old_trash)
+register_purge(purge_trash)
 
 
 @shared_task(name="runs.delete_rows", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types

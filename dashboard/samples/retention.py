@@ -11,7 +11,7 @@ from django.db import connection
 from dashboard.jobs import shutdown
 from dashboard.runs.models import Run
 from dashboard.samples.models import CompletionBlock, Group
-from dashboard.samples.search.indexing import index_run, runs_to_index, take_turn
+from dashboard.samples.search.indexing import index_run, runs_to_index, search_slot
 
 GROUPS_AT_A_TIME = 2_000
 # Raw, as there may be millions, and nothing hangs on them but what goes with them.
@@ -55,7 +55,7 @@ SECONDS = 8.0  # beat rings every ten
 def index() -> None:
     """Make blocks of the steps that have none, for a while."""
     until = time.monotonic() + SECONDS
-    with take_turn() as is_mine:
+    with search_slot() as is_mine:
         if not is_mine:
             return
         for run in runs_to_index():

@@ -31,7 +31,7 @@ class RulePart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class GroupRank:
     """One completion beside the others of its group."""
 
     completion: Completion
@@ -48,7 +48,7 @@ def rank_completions(
     completions: Sequence[Completion],
     weights: dict[str, float],
     recipe: Recipe | None = None,
-) -> list[Standing]:
+) -> list[GroupRank]:
     """Each beside the others, by the weights of its step; `recipe` says what counts."""
     texts = Counter(c.text for c in completions)
     rewards = [c.reward for c in completions if c.reward is not None]
@@ -64,7 +64,7 @@ def rank_completions(
     # What the parts of a product or a minimum leave over means nothing.
     is_sum = recipe is None or recipe.combine in ("sum", "normalize_then_sum")
     return [
-        Standing(
+        GroupRank(
             completion=c,
             parts=[_with_bar(part, largest_part) for part in parts],
             other=_unexplained(c, parts) if is_sum else None,
@@ -79,7 +79,7 @@ def rank_completions(
     ]
 
 
-def find_base(standings: Sequence[Standing]) -> Standing | None:
+def find_base(standings: Sequence[GroupRank]) -> GroupRank | None:
     """What the others are compared with: the first of the best, else the first."""
     best = (standing for standing in standings if standing.is_best)
     return next(best, standings[0] if standings else None)
@@ -127,14 +127,14 @@ def _unexplained(completion: Completion, parts: list[RulePart]) -> float | None:
     return rest if abs(rest) > 1e-6 else None
 
 
-SORT_KEYS: dict[str, Callable[[Standing], float | None]] = {
+SORT_KEYS: dict[str, Callable[[GroupRank], float | None]] = {
     "reward": lambda s: s.completion.reward,
     "length": lambda s: s.completion.num_tokens,
     "position": lambda s: s.completion.position,
 }
 
 
-def sort_standings(standings: list[Standing], sort: str) -> list[Standing]:
+def sort_ranks(standings: list[GroupRank], sort: str) -> list[GroupRank]:
     """Sorted by `reward`, `-length` …; completions without a value come last."""
     key = SORT_KEYS[sort.removeprefix("-")]
     keyed = [(value, s) for s in standings if (value := key(s)) is not None]

@@ -19,10 +19,10 @@ from dashboard.training.event_log import with_tail
 from dashboard.training.lease import (
     HOLDING,
     Claim,
-    Fenced,
+    LeaseLost,
     close_epoch,
     fail,
-    lose_life,
+    lose_attempt,
 )
 from trainer.events import RunFailed, RunFinished, RunPaused
 
@@ -113,7 +113,7 @@ def conclude(claim: Claim, ending: Ending) -> None:
         fail(run.id, _poison_reason(ending))
     else:
         advice = MEMORY_ADVICE if ending.was_out_of_memory else ""
-        lose_life(run, outcome=ending.outcome, advice=advice)
+        lose_attempt(run, outcome=ending.outcome, advice=advice)
 
 
 @transaction.atomic
@@ -131,7 +131,7 @@ def _hold(claim: Claim) -> Run:
     )
     run = held.first()
     if run is None:
-        raise Fenced(claim)
+        raise LeaseLost(claim)
     return run
 
 

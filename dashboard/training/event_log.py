@@ -37,7 +37,7 @@ class Lines:
         return self.first + len(self.texts) - 1
 
 
-class LogFollower:
+class LogTailer:
     """Where we are in one epoch's log.
 
     `read` does not move: only `advance`, called once the lines are stored, does. So a
@@ -165,7 +165,7 @@ def _of_field(one: Any) -> str:
 logger = logging.getLogger(__name__)
 
 
-class Journal:
+class SupervisorLog:
     """Lines with their time; a full disk never stops the supervisor."""
 
     def __init__(self, path: Path, *, about: str) -> None:

@@ -194,7 +194,7 @@ def _with_known_names(event: GroupScored) -> GroupScored:
 # Why what an outside trainer sends is not taken.
 
 
-class Fenced(Exception):
+class AttemptReplaced(Exception):
     """The lines are of an attempt that a newer one has replaced."""
 
 

@@ -24,7 +24,7 @@ from dashboard.training.external_events import (
     MAX_LINES,
     SILENCE,
     Admission,
-    Fenced,
+    AttemptReplaced,
     Full,
     Gap,
     Over,
@@ -164,7 +164,7 @@ def take_lines(run: Run, *, epoch: int, first: int, texts: Sequence[bytes]) -> P
     held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
     run = held.get(pk=run.pk)
     if epoch != run.epoch:
-        raise Fenced(
+        raise AttemptReplaced(
             f"These lines are of attempt {epoch}, but the run is at attempt "
             f"{run.epoch}. Nothing was stored."
         )

@@ -17,7 +17,7 @@ from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.database import clean_json, clean_text
-from dashboard.runs.attributes import read_tags, refuse_held
+from dashboard.runs.attributes import read_tags, refuse_locked
 from dashboard.runs.models import ENDED, Epoch, Run, RunState
 from dashboard.runs.state import EXTENDED, transition
 from dashboard.training.external_events import (
@@ -192,7 +192,7 @@ def open_life(run: Run, *, from_step: int, host: str = "", user: User | None) ->
             f"stored; got {from_step:,}. Send the lines before it first."
         )
     try:
-        refuse_held(run)
+        refuse_locked(run)
     except ValueError as error:
         raise Over(str(error)) from None
     if run.archived_at is not None:

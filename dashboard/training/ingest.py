@@ -12,12 +12,12 @@ from django.db.models.functions import Coalesce, Now
 
 from dashboard.alerts.firing import observe, pause_for
 from dashboard.alerts.models import Alert
-from dashboard.live.pubsub import ring_on_commit
+from dashboard.live.pubsub import notify_on_commit
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.state import transition
-from dashboard.training.lease import HOLDING, Claim, Fenced
-from dashboard.training.process import note_changes
+from dashboard.training.lease import HOLDING, Claim, LeaseLost
+from dashboard.training.process import record_changes
 from dashboard.training.rollups import copy_rollups
 from dashboard.training.storage import (
     Placed,
@@ -87,7 +87,7 @@ def _store(
     copy_events(claim.run_id, placed)
     add_evaluations(claim.run_id, placed)
     add_checkpoints(claim.run_id, placed)
-    note_changes(claim.run_id, events)
+    record_changes(claim.run_id, events)
     for event in events:
         progress.observe(event)
     if progress.is_changed:
@@ -100,7 +100,7 @@ def _store(
             Run.objects.filter(id=claim.run_id).update(alerts_seq=last_seq)
     # A page shows groups with their step, so there is nothing to see before.
     if not all(isinstance(event, GroupScored | TokensMeasured) for event in events):
-        ring_on_commit(claim.run_id, last_seq)
+        notify_on_commit(claim.run_id, last_seq)
     _note_life(claim, events)
     for alert in pausing:
         pause_for(alert, when=claim.guard)
@@ -119,7 +119,7 @@ def _fence(claim: Claim) -> tuple[int, Progress]:
         )
         row = cursor.fetchone()
     if row is None:
-        raise Fenced(claim)
+        raise LeaseLost(claim)
     seq, names, summary, last_step = row
     if isinstance(summary, str):  # Django reads jsonb through its field only
         summary = json.loads(summary)

@@ -71,7 +71,7 @@ class Claim:
         return Q(epoch=self.epoch)
 
 
-class Fenced(Exception):
+class LeaseLost(Exception):
     """Another attempt holds the run, so this one must write nothing more."""
 
     def __init__(self, claim: Claim) -> None:
@@ -128,7 +128,7 @@ def renew(claim: Claim) -> RunState:
     """
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
     if not held.update(lease_until=Now() + LEASE):
-        raise Fenced(claim)
+        raise LeaseLost(claim)
     return read_state(claim)
 
 
@@ -136,7 +136,7 @@ def read_state(claim: Claim) -> RunState:
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
     state = held.values_list("state", flat=True).first()
     if state is None:
-        raise Fenced(claim)
+        raise LeaseLost(claim)
     return RunState(state)
 
 
@@ -157,7 +157,7 @@ def back_off(attempt: int) -> timedelta:
 
 
 @transaction.atomic
-def lose_life(run: Run, *, outcome: str, advice: str = "") -> bool:
+def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
     """Requeue a held run after a rest; at the fourth loss in a row it has failed.
 
     `advice` is what to do then.
@@ -257,7 +257,7 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
     expired = Run.objects.select_for_update(skip_locked=True).filter(
         state__in=HOLDING, lease_until__lt=Now()
     )
-    lost = [run.id for run in expired if lose_life(run, outcome=_outcome(run))]
+    lost = [run.id for run in expired if lose_attempt(run, outcome=_outcome(run))]
     Worker.objects.filter(last_seen__lt=Now() - FORGET_AFTER).delete()
     return lost
 

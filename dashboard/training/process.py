@@ -179,7 +179,9 @@ def _prefer_for_oom(pid: int) -> None:
 # Writing down what a run was launched with, for its trainer to read.
 
 
-def freeze(run: Run, *, on_progress: Callable[[], None] = lambda: None) -> RunDirectory:
+def write_snapshot(
+    run: Run, *, on_progress: Callable[[], None] = lambda: None
+) -> RunDirectory:
     """Write all rows and run.json; run.json comes last and means complete.
 
     The rows are written once, run.json again where a resume has changed it.
@@ -224,7 +226,7 @@ def write_durably(path: Path, text: str) -> None:
 # Changed settings on their way to a run's trainer, and what it says of them.
 
 
-def freeze_changes(run: Run, path: Path) -> None:
+def write_changes(run: Run, path: Path) -> None:
     """What the trainer of one life hears of, as far as anybody has asked for it."""
     changes = run.changes.order_by("number").values_list(
         "number", "heard_step", "after"
@@ -241,7 +243,7 @@ def freeze_changes(run: Run, path: Path) -> None:
         write_durably(path, text)
 
 
-def note_changes(run_id: int, events: Iterable[Event]) -> None:
+def record_changes(run_id: int, events: Iterable[Event]) -> None:
     """At which step each was heard of first; every later life repeats it there."""
     for event in events:
         if isinstance(event, SettingsChanged):

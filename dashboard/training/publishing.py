@@ -14,8 +14,8 @@ from django.utils.text import slugify
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.runs.checkpoints.files import (
+    CheckpointStore,
     FilesGone,
-    Shelf,
     discard,
     link_files,
     link_or_copy,
@@ -32,9 +32,9 @@ LINK = partial(link_or_copy, purpose="publishing this model")
 
 def find_files(checkpoint: Checkpoint) -> Path:
     """The checkpoint's folder. FilesGone says where it may be instead."""
-    shelf = Shelf(checkpoint.run_id)
-    path = shelf.find(checkpoint.name)
-    if path is None and not shelf.is_seen:
+    store = CheckpointStore(checkpoint.run_id)
+    path = store.find(checkpoint.name)
+    if path is None and not store.is_seen:
         raise FilesGone(unseen(checkpoint.run))
     if path is None:
         raise FilesGone(

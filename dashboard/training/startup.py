@@ -15,18 +15,18 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.checkpoints import SavedCheckpoint
 from dashboard.training.ending import end_unstarted, give_up, pause_for_room
-from dashboard.training.event_log import Journal
+from dashboard.training.event_log import SupervisorLog
 from dashboard.training.lease import (
     RENEW_SECONDS,
     WISHES,
     Claim,
-    Fenced,
-    lose_life,
+    LeaseLost,
+    lose_attempt,
     renew,
 )
-from dashboard.training.process import freeze, freeze_changes
+from dashboard.training.process import write_changes, write_snapshot
 from dashboard.training.takeover import CannotResume, take_over
-from dashboard.training.watchdog import Beat, Patience
+from dashboard.training.watchdog import Beat, DatabaseRetry
 
 # Which request a run's present life goes back to: its launch, or a resume.
 #
@@ -36,7 +36,7 @@ from dashboard.training.watchdog import Beat, Patience
 QUEUEING = ("run.launched", "run.resume_requested", "run.extended")
 
 
-def asked_by(run_id: int) -> dict[str, str | None]:
+def originating_request(run_id: int) -> dict[str, str | None]:
     """Team and request, for the log; nothing where the database does not say."""
     try:
         run = Run.objects.select_related("team").get(id=run_id)
@@ -90,7 +90,7 @@ class Start:
 def prepare(
     claim: Claim,
     directory: RunDirectory,
-    journal: Journal,
+    supervisor_log: SupervisorLog,
     *,
     is_too_late: Callable[[float], bool],
     look_seconds: float,
@@ -101,9 +101,9 @@ def prepare(
     Raises CannotStart, Fenced or TooLate.
     """
     found: list[Start] = []
-    holding = Patience(journal, "Renewing the lease")
-    Patience(journal, "Preparing the run").insist(
-        lambda: found.append(_start_of(claim, directory, journal)),
+    holding = DatabaseRetry(supervisor_log, "Renewing the lease")
+    DatabaseRetry(supervisor_log, "Preparing the run").insist(
+        lambda: found.append(_start_of(claim, directory, supervisor_log)),
         is_too_late=is_too_late,
         meanwhile=Beat(lambda: holding.attempt(lambda: _hold(claim)), look_seconds),
     )
@@ -117,18 +117,20 @@ def _hold(claim: Claim) -> None:
         raise CannotStart(wish)
 
 
-def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
+def _start_of(
+    claim: Claim, directory: RunDirectory, supervisor_log: SupervisorLog
+) -> Start:
     damaged: list[str] = []
     keep_alive = Beat(lambda: renew(claim), RENEW_SECONDS)
     runs = Run.objects.select_related("dataset_version__dataset")
     run = runs.filter(claim.guard, id=claim.run_id).first()
     if run is None:  # what is done with it below goes by its epoch
-        raise Fenced(claim)
-    journal.write(f"Claimed by {run.worker}.")
+        raise LeaseLost(claim)
+    supervisor_log.write(f"Claimed by {run.worker}.")
     checkpoint: SavedCheckpoint | None = None
     try:
-        _make_room_for_its_log(directory, claim.epoch)
-        freeze(run, on_progress=keep_alive)
+        _set_old_log_aside(directory, claim.epoch)
+        write_snapshot(run, on_progress=keep_alive)
         if run.fork_step is not None:
             take_origin(run, directory, on_progress=keep_alive)
         if run.fork_step is not None or claim.epoch > 1:
@@ -136,17 +138,17 @@ def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
             checkpoint = take_over(
                 claim,
                 directory,
-                journal=journal,
+                supervisor_log=supervisor_log,
                 keep_alive=keep_alive,
                 on_damaged=damaged.append,
             )
-        freeze_changes(run, directory.epoch(claim.epoch).changes)
+        write_changes(run, directory.epoch(claim.epoch).changes)
     except OSError as error:
         outcome = f"the run's files could not be prepared: {error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             pause_for_room(claim)
             raise CannotStart(outcome) from error
-        lose_life(run, outcome=outcome)
+        lose_attempt(run, outcome=outcome)
         raise CannotStart(outcome) from error
     except (CannotResume, ValueError) as error:
         give_up(claim, str(error))
@@ -155,7 +157,7 @@ def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
     return Start(checkpoint.path if checkpoint else None, damaged)
 
 
-def _make_room_for_its_log(directory: RunDirectory, epoch: int) -> None:
+def _set_old_log_aside(directory: RunDirectory, epoch: int) -> None:
     """What a full disk refuses to a life is asked of it before the life begins."""
     files = directory.epoch(epoch)
     files.path.mkdir(parents=True, exist_ok=True)

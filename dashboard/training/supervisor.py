@@ -17,28 +17,33 @@ from dashboard.observability.tracing import span
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.training.ending import Ending, conclude, give_up
-from dashboard.training.event_log import Journal, LogFollower, read_events, read_tail
+from dashboard.training.event_log import (
+    LogTailer,
+    SupervisorLog,
+    read_events,
+    read_tail,
+)
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import (
     RENEW_SECONDS,
     WISHES,
     Claim,
-    Fenced,
+    LeaseLost,
     read_state,
     renew,
 )
 from dashboard.training.log_reading import LogClock
-from dashboard.training.process import TrainerProcess, freeze_changes, trainer_command
-from dashboard.training.startup import CannotStart, asked_by, prepare
+from dashboard.training.process import TrainerProcess, trainer_command, write_changes
+from dashboard.training.startup import CannotStart, originating_request, prepare
 from dashboard.training.system_samples import SystemSampler
 from dashboard.training.watchdog import (
     HANG_SECONDS,
     PATIENCE_SECONDS,
     Beat,
-    HangWatch,
+    DatabaseRetry,
     MemoryKills,
-    Patience,
     TooLate,
+    Watchdog,
 )
 from trainer.events import Event, RunFailed, RunFinished, RunPaused, RunStopped
 
@@ -77,7 +82,11 @@ def supervise(
     timing: Timing = Timing(),
 ) -> None:
     """Hold the run until its trainer's end, whatever that is."""
-    about = {"run": claim.run_id, "epoch": claim.epoch, **asked_by(claim.run_id)}
+    about = {
+        "run": claim.run_id,
+        "epoch": claim.epoch,
+        **originating_request(claim.run_id),
+    }
     with bound(**about), span("life of a run"):
         _supervise(claim, is_shutting_down, command, timing)
 
@@ -89,7 +98,7 @@ def _supervise(
     timing: Timing,
 ) -> None:
     directory = run_directory(claim.run_id)
-    journal = Journal(
+    supervisor_log = SupervisorLog(
         directory.epoch(claim.epoch).supervisor_log,
         about=f"run {claim.run_id} attempt {claim.epoch}",
     )
@@ -101,45 +110,53 @@ def _supervise(
         start = prepare(
             claim,
             directory,
-            journal,
+            supervisor_log,
             is_too_late=is_too_late,
             look_seconds=timing.look_seconds,
         )
         argv = command(directory, epoch=claim.epoch, resume_from=start.resume_from)
         for reason in start.passed_over:
             argv += ["--passed-over", reason]
-        life = Life(claim, directory, journal, is_shutting_down, is_too_late, timing)
+        life = Attempt(
+            claim, directory, supervisor_log, is_shutting_down, is_too_late, timing
+        )
         life.live(argv)
     except CannotStart as error:
-        journal.write(f"The run could not be started: {error}")
-    except Fenced as error:
-        journal.write(f"{error} Its trainer was ended and nothing more is written.")
+        supervisor_log.write(f"The run could not be started: {error}")
+    except LeaseLost as error:
+        supervisor_log.write(
+            f"{error} Its trainer was ended and nothing more is written."
+        )
     except TooLate:
-        journal.write("The worker shuts down before that worked; the lease runs out.")
+        supervisor_log.write(
+            "The worker shuts down before that worked; the lease runs out."
+        )
 
 
-class Life:
+class Attempt:
     """The trainer's process, its log, and the clocks of what must be done when."""
 
     def __init__(
         self,
         claim: Claim,
         directory: RunDirectory,
-        journal: Journal,
+        supervisor_log: SupervisorLog,
         is_shutting_down: Callable[[], bool],
         is_too_late: Callable[[float], bool],
         timing: Timing,
     ) -> None:
         self._claim = claim
         self._files = directory.epoch(claim.epoch)
-        self._journal = journal
+        self._journal = supervisor_log
         self._is_shutting_down = is_shutting_down
         self._is_too_late = is_too_late
         self._timing = timing
-        self._storing = Patience(journal, "Storing the log")
-        self._hearing = Patience(journal, "Hearing what is asked of the run")
-        self._holding = Patience(journal, "Renewing the lease")
-        self._follower = LogFollower(self._files.events)
+        self._storing = DatabaseRetry(supervisor_log, "Storing the log")
+        self._hearing = DatabaseRetry(
+            supervisor_log, "Hearing what is asked of the run"
+        )
+        self._holding = DatabaseRetry(supervisor_log, "Renewing the lease")
+        self._follower = LogTailer(self._files.events)
         self._step = 0
         self._last_word: Event | None = None
         self._asked_at: float | None = None
@@ -154,7 +171,7 @@ class Life:
             self._trainer = trainer
             self._clock = LogClock(log, times=times)
             self._memory_kills = MemoryKills(trainer.pid)
-            self._hang = HangWatch(
+            self._hang = Watchdog(
                 trainer,
                 self._files.pulse,
                 self._journal,
@@ -246,7 +263,7 @@ class Life:
             self._ask_to_stop(WISHES[wish])
         # Into this life's own folder, which only its own trainer reads.
         try:
-            freeze_changes(Run(id=self._claim.run_id), self._files.changes)
+            write_changes(Run(id=self._claim.run_id), self._files.changes)
         except OSError as error:
             self._journal.write(f"Changed settings could not be handed on: {error}")
 
@@ -282,7 +299,7 @@ class Life:
         self._insist(lambda: conclude(self._claim, ending))
 
     def _insist(self, action: Callable[[], None]) -> None:
-        Patience(self._journal, "Writing down the run's end").insist(
+        DatabaseRetry(self._journal, "Writing down the run's end").insist(
             action, is_too_late=self._is_too_late, meanwhile=self._renew
         )
 

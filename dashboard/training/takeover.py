@@ -13,7 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from dashboard.alerts.firing import supersede
-from dashboard.live.pubsub import ring_on_commit
+from dashboard.live.pubsub import notify_on_commit
 from dashboard.runs.charts.downsampling import drop_rollups, make_summaries
 from dashboard.runs.charts.series import totals_of
 from dashboard.runs.models import REWARD, Checkpoint, Epoch, Evaluation, Run, Step
@@ -25,10 +25,10 @@ from dashboard.training.checkpoints import (
     checkpoint_folders,
     newest_verified,
 )
-from dashboard.training.event_log import Journal, LogFollower, read_events
+from dashboard.training.event_log import LogTailer, SupervisorLog, read_events
 from dashboard.training.ingest import ingest, write_progress
-from dashboard.training.lease import HOLDING, Claim, Fenced
-from dashboard.training.process import note_changes
+from dashboard.training.lease import HOLDING, Claim, LeaseLost
+from dashboard.training.process import record_changes
 from dashboard.training.storage import Progress
 
 HISTORY: tuple[type[models.Model], ...] = (
@@ -48,7 +48,7 @@ def take_over(
     claim: Claim,
     directory: RunDirectory,
     *,
-    journal: Journal,
+    supervisor_log: SupervisorLog,
     keep_alive: Callable[[], None],
     on_damaged: Callable[[str], None] = lambda _reason: None,
 ) -> SavedCheckpoint | None:
@@ -67,7 +67,7 @@ def take_over(
         on_progress=keep_alive,
     )
     for message in refused:
-        journal.write(f"Checkpoint passed over: {message}")
+        supervisor_log.write(f"Checkpoint passed over: {message}")
     if checkpoint is None:
         _refuse_to_start_over(claim, refused)
     step = checkpoint.step if checkpoint else 0
@@ -75,7 +75,9 @@ def take_over(
     cut_history(claim, after=step, checkpoint=checkpoint)
     _set_aside(claim, directory, after=step)
     where = f"checkpoint {checkpoint.path.name}" if checkpoint else "the beginning"
-    journal.write(f"Resuming from {where}; {drained} lines of the old log were new.")
+    supervisor_log.write(
+        f"Resuming from {where}; {drained} lines of the old log were new."
+    )
     return checkpoint
 
 
@@ -136,17 +138,17 @@ def drain_old_log(
     written = [n for n in earlier if directory.epoch(n).events.exists()]
     if not written:
         return 0
-    follower = LogFollower(directory.epoch(written[-1]).events)
+    tailer = LogTailer(directory.epoch(written[-1]).events)
     num_new, is_over = 0, False
-    while lines := follower.read():
+    while lines := tailer.read():
         events = read_events(lines, epoch=written[-1])
         if not is_over:
             kept = list(takewhile(lambda event: event.step <= up_to_step, events))
             num_new += ingest(claim, kept)
             is_over = len(kept) < len(events)
         # What is given up was trained with them: it is done again as it was.
-        note_changes(claim.run_id, events)
-        follower.advance(lines)
+        record_changes(claim.run_id, events)
+        tailer.advance(lines)
         keep_alive()
     return num_new
 
@@ -161,7 +163,7 @@ def cut_history(
     )
     run = held.first()
     if run is None:
-        raise Fenced(claim)
+        raise LeaseLost(claim)
     for model in HISTORY:
         current = model._default_manager.filter(
             run_id=run.id, superseded_by__isnull=True
@@ -177,7 +179,7 @@ def cut_history(
     Run.objects.filter(id=run.id).update(seq=F("seq") + 1)
     if supersede(run.id, after=after):
         Run.objects.filter(id=run.id).update(alerts_seq=F("seq"))
-    ring_on_commit(run.id, run.seq + 1)
+    notify_on_commit(run.id, run.seq + 1)
 
 
 def _make_known(run_id: int, checkpoint: SavedCheckpoint) -> None:

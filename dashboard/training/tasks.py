@@ -14,7 +14,7 @@ from dashboard.jobs import shutdown
 from dashboard.jobs.schedule import DAY_SECONDS
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.queries import run_directory
-from dashboard.runs.state import ring_workers, transition
+from dashboard.runs.state import notify_workers, transition
 from dashboard.training.ending import ROOM_REMEDY
 from dashboard.training.lease import claim_next, startable
 from dashboard.training.lease import reap as reap_expired_leases
@@ -47,7 +47,7 @@ def count_waiting(app: Celery) -> int:
 # Runs that paused as their disk was full go on when there is room.
 
 
-def resume_where_there_is_room() -> list[int]:
+def resume_on_free_disk() -> list[int]:
     """Queue those whose files are here and now have the room they said; their ids.
 
     None that somebody wanted paused besides.
@@ -55,10 +55,10 @@ def resume_where_there_is_room() -> list[int]:
     paused = Run.objects.filter(
         state=RunState.PAUSED, origin={}, pause_reason__endswith=ROOM_REMEDY
     ).only("id", "epoch")
-    return [run.id for run in paused if _has_room(run) and _resume(run)]
+    return [run.id for run in paused if _has_disk_space(run) and _resume(run)]
 
 
-def _has_room(run: Run) -> bool:
+def _has_disk_space(run: Run) -> bool:
     folder = run_directory(run.id).path
     needs = _bytes_needed(run)
     if needs is None or not folder.is_dir():
@@ -88,7 +88,7 @@ def _resume(run: Run) -> bool:
             not_before=None,
         )
         if is_queued:
-            transaction.on_commit(ring_workers)
+            transaction.on_commit(notify_workers)
     return is_queued
 
 
@@ -132,7 +132,7 @@ def reap() -> None:
 
 @shared_task(name="training.go_on", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def go_on() -> None:
-    resume_where_there_is_room()
+    resume_on_free_disk()
 
 
 @celeryd_after_setup.connect  # type: ignore[untyped-decorator]  # Celery has no types

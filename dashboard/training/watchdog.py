@@ -13,7 +13,7 @@ from pathlib import Path
 
 from django.db import InterfaceError, OperationalError, connection
 
-from dashboard.training.event_log import Journal
+from dashboard.training.event_log import SupervisorLog
 from dashboard.training.process import TrainerProcess
 
 PROC = Path("/proc")
@@ -110,7 +110,7 @@ HANG_SECONDS = 1_800.0  # longer than any part of a step that gives no sign
 PATIENCE_SECONDS = 20.0  # to print where it is, and to go on
 
 
-class HangWatch:
+class Watchdog:
     """Looks at the time of a file that the trainer touches while anything moves.
 
     Only that it changes counts, by this process's clock: neither a clock that is set
@@ -121,14 +121,14 @@ class HangWatch:
         self,
         trainer: TrainerProcess,
         pulse: Path,
-        journal: Journal,
+        supervisor_log: SupervisorLog,
         *,
         hang_seconds: float,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._trainer = trainer
         self._pulse = pulse
-        self._journal = journal
+        self._journal = supervisor_log
         self._hang_seconds = hang_seconds
         self._patience_seconds = patience_seconds
         self._seen: int | None = None
@@ -186,15 +186,15 @@ class TooLate(Exception):
     """The worker shuts down before the database did it: the lease will run out."""
 
 
-class Patience:
+class DatabaseRetry:
     """Does one thing that needs the database, or puts it off with a growing wait.
 
     Each thing has its own. The database may refuse one alone, for a table that
     somebody holds or a disk that is full, and the others are not to wait for that.
     """
 
-    def __init__(self, journal: Journal, doing: str) -> None:
-        self._journal = journal
+    def __init__(self, supervisor_log: SupervisorLog, doing: str) -> None:
+        self._journal = supervisor_log
         self._doing = doing
         self._wait = FIRST_WAIT_SECONDS
         self._retry_at = 0.0

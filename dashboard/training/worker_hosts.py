@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team
-from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.models import HELD, Epoch, Run
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import CLASSES, Host
@@ -139,7 +139,7 @@ def sees_files(run: Run) -> bool:
     if checkpoint_folders(run_directory(run.id).checkpoints):
         return True
     parent = run.forked_from_id if run.epoch == 0 else None
-    return parent is not None and Shelf(parent).is_seen
+    return parent is not None and CheckpointStore(parent).is_seen
 
 
 def left_runs(notice: str) -> frozenset[int]:

@@ -26,7 +26,7 @@ from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.project.environment import visible_gpus
 from dashboard.rewards.trial import Sandbox, sandbox_here
 from dashboard.runs.queue.hosts import Device
-from dashboard.training.lease import is_drained, lose_life
+from dashboard.training.lease import is_drained, lose_attempt
 from dashboard.training.models import Worker
 from dashboard.training.system_metrics import METRICS, Reader, Values
 from trainer.config import installed_packages
@@ -300,7 +300,7 @@ def reclaim(name: str) -> list[int]:
     return [
         run.id
         for run in before.held_runs()
-        if lose_life(run, outcome=f"its worker {name} died and was started again")
+        if lose_attempt(run, outcome=f"its worker {name} died and was started again")
     ]
 
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
-from dashboard.accounts.request_context import Origin, acting_from
+from dashboard.accounts.request_context import RequestContext, acting_in
 from dashboard.accounts.services import record
 from dashboard.alerts.delivery import describe_run
 from dashboard.alerts.models import Channel, Delivery, Event
@@ -28,11 +28,13 @@ def test_the_log_is_filtered_and_taken_along(
     page: Page, team: Team, alice: User, bob: User
 ) -> None:
     run = make_run(team, "calm-otter-with-a-rather-long-name-1")
-    with acting_from(Origin(address="2001:db8::7f", agent="Firefox 128 on Linux")):
+    with acting_in(
+        RequestContext(address="2001:db8::7f", agent="Firefox 128 on Linux")
+    ):
         record(team, alice, "run.launched", run, name=run.name, group=None)
         record(team, bob, "run.described", run, notes="word " * 60)
         record(team, alice, "run.deleted", make_run(team), name="swift-heron-2")
-    with acting_from(Origin(program="training.reap")):
+    with acting_in(RequestContext(program="training.reap")):
         record(team, None, "run.lost", run, outcome="its worker went silent", epoch=3)
     page.goto("/alpha/runs/")
     page.locator("summary.menu-button").click()

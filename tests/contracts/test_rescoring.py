@@ -17,7 +17,7 @@ from dashboard.analysis.rescoring.services import start_rescoring
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
-from dashboard.training.event_log import LogFollower, read_events
+from dashboard.training.event_log import LogTailer, read_events
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run
 from tests.dashboard.jobs.working import do, take
@@ -107,10 +107,10 @@ def train(folder: Path, team: Team, alice: User, parts: dict[str, Any]) -> Run:
     run = launcher(**tree)
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
-    follower = LogFollower(out / "events.jsonl")
-    while lines := follower.read():
+    tailer = LogTailer(out / "events.jsonl")
+    while lines := tailer.read():
         ingest(claim, read_events(lines, epoch=1))
-        follower.advance(lines)
+        tailer.advance(lines)
     return run
 
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
 from dashboard.samples.models import GroupTokens
-from dashboard.training.event_log import LogFollower, read_events
+from dashboard.training.event_log import LogTailer, read_events
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run
 from tests.dashboard.training.factories import Launcher
@@ -46,11 +46,11 @@ def test_a_real_log_is_answered_number_for_number(
     run = Launcher(team, alice)()
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
-    follower = LogFollower(log)
+    tailer = LogTailer(log)
     # In batches that part groups from their tokens, as a log is read while it grows.
-    while lines := follower.read(max_bytes=4_096):
+    while lines := tailer.read(max_bytes=4_096):
         ingest(claim, read_events(lines, epoch=1))
-        follower.advance(lines)
+        tailer.advance(lines)
 
     told = only(read_lines(log), "tokens_measured")
 

@@ -9,14 +9,14 @@ import pytest
 from celery import Celery
 from django.conf import settings
 
-from dashboard.jobs.schedule import wake
+from dashboard.jobs.schedule import wake_workers
 
 QUEUE = "waking-test"
 
 
 def test_each_is_woken_by_a_task_of_the_queue() -> None:
     for _ in range(2):
-        wake("some.work", queue=QUEUE, expires=60)
+        wake_workers("some.work", queue=QUEUE, expires=60)
 
     with (
         Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app,
@@ -39,6 +39,6 @@ def test_without_a_broker_it_is_noted_and_nothing_breaks(
     monkeypatch.setattr(settings, "CELERY_BROKER_URL", nowhere)
 
     with caplog.at_level(logging.WARNING, logger="dashboard.jobs.schedule"):
-        wake("some.work", queue=QUEUE, expires=60)
+        wake_workers("some.work", queue=QUEUE, expires=60)
 
     assert "some.work" in caplog.text

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
-from dashboard.runs.state import ring_workers
+from dashboard.runs.state import notify_workers
 from dashboard.training.lease import reap
 from tests.faults.tiny import (
     NUM_STEPS,
@@ -95,7 +95,7 @@ def is_in(run: Run, state: RunState) -> Callable[[], bool]:
 def end_rest(run: Run) -> None:
     """What the dispatcher does 10 s later."""
     Run.objects.filter(id=run.id).update(not_before=None)
-    ring_workers()
+    notify_workers()
 
 
 def lose_lease(run: Run) -> None:

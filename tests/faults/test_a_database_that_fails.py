@@ -71,7 +71,7 @@ class StoredRun:
         self.id = int(done.stdout)
         epoch = Path(env["COHORT_DATA"]) / "runs" / str(self.id) / "epochs" / "1"
         self.log = epoch / "events.jsonl"
-        self.journal = epoch / "supervisor.log"
+        self.supervisor_log = epoch / "supervisor.log"
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         return ask(self._server, sql, self.id)
@@ -174,7 +174,9 @@ def test_a_run_outlives_its_database(
     assert size_after > size_before, "training went on without the database"
     run.assert_as_told()
     fails, works = "Storing the log fails", "works again"
-    assert run.journal.read_text().index(fails) < run.journal.read_text().index(works)
+    assert run.supervisor_log.read_text().index(
+        fails
+    ) < run.supervisor_log.read_text().index(works)
 
 
 def connect(server: EmbeddedPostgres) -> psycopg.Connection[tuple[int, str]]:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.state import ring_workers
+from dashboard.runs.state import notify_workers
 from tests.browser.shown import TALL, assert_a_fresh_page_shows_the_same
 from tests.browser.waiting import wait_until
 from tests.faults.workers import Worker, trainer_pid, wait_for
@@ -57,7 +57,7 @@ def test_what_a_killed_trainer_is_taken_back_before_turns_grey_and_stays_apart(
     state = page.locator("[data-run-state]")
     expect(state).to_have_text("queued", timeout=MINUTE)
     Run.objects.filter(id=run.id).update(not_before=None)
-    ring_workers()
+    notify_workers()
 
     wait_until(page, f"{SUPERSEDED}.length === 1", seconds=90)
     expect(state).to_have_text("finished", timeout=3 * MINUTE)

@@ -22,7 +22,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.test import Client
 
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.state import ring_workers
+from dashboard.runs.state import notify_workers
 from tests.faults.histories import (
     Series,
     end_rest,
@@ -149,7 +149,7 @@ def test_old_and_new_processes_train_one_run_together(
     assert (run.state, run.epoch, run.attempt) == (RunState.QUEUED, 1, 0)
     handed_over_at = run.last_step
     newer = start_worker("newer", root=next_version.root)
-    ring_workers()
+    notify_workers()
     wait_for(reaches(run, handed_over_at + 25), what="25 steps by the newer trainer")
     trainer = started_trainer(data_folder, run, epoch=2)
     with at_rest(trainer):

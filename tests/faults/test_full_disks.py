@@ -13,7 +13,7 @@ from dashboard.runs.control import request_pause, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.training.checkpoints import newest_verified
-from dashboard.training.tasks import resume_where_there_is_room
+from dashboard.training.tasks import resume_on_free_disk
 from tests.faults.forks import Forks, write_run
 from tests.faults.histories import assert_whole
 from tests.faults.lives import Once, live
@@ -56,10 +56,10 @@ def test_without_room_for_a_checkpoint_a_run_pauses_and_goes_on_by_itself(
         assert re.search(r"\b\d\d MiB free", paused.pause_reason)
         assert "step-000020-epoch-1" in paused.pause_reason
         assert newest_step(files.checkpoints) == 20
-        assert resume_where_there_is_room() == []
+        assert resume_on_free_disk() == []
 
         make_room(disk)
-        assert resume_where_there_is_room() == [run.id]
+        assert resume_on_free_disk() == [run.id]
         ended = live(run)
 
     assert ended.state == RunState.FINISHED

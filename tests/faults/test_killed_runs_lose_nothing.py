@@ -12,7 +12,7 @@ import pytest
 from dashboard.accounts.models import User
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.state import ring_workers
+from dashboard.runs.state import notify_workers
 from dashboard.training.models import Worker as TrainingWorker
 from tests.faults.histories import (
     assert_whole,
@@ -141,7 +141,7 @@ def test_a_worker_told_to_shut_down_hands_its_run_to_another(
     handed_back = (run.state, run.attempt, run.not_before)
     saved = run.checkpoints.latest("step").step
     start_worker("two")
-    ring_workers()
+    notify_workers()
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert handed_back == (RunState.QUEUED, 0, None)
@@ -162,7 +162,7 @@ def test_a_pool_process_told_to_end_hands_its_run_back(
     wait_for(is_in(run, RunState.QUEUED), what="the run to be queued", seconds=30)
     handed_back = (run.state, run.attempt, run.not_before)
     saved = run.checkpoints.latest("step").step
-    ring_workers()
+    notify_workers()
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert handed_back == (RunState.QUEUED, 0, None)

@@ -15,7 +15,7 @@ from django.db import connection
 from dashboard.celery import app
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
-from dashboard.runs.state import ring_workers
+from dashboard.runs.state import notify_workers
 from dashboard.training.tasks import send_work
 from tests.faults.histories import (
     assert_whole,
@@ -46,7 +46,7 @@ def test_a_message_delivered_ten_times_starts_one_trainer(
 ) -> None:
     run = launch_tiny(num_steps=NUM_STEPS)
     broker.delete(QUEUE)  # its launch's ring, and what an earlier test has left
-    ring_workers()
+    notify_workers()
     [message] = broker.lrange(QUEUE, 0, -1)
     for _ in range(9):
         broker.lpush(QUEUE, message)
@@ -56,8 +56,8 @@ def test_a_message_delivered_ten_times_starts_one_trainer(
     wait_for(lambda: num_heard(workers) == 10, what="every message to be heard")
 
     assert run.epochs.count() == run.epoch == 1
-    journal = run_directory(run.id).epoch(1).supervisor_log.read_text()
-    assert journal.count("Started the trainer") == 1
+    supervisor_log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert supervisor_log.count("Started the trainer") == 1
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 

@@ -15,7 +15,7 @@ from dashboard.analysis.compare.seeds import (
     IQM,
     Aligned,
     Arrangement,
-    Band,
+    ConfidenceBand,
     RunSet,
     align,
     make_bands,
@@ -40,7 +40,7 @@ from dashboard.runs.models import Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Contrast:
+class BaselineComparison:
     """A set's figures are of its runs' own; that of the window has an interval."""
 
     set: RunSet
@@ -62,7 +62,7 @@ def by_seed(one: RunSet) -> list[Run]:
     return sorted(one.runs, key=lambda run: str(run.config.get("seed")))
 
 
-def make_contrasts(
+def compare_with_baseline(
     sets: Sequence[RunSet],
     points: dict[int, Points],
     window: Window | None,
@@ -70,7 +70,7 @@ def make_contrasts(
     better: Better,
     statistic: str,
     wants_pairs: bool,
-) -> list[Contrast]:
+) -> list[BaselineComparison]:
     """The first set is the baseline."""
     values = {
         "last": [_mean_of(one, points, _last) for one in sets],
@@ -83,7 +83,7 @@ def make_contrasts(
         name: make_figures(found, nums, better) for name, found in values.items()
     }
     return [
-        Contrast(
+        BaselineComparison(
             set=one,
             num=int(estimates[i].num[0]),
             interval=_interval(estimates[i]),
@@ -146,8 +146,8 @@ class Curves:
     """A line each run, where no set has several; else a band each set."""
 
     lines: list[Series] = field(default_factory=list)
-    bands: list[Band] = field(default_factory=list)
-    differences: list[Band] = field(default_factory=list)  # each other set's
+    bands: list[ConfidenceBand] = field(default_factory=list)
+    differences: list[ConfidenceBand] = field(default_factory=list)  # each other set's
     members: list[tuple[RunSet, Series]] = field(default_factory=list)  # of the bands
 
 
@@ -156,7 +156,7 @@ class Comparison:
     curves: Curves
     figure: dict[str, Any]
     differences: dict[str, Any] | None  # None: there are no two sets with bands
-    contrasts: list[Contrast]
+    contrasts: list[BaselineComparison]
     window: Window | None
     better: Better
     pairable: list[RunSet]  # with the baseline
@@ -190,7 +190,7 @@ def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
         curves=curves,
         figure=figure,
         differences=differences,
-        contrasts=make_contrasts(
+        contrasts=compare_with_baseline(
             arrangement.sets,
             points,
             window,
@@ -236,7 +236,9 @@ def _measure(
     )
 
 
-def _differences(sets: list[RunSet], aligned: Aligned, form: CompareForm) -> list[Band]:
+def _differences(
+    sets: list[RunSet], aligned: Aligned, form: CompareForm
+) -> list[ConfidenceBand]:
     return [
         make_difference(
             aligned,

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dashboard.analysis.compare.points import AXES
-from dashboard.analysis.compare.seeds import Band, RunSet
+from dashboard.analysis.compare.seeds import ConfidenceBand, RunSet
 from dashboard.analysis.compare.selection import Mark
 from dashboard.analysis.compare.series import Series
 from dashboard.analysis.statistics import Array
@@ -104,7 +104,7 @@ NUM_COUNTS = 4  # ticks of the strip
 
 def draw_bands(
     sets: Sequence[RunSet],
-    bands: Sequence[Band],
+    bands: Sequence[ConfidenceBand],
     marks: dict[int, Mark],
     *,
     members: Sequence[tuple[RunSet, Series]],
@@ -133,7 +133,7 @@ def draw_bands(
     return {**tree, "data": traces}
 
 
-def _lowest_above_0(bands: Sequence[Band]) -> float | None:
+def _lowest_above_0(bands: Sequence[ConfidenceBand]) -> float | None:
     """Where bands that reach below 0 end on a logarithmic axis."""
     values = np.concatenate([band.estimate.value for band in bands])
     above = values[values > 0]
@@ -142,7 +142,7 @@ def _lowest_above_0(bands: Sequence[Band]) -> float | None:
 
 def draw_differences(
     sets: Sequence[RunSet],
-    differences: Sequence[Band],
+    differences: Sequence[ConfidenceBand],
     marks: dict[int, Mark],
     *,
     metric: str,
@@ -177,7 +177,7 @@ def draw_differences(
 
 def _band(
     label: str,
-    band: Band,
+    band: ConfidenceBand,
     mark: Mark,
     axis: str,
     *,
@@ -215,7 +215,7 @@ def _band(
     return [*edges, centre]
 
 
-def _counts(label: str, band: Band, mark: Mark, axis: str) -> dict[str, Any]:
+def _counts(label: str, band: ConfidenceBand, mark: Mark, axis: str) -> dict[str, Any]:
     num = band.estimate.num.astype(np.float64)
     return _trace(f"{plain(label)}, n", band, num, axis) | {
         "yaxis": "y2",
@@ -229,7 +229,7 @@ def _counts(label: str, band: Band, mark: Mark, axis: str) -> dict[str, Any]:
     }
 
 
-def _trace(name: str, band: Band, y: Array, axis: str) -> dict[str, Any]:
+def _trace(name: str, band: ConfidenceBand, y: Array, axis: str) -> dict[str, Any]:
     at = [float(f"{v:.9g}") for v in band.at.tolist()]
     x: list[Any] = [int(v) for v in at] if axis == "step" else at
     return {
@@ -247,7 +247,7 @@ def _numbers(values: Array) -> list[float | None]:
     return [None if v != v else float(f"{v:.6g}") for v in values.tolist()]
 
 
-def _said(band: Band) -> list[str]:
+def _said(band: ConfidenceBand) -> list[str]:
     found = band.estimate
     rows = zip(
         found.value.tolist(),

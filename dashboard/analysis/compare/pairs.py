@@ -131,7 +131,7 @@ def number() -> forms.IntegerField:
     return forms.IntegerField(required=False, min_value=0, max_value=MOST)
 
 
-class DuelForm(FilterForm):
+class PairForm(FilterForm):
     """Which two runs, which prompt, and how its completions are read."""
 
     defaults: ClassVar[dict[str, Any]] = {

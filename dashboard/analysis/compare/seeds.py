@@ -182,7 +182,7 @@ MEAN, IQM = "mean", "iqm"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Band:
+class ConfidenceBand:
     """At the positions that are drawn; each counts every run that has a value there."""
 
     at: Array
@@ -220,7 +220,7 @@ def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> A
     )
 
 
-def make_bands(aligned: Aligned, *, statistic: str) -> list[Band]:
+def make_bands(aligned: Aligned, *, statistic: str) -> list[ConfidenceBand]:
     """A band a set, at the at most 1,000 positions that are drawn of it."""
     centre_of, interval_of = _STATISTICS[statistic]
     return [
@@ -230,7 +230,7 @@ def make_bands(aligned: Aligned, *, statistic: str) -> list[Band]:
 
 def make_difference(
     aligned: Aligned, base: int, other: int, *, statistic: str, is_paired: bool
-) -> Band:
+) -> ConfidenceBand:
     """Of set `other` less set `base`, where both have values.
 
     Paired: run by run, in the order of the sets; the statistic is of the differences.
@@ -242,7 +242,7 @@ def make_difference(
     drawn = _drawn(aligned.at, subtract(centre_of(ours), centre_of(theirs)), 0.0)
     difference = welch_difference if statistic == MEAN else iqm_difference
     estimate = difference(theirs[:, drawn], ours[:, drawn])
-    return Band(at=aligned.at[drawn], estimate=estimate)
+    return ConfidenceBand(at=aligned.at[drawn], estimate=estimate)
 
 
 def _band(
@@ -250,11 +250,11 @@ def _band(
     values: Array,
     centre_of: Callable[[Array], Array],
     interval_of: Callable[[Array], Estimate],
-) -> Band:
+) -> ConfidenceBand:
     _, _, variance = moments(values)
     spread = np.sqrt(np.nan_to_num(variance))
     drawn = _drawn(at, centre_of(values), spread)
-    return Band(at=at[drawn], estimate=interval_of(values[:, drawn]))
+    return ConfidenceBand(at=at[drawn], estimate=interval_of(values[:, drawn]))
 
 
 def _drawn(at: Array, centre: Array, spread: Array | float) -> NDArray[np.int64]:

@@ -71,7 +71,7 @@ class Column:
     figures: list[Figure]  # one per set of runs
 
 
-def compare_standings(
+def compare_summaries(
     runs: Sequence[Run], sets: Sequence[Sequence[int]]
 ) -> list[Column]:
     """Last and best reward, then each held-out set's. 1 query, and 1 per held-out set.

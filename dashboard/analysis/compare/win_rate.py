@@ -11,7 +11,7 @@ from django.http import QueryDict
 from numpy.typing import NDArray
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.pairs import DuelForm, Side, delta_of, read_side
+from dashboard.analysis.compare.pairs import PairForm, Side, delta_of, read_side
 from dashboard.analysis.compare.selection import Selection, join_ids, read_selection
 from dashboard.analysis.statistics import Array, mean_interval, win_rate
 from dashboard.runs.models import Run
@@ -69,7 +69,7 @@ Steps = NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meeting:
+class CommonStep:
     """One prompt at a step of each run; its number may differ between them."""
 
     prompts: tuple[int, int]
@@ -81,25 +81,25 @@ class Meeting:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meetings:
-    found: list[Meeting]  # by prompt; the newest MAX_PROMPTS of them
+class CommonSteps:
+    found: list[CommonStep]  # by prompt; the newest MAX_PROMPTS of them
     num_common: int  # prompts that both runs sampled
     matching: Matching
     steps: tuple[dict[int, Steps], dict[int, Steps]]  # of each run, by its own numbers
 
-    def of(self, prompt: int, near: int | None) -> Meeting | None:
+    def of(self, prompt: int, near: int | None) -> CommonStep | None:
         """By the first run's number; None: not both have sampled it."""
         other = self.matching.other(prompt)
         ours, theirs = self.steps[0].get(prompt), self.steps[1].get(other or 0)
         if other is None or ours is None or theirs is None:
             return None
-        return Meeting(prompts=(prompt, other), steps=meet(ours, theirs, near))
+        return CommonStep(prompts=(prompt, other), steps=meet(ours, theirs, near))
 
-    def equal_steps(self, meeting: Meeting) -> list[int]:
+    def equal_steps(self, common_step: CommonStep) -> list[int]:
         """At which both sampled it."""
         ours, theirs = (
             steps[prompt]
-            for steps, prompt in zip(self.steps, meeting.prompts, strict=True)
+            for steps, prompt in zip(self.steps, common_step.prompts, strict=True)
         )
         return [int(step) for step in np.intersect1d(ours, theirs)]
 
@@ -111,7 +111,7 @@ class Meetings:
         return f"{runs[1].name} has not sampled prompt {prompt}."
 
 
-def find_meetings(runs: tuple[Run, Run], near: int | None) -> Meetings:
+def find_common_steps(runs: tuple[Run, Run], near: int | None) -> CommonSteps:
     """Of each prompt the equal step nearest to `near`, by default the newest."""
     ours, theirs = (_visits(run) for run in runs)
     matching = match_rows(*runs, ours["prompt"])
@@ -123,9 +123,9 @@ def find_meetings(runs: tuple[Run, Run], near: int | None) -> Meetings:
     ]
     newest = sorted(common, key=lambda pair: -int(steps[0][pair[0]][-1]))
     kept = sorted(newest[:MAX_PROMPTS])
-    return Meetings(
+    return CommonSteps(
         found=[
-            Meeting(
+            CommonStep(
                 prompts=pair, steps=meet(steps[0][pair[0]], steps[1][pair[1]], near)
             )
             for pair in kept
@@ -185,21 +185,21 @@ def _by_prompt(visits: Visits) -> dict[int, Steps]:
 class Choice:
     selection: Selection
     runs: tuple[Run, Run] | None  # None: fewer than two are compared
-    form: DuelForm
+    form: PairForm
 
     @property
     def ids(self) -> str:
         return join_ids(self.selection.ids)
 
-    def meet(self) -> Meetings:
+    def meet(self) -> CommonSteps:
         assert self.runs
-        return find_meetings(self.runs, self.form.value("step"))
+        return find_common_steps(self.runs, self.form.value("step"))
 
 
 def read_choice(team: Team, query: QueryDict) -> Choice:
     """`a` and `b` of the runs; where they do not name two of them, the first others."""
     selection = read_selection(team, query)
-    form = DuelForm.read(query)
+    form = PairForm.read(query)
     by_id = {run.pk: run for run in selection.runs}
     first = by_id.get(form.value("a")) or next(iter(selection.runs), None)
     others = [run for run in selection.runs if run != first]
@@ -210,11 +210,15 @@ def read_choice(team: Team, query: QueryDict) -> Choice:
     return Choice(selection=selection, runs=runs, form=form)
 
 
-def read_sides(runs: tuple[Run, Run], meeting: Meeting) -> tuple[Side, Side] | None:
+def read_sides(
+    runs: tuple[Run, Run], common_step: CommonStep
+) -> tuple[Side, Side] | None:
     """None: a group has gone since its step was rolled up. Four queries."""
     ours, theirs = (
         read_side(run, prompt, step)
-        for run, prompt, step in zip(runs, meeting.prompts, meeting.steps, strict=True)
+        for run, prompt, step in zip(
+            runs, common_step.prompts, common_step.steps, strict=True
+        )
     )
     return (ours, theirs) if ours and theirs else None
 
@@ -232,8 +236,8 @@ REWARDS = """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Duel:
-    meeting: Meeting
+class PairedPrompt:
+    common_step: CommonStep
     means: tuple[float | None, float | None]  # rewards of the two groups
     rate: float | None  # the first run's; None: a group has no rewards
 
@@ -252,26 +256,28 @@ class Summary:
     interval: tuple[float, float] | None
 
 
-def read_duels(runs: tuple[Run, Run], meetings: Sequence[Meeting]) -> list[Duel]:
+def read_pairs(
+    runs: tuple[Run, Run], common_steps: Sequence[CommonStep]
+) -> list[PairedPrompt]:
     """Two queries."""
-    ours, theirs = (_rewards(run, meetings, i) for i, run in enumerate(runs))
+    ours, theirs = (_rewards(run, common_steps, i) for i, run in enumerate(runs))
     nothing = np.empty(0)
     return [
-        make_duel(m, ours.get(m.prompts[0], nothing), theirs.get(m.prompts[1], nothing))
-        for m in meetings
+        make_pair(m, ours.get(m.prompts[0], nothing), theirs.get(m.prompts[1], nothing))
+        for m in common_steps
     ]
 
 
-def make_duel(meeting: Meeting, ours: Array, theirs: Array) -> Duel:
-    return Duel(
-        meeting=meeting,
+def make_pair(common_step: CommonStep, ours: Array, theirs: Array) -> PairedPrompt:
+    return PairedPrompt(
+        common_step=common_step,
         means=(_mean(ours), _mean(theirs)),
         rate=win_rate(ours, theirs),
     )
 
 
-def summarise(duels: Sequence[Duel]) -> Summary:
-    rates = np.array([duel.rate for duel in duels if duel.rate is not None])
+def summarise(pairs: Sequence[PairedPrompt]) -> Summary:
+    rates = np.array([pair.rate for pair in pairs if pair.rate is not None])
     if not len(rates):
         return Summary(num=0, rate=None, interval=None)
     found = mean_interval(rates[:, None])
@@ -283,23 +289,28 @@ def summarise(duels: Sequence[Duel]) -> Summary:
     )
 
 
-SORTS: dict[str, Callable[[Duel], float | None]] = {
-    "prompt": lambda duel: duel.meeting.prompts[0],
-    "rate": lambda duel: duel.rate,
-    "delta": lambda duel: duel.delta,
+SORTS: dict[str, Callable[[PairedPrompt], float | None]] = {
+    "prompt": lambda pair: pair.common_step.prompts[0],
+    "rate": lambda pair: pair.rate,
+    "delta": lambda pair: pair.delta,
 }
 
 
-def sort_duels(duels: Sequence[Duel], sort: str) -> list[Duel]:
+def sort_pairs(pairs: Sequence[PairedPrompt], sort: str) -> list[PairedPrompt]:
     """By `rate`, `-delta` …; those without a value come last."""
     key = SORTS[sort.removeprefix("-")]
-    keyed = [(value, duel) for duel in duels if (value := key(duel)) is not None]
+    keyed = [(value, pair) for pair in pairs if (value := key(pair)) is not None]
     keyed.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
-    return [duel for _, duel in keyed] + [duel for duel in duels if key(duel) is None]
+    return [pair for _, pair in keyed] + [pair for pair in pairs if key(pair) is None]
 
 
-def _rewards(run: Run, meetings: Sequence[Meeting], side: int) -> dict[int, Array]:
-    asked = [[m.prompts[side] for m in meetings], [m.steps[side] for m in meetings]]
+def _rewards(
+    run: Run, common_steps: Sequence[CommonStep], side: int
+) -> dict[int, Array]:
+    asked = [
+        [m.prompts[side] for m in common_steps],
+        [m.steps[side] for m in common_steps],
+    ]
     with connection.cursor() as cursor:
         cursor.execute(REWARDS, [*asked, run.pk])
         return {

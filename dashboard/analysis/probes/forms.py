@@ -13,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
-from dashboard.project.forms import offer
+from dashboard.project.forms import set_choices
 from dashboard.rewards.forms import LARGEST
 from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.models import Run
@@ -105,10 +105,10 @@ class ChoiceForm(forms.Form):
         given = {name: data[name] for name in self.base_fields if name in data}
         super().__init__({**given, "source": data.get("source") or implied})
         versions, runs = list_versions(team), Run.objects.kept().filter(team=team)
-        offer(self, "dataset", versions)
-        offer(self, "run", runs.order_by("-id"))
+        set_choices(self, "dataset", versions)
+        set_choices(self, "run", runs.order_by("-id"))
         probes = team.probes.filter(checkpoint=None)
-        offer(self, "probe", probes.order_by("-id"))
+        set_choices(self, "probe", probes.order_by("-id"))
         self.newest = versions.first()
 
     def clean_rows(self) -> list[int]:
@@ -246,4 +246,4 @@ class SampleForm(forms.Form):
         titles = [(starter.path, starter.title) for starter in starters]
         choices = [*titles, ("", "A folder or hub id")]
         self.fields["model"].initial = choices[0][0]
-        offer(self, "model", choices)
+        set_choices(self, "model", choices)

@@ -13,9 +13,9 @@ from typing import Any
 
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.analysis.probes.services import (
-    forget_old_probes,
-    let_go_of_tried,
     probes_folder,
+    purge_probes,
+    release_tried_checkpoints,
     sweep_folders,
 )
 from dashboard.datasets.row import Row, write_content
@@ -29,9 +29,9 @@ from dashboard.jobs.kinds import (
     register_purge,
 )
 from dashboard.project.database import clean_json, clean_text
-from dashboard.runs.checkpoints.files import FilesGone, Shelf, gone
+from dashboard.runs.checkpoints.files import CheckpointStore, FilesGone, gone
 from dashboard.runs.models import Checkpoint
-from dashboard.training.event_log import LogFollower, read_tail
+from dashboard.training.event_log import LogTailer, read_tail
 from dashboard.training.process import TrainerProcess
 
 LEASE = timedelta(seconds=60)
@@ -59,7 +59,7 @@ def probe_command(probe: Probe, folder: Path) -> list[str]:
 
 
 def _folder_of(checkpoint: Checkpoint) -> Path:
-    found = Shelf(checkpoint.run_id).find(checkpoint.name)
+    found = CheckpointStore(checkpoint.run_id).find(checkpoint.name)
     if found is None:
         raise FilesGone(gone(checkpoint.name))
     return found
@@ -109,7 +109,7 @@ class _Following:
         self._row = row
         self._positions = row.positions or [0]  # of a typed prompt
         self._folder = folder
-        self._follower = LogFollower(folder / "probe.jsonl")
+        self._follower = LogTailer(folder / "probe.jsonl")
         self._error = ""
         self._asked_at: float | None = None
 
@@ -212,5 +212,5 @@ register(
         lease=LEASE,
     )
 )
-register_purge(forget_old_probes)
-register_purge(let_go_of_tried)
+register_purge(purge_probes)
+register_purge(release_tried_checkpoints)

@@ -20,14 +20,14 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.trash import hold_untrashed
+from dashboard.datasets.trash import lock_untrashed
 from dashboard.jobs.models import OPEN, Job, JobState
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.config.fields import all_fields, put, write_texts
-from dashboard.runs.launch.base_models import StarterModel, hold_published, label_model
+from dashboard.runs.launch.base_models import StarterModel, label_model, lock_published
 from dashboard.runs.launch.checks import fit_to_rows
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.models import HELD as HELD_RUNS
@@ -73,8 +73,8 @@ def start_probe(
     assert checkpoint is None or checkpoint.run.team_id == team.id
     _check_size(1 if prompt else len(positions), num_samples)
     if positions:
-        hold_untrashed(dataset_version)
-    hold_published(team, config.model_dump(mode="json"))
+        lock_untrashed(dataset_version)
+    lock_published(team, config.model_dump(mode="json"))
     _check_open(team)
     probe = Probe.objects.create(
         team=team,
@@ -190,7 +190,7 @@ KEPT = timedelta(days=30)  # after its end
 MOST_KEPT = 200  # of a team
 
 
-def forget_old_probes() -> int:
+def purge_probes() -> int:
     """How many were forgotten. What waits or runs is not old."""
     ended = Probe.objects.exclude(job__state__in=OPEN)
     num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - KEPT))
@@ -204,14 +204,14 @@ def forget_old_probes() -> int:
     return num_old
 
 
-def let_go_of_tried() -> None:
+def release_tried_checkpoints() -> None:
     """Leave checkpoints to their trainers again that were kept for a try."""
     ended = Probe.objects.filter(
         job__finished_at__gte=timezone.now() - timedelta(days=1)
     )
     runs = ended.exclude(checkpoint=None).values_list("checkpoint__run", flat=True)
     for run_id in runs.distinct():
-        if Shelf(run_id).is_seen:
+        if CheckpointStore(run_id).is_seen:
             keep_best(run_id)
 
 
@@ -330,7 +330,7 @@ def list_probes(team: Team) -> QuerySet[Probe]:
     return team.probes.select_related(*RELATED).order_by("-id")[:NUM_LISTED]
 
 
-def what_it_waits_for(probe: Probe) -> str:
+def waiting_reason(probe: Probe) -> str:
     """Why a queued probe does not run yet, as far as is known; two queries."""
     if probe.job is None or probe.state != JobState.QUEUED:
         return ""

@@ -17,7 +17,7 @@ from dashboard.analysis.probes.services import (
     start_probe,
 )
 from dashboard.datasets.models import DatasetVersion
-from dashboard.project.forms import offer
+from dashboard.project.forms import set_choices
 from dashboard.rewards.forms import LARGEST
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.checkpoints.listing import list_checkpoints
@@ -96,7 +96,7 @@ class TryForm(forms.Form):
             (name, f"step {row.checkpoint.step}{', the best' if row.is_best else ''}")
             for name, row in there.items()
         ]
-        offer(self, "checkpoint", marked)
+        set_choices(self, "checkpoint", marked)
         self._recipes = RecipeVersion.objects.filter(recipe__team=run.team_id)
         listed = self._recipes.select_related("recipe")
         versions = [
@@ -104,7 +104,7 @@ class TryForm(forms.Form):
             for version in listed.order_by("recipe__name", "-number")
         ]
         own = [(OWN, "The run's own recipe"), (UNSCORED, "Nothing")]
-        offer(self, "recipe", [*own, *versions])
+        set_choices(self, "recipe", [*own, *versions])
 
     def clean_prompt(self) -> str:
         text: str = self.cleaned_data["prompt"]

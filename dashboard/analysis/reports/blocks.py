@@ -11,7 +11,7 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.compare.differences import compare_settings
 from dashboard.analysis.compare.points import AXES, Points, read_points
 from dashboard.analysis.compare.series import make_series
-from dashboard.analysis.compare.verdicts import Figure, compare_standings
+from dashboard.analysis.compare.verdicts import Figure, compare_summaries
 from dashboard.analysis.reports.block_options import (
     Block,
     describe_runs,
@@ -24,10 +24,10 @@ from dashboard.runs.models import Run
 from dashboard.samples.groups import get_group
 from dashboard.samples.models import Group
 from dashboard.samples.rewards import (
-    Standing,
+    GroupRank,
     rank_completions,
     rule_weights,
-    sort_standings,
+    sort_ranks,
     step_recipe,
 )
 
@@ -47,7 +47,7 @@ def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     weights, recipe = rule_weights(run, step), step_recipe(run, step)
     completions = group.completions
     standings = rank_completions(group, completions, weights, recipe)
-    shown = sort_standings(standings, options["sort"])[: options["completions"]]
+    shown = sort_ranks(standings, options["sort"])[: options["completions"]]
     return {
         **_describe(group, run.name),
         "num_completions": len(completions),
@@ -69,7 +69,7 @@ def _describe(group: Group, name: str) -> dict[str, Any]:
     }
 
 
-def _describe_completion(standing: Standing) -> dict[str, Any]:
+def _describe_completion(standing: GroupRank) -> dict[str, Any]:
     completion = standing.completion
     return {
         "number": completion.position + 1,
@@ -139,7 +139,7 @@ def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
         "runs": describe_runs(runs),
         "columns": [
             {"title": column.title, "figures": [_figure(f) for f in column.figures]}
-            for column in compare_standings(runs, [[i] for i in range(len(runs))])
+            for column in compare_summaries(runs, [[i] for i in range(len(runs))])
         ],
         "settings": [
             {

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 
 from dashboard.accounts.models import Team
-from dashboard.project.forms import offer
+from dashboard.project.forms import set_choices
 from dashboard.rewards.forms import LARGEST
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
@@ -51,13 +51,13 @@ class ChoiceForm(forms.Form):
 
     def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
         super().__init__({name: data.get(name, "") for name in self.base_fields})
-        offer(self, "run", Run.objects.kept().filter(team=team).order_by("-id"))
+        set_choices(self, "run", Run.objects.kept().filter(team=team).order_by("-id"))
         self._versions = RecipeVersion.objects.filter(recipe__team=team)
         listed = self._versions.select_related("recipe").order_by(
             "recipe__name", "-number"
         )
         versions = [(str(version.pk), str(version)) for version in listed]
-        offer(self, "recipe", [(OWN, "The run's own"), *versions])
+        set_choices(self, "recipe", [(OWN, "The run's own"), *versions])
 
     @property
     def chosen_run(self) -> Run | None:

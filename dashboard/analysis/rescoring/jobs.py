@@ -17,7 +17,7 @@ from dashboard.analysis.rescoring.results import summarize
 from dashboard.analysis.rescoring.scoring import Refused, rescore_step
 from dashboard.analysis.rescoring.services import (
     folder_of,
-    forget_old_rescorings,
+    purge_rescorings,
     sweep_folders,
 )
 from dashboard.jobs.kinds import (
@@ -134,4 +134,4 @@ register(
         lease=timedelta(seconds=60),
     )
 )
-register_purge(forget_old_rescorings)
+register_purge(purge_rescorings)

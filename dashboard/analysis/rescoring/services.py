@@ -20,7 +20,7 @@ from dashboard.accounts.services import record
 from dashboard.analysis.rescoring.credit import StepSettings, asking_rules, check_recipe
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.analysis.rescoring.selection import Selection
-from dashboard.datasets.trash import hold_untrashed
+from dashboard.datasets.trash import lock_untrashed
 from dashboard.jobs.models import OPEN
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.rewards.models import RecipeVersion
@@ -55,7 +55,7 @@ def start_rescoring(
     spec = None if recipe is None else recipe.model_dump(mode="json")
     check_start(run, selection, StepSettings(run.config, spec), may_ask=may_ask)
     assert run.dataset_version, "of an imported run StepSettings refuses"
-    hold_untrashed(run.dataset_version)
+    lock_untrashed(run.dataset_version)
     _check_open(team)
     rescoring = Rescoring.objects.create(
         team=team,
@@ -150,7 +150,7 @@ KEPT = timedelta(days=30)  # after its end
 MOST_KEPT = 100  # of a team
 
 
-def forget_old_rescorings() -> int:
+def purge_rescorings() -> int:
     """How many were forgotten. What waits or runs is not old."""
     ended = Rescoring.objects.exclude(job__state__in=OPEN)
     num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - KEPT))

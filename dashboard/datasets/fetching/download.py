@@ -13,9 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dashboard.accounts.templatetags.numbers import num_bytes
-from dashboard.datasets.fetching.http import Answer, Broken, NotFetched, Token, ask
-from dashboard.datasets.limits import MAX_UPLOAD_BYTES, check_room
-from trainer.internet import Gate, Target
+from dashboard.datasets.fetching.http import (
+    Answer,
+    NotFetched,
+    RetryableError,
+    Token,
+    fetch,
+)
+from dashboard.datasets.limits import MAX_UPLOAD_BYTES, check_disk_space
+from trainer.internet import HostAllowlist, Target
 
 CHUNK_BYTES = 256 * 2**10
 ROOM_BYTES = 64 * 2**20  # how often the disk is looked at
@@ -32,10 +38,10 @@ Report = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class DownloadOptions:
     """How a worker gets there, and who hears of it. `report` ends it by raising."""
 
-    gate: Gate
+    allowlist: HostAllowlist
     token: Token | None
     report: Report
     limit: int = MAX_UPLOAD_BYTES  # of all that is written
@@ -43,7 +49,7 @@ class Way:
 
 
 @dataclass(kw_only=True)
-class Known:
+class RemoteFile:
     """What a server said of a file: a later answer goes on only with the same one."""
 
     validator: str = ""  # for If-Range
@@ -58,12 +64,12 @@ class Download:
         self,
         target: Target,
         path: Path,
-        way: Way,
+        way: DownloadOptions,
         *,
-        known: Known,
+        known: RemoteFile,
         num_before: int = 0,
         num_all: int = 0,
-        remember: Callable[[Known], None] = lambda _: None,
+        remember: Callable[[RemoteFile], None] = lambda _: None,
     ) -> None:
         """`num_before` and `num_all`: bytes of several files that belong together."""
         self.target = target
@@ -87,7 +93,7 @@ class Download:
                 try:
                     self._receive(file)
                     return
-                except Broken as error:
+                except RetryableError as error:
                     here = os.fstat(file).st_size
                     num_lost = 1 if here > best + STALL_BYTES else num_lost + 1
                     best = max(best, here)
@@ -122,9 +128,9 @@ class Download:
         self._num_here = have
         if have and have == self.known.num_bytes:
             return
-        answer = ask(
+        answer = fetch(
             self.target,
-            self.way.gate,
+            self.way.allowlist,
             headers=self._headers(have),
             token=self.way.token,
             on_wait=self._tick,
@@ -150,13 +156,13 @@ class Download:
         refuse_page(answer)
         if answer.status == 416:
             self._forget()
-            raise Broken(f"The file at {answer.target.host} has changed")
+            raise RetryableError(f"The file at {answer.target.host} has changed")
         if answer.status == 206:
             start, total = _range_of(answer)
             known = self.known.num_bytes
             if start != have or (known and total and known != total):
                 self._forget()
-                raise Broken(f"The file at {answer.target.host} has changed")
+                raise RetryableError(f"The file at {answer.target.host} has changed")
             return have
         total = _length_of(answer)
         if self.known.is_fixed and total and self.known.num_bytes not in (0, total):
@@ -165,21 +171,23 @@ class Download:
                 f"says {self.known.num_bytes:,}. Try again."
             )
         if not self.known.is_fixed:
-            self.known = Known(validator=_validator_of(answer), num_bytes=total)
+            self.known = RemoteFile(validator=_validator_of(answer), num_bytes=total)
         self._check_size(total)
         self.remember(self.known)
         return 0
 
     def _forget(self) -> None:
         if not self.known.is_fixed:
-            self.known = Known()
+            self.known = RemoteFile()
             return
         # Of a fixed file only this end can hold something else.
         os.truncate(self.path, 0)
 
     def _copy(self, answer: Answer, file: int, here: int) -> None:
         total = self.known.num_bytes
-        check_room(max(total - here, 0) or ROOM_BYTES, purpose="the rest of the file")
+        check_disk_space(
+            max(total - here, 0) or ROOM_BYTES, purpose="the rest of the file"
+        )
         window, num_window, checked = time.monotonic(), here, here
         self._remark = ""
         while data := answer.read(CHUNK_BYTES):
@@ -189,18 +197,18 @@ class Download:
             self._check_size(here)
             if here - checked >= ROOM_BYTES:
                 checked = here
-                check_room(ROOM_BYTES, purpose="the next part")
+                check_disk_space(ROOM_BYTES, purpose="the next part")
             now = time.monotonic()
             if now - window >= STALL_SECONDS:
                 if here - num_window < STALL_BYTES:
-                    raise Broken(
+                    raise RetryableError(
                         f"{answer.target.host} sent {here - num_window:,} bytes in "
                         f"{STALL_SECONDS:g} s"
                     )
                 window, num_window = now, here
             self._tick()
         if self.known.is_fixed and total and here != total:
-            raise Broken(f"The connection to {answer.target.host} broke off")
+            raise RetryableError(f"The connection to {answer.target.host} broke off")
         self.known.num_bytes = here
 
     def _check_size(self, num_bytes: int) -> None:
@@ -237,7 +245,7 @@ class Download:
             )
         self._mark = time.monotonic() + SLOW_SECONDS, here
 
-    def _rest(self, error: Broken, num_lost: int) -> None:
+    def _rest(self, error: RetryableError, num_lost: int) -> None:
         pause = max(FIRST_PAUSE_SECONDS * 2 ** (num_lost - 1), error.wait_seconds)
         self._remark = f"{error}. Trying again in {pause:g} s; what is here is kept."
         until = time.monotonic() + pause
@@ -245,7 +253,7 @@ class Download:
             self._tick()
             time.sleep(min(left, 0.2))
 
-    def _given_up(self, error: Broken, here: int) -> str:
+    def _given_up(self, error: RetryableError, here: int) -> str:
         total = self.known.num_bytes
         of_all = f" of {total:,}" if total else ""
         kept = (

@@ -15,17 +15,17 @@ from dashboard.datasets.fetching.choices import Choice, look
 from dashboard.datasets.fetching.download import (
     ROOM_BYTES,
     Download,
-    Known,
+    DownloadOptions,
+    RemoteFile,
     Report,
-    Way,
 )
 from dashboard.datasets.fetching.finishing import check_content, finish
 from dashboard.datasets.fetching.http import (
     NotFetched,
-    hub_gate,
+    hub_allowlist,
     hub_home,
     hub_token,
-    links_gate,
+    links_allowlist,
 )
 from dashboard.datasets.fetching.hub import Hub
 from dashboard.datasets.fetching.links import (
@@ -36,7 +36,7 @@ from dashboard.datasets.fetching.links import (
     without_query,
 )
 from dashboard.datasets.imports import start_fetch
-from dashboard.datasets.limits import MAX_TEAM_BYTES, MAX_UPLOAD_BYTES, check_room
+from dashboard.datasets.limits import MAX_TEAM_BYTES, MAX_UPLOAD_BYTES, check_disk_space
 from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.uploads import check_share
 from dashboard.jobs.models import OPEN
@@ -58,7 +58,7 @@ def begin_fetch(
     if job := live.first():
         return job
     check_share(team, 0)
-    check_room(0, purpose=link.filename)
+    check_disk_space(0, purpose=link.filename)
     upload = Upload.objects.create(
         team=team,
         dataset=dataset,
@@ -123,15 +123,17 @@ def _fetch_link(upload: Upload, link: Link, report: Report) -> None:
             _keep(upload, num_bytes=num_bytes)  # so that the team's share counts it
         report(num_bytes, total, remark)
 
-    way = Way(gate=links_gate(), token=None, report=note, limit=_limit(upload))
+    way = DownloadOptions(
+        allowlist=links_allowlist(), token=None, report=note, limit=_limit(upload)
+    )
 
-    def remember(known: Known) -> None:
+    def remember(known: RemoteFile) -> None:
         kept = {"validator": known.validator, "num_bytes": known.num_bytes}
         _keep(upload, num_bytes=known.num_bytes, seen=kept)
 
     part = _part(upload, 0)
     Download(
-        read_link(link.url), part, way, known=Known(**seen), remember=remember
+        read_link(link.url), part, way, known=RemoteFile(**seen), remember=remember
     ).run()
     lineage = {"kind": "link", "url": without_query(link.url)}
     finish(upload, [part], lineage, report)
@@ -141,7 +143,7 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
     def on_wait() -> None:
         report(0, 0, "")
 
-    hub = Hub(hub_gate(), hub_token(), on_wait=on_wait)
+    hub = Hub(hub_allowlist(), hub_token(), on_wait=on_wait)
     chosen = upload.origin.get("chosen")
     choice = Choice.from_json(chosen) if chosen else None
     if choice is None:
@@ -154,7 +156,12 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
     dataset = upload.origin["dataset"]
     _check_choice(choice, _limit(upload))
     _keep(upload, num_bytes=choice.num_bytes, filename=_filename(dataset, choice))
-    way = Way(gate=hub_gate(), token=hub_token(), report=report, limit=_limit(upload))
+    way = DownloadOptions(
+        allowlist=hub_allowlist(),
+        token=hub_token(),
+        report=report,
+        limit=_limit(upload),
+    )
     parts = _fetch_parts(upload, hub, choice, way)
     lineage = {
         "kind": "hub",
@@ -167,7 +174,9 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
     finish(upload, parts, lineage, report)
 
 
-def _fetch_parts(upload: Upload, hub: Hub, choice: Choice, way: Way) -> list[Path]:
+def _fetch_parts(
+    upload: Upload, hub: Hub, choice: Choice, way: DownloadOptions
+) -> list[Path]:
     parts, num_here = [], 0
 
     def on_wait() -> None:
@@ -181,7 +190,7 @@ def _fetch_parts(upload: Upload, hub: Hub, choice: Choice, way: Way) -> list[Pat
                 hub.address_of(dataset, choice.sha, file.path),
                 part,
                 way,
-                known=Known(num_bytes=file.num_bytes, is_fixed=True),
+                known=RemoteFile(num_bytes=file.num_bytes, is_fixed=True),
                 num_before=num_here,
                 num_all=choice.num_bytes,
             ).run()

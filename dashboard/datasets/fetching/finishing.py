@@ -17,7 +17,7 @@ from dashboard.datasets.fetching.hub import HubFile
 from dashboard.datasets.imports import peek, recognise, remove_files
 from dashboard.datasets.limits import MAX_UNPACKED_BYTES
 from dashboard.datasets.models import Upload
-from dashboard.project.subprocesses import BrokeOff, ask
+from dashboard.project.subprocesses import ChildFailed, call
 
 # Several files of one split, as one file.
 
@@ -60,11 +60,11 @@ def _join_lines(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -> 
 
 def _join_parquet(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -> None:
     try:
-        for problem in ask(PROCESS, parts, draft, MAX_UNPACKED_BYTES):
+        for problem in call(PROCESS, parts, draft, MAX_UNPACKED_BYTES):
             if problem:
                 raise NotFetched(problem)
             on_wait()
-    except BrokeOff as error:
+    except ChildFailed as error:
         raise NotFetched(
             f"The files of this split cannot be joined to one Parquet file: {error}. "
             "One of them is damaged. Take its files one by one."

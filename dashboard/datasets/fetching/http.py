@@ -15,7 +15,7 @@ from django.conf import settings
 
 from trainer.internet import (
     Connection,
-    Gate,
+    HostAllowlist,
     Refused,
     Target,
     read_hosts,
@@ -41,9 +41,9 @@ class Token:
         return bool(self.text) and here == (self.home.scheme, self.home.origin)
 
 
-def links_gate() -> Gate:
+def links_allowlist() -> HostAllowlist:
     """Raises Refused where the variable cannot be read."""
-    return Gate(
+    return HostAllowlist(
         asks="A dataset is fetched",
         variable=VARIABLE,
         schemes=("https", "http"),
@@ -51,14 +51,14 @@ def links_gate() -> Gate:
     )
 
 
-def hub_gate() -> Gate:
+def hub_allowlist() -> HostAllowlist:
     """The operator named the hub, so it may be of the own network."""
-    gate = links_gate()
-    return Gate(
-        asks=gate.asks,
-        variable=gate.variable,
-        schemes=gate.schemes,
-        allowed=gate.allowed | {hub_home().origin},
+    allowlist = links_allowlist()
+    return HostAllowlist(
+        asks=allowlist.asks,
+        variable=allowlist.variable,
+        schemes=allowlist.schemes,
+        allowed=allowlist.allowed | {hub_home().origin},
     )
 
 
@@ -101,7 +101,7 @@ class NotFetched(ValueError):
         self.status = status
 
 
-class Broken(Exception):
+class RetryableError(Exception):
     """It may be had if it is asked for again."""
 
     def __init__(self, text: str, *, wait_seconds: float = 0.0) -> None:
@@ -128,11 +128,13 @@ class Answer:
         try:
             data = self._response.read1(num_bytes)
         except TimeoutError:
-            raise Broken(f"{host} sent nothing for {IDLE_SECONDS:g} s") from None
+            raise RetryableError(
+                f"{host} sent nothing for {IDLE_SECONDS:g} s"
+            ) from None
         except (OSError, HTTPException):
-            raise Broken(f"The connection to {host} broke off") from None
+            raise RetryableError(f"The connection to {host} broke off") from None
         if not data and self._response.length:
-            raise Broken(f"The connection to {host} broke off")
+            raise RetryableError(f"The connection to {host} broke off")
         return data
 
     def close(self) -> None:
@@ -140,9 +142,9 @@ class Answer:
         self._connection.close()
 
 
-def ask(
+def fetch(
     target: Target,
-    gate: Gate,
+    allowlist: HostAllowlist,
     *,
     headers: Mapping[str, str] | None = None,
     token: Token | None = None,
@@ -153,13 +155,13 @@ def ask(
         sent = dict(headers or {})
         if token and token.is_for(target):
             sent["Authorization"] = f"Bearer {token.text}"
-        answer = _ask_once(target, gate, sent, on_wait)
+        answer = _ask_once(target, allowlist, sent, on_wait)
         if answer.status in (200, 206, 416):
             return answer
         answer.close()
         if answer.status not in _REDIRECTS:
             _refuse(answer)
-        target = _next(answer, gate)
+        target = _next(answer, allowlist)
     raise NotFetched(
         f"{target.host} is the end of more than {MAX_REDIRECTS} redirects. Give the "
         "address of the file itself."
@@ -167,10 +169,13 @@ def ask(
 
 
 def _ask_once(
-    target: Target, gate: Gate, headers: dict[str, str], on_wait: Callable[[], None]
+    target: Target,
+    allowlist: HostAllowlist,
+    headers: dict[str, str],
+    on_wait: Callable[[], None],
 ) -> Answer:
     host = target.host
-    connection = Connection(target, gate, on_wait=on_wait)
+    connection = Connection(target, allowlist, on_wait=on_wait)
     connection.deadline = time.monotonic() + ANSWER_SECONDS
     fixed = {
         # Ranges count the file's own bytes.
@@ -184,7 +189,7 @@ def _ask_once(
     except Refused as error:
         raise NotFetched(str(error)) from None
     except socket.gaierror as error:
-        raise Broken(
+        raise RetryableError(
             f"The name {host} could not be resolved ({error.strerror}). The machine "
             "of the default worker may have no network, or the name is wrong"
         ) from None
@@ -195,21 +200,23 @@ def _ask_once(
         ) from None
     except TimeoutError:
         connection.close()
-        raise Broken(f"{host} did not answer within {ANSWER_SECONDS:g} s") from None
+        raise RetryableError(
+            f"{host} did not answer within {ANSWER_SECONDS:g} s"
+        ) from None
     except OSError as error:
         connection.close()
         said = f"{host} cannot be reached: {why_unreachable(error)}"
-        raise Broken(said) from None
+        raise RetryableError(said) from None
     except HTTPException:
         connection.close()
         # What it said instead is the server's own affair.
-        raise Broken(f"{host} did not answer as a web server does") from None
+        raise RetryableError(f"{host} did not answer as a web server does") from None
     except BaseException:
         connection.close()
         raise
 
 
-def _next(answer: Answer, gate: Gate) -> Target:
+def _next(answer: Answer, allowlist: HostAllowlist) -> Target:
     here = answer.target
     location = answer.headers.get("Location", "")
     to = urljoin(f"{here.scheme}://{here.authority}{here.path}", location)
@@ -221,7 +228,7 @@ def _next(answer: Answer, gate: Gate) -> Target:
             "the address of the file itself."
         ) from None
     is_worse = here.scheme == "https" and there.scheme == "http"
-    if is_worse and there.origin not in gate.allowed:
+    if is_worse and there.origin not in allowlist.allowed:
         raise NotFetched(
             f"{here.host} sends on from https to http of {there.host}, where anybody "
             "on the way could change the file. Give the address of the file itself."
@@ -232,7 +239,7 @@ def _next(answer: Answer, gate: Gate) -> Target:
 def _refuse(answer: Answer) -> NoReturn:
     host, status = answer.target.host, answer.status
     if status in _PASSING:
-        raise Broken(
+        raise RetryableError(
             f"{host} cannot answer now (status {status})",
             wait_seconds=_wait_seconds(answer.headers.get("Retry-After", "")),
         )

@@ -12,13 +12,13 @@ from urllib.parse import quote, urljoin
 
 from dashboard.datasets.fetching.http import (
     Answer,
-    Broken,
     NotFetched,
+    RetryableError,
     Token,
-    ask,
+    fetch,
     hub_home,
 )
-from trainer.internet import Gate, Target, read_link
+from trainer.internet import HostAllowlist, Target, read_link
 
 MAX_ANSWER_BYTES = 16 * 2**20
 MAX_FILES = 20_000
@@ -56,10 +56,14 @@ class Commit:
 
 class Hub:
     def __init__(
-        self, gate: Gate, token: Token | None, *, on_wait: Callable[[], None]
+        self,
+        allowlist: HostAllowlist,
+        token: Token | None,
+        *,
+        on_wait: Callable[[], None],
     ) -> None:
         self._home = hub_home()
-        self._gate = gate
+        self._gate = allowlist
         self._token = token
         self._on_wait = on_wait
 
@@ -103,7 +107,7 @@ class Hub:
     def _get(self, where: str, dataset: str, revision: str) -> tuple[Any, str]:
         """What the API answers, and the address of what follows."""
         try:
-            answer = ask(
+            answer = fetch(
                 self._target(where),
                 self._gate,
                 headers={"Accept": "application/json"},
@@ -138,7 +142,7 @@ class Hub:
         for tried in range(1, MAX_TRIES + 1):
             try:
                 return act()
-            except Broken as error:
+            except RetryableError as error:
                 if tried == MAX_TRIES:
                     raise NotFetched(f"{error}. It was tried {tried} times.") from None
                 pause = FIRST_PAUSE_SECONDS * 2 ** (tried - 1)

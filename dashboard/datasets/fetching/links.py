@@ -10,7 +10,7 @@ from socket import AI_NUMERICHOST
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from dashboard.datasets.fetching.http import hub_home, links_gate
+from dashboard.datasets.fetching.http import hub_home, links_allowlist
 from trainer.internet import Refused, read_link, resolve
 
 HUB_HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -171,11 +171,11 @@ def _hub_checked(link: HubLink) -> HubLink:
 def _checked(url: str) -> Link:
     target = read_link(url)
     try:
-        gate = links_gate()
+        allowlist = links_allowlist()
         # What is a number already needs nobody to be asked for it. A name is looked
         # at by the worker, as it connects.
         with suppress(OSError):
-            resolve(target, gate, flags=AI_NUMERICHOST)
+            resolve(target, allowlist, flags=AI_NUMERICHOST)
     except Refused as error:
         raise ValueError(str(error)) from None
     return Link(url=url.partition("#")[0])

@@ -23,7 +23,7 @@ from dashboard.datasets.parsing.records import (
     refuse_names,
 )
 from dashboard.datasets.parsing.streams import Source, refuse_size
-from dashboard.project.subprocesses import LOOK_SECONDS, BrokeOff, ask
+from dashboard.project.subprocesses import LOOK_SECONDS, ChildFailed, call
 
 # What a Parquet file unpacks to, told before it is read.
 #
@@ -158,14 +158,14 @@ COPIED_BYTES = 2**20
 def read_parquet(source: Source) -> Iterator[Parsed]:
     """In a process of its own, which a damaged file may end."""
     seconds = None if source.most is None else LOOK_SECONDS
-    answers = ask(PROCESS, source.path, source.packing, seconds=seconds)
+    answers = call(PROCESS, source.path, source.packing, seconds=seconds)
     try:
         with closing(answers):
             for num_bytes_read, batch in answers:
                 source.num_bytes_read = num_bytes_read
                 for item in batch:
                     yield Record(*item) if isinstance(item, tuple) else item
-    except BrokeOff as error:
+    except ChildFailed as error:
         yield _unreadable(f"Reading it broke off: {error}.")
 
 

@@ -195,7 +195,7 @@ MAIN_SET = "heldout"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Traits:
+class ChartFeatures:
     rules: tuple[str, ...]
     scheduled: tuple[str, ...]  # of the rules those whose weight moves
     eval_sets: tuple[str, ...]
@@ -207,12 +207,12 @@ class Traits:
     is_stale: bool  # trains on what an older policy sampled
 
 
-def traits_of(config: RunConfig) -> Traits:
+def features_of(config: RunConfig) -> ChartFeatures:
     """All phases together: a chart is there if one of them fills it."""
     configs = [stage.config for stage in config.stages]
     rules = [rule for one in configs for rule in one.reward.recipe.rules]
     moving = [rule.name for rule in rules if rule.schedule]
-    return Traits(
+    return ChartFeatures(
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
         scheduled=tuple(dict.fromkeys(moving)),
         eval_sets=_eval_sets(configs),

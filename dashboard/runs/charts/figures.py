@@ -18,13 +18,13 @@ from django.http import QueryDict
 from dashboard.accounts.models import User
 from dashboard.runs.charts.chart import (
     Chart,
-    Traits,
+    ChartFeatures,
     chart,
     edge,
+    features_of,
     hover,
     line,
     share,
-    traits_of,
 )
 from dashboard.runs.models import ChartSettings, Run
 from trainer.config import RunConfig
@@ -47,34 +47,34 @@ class Section:
 
 
 def overview_sections(config: RunConfig) -> list[Section]:
-    return sections_by_traits(traits_of(config))
+    return sections_by_traits(features_of(config))
 
 
 # A figure takes milliseconds to validate, and most runs share these few.
 @lru_cache(maxsize=256)
-def sections_by_traits(traits: Traits) -> list[Section]:
-    sets = traits.eval_sets
+def sections_by_traits(features: ChartFeatures) -> list[Section]:
+    sets = features.eval_sets
     held_out = [_evaluation(name, re.escape(name)) for name in sets]
     several = [Section(title="Held-out prompts", charts=held_out)]
     return [
         Section(
             title="Reward",
-            charts=_reward(traits),
-            notes=[] if traits.eval_sets else [NO_EVALUATION],
+            charts=_reward(features),
+            notes=[] if features.eval_sets else [NO_EVALUATION],
         ),
         *(several if len(sets) > 1 else []),
         Section(title="Signal", charts=_signal()),
         Section(
             title="Policy",
-            charts=_policy(traits),
-            notes=[] if traits.has_reference or traits.samples_kl else [NO_KL],
+            charts=_policy(features),
+            notes=[] if features.has_reference or features.samples_kl else [NO_KL],
         ),
-        Section(title="Completions", charts=_completions(traits)),
+        Section(title="Completions", charts=_completions(features)),
         Section(title="Speed", charts=_speed()),
     ]
 
 
-def _reward(traits: Traits) -> list[Chart]:
+def _reward(features: ChartFeatures) -> list[Chart]:
     mean = [
         edge("reward/mean", "reward/std", -1),
         edge("reward/mean", "reward/std", 1),
@@ -82,35 +82,35 @@ def _reward(traits: Traits) -> list[Chart]:
     ]
     by_rule = [
         line(f"reward/{rule}/mean", name=rule, color=i)
-        for i, rule in enumerate(traits.rules, start=1)
+        for i, rule in enumerate(features.rules, start=1)
     ]
-    if traits.has_penalty:
+    if features.has_penalty:
         color = len(by_rule) + 1
         by_rule.append(line("reward/overlong/mean", name="overlong", color=color))
     charts = [
         chart("reward/mean", "± reward/std over all completions", mean, y="reward"),
         chart("reward/<rule>/mean", "Before weights", by_rule, y="score"),
     ]
-    if traits.scheduled:
-        charts.append(_weights(traits))
-    if len(traits.eval_sets) == 1:
-        charts.append(_evaluation(traits.eval_sets[0], "[^/]+"))
+    if features.scheduled:
+        charts.append(_weights(features))
+    if len(features.eval_sets) == 1:
+        charts.append(_evaluation(features.eval_sets[0], "[^/]+"))
     return charts
 
 
-def _weights(traits: Traits) -> Chart:
+def _weights(features: ChartFeatures) -> Chart:
     """In the colours of their rules. A schedule has no noise to smooth away."""
     lines = [
         line(
             f"reward/{rule}/weight",
             name=rule,
-            color=traits.rules.index(rule) + 1,
+            color=features.rules.index(rule) + 1,
             smooth=False,
         )
-        for rule in traits.scheduled
+        for rule in features.scheduled
     ]
     # One line has no legend that names it.
-    name = traits.scheduled[0] if len(lines) == 1 else "<rule>"
+    name = features.scheduled[0] if len(lines) == 1 else "<rule>"
     return chart(f"reward/{name}/weight", "As scheduled", lines, y="weight")
 
 
@@ -153,14 +153,14 @@ def _signal() -> list[Chart]:
     ]
 
 
-def _policy(traits: Traits) -> list[Chart]:
+def _policy(features: ChartFeatures) -> list[Chart]:
     clip = [line("clip/frac_low", color=2), line("clip/frac_high", color=1)]
-    if traits.has_dual_clip:
+    if features.has_dual_clip:
         clip.append(line("clip/frac_dual", color=4))
     weight = [line("kl/coef", color=1, smooth=False)]
     about = (
         "Distance to the reference"
-        if traits.has_reference
+        if features.has_reference
         else "Distance to the start model, on a sample of tokens"
     )
     distance = chart("kl/mean", about, y="nats per token")
@@ -168,15 +168,15 @@ def _policy(traits: Traits) -> list[Chart]:
         "kl/coef", "The KL weight, as it adapts", weight, y="weight", only=True
     )
     return [
-        *([distance] if traits.has_reference or traits.samples_kl else []),
-        *([coef] if traits.has_reference else []),
+        *([distance] if features.has_reference or features.samples_kl else []),
+        *([coef] if features.has_reference else []),
         chart("entropy", "Of the policy's next token", y="nats per token"),
         chart("clip/frac_…", "Tokens whose ratio is clipped", clip, y="share"),
         chart("grad_norm", "Before clipping", y="norm"),
     ]
 
 
-def _completions(traits: Traits) -> list[Chart]:
+def _completions(features: ChartFeatures) -> list[Chart]:
     gap = [line("mismatch/mean", color=1), line("mismatch/max", color=2)]
     age = [line("staleness/mean", color=1, smooth=False)]
     about_gap = "Log-probs as sampled against the trainer's"
@@ -185,8 +185,8 @@ def _completions(traits: Traits) -> list[Chart]:
     return [
         chart("completion/mean_length", "Length of completions", y="tokens"),
         chart("completion/frac_truncated", "Cut at the length limit", y="share"),
-        *([dropped] if traits.samples_again else []),
-        *([stale] if traits.is_stale else []),
+        *([dropped] if features.samples_again else []),
+        *([stale] if features.is_stale else []),
         chart("mismatch/…", about_gap, gap, y="nats per token", only=True),
     ]
 
@@ -201,12 +201,12 @@ def _speed() -> list[Chart]:
 
 def shown_metrics(config: RunConfig) -> frozenset[str]:
     """What a page needs before anybody asks for more; evaluations come besides."""
-    return shown_by_traits(traits_of(config))
+    return shown_by_traits(features_of(config))
 
 
 @lru_cache(maxsize=256)
-def shown_by_traits(traits: Traits) -> frozenset[str]:
-    charts = [one for section in sections_by_traits(traits) for one in section.charts]
+def shown_by_traits(features: ChartFeatures) -> frozenset[str]:
+    charts = [one for section in sections_by_traits(features) for one in section.charts]
     return AXES.union(*map(metrics_of, charts))
 
 
@@ -254,9 +254,9 @@ def metrics_shown(run: Run) -> frozenset[str]:
     return shown_metrics(config) if config else shown_by_traits(_traits(run))
 
 
-def _traits(run: Run) -> Traits:
+def _traits(run: Run) -> ChartFeatures:
     rules = run.config["reward"]["recipe"]["rules"]
-    return Traits(
+    return ChartFeatures(
         rules=tuple(rule["name"] for rule in rules),
         scheduled=(),
         eval_sets=(),

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
 
-from dashboard.datasets.limits import check_room
+from dashboard.datasets.limits import check_disk_space
 from dashboard.runs.queries import run_directory
 
 # What the trainer writes last into a checkpoint: each of its files and its hash.
@@ -105,7 +105,7 @@ class FilesGone(ValueError):
     """The text is for the user."""
 
 
-class Shelf:
+class CheckpointStore:
     """The folders of one run's checkpoints."""
 
     def __init__(self, run_id: int) -> None:
@@ -212,7 +212,7 @@ def link_or_copy(
     except FileNotFoundError:
         raise
     except OSError:  # two disks, or one that knows no links
-        check_room(Path(source).stat().st_size, purpose=purpose)
+        check_disk_space(Path(source).stat().st_size, purpose=purpose)
         with open(source, "rb") as file, open(target, "wb") as copy:
             while block := file.read(BLOCK_BYTES):
                 copy.write(block)

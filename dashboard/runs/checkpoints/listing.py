@@ -14,9 +14,9 @@ from uuid import uuid4
 from dashboard.runs.charts.chart import is_score
 from dashboard.runs.checkpoints.files import (
     MANIFEST,
+    CheckpointStore,
     Damaged,
     FilesGone,
-    Shelf,
     gone,
     link_files,
     link_or_copy,
@@ -62,8 +62,8 @@ class Listing:
 
 def list_checkpoints(run: Run) -> Listing:
     """Newest first. Four queries, whatever there is."""
-    shelf = Shelf(run.pk)
-    there = shelf.names()
+    store = CheckpointStore(run.pk)
+    there = store.names()
     scores = read_scores(run)
     metric = best_metric(run, scores)
     rewards = scores.get(REWARD, {})
@@ -82,7 +82,7 @@ def list_checkpoints(run: Run) -> Listing:
         rows=rows,
         metric=metric,
         choices=sorted(scores),
-        is_seen=shelf.is_seen or not rows,
+        is_seen=store.is_seen or not rows,
     )
 
 
@@ -92,12 +92,12 @@ def resumable(run: Run) -> Checkpoint | None:
     Its trainer deletes older ones, and nobody goes on from what is kept beside them.
     Where the files are not seen, what is recorded counts.
     """
-    shelf = Shelf(run.pk)
+    store = CheckpointStore(run.pk)
     newest: Checkpoint | None = run.newest_checkpoint
-    if newest is None or not shelf.is_seen:
+    if newest is None or not store.is_seen:
         return newest
     recorded = run.checkpoints.filter(superseded_by=None, deleted_at=None)
-    own = (c for c in recorded.order_by("-step") if (shelf.own / c.name).is_dir())
+    own = (c for c in recorded.order_by("-step") if (store.own / c.name).is_dir())
     return next(own, None)
 
 
@@ -206,7 +206,7 @@ def take_checkpoint(
     linked, whoever deletes the source takes nothing from us. ValueError: it is not
     there, or not what it was; nothing is left then.
     """
-    source = Shelf(run_id).find(name)
+    source = CheckpointStore(run_id).find(name)
     if source is None:
         raise FilesGone(gone(name))
     try:
@@ -231,7 +231,7 @@ def taken(checkpoint: Checkpoint) -> Iterator[Path | None]:
     None where this machine does not see the parent's files: a worker that does takes
     them. Taken at once, they outlive whatever the parent deletes while the fork waits.
     """
-    if not Shelf(checkpoint.run_id).is_seen:
+    if not CheckpointStore(checkpoint.run_id).is_seen:
         yield None
         return
     runs = run_directory(checkpoint.run_id).path.parent

@@ -11,10 +11,10 @@ from django.db.models.functions import Now
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.jobs.models import OPEN
-from dashboard.live.pubsub import ring_on_commit
+from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
-from dashboard.runs.attributes import refuse_held
-from dashboard.runs.checkpoints.files import Damaged, FilesGone, Shelf
+from dashboard.runs.attributes import refuse_locked
+from dashboard.runs.checkpoints.files import CheckpointStore, Damaged, FilesGone
 from dashboard.runs.checkpoints.listing import NOTHING, list_checkpoints
 from dashboard.runs.models import ENDED, Checkpoint, Run
 
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 def pin(*, checkpoint: Checkpoint, user: User) -> None:
     """Keep it whatever happens. ValueError, where it cannot be kept."""
     run = _lock(checkpoint.run_id)
-    shelf = Shelf(run.pk)
-    if not shelf.is_seen:
+    store = CheckpointStore(run.pk)
+    if not store.is_seen:
         raise FilesGone(unseen(run))
     try:
-        shelf.keep(checkpoint.name)
+        store.keep(checkpoint.name)
     except OSError as error:
         raise ValueError(
             f"{checkpoint.name} cannot be kept beside the trainer's own: "
@@ -44,7 +44,7 @@ def pin(*, checkpoint: Checkpoint, user: User) -> None:
 def unpin(*, checkpoint: Checkpoint, user: User) -> None:
     """Leave it to the rules again. ValueError where the run is locked."""
     run = _lock(checkpoint.run_id)
-    refuse_held(run)
+    refuse_locked(run)
     pinned = run.checkpoints.filter(pk=checkpoint.pk, pinned_at__isnull=False)
     if pinned.update(pinned_at=None):
         _tell(run, user, "checkpoint.unpinned", checkpoint)
@@ -55,7 +55,7 @@ def unpin(*, checkpoint: Checkpoint, user: User) -> None:
 def delete(*, checkpoint: Checkpoint, user: User) -> None:
     """Delete its files by hand. ValueError says why it must stay."""
     run = _lock(checkpoint.run_id)
-    refuse_held(run)
+    refuse_locked(run)
     listing = list_checkpoints(run)
     row = next(row for row in listing.rows if row.checkpoint.pk == checkpoint.pk)
     if not row.is_there:
@@ -80,7 +80,7 @@ def delete(*, checkpoint: Checkpoint, user: User) -> None:
     run.checkpoints.filter(pk=checkpoint.pk).update(deleted_at=Now())
     _tell(run, user, "checkpoint.deleted", checkpoint)
     # Last: what comes before it can still be undone.
-    Shelf(run.pk).remove(checkpoint.name)
+    CheckpointStore(run.pk).remove(checkpoint.name)
 
 
 @transaction.atomic
@@ -92,7 +92,7 @@ def choose_best_by(
     `was`: the one that the user saw; EditConflict where it is neither by now.
     """
     held = _lock(run.pk)
-    refuse_held(held)
+    refuse_locked(held)
     known = {"", NOTHING, *list_checkpoints(held).choices}
     if metric not in known:
         raise ValueError(
@@ -127,7 +127,7 @@ def _keep_best(run: Run) -> None:
 
 
 def _keep_wanted(run: Run) -> None:
-    listing, shelf = list_checkpoints(run), Shelf(run.pk)
+    listing, store = list_checkpoints(run), CheckpointStore(run.pk)
     # A relation of a higher rung, named by string only.
     tried = set(
         run.checkpoints.filter(tries__job__state__in=OPEN).values_list("pk", flat=True)
@@ -140,10 +140,10 @@ def _keep_wanted(run: Run) -> None:
         or (row.is_best and run.best_by != NOTHING)
     }
     for name in sorted(wanted):
-        shelf.keep(name)
+        store.keep(name)
     if run.locked_at is None:
-        for name in shelf.kept_names() - wanted:
-            shelf.let_go(name)
+        for name in store.kept_names() - wanted:
+            store.let_go(name)
 
 
 def _lock(run_id: int) -> Run:
@@ -160,12 +160,12 @@ def _tell(run: Run, user: User, verb: str, checkpoint: Checkpoint) -> None:
 def _stir(run: Run) -> None:
     """Pages that show the run look again."""
     Run.objects.filter(pk=run.pk).update(seq=F("seq") + 1)
-    ring_on_commit(run.pk, run.seq + 1)
+    notify_on_commit(run.pk, run.seq + 1)
 
 
 def unseen(run: Run) -> str:
     where = f" of {run.worker}" if run.worker else " of its worker"
     return (
         f"This server does not see the files of run {run.pk}. They lie on the machine"
-        f"{where}, under {Shelf(run.pk).own}; give both the same COHORT_DATA."
+        f"{where}, under {CheckpointStore(run.pk).own}; give both the same COHORT_DATA."
     )

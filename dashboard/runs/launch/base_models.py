@@ -82,7 +82,7 @@ def published_at(path: str) -> PublishedModel | None:
     return model if model and str(model.folder / "model") == path else None
 
 
-def hold_published(team: Team, config: dict[str, Any]) -> None:
+def lock_published(team: Team, config: dict[str, Any]) -> None:
     """Before a run is written: whoever unpublishes its models waits, and then sees it.
 
     ValueError: a folder of the configuration is another team's, or was unpublished.

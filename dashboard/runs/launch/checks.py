@@ -129,19 +129,21 @@ MOST_LOOKED_AT = 20_000  # 40 ms
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fit:
+class FitResult:
     """What the settings should be, and a sentence on each that is changed."""
 
     texts: dict[str, str] = field(default_factory=dict)
     sentences: tuple[str, ...] = ()
 
 
-def fit_to_rows(texts: Mapping[str, str], version: DatasetVersion, model: str) -> Fit:
+def fit_to_rows(
+    texts: Mapping[str, str], version: DatasetVersion, model: str
+) -> FitResult:
     """For `texts` as a start has them."""
     held_out, why_held_out = _held_out(int(texts[EVAL]), version)
     per_step, why_per_step = _per_step(int(texts[STEP]), version, held_out)
     longest, why_longest = _longest(texts, version, model)
-    return Fit(
+    return FitResult(
         texts={EVAL: str(held_out), STEP: str(per_step), LENGTH: str(longest)},
         sentences=tuple(filter(None, (why_held_out, why_per_step, why_longest))),
     )

@@ -14,7 +14,7 @@ from dashboard.runs.config.errors import Problems, find_problems
 from dashboard.runs.config.fields import read_texts, read_tree
 from dashboard.runs.config.toml import read_phases
 from dashboard.runs.launch.base_models import check_model, label_model
-from dashboard.runs.launch.checks import Fit, check_files, check_rows, fit_to_rows
+from dashboard.runs.launch.checks import FitResult, check_files, check_rows, fit_to_rows
 from dashboard.runs.launch.eval_sets import (
     ChosenSet,
     SetDraft,
@@ -63,7 +63,7 @@ class LaunchForm:
     start: Start = field(default_factory=default_start)
     texts: dict[str, str] = field(default_factory=dict)
     phases: str = ""
-    fit: Fit = field(default_factory=Fit)
+    fit: FitResult = field(default_factory=FitResult)
     problems: Problems = field(default_factory=Problems)
 
     @classmethod
@@ -147,7 +147,7 @@ class LaunchForm:
         """Suggest what fits the dataset, unless a run is cloned that had its rows."""
         version, run = self.dataset_version, self.start.run
         if version is None or (run and run.dataset_version_id == version.pk):
-            self.fit = Fit()
+            self.fit = FitResult()
             return
         said = {path: self.texts[path] for path in PROMPT_PATHS}
         self.fit = fit_to_rows(self.start.texts | said, version, self.model_path)

@@ -10,15 +10,15 @@ from django.db import transaction
 from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.datasets.trash import hold_untrashed
+from dashboard.datasets.trash import lock_untrashed
 from dashboard.runs.charts.series import carried_to, totals_of
 from dashboard.runs.checkpoints.listing import add_origin, taken
-from dashboard.runs.launch.base_models import hold_published
+from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.models import Checkpoint, EvaluationSet, Run, RunGroup
 from dashboard.runs.queries import eval_rows, run_directory
-from dashboard.runs.state import ring_workers
+from dashboard.runs.state import notify_workers
 
 
 def launch_run(
@@ -105,7 +105,7 @@ def _queue(
     _add_evaluation_sets(run, launch.evaluation_sets)
     origin = {} if fork_of is None else {"fork_of": fork_of.run_id, "at": fork_of.step}
     record(team, user, "run.launched", run, name=launch.name, **origin)
-    transaction.on_commit(ring_workers)
+    transaction.on_commit(notify_workers)
     return run
 
 
@@ -119,8 +119,8 @@ def _hold(launch: Launch, team: Team) -> None:
     for version in versions:
         assert version.dataset.team_id == team.id, "another team's dataset"
     for version in sorted(versions, key=lambda version: version.dataset_id):
-        hold_untrashed(version)  # in one order, so that two launches never deadlock
-    hold_published(team, launch.config.model_dump(mode="json"))
+        lock_untrashed(version)  # in one order, so that two launches never deadlock
+    lock_published(team, launch.config.model_dump(mode="json"))
 
 
 def _hold_parent(run_id: int) -> None:

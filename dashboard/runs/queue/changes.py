@@ -10,12 +10,12 @@ from django.db.models import F, Q
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.live.pubsub import ring_on_commit
+from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.models import ENDED, Priority, Run, RunState
 from dashboard.runs.queue.messages import title_start
 from dashboard.runs.queue.order import PLACE, Line, Place
-from dashboard.runs.state import ring_workers
+from dashboard.runs.state import notify_workers
 
 Move = Literal["front", "up", "down"]
 MOVES: tuple[Move, ...] = get_args(Move)
@@ -56,7 +56,7 @@ def release_run(*, run: Run, user: User) -> bool:
     held = Q(state=RunState.QUEUED, on_hold=True)
     is_released = _change(run, user, guard=held, verb="run.released", on_hold=False)
     if is_released:
-        transaction.on_commit(ring_workers)
+        transaction.on_commit(notify_workers)
     return is_released
 
 
@@ -76,7 +76,7 @@ def _change(
             return False
         seq = Run.objects.values_list("seq", flat=True).get(id=run.id)
         record(run.team, user, verb, run, **(detail or {}))
-        ring_on_commit(run.id, seq)
+        notify_on_commit(run.id, seq)
     return True
 
 

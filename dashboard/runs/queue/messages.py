@@ -8,23 +8,23 @@ from dashboard.runs.queue.order import Line, Place, Start
 # What a queued run waits for, in words.
 
 
-def say_place(place: Place, line: Line) -> str:
+def describe_place(place: Place, line: Line) -> str:
     """Sentences for the run's page."""
     if place.waiting.on_hold:
         return "On hold: no worker takes it before somebody releases it."
     if place.lack:
-        before = say_before(place)
+        before = describe_before(place)
         return f"{place.lack} {before}".strip() if not line.hosts else place.lack
     if place.number is None:
         return ""
-    return f"{_where(place, line)} {say_start(place.start)}".strip()
+    return f"{_where(place, line)} {describe_start(place.start)}".strip()
 
 
 def _where(place: Place, line: Line) -> str:
     busy = _busy(place, line)
     if place.number == 1:
         return f"Next in line: {busy}."
-    return f"{busy[0].upper()}{busy[1:]}. {say_before(place)}"
+    return f"{busy[0].upper()}{busy[1:]}. {describe_before(place)}"
 
 
 def _busy(place: Place, line: Line) -> str:
@@ -36,7 +36,7 @@ def _busy(place: Place, line: Line) -> str:
     return f"all {line.num_slots} slots of the workers are busy"
 
 
-def say_before(place: Place) -> str:
+def describe_before(place: Place) -> str:
     if place.number in (None, 1):
         return ""
     num_before = (place.number or 1) - 1
@@ -49,27 +49,27 @@ def say_before(place: Place) -> str:
     return f"{said}, {foreign} of other teams." if foreign else f"{said}."
 
 
-def say_start(start: Start) -> str:
+def describe_start(start: Start) -> str:
     if start.seconds is None:
         return (
             "Its start time is unknown: runs before it have no estimate of their time."
         )
     if start.seconds == 0:
         return "It starts within seconds."
-    about = rough(start.seconds)
+    about = rough_duration(start.seconds)
     if start.is_latest:
         return f"It starts in about {about} at the latest."
     return f"It starts in about {about}."
 
 
-def rough(seconds: float) -> str:
+def rough_duration(seconds: float) -> str:
     """No finer than it is known: minutes from a minute on."""
     if seconds < 60:
         return "a minute"
     return duration(60 * round(seconds / 60)).removesuffix(" 00 s")
 
 
-def say_short(place: Place, line: Line) -> str:
+def describe_short(place: Place, line: Line) -> str:
     """A few words for the run list."""
     if place.waiting.on_hold:
         return "on hold"
@@ -86,7 +86,7 @@ def short_start(start: Start) -> str:
         return ""
     if start.seconds == 0:
         return "now"
-    return f"{'≤' if start.is_latest else '≈'} {rough(start.seconds)}"
+    return f"{'≤' if start.is_latest else '≈'} {rough_duration(start.seconds)}"
 
 
 def title_start(start: Start) -> str:

@@ -17,7 +17,7 @@ from dashboard.runs.charts.chart import direction_of
 from dashboard.runs.config.fields import write_number
 from dashboard.runs.config.snapshot import write_setting
 from dashboard.runs.models import MetricSummary, Run, RunState
-from dashboard.runs.queue.messages import say_short
+from dashboard.runs.queue.messages import describe_short
 from dashboard.runs.queue.order import Line, read_line
 from dashboard.runs.table.columns import Column
 from dashboard.runs.table.expressions import CONFIG, quote
@@ -106,7 +106,7 @@ def read_summaries(ids: Sequence[int], metrics: Iterable[str]) -> Summaries:
 
 def _place(run: Run, line: Line) -> str:
     place = line.places.get(run.pk) if run.state == RunState.QUEUED else None
-    return say_short(place, line) if place else ""
+    return describe_short(place, line) if place else ""
 
 
 def _cell(run: Run, place: int, column: Column, summaries: Summaries) -> Cell:

@@ -257,7 +257,7 @@ ADVISORY_LOCK = 0x436F6C73  # any number of our own, the same in every process
 
 
 @contextmanager
-def take_turn() -> Iterator[bool]:
+def search_slot() -> Iterator[bool]:
     """Whether nobody else makes blocks; held by this session, so it ends with it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])

@@ -158,7 +158,7 @@ HEARD = 0.5  # of what its weight asks for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class RuleContribution:
     """One rule that counts, over the watched steps."""
 
     rule: str
@@ -169,7 +169,7 @@ class Standing:
 
 
 def judge(
-    standings: Sequence[Standing], *, num_groups: int, num_steps: int
+    standings: Sequence[RuleContribution], *, num_groups: int, num_steps: int
 ) -> dict[str, list[str]]:
     """Sentences: warnings, and plain facts. Of a single rule there are none."""
     found: dict[str, list[str]] = {"warnings": [], "facts": []}
@@ -187,18 +187,18 @@ def judge(
     return found
 
 
-def _asked(standing: Standing, among: Sequence[Standing]) -> float:
+def _asked(standing: RuleContribution, among: Sequence[RuleContribution]) -> float:
     total = sum(s.weight**2 * s.differs for s in among)
     return standing.weight**2 * standing.differs / total if total else 0.0
 
 
-def _drowned(standing: Standing, among: Sequence[Standing]) -> bool:
+def _drowned(standing: RuleContribution, among: Sequence[RuleContribution]) -> bool:
     has_say = standing.differs > DIFFERS
     return has_say and (standing.share or 0) < HEARD * _asked(standing, among)
 
 
 def _say_dominance(
-    ruling: Standing, drowned: Sequence[Standing], num_steps: int
+    ruling: RuleContribution, drowned: Sequence[RuleContribution], num_steps: int
 ) -> str:
     said = (
         f"{ruling.rule} supplies {100 * (ruling.share or 0):.0f} % of the variance of "
@@ -220,7 +220,7 @@ def _say_dominance(
     )
 
 
-def _say_silence(standing: Standing, num_groups: int, num_steps: int) -> str:
+def _say_silence(standing: RuleContribution, num_groups: int, num_steps: int) -> str:
     what = "something, the same" if standing.part else "nothing"
     said = (
         f"{standing.rule} gave {what} to all completions in each of the "

@@ -32,7 +32,7 @@ from dashboard.samples.models import StepRollup
 from dashboard.samples.signals.composition import (
     Composition,
     Compositions,
-    Standing,
+    RuleContribution,
     judge,
     read_compositions,
 )
@@ -291,7 +291,7 @@ def _verdict(run: Run) -> dict[str, list[str]]:
     is_weighed = composition.kind in ("sum", "normalized")
     return judge(
         [
-            Standing(
+            RuleContribution(
                 rule=rule,
                 weight=abs(weight) if is_weighed else 1.0,
                 share=sums.variance_share(rule),

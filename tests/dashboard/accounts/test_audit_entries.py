@@ -16,10 +16,10 @@ from django.utils import timezone
 from dashboard import celery
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.accounts.request_context import (
-    Origin,
-    OriginMiddleware,
-    acting_from,
-    current_origin,
+    RequestContext,
+    RequestContextMiddleware,
+    acting_in,
+    current_context,
     shorten_agent,
 )
 from dashboard.accounts.services import record
@@ -49,14 +49,14 @@ def test_an_act_by_a_page_tells_its_browser(alice: User, team: Team) -> None:
 
 def test_a_view_in_a_thread_of_the_web_server_knows_it_too() -> None:
     def view(_: HttpRequest) -> HttpResponse:
-        return HttpResponse(current_origin().agent)
+        return HttpResponse(current_context().agent)
 
-    middleware = OriginMiddleware(sync_to_async(view))
+    middleware = RequestContextMiddleware(sync_to_async(view))
     request = RequestFactory(headers={"user-agent": "curl/8.5.0 more"}).get("/")
 
     async def ask() -> tuple[str, str]:
         response = await middleware(request)
-        return response.text, current_origin().agent
+        return response.text, current_context().agent
 
     assert asyncio.run(ask()) == ("curl/8.5.0", "")  # nothing is left behind
 
@@ -95,7 +95,7 @@ def test_what_a_worker_does_by_itself_bears_its_tasks_name(team: Team) -> None:
 
     entry = AuditEntry.objects.get(verb="run.deleted")
     assert (entry.actor, entry.program) == (None, "jobs.clean")
-    assert current_origin().program != "jobs.clean"
+    assert current_context().program != "jobs.clean"
 
 
 def test_what_a_command_does_bears_the_commands_name(
@@ -130,7 +130,7 @@ def test_a_browsers_name_is_short() -> None:
 
 @pytest.fixture
 def entry(team: Team, alice: User) -> AuditEntry:
-    with acting_from(Origin(address="192.0.2.7", agent="Firefox 128 on Linux")):
+    with acting_in(RequestContext(address="192.0.2.7", agent="Firefox 128 on Linux")):
         return record(team, alice, "run.launched", make_run(team), name="calm-otter")
 
 

@@ -22,7 +22,7 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.alerts import delivery as delivering
 from dashboard.alerts import messages, services
-from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver, deliver_due, forget_old
+from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver, deliver_due, purge_alerts
 from dashboard.alerts.messages import sign, signing_secret
 from dashboard.alerts.models import Alert, Channel, Delivery
 from dashboard.alerts.services import add_channel, change_secret, send_test
@@ -363,7 +363,7 @@ def test_old_deliveries_are_forgotten_and_waiting_ones_kept(channel: Channel) ->
         delivery = make_delivery(channel)
         Delivery.objects.filter(pk=delivery.pk).update(state=state, created_at=old)
 
-    forget_old()
+    purge_alerts()
 
     assert Delivery.objects.get().state == "pending"
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from dashboard.accounts.models import User
 from dashboard.accounts.throttling import redis_client
 from dashboard.api import guards
-from dashboard.api.guards import entrance
+from dashboard.api.guards import guarded
 from dashboard.api.models import Replay
 from dashboard.api.problems import Problem
 from dashboard.api.schemas import read_cursor, write_cursor
@@ -149,7 +149,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.done: list[int] = []
-        self.enter = entrance(self._view)
+        self.enter = guarded(self._view)
 
     def _view(self, request: HttpRequest) -> JsonResponse:
         number = json.loads(request.body)["number"]

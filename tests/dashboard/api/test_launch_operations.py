@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.api.launches import LaunchIn
-from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
 from tests.dashboard.analysis.probes.factories import (
     completion,
@@ -235,7 +235,7 @@ def test_a_try_needs_a_prompt_and_the_files(
     nothing = program.post(address, {})
     beyond = program.post(address, {"row": 10**6})
     strange = program.post(address, {"prompt": "1", "recipe_version_id": 10**6})
-    Shelf(saved.run_id).remove(saved.name)
+    CheckpointStore(saved.run_id).remove(saved.name)
     gone = program.post(address, {"prompt": "1"})
 
     fields = [each.json()["errors"][0]["field"] for each in (nothing, beyond, strange)]

@@ -13,7 +13,7 @@ from django.http import HttpRequest, JsonResponse
 from django.test import RequestFactory
 
 from dashboard.accounts.models import User
-from dashboard.api.guards import entrance
+from dashboard.api.guards import guarded
 from tests.dashboard.api.asking import make_token
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,7 +30,7 @@ def test_the_second_waits_for_the_first_and_does_nothing(alice: User) -> None:
         done.append(1)
         return JsonResponse({"number": len(done)}, status=201)
 
-    enter = entrance(view)
+    enter = guarded(view)
 
     def post() -> Any:
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "a"}
@@ -62,7 +62,7 @@ def test_who_waits_in_vain_is_told_to_ask_again(alice: User) -> None:
         assert may_go_on.wait(30)
         return JsonResponse({}, status=201)
 
-    enter = entrance(view)
+    enter = guarded(view)
 
     def post() -> Any:
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "a"}

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.imports import forget_what_is_old, start_job
+from dashboard.datasets.imports import purge_uploads, start_job
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import (
     Dataset,
@@ -311,12 +311,12 @@ def test_a_viewer_watches_and_a_stranger_finds_nothing(
 def test_a_waiting_import_keeps_its_file(job: ImportJob):
     old = Now() - timedelta(days=8)
     Upload.objects.update(created_at=old)
-    forget_what_is_old()
+    purge_uploads()
     assert Upload.objects.count() == 1
 
     do(take_up())
     Job.objects.update(finished_at=old)
-    forget_what_is_old()
+    purge_uploads()
 
     assert ImportJob.objects.count() == 0
 
@@ -326,7 +326,7 @@ def test_what_a_killed_worker_had_imported_is_removed(job: ImportJob):
     claim.end(JobState.DONE)
     path = Upload.objects.get().path
 
-    forget_what_is_old()
+    purge_uploads()
 
     assert not path.exists()
     assert Upload.objects.count() == 0

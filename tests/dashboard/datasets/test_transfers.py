@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.datasets.imports import forget_what_is_old
+from dashboard.datasets.imports import purge_uploads
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.datasets.models import DatasetRow, Upload
 from tests.dashboard.datasets.test_upload import FILES, MAPPING
@@ -215,7 +215,7 @@ def test_half_a_file_is_forgotten_after_a_week(alice_client: Client):
     path = Upload.objects.get().path
     Upload.objects.update(created_at=Now() - timedelta(days=8))
 
-    forget_what_is_old()
+    purge_uploads()
 
     assert Upload.objects.count() == 0
     assert not path.exists()

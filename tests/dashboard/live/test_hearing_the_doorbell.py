@@ -10,7 +10,7 @@ from channels.layers import get_channel_layer
 from redis.exceptions import ConnectionError as RedisGone
 
 from dashboard.live import pubsub
-from dashboard.live.pubsub import Bell, bell_of
+from dashboard.live.pubsub import Subscription, subscribe
 
 GROUP = "run-7000001"
 
@@ -50,21 +50,21 @@ async def num_members() -> int:
 async def test_all_pages_hear_what_is_rung_through_one_channel() -> None:
     pages = [Page() for _ in range(3)]
     for page in pages:
-        await bell_of(GROUP).join(page.hear)
+        await subscribe(GROUP).join(page.hear)
 
     await ring(5)
 
     assert [await page.next() for page in pages] == [5, 5, 5]
     assert await num_members() == 1
     for page in pages:
-        await bell_of(GROUP).leave(page.hear)
+        await subscribe(GROUP).leave(page.hear)
 
 
 async def test_whoever_leaves_hears_no_more_and_the_last_takes_the_channel_along() -> (
     None
 ):
     heard, left = Page(), Page()
-    own = Bell(GROUP)
+    own = Subscription(GROUP)
     await own.join(heard.hear)
     await own.join(left.hear)
 
@@ -78,7 +78,7 @@ async def test_whoever_leaves_hears_no_more_and_the_last_takes_the_channel_along
 
 
 async def test_a_page_that_comes_after_the_last_has_left_hears_again() -> None:
-    own, page = Bell(GROUP), Page()
+    own, page = Subscription(GROUP), Page()
     await own.join(page.hear)
     await own.leave(page.hear)
     await own.join(page.hear)
@@ -103,7 +103,7 @@ async def test_a_redis_that_went_away_is_joined_again(
 
     monkeypatch.setattr(layer, "receive", fail_once)
     monkeypatch.setattr(pubsub, "RETRY_SECONDS", 0.01)
-    own, page = Bell(GROUP), Page()
+    own, page = Subscription(GROUP), Page()
     await own.join(page.hear)
     await has_failed.wait()
 
@@ -117,7 +117,7 @@ async def test_a_redis_that_forgot_its_groups_is_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pubsub, "RENEW_SECONDS", 0.05)
-    own, page = Bell(GROUP), Page()
+    own, page = Subscription(GROUP), Page()
     await own.join(page.hear)
     redis, key = members()
 
@@ -140,7 +140,7 @@ async def test_nobody_waits_long_for_a_redis_that_does_not_answer(
 
     monkeypatch.setattr(layer, "group_add", never)
     monkeypatch.setattr(pubsub, "JOIN_SECONDS", 0.05)
-    own, page = Bell(GROUP), Page()
+    own, page = Subscription(GROUP), Page()
 
     await asyncio.wait_for(own.join(page.hear), 30)
 

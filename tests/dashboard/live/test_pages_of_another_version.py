@@ -53,8 +53,8 @@ async def test_another_is_told_which_the_server_speaks_and_let_go(
         code = await viewer.until_closed()
 
     assert (told, code) == (TOLD, OTHER_PROTOCOL)
-    bell = _bells.get(ACCESS)
-    assert bell is None or not bell._listeners
+    subscription = _bells.get(ACCESS)
+    assert subscription is None or not subscription._listeners
 
 
 async def test_a_stranger_is_not_even_told_that(

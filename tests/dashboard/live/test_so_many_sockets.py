@@ -30,8 +30,8 @@ def _two_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def num_listeners() -> int:
-    bell = _bells.get(ACCESS)
-    return len(bell._listeners) if bell else 0
+    subscription = _bells.get(ACCESS)
+    return len(subscription._listeners) if subscription else 0
 
 
 async def test_one_person_has_so_many_and_others_have_theirs(

@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.accounts.request_context import Origin, acting_from
+from dashboard.accounts.request_context import RequestContext, acting_in
 from dashboard.accounts.services import record
 from dashboard.alerts.models import Channel
 from dashboard.operations import audit_log
@@ -41,9 +41,9 @@ def verbs_shown(text: str) -> list[str]:
 def test_an_entry_tells_who_did_what_to_what_and_from_where(
     team: Team, alice: User, alice_client: Client, run: Run
 ) -> None:
-    with acting_from(Origin(address="192.0.2.7", agent="Firefox 128 on Linux")):
+    with acting_in(RequestContext(address="192.0.2.7", agent="Firefox 128 on Linux")):
         record(team, alice, "run.launched", run, name=run.name, group=None)
-    with acting_from(Origin(program="training.reap")):
+    with acting_in(RequestContext(program="training.reap")):
         record(team, None, "run.lost", run, outcome="its worker went silent")
 
     text = alice_client.get(LOG).text
@@ -194,7 +194,7 @@ def test_a_file_holds_all_that_the_filters_leave(
 def test_no_spreadsheet_takes_a_cell_for_a_formula(
     team: Team, alice: User, alice_client: Client, run: Run
 ) -> None:
-    with acting_from(Origin(agent="=cmd|' /C calc'!A0")):
+    with acting_in(RequestContext(agent="=cmd|' /C calc'!A0")):
         record(team, alice, "run.described", run, name="=1+1")
 
     text = alice_client.get(f"{LOG}csv").getvalue().decode()

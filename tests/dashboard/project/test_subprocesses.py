@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.project import subprocesses
-from dashboard.project.subprocesses import BrokeOff, ask
+from dashboard.project.subprocesses import ChildFailed, call
 
 CHILD = """
 from dashboard.project import subprocesses
@@ -40,7 +40,7 @@ def write(child: Path, then: str = "") -> None:
 def test_it_answers_until_it_has_said_all(child: Path):
     write(child)
 
-    assert list(ask("child", 3)) == [0, 1, 2]
+    assert list(call("child", 3)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_what_it_said_before_it_broke_off_counts(child: Path, then: str, how: st
     said: list[int] = []
 
     def listen() -> None:
-        for number in ask("child", 2):
+        for number in call("child", 2):
             said.append(number)  # noqa: PERF402  # extend would lose them
 
-    with pytest.raises(BrokeOff, match=how):
+    with pytest.raises(ChildFailed, match=how):
         listen()
 
     assert said == [0, 1]
@@ -71,13 +71,13 @@ def test_what_it_said_before_it_broke_off_counts(child: Path, then: str, how: st
 def test_one_that_reads_no_question_has_broken_off(child: Path):
     child.write_text("raise SystemExit(3)")
 
-    with pytest.raises(BrokeOff, match="code 3"):
-        list(ask("child", "x" * 10_000_000))
+    with pytest.raises(ChildFailed, match="code 3"):
+        list(call("child", "x" * 10_000_000))
 
 
 def test_it_is_gone_when_nobody_asks_on(child: Path):
     write(child, "import os, time\nyield os.getpid()\ntime.sleep(600)")
-    answers = ask("child", 0)
+    answers = call("child", 0)
     pid = next(answers)
     assert Path(f"/proc/{pid}").exists()
 
@@ -90,4 +90,4 @@ def test_it_knows_no_secret(child: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COHORT_SECRET_KEY", "hush")
     write(child, "import os\nyield dict(os.environ)")
 
-    assert "hush" not in str(list(ask("child", 0)))
+    assert "hush" not in str(list(call("child", 0)))

@@ -11,7 +11,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.recipe_checks import (
-    Finding,
+    RecipeWarning,
     ScoredGroup,
     TrivialScore,
     UnreadReference,
@@ -44,7 +44,7 @@ def group(position: int, *rules: dict[str, float | None]) -> ScoredGroup:
     return ScoredGroup(position, scores)
 
 
-def kinds(findings: list[Finding]) -> list[str]:
+def kinds(findings: list[RecipeWarning]) -> list[str]:
     return [finding.kind for finding in findings]
 
 

@@ -13,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.runs.launch.checks import EVAL, LENGTH, STEP, Fit, fit_to_rows
+from dashboard.runs.launch.checks import EVAL, LENGTH, STEP, FitResult, fit_to_rows
 from dashboard.runs.launch.initial_values import default_start, start_of_run
 from tests.dashboard.runs.launching import (
     make_config,
@@ -33,7 +33,7 @@ def make_rows(team: Team, num_rows: int, *, chars: int = 5) -> DatasetVersion:
     )
 
 
-def fit(texts: dict[str, str], version: DatasetVersion) -> Fit:
+def fit(texts: dict[str, str], version: DatasetVersion) -> FitResult:
     return fit_to_rows(texts, version, "model")
 
 
@@ -48,7 +48,9 @@ def test_of_few_rows_a_fifth_is_held_out(team: Team) -> None:
 def test_what_fits_stays_as_it_is(team: Team) -> None:
     found = fit(DEFAULTS, make_rows(team, 200))
 
-    assert found == Fit(texts={path: DEFAULTS[path] for path in (EVAL, STEP, LENGTH)})
+    assert found == FitResult(
+        texts={path: DEFAULTS[path] for path in (EVAL, STEP, LENGTH)}
+    )
 
 
 def test_a_step_takes_no_more_prompts_than_are_left(team: Team) -> None:

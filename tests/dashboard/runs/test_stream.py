@@ -11,7 +11,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Needs, describe_lack
-from dashboard.runs.queue.messages import say_place
+from dashboard.runs.queue.messages import describe_place
 from dashboard.runs.queue.order import read_line
 from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
@@ -125,7 +125,7 @@ def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -
     again = ask(alice_client, queue_run(team, attempt=1))["run"]["notice"]
 
     assert describe_lack(Needs(), []) in without
-    assert waiting == say_place(line.places[run.id], line)
+    assert waiting == describe_place(line.places[run.id], line)
     assert "trainer was lost" in again
 
 

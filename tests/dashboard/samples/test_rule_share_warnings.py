@@ -6,7 +6,7 @@ import pytest
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.signals.composition import Standing, judge
+from dashboard.samples.signals.composition import RuleContribution, judge
 from dashboard.samples.signals.records import StepGroup
 from dashboard.samples.signals.rule_shares import read_rule_shares
 from tests.dashboard.samples.factories import make_run
@@ -155,8 +155,12 @@ def test_what_nobody_ever_got_is_warned_of(run: Run) -> None:
 def test_a_rule_is_drowned_below_half_of_what_its_weight_asks_for(
     differs: float, share: float, is_warned: bool
 ) -> None:
-    task = Standing(rule="answer", weight=1.0, share=1 - share, differs=0.8, part=0.5)
-    other = Standing(rule="format", weight=0.2, share=share, differs=differs, part=0.1)
+    task = RuleContribution(
+        rule="answer", weight=1.0, share=1 - share, differs=0.8, part=0.5
+    )
+    other = RuleContribution(
+        rule="format", weight=0.2, share=share, differs=differs, part=0.1
+    )
 
     said = judge([task, other], num_groups=80, num_steps=20)
 

@@ -23,9 +23,9 @@ from dashboard.runs.control import cancel_run, request_pause, request_stop, resu
 from dashboard.runs.models import ENDED, HELD, Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.training.ending import Ending, conclude
-from dashboard.training.event_log import Journal, LogFollower, read_events
+from dashboard.training.event_log import LogTailer, SupervisorLog, read_events
 from dashboard.training.ingest import ingest
-from dashboard.training.lease import Claim, Fenced, claim_run, reap, renew
+from dashboard.training.lease import Claim, LeaseLost, claim_run, reap, renew
 from dashboard.training.takeover import take_over
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.factories import Launcher
@@ -50,11 +50,11 @@ class Life:
     claim: Claim
     step: int
     log: LogBuilder
-    follower: LogFollower = field(init=False)
+    tailer: LogTailer = field(init=False)
 
     def __post_init__(self) -> None:
         path = run_directory(self.claim.run_id).epoch(self.claim.epoch).events
-        self.follower = LogFollower(path)
+        self.tailer = LogTailer(path)
         self.log.started()
         self.log.write(path)
 
@@ -95,9 +95,12 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             found = None
             if claim.epoch > 1:
                 files = self.directory.epoch(claim.epoch)
-                journal = Journal(files.supervisor_log, about="test")
+                supervisor_log = SupervisorLog(files.supervisor_log, about="test")
                 found = take_over(
-                    claim, self.directory, journal=journal, keep_alive=lambda: None
+                    claim,
+                    self.directory,
+                    supervisor_log=supervisor_log,
+                    keep_alive=lambda: None,
                 )
             step = found.step if found else 0
             self.lives.append(Life(claim, step, LogBuilder(epoch=claim.epoch)))
@@ -112,25 +115,25 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
                 if does_save:
                     save(self.directory, life.step, epoch=life.claim.epoch)
                     life.log.saved(life.step)
-            life.log.write(life.follower.path)
+            life.log.write(life.tailer.path)
 
         @precondition(lambda self: self.lives)
         @rule(data=st.data(), num_bytes=st.sampled_from([1, 1_000, 100_000]))
         def follow(self, data: st.DataObject, num_bytes: int) -> None:
             life = self.pick(data)
-            lines = life.follower.read(max_bytes=num_bytes)
+            lines = life.tailer.read(max_bytes=num_bytes)
             if not lines:
                 return
             owned, before = self.owns(life), self.run.events.count()
             events = read_events(lines, epoch=life.claim.epoch)
             try:
                 num_new = ingest(life.claim, events)
-            except Fenced:
+            except LeaseLost:
                 assert not owned
                 assert self.run.events.count() == before
             else:
                 assert owned or num_new == 0
-                life.follower.advance(lines)
+                life.tailer.advance(lines)
 
         @precondition(lambda self: self.lives)
         @rule(data=st.data())
@@ -139,7 +142,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             owned = self.owns(life)
             try:
                 renew(life.claim)
-            except Fenced:
+            except LeaseLost:
                 assert not owned
             else:
                 assert owned
@@ -215,7 +218,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             )
             try:
                 conclude(life.claim, ending)
-            except Fenced:
+            except LeaseLost:
                 assert not owned
             else:
                 assert owned

@@ -9,7 +9,7 @@ from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock
 from dashboard.samples.search import indexing
 from dashboard.samples.search.blocks import read_blocks
-from dashboard.training.event_log import Journal
+from dashboard.training.event_log import SupervisorLog
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import take_over
@@ -32,8 +32,8 @@ def resume(run: Run) -> Claim:
     claim = claim_run(run.id, "worker-2")
     assert claim is not None
     directory = run_directory(run.id)
-    journal = Journal(directory.epoch(2).supervisor_log, about="test")
-    take_over(claim, directory, journal=journal, keep_alive=lambda: None)
+    supervisor_log = SupervisorLog(directory.epoch(2).supervisor_log, about="test")
+    take_over(claim, directory, supervisor_log=supervisor_log, keep_alive=lambda: None)
     return claim
 
 

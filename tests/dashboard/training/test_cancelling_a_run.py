@@ -13,7 +13,7 @@ from dashboard.runs.changes import extend_run
 from dashboard.runs.control import cancel_run, request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.training.ingest import ingest
-from dashboard.training.lease import Fenced, claim_run, reap, renew
+from dashboard.training.lease import LeaseLost, claim_run, reap, renew
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.test_forking_a_run import keep
 from tests.dashboard.training.test_supervising_a_run import FAST, after_steps, live
@@ -87,7 +87,7 @@ def test_a_run_whose_worker_is_gone_is_cancelled_and_not_queued_again(
 
     run.refresh_from_db()
     assert run.state == RunState.STOPPED
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         renew(claim)
 
 

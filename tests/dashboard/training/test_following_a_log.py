@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from dashboard.runs.checkpoints.files import read_manifest
-from dashboard.training.event_log import Lines, LogFollower, read_events
+from dashboard.training.event_log import Lines, LogTailer, read_events
 from tests.dashboard.training.logs import LogBuilder
 from trainer.events import Event, StepFinished, Warned
 
@@ -27,18 +27,18 @@ def append(path: Path, data: bytes) -> None:
 
 
 def test_a_log_that_does_not_exist_yet_has_no_lines(path: Path) -> None:
-    assert not LogFollower(path).read()
+    assert not LogTailer(path).read()
 
 
 def test_only_whole_lines_are_read(path: Path) -> None:
-    follower = LogFollower(path)
+    tailer = LogTailer(path)
     append(path, b"one\ntw")
 
-    first = follower.read()
-    follower.advance(first)
-    nothing = follower.read()
+    first = tailer.read()
+    tailer.advance(first)
+    nothing = tailer.read()
     append(path, b"o\nthree\n")
-    rest = follower.read()
+    rest = tailer.read()
 
     assert first.texts == (b"one",)
     assert not nothing
@@ -46,44 +46,44 @@ def test_only_whole_lines_are_read(path: Path) -> None:
 
 
 def test_lines_that_were_not_stored_are_read_again(path: Path) -> None:
-    follower = LogFollower(path)
+    tailer = LogTailer(path)
     append(path, b"one\n")
 
-    assert follower.read() == follower.read()
+    assert tailer.read() == tailer.read()
 
 
 def test_a_line_longer_than_a_batch_is_read_whole(path: Path) -> None:
     append(path, b"x" * 1_000 + b"\nshort\n")
-    follower = LogFollower(path)
+    tailer = LogTailer(path)
 
-    long = follower.read(max_bytes=64)
-    follower.advance(long)
+    long = tailer.read(max_bytes=64)
+    tailer.advance(long)
 
     assert long.texts[0] == b"x" * 1_000
-    assert follower.read().last == 2
+    assert tailer.read().last == 2
 
 
 def test_a_long_line_still_being_written_is_waited_for(path: Path) -> None:
     append(path, b"x" * 1_000)
 
-    assert not LogFollower(path).read(max_bytes=64)
+    assert not LogTailer(path).read(max_bytes=64)
 
 
 def test_separators_inside_json_text_end_no_line(path: Path) -> None:
     append(path, '{"a":"\u2028\x85\x0b"}\r\n'.encode())
 
-    assert len(LogFollower(path).read().texts) == 1
+    assert len(LogTailer(path).read().texts) == 1
 
 
 def test_batches_cover_the_log_once(path: Path) -> None:
     lines = [b"%d" % n * (n % 50 + 1) for n in range(500)]
     append(path, b"\n".join(lines) + b"\n")
-    follower, seen = LogFollower(path), []
+    tailer, seen = LogTailer(path), []
 
-    while batch := follower.read(max_bytes=100):
+    while batch := tailer.read(max_bytes=100):
         assert batch.first == len(seen) + 1
         seen += batch.texts
-        follower.advance(batch)
+        tailer.advance(batch)
 
     assert seen == lines
 
@@ -92,7 +92,7 @@ def test_a_line_that_is_no_event_becomes_a_warning_in_its_place(path: Path) -> N
     log = LogBuilder().started().stepped(1)
     path.write_bytes(log.lines[0] + b"{not json\n" + b"".join(log.lines[2:]))
 
-    events = read_events(LogFollower(path).read(), epoch=1)
+    events = read_events(LogTailer(path).read(), epoch=1)
 
     assert [event.line for event in events] == [1, 2, 3, 4]
     assert isinstance(events[1], Warned)
@@ -103,7 +103,7 @@ def test_a_line_that_is_no_event_becomes_a_warning_in_its_place(path: Path) -> N
 def test_a_line_of_another_epoch_is_not_taken_for_ours(path: Path) -> None:
     LogBuilder(epoch=3).started().write(path)
 
-    (event,) = read_events(LogFollower(path).read(), epoch=1)
+    (event,) = read_events(LogTailer(path).read(), epoch=1)
 
     assert isinstance(event, Warned)
     assert "epoch 3" in event.message
@@ -179,7 +179,7 @@ def test_a_line_says_all_fields_that_are_wrong_in_it(
     text = json.dumps({"type": "group_scored", **place, **given})
     append(path, f"{text}\n".encode())
 
-    (event,) = read_events(LogFollower(path).read(), epoch=1)
+    (event,) = read_events(LogTailer(path).read(), epoch=1)
 
     assert isinstance(event, Warned)
     assert named <= set(re.findall(r"\w+", event.message.partition("It begins")[0]))

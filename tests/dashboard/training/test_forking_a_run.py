@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry
-from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.listing import origin_of, take_checkpoint
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
@@ -118,7 +118,7 @@ def test_what_the_parent_deletes_while_the_fork_waits_is_not_missed(
 def test_a_checkpoint_that_only_its_pin_has_kept_is_forked(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
-    Shelf(checkpoint.run_id).keep(checkpoint.name)
+    CheckpointStore(checkpoint.run_id).keep(checkpoint.name)
     shutil.rmtree(run_directory(checkpoint.run_id).checkpoints)
 
     child = fork(checkpoint, launch)

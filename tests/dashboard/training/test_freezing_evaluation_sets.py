@@ -17,10 +17,10 @@ from dashboard.runs.control import resume_run
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import eval_rows
-from dashboard.training.event_log import LogFollower, read_events
+from dashboard.training.event_log import LogTailer, read_events
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run
-from dashboard.training.process import freeze
+from dashboard.training.process import write_snapshot
 from tests.dashboard.training.factories import Launcher
 from tests.trainer.tiny import run_trainer, write_model
 from trainer.config import read_config
@@ -47,7 +47,7 @@ def evaluated_on(
 def test_a_whole_set_is_the_file_of_its_hash(
     launch: Launcher, held_out: DatasetVersion
 ) -> None:
-    directory = freeze(evaluated_on(launch, held_out, max_rows=None))
+    directory = write_snapshot(evaluated_on(launch, held_out, max_rows=None))
 
     text = (directory.path / "eval-x.jsonl").read_bytes()
     assert hashlib.sha256(text).hexdigest() == held_out.content_sha256
@@ -59,7 +59,7 @@ def test_of_a_limited_set_the_rows_are_the_same_in_every_run(
     launch: Launcher, held_out: DatasetVersion
 ) -> None:
     texts = [
-        (freeze(run).path / "eval-x.jsonl").read_text()
+        (write_snapshot(run).path / "eval-x.jsonl").read_text()
         for run in (
             evaluated_on(launch, held_out, max_rows=5, seed=seed) for seed in (0, 7)
         )
@@ -75,10 +75,10 @@ def test_the_rows_stay_for_every_life_of_the_run(
     launch: Launcher, held_out: DatasetVersion
 ) -> None:
     run = evaluated_on(launch, held_out, max_rows=None)
-    path = freeze(run).path / "eval-x.jsonl"
+    path = write_snapshot(run).path / "eval-x.jsonl"
     before = path.stat().st_mtime_ns
 
-    freeze(run)
+    write_snapshot(run)
 
     assert path.stat().st_mtime_ns == before
 
@@ -87,7 +87,7 @@ def test_a_resume_that_allows_more_errors_leaves_them_as_they_are(
     launch: Launcher, held_out: DatasetVersion, alice: User
 ) -> None:
     run = evaluated_on(launch, held_out, max_rows=5)
-    directory = freeze(run)
+    directory = write_snapshot(run)
     before = (directory.path / "eval-x.jsonl").read_text()
     Run.objects.filter(pk=run.pk).update(state=RunState.PAUSED)
     held_out.rows.all().delete()
@@ -95,7 +95,7 @@ def test_a_resume_that_allows_more_errors_leaves_them_as_they_are(
     assert resume_run(run=run, user=alice, max_error_share=0.9)
 
     run.refresh_from_db()
-    freeze(run)
+    write_snapshot(run)
     assert (directory.path / "eval-x.jsonl").read_text() == before
     config = read_config(directory.config)
     assert config.evaluation.sets == {"x": "eval-x.jsonl"}
@@ -110,7 +110,7 @@ def test_rows_that_are_gone_are_no_set(
     held_out.rows.filter(position__lt=3).delete()
 
     with pytest.raises(ValueError, match="Import it again"):
-        freeze(run)
+        write_snapshot(run)
 
 
 def test_a_run_is_evaluated_on_what_was_chosen(
@@ -127,12 +127,12 @@ def test_a_run_is_evaluated_on_what_was_chosen(
     )
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
-    directory = freeze(run)
+    directory = write_snapshot(run)
 
     done = run_trainer("run", directory.config, "--out", directory.epoch(1).path)
 
     assert done.returncode == 0, done.stderr
-    lines = LogFollower(directory.epoch(1).events).read()
+    lines = LogTailer(directory.epoch(1).events).read()
     ingest(claim, read_events(lines, epoch=1))
     found = run.evaluations.order_by("step")
     assert [(one.step, one.name) for one in found] == [(0, "x"), (1, "x")]

@@ -15,7 +15,7 @@ from dashboard.runs.queue.hosts import Host
 from dashboard.training import process as freeze_module
 from dashboard.training import startup
 from dashboard.training.ending import Ending, conclude
-from dashboard.training.lease import Claim, Fenced, claim_next, claim_run, renew
+from dashboard.training.lease import Claim, LeaseLost, claim_next, claim_run, renew
 from dashboard.training.supervisor import supervise
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.test_forking_a_run import fork, keep
@@ -114,10 +114,10 @@ def test_who_lost_the_run_can_neither_renew_nor_end_it(run: Run) -> None:
     assert claim is not None
     Run.objects.filter(id=run.id).update(epoch=2)
 
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         renew(claim)
     killed = Ending(status=-9, last_word=None, step=0, log_lines=[], was_released=False)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         conclude(claim, killed)
 
     run.refresh_from_db()

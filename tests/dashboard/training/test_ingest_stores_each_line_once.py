@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from dashboard.runs.models import Checkpoint, Run, RunEvent, RunState, Step
 from dashboard.samples.models import Group, RuleNote
 from dashboard.training.ingest import ingest
-from dashboard.training.lease import Claim, Fenced, claim_run
+from dashboard.training.lease import Claim, LeaseLost, claim_run
 from tests.dashboard.training.logs import START, LogBuilder, group, metrics_of
 from trainer.events import (
     Evaluated,
@@ -179,7 +179,7 @@ def test_a_zombie_writes_nothing(claim: Claim) -> None:
     ingest(claim, LogBuilder().started().events)
     Run.objects.filter(id=claim.run_id).update(epoch=2, state="running")
 
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         ingest(claim, LogBuilder().started().stepped(1).events)
 
     assert RunEvent.objects.filter(run=claim.run_id).count() == 1
@@ -191,7 +191,7 @@ def test_a_run_that_was_requeued_takes_nothing_from_its_last_holder(
 ) -> None:
     Run.objects.filter(id=claim.run_id).update(state="queued", lease_until=None)
 
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         ingest(claim, LogBuilder().started().events)
 
 

@@ -13,9 +13,9 @@ from dashboard.runs.queries import run_directory
 from dashboard.samples.groups import get_group
 from dashboard.samples.models import Group, GroupTokens
 from dashboard.samples.tokens import read_tokens
-from dashboard.training.event_log import Journal, Lines, read_events
+from dashboard.training.event_log import Lines, SupervisorLog, read_events
 from dashboard.training.ingest import ingest
-from dashboard.training.lease import Claim, Fenced, claim_run
+from dashboard.training.lease import Claim, LeaseLost, claim_run
 from dashboard.training.takeover import take_over
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.logs import LogBuilder, group, measured
@@ -101,7 +101,7 @@ def test_a_worker_that_lost_the_run_writes_none(run: Run, claim: Claim) -> None:
     events = told(LogBuilder().started(), 1).events
     Run.objects.filter(id=run.id).update(epoch=claim.epoch + 1)
 
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         ingest(claim, events)
 
     assert not GroupTokens.objects.exists()
@@ -118,8 +118,8 @@ def test_a_step_that_is_made_again_has_values_of_its_own(
     Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
     again = claim_run(run.id, "worker-2")
     assert again is not None
-    journal = Journal(directory.epoch(2).supervisor_log, about="test")
-    take_over(again, directory, journal=journal, keep_alive=lambda: None)
+    supervisor_log = SupervisorLog(directory.epoch(2).supervisor_log, about="test")
+    take_over(again, directory, supervisor_log=supervisor_log, keep_alive=lambda: None)
 
     assert tokens_of(run.id, 2)[0]["kl"] == [0.1, 0.1]  # until the run gets there
 

@@ -16,7 +16,7 @@ from dashboard.runs.models import Run, RunEvent, RunState, Step
 from dashboard.runs.progress import describe_progress
 from dashboard.samples.models import Group
 from dashboard.training import lease
-from dashboard.training.external_events import MAX_LINES, Fenced, Gap, Over
+from dashboard.training.external_events import MAX_LINES, AttemptReplaced, Gap, Over
 from dashboard.training.external_ingest import read_place, take_lines
 from dashboard.training.external_runs import Opening, open_life, open_run
 from tests.dashboard.samples.stored import completions_of
@@ -95,7 +95,7 @@ def test_a_life_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
     send(outside, LogBuilder().stepped(1))
     open_life(outside, from_step=1, user=alice)
 
-    with pytest.raises(Fenced, match="attempt 2"):
+    with pytest.raises(AttemptReplaced, match="attempt 2"):
         send(outside, LogBuilder().stepped(1).stepped(2))
 
     assert send(outside, LogBuilder(epoch=2).stepped(2)).step == 2

@@ -9,7 +9,7 @@ import pytest
 from dashboard.runs.charts.downsampling import make_summaries
 from dashboard.runs.models import Evaluation, MetricSummary, Run, Step
 from dashboard.runs.queries import run_directory
-from dashboard.training.event_log import Journal
+from dashboard.training.event_log import SupervisorLog
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import take_over
@@ -105,9 +105,9 @@ def test_a_resume_takes_back_what_it_supersedes(run: Run, claim: Claim) -> None:
     Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
     second = claim_run(run.id, "worker-2")
     assert second is not None
-    journal = Journal(directory.epoch(2).supervisor_log, about="test")
+    supervisor_log = SupervisorLog(directory.epoch(2).supervisor_log, about="test")
 
-    take_over(second, directory, journal=journal, keep_alive=lambda: None)
+    take_over(second, directory, supervisor_log=supervisor_log, keep_alive=lambda: None)
 
     assert stored(run) == counted(run)
     assert set(stored(run)) == {"reward/mean"}

@@ -15,9 +15,9 @@ from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
 from dashboard.training.ending import OWNERS_REMEDY, ROOM_REMEDY, pause_for_room
 from dashboard.training.ingest import ingest
-from dashboard.training.lease import claim_next, claim_run, lose_life, reap
-from dashboard.training.process import freeze
-from dashboard.training.tasks import resume_where_there_is_room
+from dashboard.training.lease import claim_next, claim_run, lose_attempt, reap
+from dashboard.training.process import write_snapshot
+from dashboard.training.tasks import resume_on_free_disk
 from tests.dashboard.training.factories import RECIPE, Launcher
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.test_supervising_a_run import after_steps, live
@@ -60,7 +60,7 @@ def test_one_that_waits_for_room_goes_on_by_itself(run: Run) -> None:
 
     assert paused.state == RunState.PAUSED
     assert paused.pause_reason.endswith(f"\n{ROOM_REMEDY}")
-    assert resume_where_there_is_room() == [run.id]
+    assert resume_on_free_disk() == [run.id]
     run.refresh_from_db()
     assert (run.state, run.pause_reason) == (RunState.QUEUED, "")
 
@@ -75,7 +75,7 @@ def test_one_that_somebody_wanted_paused_besides_does_not(
     by_whom, _, remedy = paused.pause_reason.split("\n")
     assert by_whom.startswith("alice")
     assert remedy == OWNERS_REMEDY
-    assert resume_where_there_is_room() == []
+    assert resume_on_free_disk() == []
 
 
 def test_nor_does_one_whose_own_disk_is_not_what_is_full(run: Run) -> None:
@@ -83,7 +83,7 @@ def test_nor_does_one_whose_own_disk_is_not_what_is_full(run: Run) -> None:
     paused = live(run, "wait_for_a_person_to_make_room")
 
     assert paused.pause_reason.endswith(f"\n{OWNERS_REMEDY}")
-    assert resume_where_there_is_room() == []
+    assert resume_on_free_disk() == []
 
 
 def test_a_stop_is_heeded_where_the_files_found_no_room(run: Run, alice: User) -> None:
@@ -105,7 +105,7 @@ def test_a_stop_asked_for_meanwhile_is_heeded_by_who_knows_nothing_of_it(
     stale = Run.objects.get(id=run.id)
     assert request_stop(run=run, user=alice)
 
-    assert lose_life(stale, outcome="its folder vanished")
+    assert lose_attempt(stale, outcome="its folder vanished")
 
     run.refresh_from_db()
     assert (run.state, run.attempt) == (RunState.STOPPED, 0)
@@ -180,7 +180,7 @@ def test_a_run_lost_while_it_was_to_pause_is_paused(run: Run, alice: User) -> No
     request_pause(run=run, user=alice)
     run.refresh_from_db()
 
-    assert lose_life(run, outcome="lost")
+    assert lose_attempt(run, outcome="lost")
 
     run.refresh_from_db()
     assert run.state == RunState.PAUSED
@@ -241,7 +241,7 @@ def test_a_resume_may_allow_more_errors_in_every_phase(
     resume_run(run=run, user=alice, max_error_share=0.9)
 
     run.refresh_from_db()
-    freeze(run)
+    write_snapshot(run)
     read = read_config(run_directory(run.id).config)
     shares = [stage.config.reward.max_error_share for stage in read.stages]
     assert shares == [0.9, 0.9]
@@ -275,7 +275,7 @@ def test_files_of_a_run_that_is_resumed_as_it_was_stay(run: Run, alice: User) ->
     resume_run(run=run, user=alice, max_error_share=0.2)
 
     run.refresh_from_db()
-    freeze(run)
+    write_snapshot(run)
     assert _stamps(path) == before
 
 

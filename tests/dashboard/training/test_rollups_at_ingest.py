@@ -13,7 +13,7 @@ from dashboard.samples.signals.signal_map import (
     read_distribution,
     read_map,
 )
-from dashboard.training.event_log import Journal
+from dashboard.training.event_log import SupervisorLog
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.rollups import fill_rollups
@@ -110,8 +110,8 @@ def test_a_resume_supersedes_the_rollups_past_its_checkpoint(
     Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
     second = claim_run(run.id, "worker-2")
     assert second is not None
-    journal = Journal(directory.epoch(2).supervisor_log, about="test")
-    take_over(second, directory, journal=journal, keep_alive=lambda: None)
+    supervisor_log = SupervisorLog(directory.epoch(2).supervisor_log, about="test")
+    take_over(second, directory, supervisor_log=supervisor_log, keep_alive=lambda: None)
 
     ingest(second, LogBuilder(epoch=2).stepped(2, num_groups=4).events)
 

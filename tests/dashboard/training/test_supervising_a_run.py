@@ -15,9 +15,9 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.training import process, startup
 from dashboard.training.lease import claim_run
-from dashboard.training.process import freeze
+from dashboard.training.process import write_snapshot
 from dashboard.training.supervisor import Timing, supervise
-from dashboard.training.watchdog import Patience
+from dashboard.training.watchdog import DatabaseRetry
 
 pytestmark = pytest.mark.django_db
 
@@ -241,7 +241,7 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
     assert claim
 
     def freeze_slowly(run: Run, **options: Any) -> None:
-        freeze(run, **options)
+        write_snapshot(run, **options)
         Run.objects.filter(id=run.id).update(epoch=7, worker="worker-2")
 
     monkeypatch.setattr(startup, "freeze", freeze_slowly)
@@ -257,10 +257,10 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = run_directory(run.id).epoch(1).events
-    attempt = Patience.attempt
+    attempt = DatabaseRetry.attempt
     is_ending: list[bool] = []
 
-    def attempt_unless_away(self: Patience, action: Callable[[], None]) -> bool:
+    def attempt_unless_away(self: DatabaseRetry, action: Callable[[], None]) -> bool:
         if is_ending and b"run_stopped" not in events.read_bytes():
             self._down_since = 0.0  # for longer than anybody waits
             return False
@@ -271,7 +271,7 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
             is_ending.append(True)
         return bool(is_ending)
 
-    monkeypatch.setattr(Patience, "attempt", attempt_unless_away)
+    monkeypatch.setattr(DatabaseRetry, "attempt", attempt_unless_away)
 
     ended = live(run, "save_slowly", is_shutting_down)
 

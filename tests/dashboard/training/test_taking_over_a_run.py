@@ -8,7 +8,7 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.samples.models import Group
 from dashboard.training import takeover
-from dashboard.training.event_log import Journal
+from dashboard.training.event_log import SupervisorLog
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import CannotResume, take_over
@@ -39,8 +39,12 @@ def lose(run: Run) -> Claim:
 
 
 def resume(claim: Claim, directory: RunDirectory) -> str | None:
-    journal = Journal(directory.epoch(claim.epoch).supervisor_log, about="test")
-    found = take_over(claim, directory, journal=journal, keep_alive=lambda: None)
+    supervisor_log = SupervisorLog(
+        directory.epoch(claim.epoch).supervisor_log, about="test"
+    )
+    found = take_over(
+        claim, directory, supervisor_log=supervisor_log, keep_alive=lambda: None
+    )
     return found.path.name if found else None
 
 

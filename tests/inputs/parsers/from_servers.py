@@ -33,7 +33,7 @@ from tests.inputs.parsers.row import (
     spoilt,
 )
 from trainer.client.http import Refused, Server, Unreachable
-from trainer.internet import Gate, Target
+from trainer.internet import HostAllowlist, Target
 from trainer.rewards.model_judge import client as judge
 from trainer.rollout import wire as rollout_wire
 from trainer.rollout.client import RolloutClient
@@ -42,7 +42,7 @@ from trainer.serving import reference_client
 from trainer.serving.client import Connection, _sentence
 from trainer.serving.reference_client import ServerReference
 
-HUB = Gate(asks="A hub is asked", variable="X")
+HUB = HostAllowlist(asks="A hub is asked", variable="X")
 
 ENTRY = shaped(
     type=st.just("file"), path=ANY_TEXT, size=NUMBERS, oid=ANY_TEXT, lfs=JSON

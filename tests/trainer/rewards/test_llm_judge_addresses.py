@@ -12,12 +12,12 @@ from tests.trainer.rewards.judge_server import Judging, judge_server, status, te
 from tests.trainer.rewards.scores import scored
 from tests.trainer.rewards.test_llm_judge_faults import SCORE, ask, params_of
 from trainer import internet
-from trainer.internet import Gate, Refused, is_public, read_url, resolve
+from trainer.internet import HostAllowlist, Refused, is_public, read_url, resolve
 from trainer.rewards.model_judge.client import find_key
 from trainer.rewards.rules.llm_judge import check_judge
 from trainer.rewards.session import open_session
 
-JUDGES = Gate(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
+JUDGES = HostAllowlist(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
 
 
 PRIVATE = [

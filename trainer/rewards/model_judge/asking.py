@@ -16,7 +16,7 @@ from trainer.rewards.model_judge.client import (
     NoReply,
     Reply,
     find_key,
-    judges_gate,
+    judges_allowlist,
 )
 from trainer.rewards.model_judge.ledger import Ledger
 from trainer.rewards.model_judge.question import Question
@@ -238,10 +238,10 @@ def open_client(endpoint: Endpoint) -> Client:
     Raises:
         Refused: the environment has not the key, or does not allow the address.
     """
-    target, gate = read_url(endpoint.base_url), judges_gate()
-    check_target(target, gate)
+    target, allowlist = read_url(endpoint.base_url), judges_allowlist()
+    check_target(target, allowlist)
     key = find_key(endpoint.key_name, target)
-    return Client(target, key=key, gate=gate)
+    return Client(target, key=key, allowlist=allowlist)
 
 
 def replies(

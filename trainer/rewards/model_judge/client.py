@@ -27,7 +27,7 @@ from typing import Any
 
 from trainer.internet import (
     Connection,
-    Gate,
+    HostAllowlist,
     Refused,
     Target,
     read_hosts,
@@ -41,14 +41,14 @@ _KEY, _URL = "COHORT_JUDGE_KEY_", "COHORT_JUDGE_URL_"
 _HOSTS = "COHORT_JUDGE_HOSTS"
 
 
-def judges_gate() -> Gate:
+def judges_allowlist() -> HostAllowlist:
     """Public addresses, and the hosts that the environment allows.
 
     Raises:
         Refused: the variable cannot be read.
     """
     allowed = read_hosts(os.environ.get(_HOSTS, ""), _HOSTS)
-    return Gate(asks="A judge is asked", variable=_HOSTS, allowed=allowed)
+    return HostAllowlist(asks="A judge is asked", variable=_HOSTS, allowed=allowed)
 
 
 def find_key(name: str, target: Target) -> str | None:
@@ -142,10 +142,12 @@ class NoReply(Exception):
 class Client:
     """Asks one endpoint, over connections that are kept. Any thread may ask."""
 
-    def __init__(self, target: Target, *, key: str | None, gate: Gate) -> None:
+    def __init__(
+        self, target: Target, *, key: str | None, allowlist: HostAllowlist
+    ) -> None:
         self._target = target
         self._key = key
-        self._gate = gate
+        self._allowlist = allowlist
         self._lock = Lock()
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
@@ -239,7 +241,9 @@ class Client:
                 raise NoReply("the run has ended", may_pass=False)
             is_used = bool(self._idle)
             connection = (
-                self._idle.pop() if is_used else Connection(self._target, self._gate)
+                self._idle.pop()
+                if is_used
+                else Connection(self._target, self._allowlist)
             )
             self._busy.add(connection)
             return connection, is_used

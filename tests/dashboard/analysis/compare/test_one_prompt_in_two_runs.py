@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.win_rate import MAX_PROMPTS, find_meetings, meet
+from dashboard.analysis.compare.win_rate import MAX_PROMPTS, find_common_steps, meet
 from dashboard.datasets.models import DatasetRow
 from dashboard.runs.models import Run
 from tests.dashboard.samples.factories import make_dataset, make_group, make_run
@@ -80,9 +80,9 @@ def test_the_win_rate_is_of_all_pairs_and_ties_count_half(
     context = ask(alice_client, ours, theirs, prompt=7).context
 
     # 1.2 beats both, 0.2 ties with one and beats the other: 3.5 of 4.
-    assert context["duel"].rate == 3.5 / 4
+    assert context["prompt_pair"].rate == 3.5 / 4
     assert [len(side.rewards) for side in context["sides"]] == [2, 2]
-    assert context["duel"].means == pytest.approx((0.7, 0.1))
+    assert context["prompt_pair"].means == pytest.approx((0.7, 0.1))
     means = {rule.name: rule.means for rule in context["rules"]}
     assert means["answer"] == pytest.approx((0.5, 0))
     assert means["format"] == pytest.approx((1, 0.5))
@@ -94,9 +94,9 @@ def test_nearest_steps_are_said_to_be_no_equal_ones(
     make_group(ours, step=3, prompt_index=7)
     make_group(theirs, step=5, prompt_index=7)
 
-    meeting = ask(alice_client, ours, theirs, prompt=7).context["meeting"]
+    common_step = ask(alice_client, ours, theirs, prompt=7).context["common_step"]
 
-    assert (meeting.steps, meeting.is_equal) == ((3, 5), False)
+    assert (common_step.steps, common_step.is_equal) == ((3, 5), False)
 
 
 def test_the_steps_before_and_after_are_those_of_both(
@@ -124,10 +124,10 @@ def test_all_prompts_are_listed_and_sorted_by_win_rate(
     page = ask(alice_client, ours, theirs, sort="-rate")
 
     assert re.findall(r">Prompt (\d)</a>", page.text) == ["2", "1", "3"]
-    assert page.context["meetings"].num_common == 3
+    assert page.context["common_steps"].num_common == 3
     summary = page.context["summary"]
     assert (summary.num, summary.rate) == (3, 0.5)
-    assert [duel.rate for duel, _ in page.context["rows"]] == [1, 0.5, 0]
+    assert [prompt_pair.rate for prompt_pair, _ in page.context["rows"]] == [1, 0.5, 0]
 
 
 def test_prompts_of_other_versions_are_matched_by_their_rows(
@@ -149,8 +149,8 @@ def test_prompts_of_other_versions_are_matched_by_their_rows(
     found = ask(alice_client, ours, theirs, prompt=7).context
     other = ask(alice_client, ours, theirs, prompt=8).context
 
-    assert found["meeting"].prompts == (7, 2)
-    assert re.findall(r"\d+", found["meetings"].matching.said)[:2] == ["1", "2"]
+    assert found["common_step"].prompts == (7, 2)
+    assert re.findall(r"\d+", found["common_steps"].matching.said)[:2] == ["1", "2"]
     assert "theirs" in other["reason"]
     assert "8" in other["reason"]
 
@@ -194,7 +194,7 @@ def test_the_prompts_sampled_last_are_kept_where_there_are_too_many(
         make_group(ours, step=step, prompt_index=prompt)
         make_group(theirs, step=step, prompt_index=prompt)
 
-    found = find_meetings((ours, theirs), None)
+    found = find_common_steps((ours, theirs), None)
 
     assert [m.prompts for m in found.found] == [(1, 1), (2, 2)]
     assert found.num_common == 3

@@ -17,7 +17,7 @@ from dashboard.analysis.probes.jobs import freeze, probe_command
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.models import DatasetRow
 from dashboard.jobs.tasks import clean
-from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.retention import NOTHING
 from dashboard.runs.models import Checkpoint, Run
 from tests.dashboard.analysis.probes.factories import (
@@ -95,7 +95,7 @@ def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
     command = probe_command(probe, tmp_path)
     freeze(probe, tmp_path / "files")
 
-    found = Shelf(checkpoint.run_id).find(checkpoint.name)
+    found = CheckpointStore(checkpoint.run_id).find(checkpoint.name)
     assert command[command.index("--checkpoint") + 1] == str(found)
     assert "--no-scores" in command
     row = json.loads((tmp_path / "files" / "rows.jsonl").read_text())
@@ -108,18 +108,18 @@ def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
 def test_what_a_try_waits_for_outlives_what_the_trainer_deletes(
     checkpoint: Checkpoint, alice_client: Client
 ) -> None:
-    shelf = Shelf(checkpoint.run_id)
+    store = CheckpointStore(checkpoint.run_id)
     Run.objects.filter(pk=checkpoint.run_id).update(best_by=NOTHING)
     press_try(alice_client, checkpoint)
 
-    shutil.rmtree(shelf.own / checkpoint.name)  # as the trainer does
+    shutil.rmtree(store.own / checkpoint.name)  # as the trainer does
 
-    assert shelf.find(checkpoint.name) == shelf.kept / checkpoint.name
+    assert store.find(checkpoint.name) == store.kept / checkpoint.name
     clean()
-    assert shelf.kept_names() == {checkpoint.name}
+    assert store.kept_names() == {checkpoint.name}
     finish(num_done=2)
     clean()
-    assert shelf.kept_names() == set()
+    assert store.kept_names() == set()
 
 
 def test_the_forms_defaults_are_the_runs_own(
@@ -216,7 +216,7 @@ def test_files_that_were_deleted_meanwhile_are_told(
     checkpoint: Checkpoint, alice_client: Client
 ) -> None:
     probe = press_try(alice_client, checkpoint)
-    Shelf(checkpoint.run_id).remove(checkpoint.name)
+    CheckpointStore(checkpoint.run_id).remove(checkpoint.name)
 
     work(probe)
 

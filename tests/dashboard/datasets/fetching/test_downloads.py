@@ -13,8 +13,8 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from dashboard.datasets.fetching import download, http
-from dashboard.datasets.fetching.download import Download, Known, Way
-from dashboard.datasets.fetching.http import NotFetched, Token, links_gate
+from dashboard.datasets.fetching.download import Download, DownloadOptions, RemoteFile
+from dashboard.datasets.fetching.http import NotFetched, Token, links_allowlist
 from dashboard.jobs.kinds import JobReleased
 from tests.dashboard.datasets.fetching.site import (
     Handler,
@@ -53,18 +53,23 @@ class Fetched:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.reports: list[tuple[int, int, str]] = []
-        self.known: list[Known] = []
+        self.known: list[RemoteFile] = []
 
     def report(self, num_bytes: int, total: int, remark: str) -> None:
         self.reports.append((num_bytes, total, remark))
 
     def run(self, url: str, **changes: Any) -> bytes:
-        known = changes.pop("known", Known())
-        asked = {"gate": links_gate(), "token": None, "report": self.report, **changes}
+        known = changes.pop("known", RemoteFile())
+        asked = {
+            "gate": links_allowlist(),
+            "token": None,
+            "report": self.report,
+            **changes,
+        }
         Download(
             read_link(url),
             self.path,
-            Way(**asked),
+            DownloadOptions(**asked),
             known=known,
             remember=self.known.append,
         ).run()
@@ -98,7 +103,7 @@ def test_another_attempt_goes_on_from_what_is_on_disk(site: Site, fetched: Fetch
     site.pages["/rows"] = file(BODY)
     fetched.path.write_bytes(BODY[:5_000])
 
-    known = Known(validator='"one"', num_bytes=len(BODY))
+    known = RemoteFile(validator='"one"', num_bytes=len(BODY))
     assert fetched.run(site.url("/rows"), known=known) == BODY
     assert site.ranges() == ["bytes=5000-"]
 
@@ -107,7 +112,7 @@ def test_a_file_that_has_changed_begins_anew(site: Site, fetched: Fetched):
     site.pages["/rows"] = file(BODY, etag='"two"')
     fetched.path.write_bytes(b"old" * 1_000)
 
-    known = Known(validator='"one"', num_bytes=9_000)
+    known = RemoteFile(validator='"one"', num_bytes=9_000)
     assert fetched.run(site.url("/rows"), known=known) == BODY
 
 
@@ -115,7 +120,7 @@ def test_a_file_on_disk_that_is_too_long_begins_anew(site: Site, fetched: Fetche
     site.pages["/rows"] = file(BODY)
     fetched.path.write_bytes(BODY + b"more")
 
-    known = Known(validator='"one"', num_bytes=len(BODY) + 9)
+    known = RemoteFile(validator='"one"', num_bytes=len(BODY) + 9)
     assert fetched.run(site.url("/rows"), known=known) == BODY
     assert site.ranges() == [f"bytes={len(BODY) + 4}-", ""]
 

@@ -21,7 +21,7 @@ from pytest_django.fixtures import Settings
 from dashboard.accounts.models import Team, User
 from dashboard.datasets import jobs as dataset_jobs
 from dashboard.datasets.fetching import download, fetches
-from dashboard.datasets.imports import forget_what_is_old, request_stop
+from dashboard.datasets.imports import purge_uploads, request_stop
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -447,7 +447,7 @@ def test_what_was_fetched_outlives_its_job(alice_client: Client, site: Site):
     site.pages["/rows.jsonl"] = file(ROWS)
     fetch(alice_client, site.url("/rows.jsonl"))
 
-    forget_what_is_old()
+    purge_uploads()
 
     assert Upload.objects.get().path.read_bytes() == ROWS
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from dashboard.datasets.fetching.http import links_gate
+from dashboard.datasets.fetching.http import links_allowlist
 from dashboard.datasets.fetching.links import HubLink, Link, read
 from trainer import internet
 from trainer.internet import Refused, read_link, resolve
@@ -88,7 +88,7 @@ def test_a_name_is_refused_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPatc
 
     for host in ("localhost", "LOCALHOST", "localhost.", "metadata"):
         with pytest.raises(Refused, match="public address"):
-            resolve(read_link(f"http://{host}/rows.jsonl"), links_gate())
+            resolve(read_link(f"http://{host}/rows.jsonl"), links_allowlist())
 
 
 def test_a_name_is_refused_when_one_of_its_addresses_is_private(
@@ -99,7 +99,7 @@ def test_a_name_is_refused_when_one_of_its_addresses_is_private(
     monkeypatch.setattr(internet.socket, "getaddrinfo", lambda *_, **__: found)
 
     with pytest.raises(Refused, match=r"10\.0\.0\.7"):
-        resolve(read_link("https://rows.example.com/x"), links_gate())
+        resolve(read_link("https://rows.example.com/x"), links_allowlist())
 
 
 def test_allowed_hosts_may_be_private_on_their_port_alone(settings: Settings):

@@ -11,7 +11,7 @@ import pytest
 from django.http import StreamingHttpResponse
 from django.test import Client
 
-from dashboard.runs.checkpoints.files import Damaged, Shelf
+from dashboard.runs.checkpoints.files import CheckpointStore, Damaged
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.training.checkpoints import ModelArchive
 from tests.dashboard.runs.checkpoints.real_model import generate, model_files
@@ -100,7 +100,7 @@ def test_a_link_out_of_the_folder_is_not_followed(
     alice_client: Client, saving: Saving, tmp_path: Path, way: str
 ) -> None:
     checkpoint = saving.save()
-    found = Shelf(checkpoint.run_id).find(checkpoint.name)
+    found = CheckpointStore(checkpoint.run_id).find(checkpoint.name)
     assert found is not None
     model = found / "model"
     secret = tmp_path / "elsewhere"

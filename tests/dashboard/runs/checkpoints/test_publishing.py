@@ -15,8 +15,8 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.token_preview import refuse_model
 from dashboard.runs.changes import extend_run
 from dashboard.runs.launch.base_models import (
-    hold_published,
     label_model,
+    lock_published,
     offered_models,
 )
 from dashboard.runs.models import PublishedModel, Run, RunState
@@ -65,7 +65,7 @@ def test_another_team_neither_sees_nor_names_it(
         make_probe(other, make_version(other), config=_config(path))
     around = f"{model.folder.parents[1]}/../models/{model.team_id}/{model.pk}/model"
     with pytest.raises(ValueError, match="has no model"):
-        hold_published(other, {"model": {"path": around}})
+        lock_published(other, {"model": {"path": around}})
 
 
 def test_another_teams_checkpoint_is_no_start(saving: Saving, charlie: User) -> None:
@@ -73,8 +73,8 @@ def test_another_teams_checkpoint_is_no_start(saving: Saving, charlie: User) -> 
     path = str(saving.folder / checkpoint.name / "model")
 
     with pytest.raises(ValueError, match="has no model"):
-        hold_published(Team.objects.get(slug="other"), {"model": {"path": path}})
-    hold_published(saving.run.team, {"model": {"path": path}})
+        lock_published(Team.objects.get(slug="other"), {"model": {"path": path}})
+    lock_published(saving.run.team, {"model": {"path": path}})
 
 
 def test_a_model_cannot_be_named_by_its_way_from_the_runs_own_folder(
@@ -85,7 +85,7 @@ def test_a_model_cannot_be_named_by_its_way_from_the_runs_own_folder(
         config = {"reward": {"recipe": {"rules": [judge]}}}
 
         with pytest.raises(ValueError, match="no model in"):
-            hold_published(team, config)
+            lock_published(team, config)
 
 
 def test_it_stays_while_a_run_needs_it(
@@ -112,7 +112,7 @@ def test_unpublished_its_files_are_gone_and_no_run_starts_from_it(
 
     assert not folder.exists()
     with transaction.atomic(), pytest.raises(ValueError, match="has no model"):
-        hold_published(team, {"model": {"path": str(folder / "model")}})
+        lock_published(team, {"model": {"path": str(folder / "model")}})
 
 
 def test_a_name_is_taken_once(
@@ -220,9 +220,9 @@ def test_a_folder_outside_the_operators_is_refused(
     own = f"{settings.COHORT_DATA}/starter/sums/model"
 
     for path in (f"{allowed}/qwen", own, "Qwen/Qwen2.5-0.5B-Instruct"):
-        hold_published(team, {"model": {"path": path}})
+        lock_published(team, {"model": {"path": path}})
         assert refuse_model(team, path) == ""
     for path in ("/etc", f"{tmp_path}", f"{allowed}/../x", f"{allowed}/detour/x"):
         assert refuse_model(team, path)
         with pytest.raises(ValueError, match="COHORT_MODEL_FOLDERS"):
-            hold_published(team, {"model": {"path": path}})
+            lock_published(team, {"model": {"path": path}})

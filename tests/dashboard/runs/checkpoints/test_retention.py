@@ -12,7 +12,7 @@ from django.test import Client
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.checkpoints import files as shelf_module
 from dashboard.runs.checkpoints import retention
-from dashboard.runs.checkpoints.files import Shelf
+from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.models import Checkpoint, Run, RunState
 from tests.dashboard.runs.checkpoints.saved import Saving
@@ -53,7 +53,7 @@ def test_a_disk_that_lets_nothing_go_costs_no_line_of_the_log(
 def test_a_kept_one_is_read_where_it_stays(saving: Saving, run: Run) -> None:
     saving.save(score=0.9)
 
-    found = Shelf(run.pk).find("step-000001-epoch-1")
+    found = CheckpointStore(run.pk).find("step-000001-epoch-1")
 
     assert found is not None
     saving.save(score=0.2)
@@ -109,7 +109,7 @@ def test_pinning_costs_no_room(saving: Saving, run: Run, alice: User) -> None:
     first = saving.save()
     retention.pin(checkpoint=first, user=alice)
 
-    kept = Shelf(run.pk).kept / first.name / "model/model.safetensors"
+    kept = CheckpointStore(run.pk).kept / first.name / "model/model.safetensors"
     own = saving.folder / first.name / "model/model.safetensors"
     assert kept.stat().st_ino == own.stat().st_ino
 
@@ -139,7 +139,7 @@ def test_half_a_deleted_checkpoint_is_not_pinned(
     with pytest.raises(ValueError, match="no longer there"):
         retention.pin(checkpoint=first, user=alice)
 
-    assert not (Shelf(run.pk).kept / first.name).exists()
+    assert not (CheckpointStore(run.pk).kept / first.name).exists()
 
 
 def test_what_the_run_goes_on_from_cannot_be_deleted(

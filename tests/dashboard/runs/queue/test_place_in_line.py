@@ -11,11 +11,11 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run
 from dashboard.runs.queue.changes import team_line
 from dashboard.runs.queue.messages import (
+    describe_place,
+    describe_short,
+    describe_start,
     ordinal,
-    rough,
-    say_place,
-    say_short,
-    say_start,
+    rough_duration,
     title_start,
 )
 from dashboard.runs.queue.order import Line, Place, Start, read_line
@@ -33,7 +33,7 @@ def place_of(run: Run) -> tuple[Place, Line]:
 
 
 def said(run: Run) -> str:
-    return say_place(*place_of(run))
+    return describe_place(*place_of(run))
 
 
 def numbers(text: str) -> list[int]:
@@ -58,7 +58,7 @@ def test_a_free_worker_takes_it_at_once(team: Team) -> None:
 
     place, _ = place_of(run)
     assert (place.number, place.start.seconds) == (1, 0)
-    assert say_start(place.start) in said(run)
+    assert describe_start(place.start) in said(run)
 
 
 def test_it_starts_when_the_run_before_it_has_made_its_steps(team: Team) -> None:
@@ -87,7 +87,7 @@ def test_what_nothing_is_known_of_is_said_to_be_unknown(team: Team) -> None:
 
     place, _ = place_of(run)
     assert place.start.seconds is None
-    assert say_start(place.start) in said(run)
+    assert describe_start(place.start) in said(run)
     assert numbers(said(run)) == []
 
 
@@ -115,7 +115,7 @@ def test_a_run_that_nothing_here_suits_says_so_and_is_not_counted(team: Team) ->
     place, line = place_of(big)
     assert (place.number, "GPU" in place.lack) == (None, True)
     assert said(big) == place.lack
-    assert not numbers(say_short(place, line))
+    assert not numbers(describe_short(place, line))
     assert place_of(small)[0].number == 1
 
 
@@ -123,20 +123,20 @@ def test_a_run_on_hold_has_no_number(team: Team) -> None:
     held = queue_run(team, on_hold=True)
 
     assert said(held).startswith("On hold")
-    assert say_short(*place_of(held)) == "on hold"
+    assert describe_short(*place_of(held)) == "on hold"
 
 
 def test_the_run_list_says_it_in_few_words(team: Team) -> None:
     train(team, step_seconds=60.0, num_steps=11)
 
-    assert numbers(say_short(*place_of(queue_run(team)))) == [1, 10]
+    assert numbers(describe_short(*place_of(queue_run(team)))) == [1, 10]
 
 
 def test_numbers_are_no_finer_than_they_are_known() -> None:
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 111)] == [
         *("1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "111th")
     ]
-    assert [rough(s) for s in (9, 61, 3_700, 90_000)] == [
+    assert [rough_duration(s) for s in (9, 61, 3_700, 90_000)] == [
         *("a minute", "1 min", "1 h 02 min", "1 d 1 h")
     ]
 

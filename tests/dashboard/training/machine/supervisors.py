@@ -111,7 +111,7 @@ def replace_surroundings(
     for module in (watchdog, watchdog, supervisor):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(state, "wake", broker.wake)
-    monkeypatch.setattr("dashboard.live.pubsub.ring_group", lambda *_: None)
+    monkeypatch.setattr("dashboard.live.pubsub.notify_group", lambda *_: None)
     hardware = {"takes": "any", "gpus": []}
     monkeypatch.setattr(workers, "read_hardware", lambda: hardware)
     # Of a worker that starts again, so the process of its name is always a dead one.
