@@ -561,7 +561,7 @@ LOGS = [
     path("<int:run_id>/logs/search.json", logs.log_search, name="run_log_search"),
     path("<int:run_id>/logs/download", logs.download_log, name="run_log_download"),
     path("<int:run_id>/system/", logs.run_system, name="run_system"),
-    path("<int:run_id>/logs.json", logs.system_samples, name="run_system_samples"),
+    path("<int:run_id>/system.json", logs.system_samples, name="run_system_samples"),
     path(
         "<int:run_id>/checkpoints/<slug:name>/model.tar",
         queue.checkpoint_download,

@@ -8,7 +8,7 @@ import sys
 
 TOLD = """
 import os, signal
-from dashboard.local import shutdown
+from dashboard.jobs import shutdown
 shutdown.begin_task()
 os.kill(os.getpid(), signal.SIGTERM)
 print(shutdown.is_announced(), flush=True)
@@ -17,7 +17,7 @@ print("not reached", flush=True)
 """
 UNTOLD = """
 import os, signal
-from dashboard.local import shutdown
+from dashboard.jobs import shutdown
 shutdown.begin_task()
 print(shutdown.is_announced(), flush=True)
 shutdown.end_task()
