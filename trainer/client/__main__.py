@@ -17,11 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer.client import commands as asking
-from trainer.client import commands as runs
-from trainer.client import verl
-from trainer.client.api.files import FILES
-from trainer.client.api.records import ended
+from trainer.client import commands, verl
 from trainer.client.api.run import LOOK_SECONDS
 from trainer.client.http import Refused, Unreachable
 from trainer.client.output import (
@@ -55,21 +51,21 @@ def make_parser() -> ArgumentParser:
     )
     parser.set_defaults(json=False)
     _printed(parser)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    login = _add(commands, "login", asking.log_in, "store a token on this machine")
+    groups = parser.add_subparsers(required=True, metavar="COMMAND")
+    login = _add(groups, "login", commands.log_in, "store a token on this machine")
     login.add_argument(
         "url", help="the server's address, such as https://cohort.example.org"
     )
-    _add_datasets(_group(commands, "datasets", "push and list datasets"))
-    recipes = _group(commands, "recipes", "list reward recipes")
-    _limited(_add(recipes, "list", asking.list_recipes, "list recipes, newest first"))
-    presets = _group(commands, "presets", "list presets to launch from")
-    _add(presets, "list", asking.list_presets, "list published and team presets")
-    _add_runs(_group(commands, "runs", "launch, list, watch and export runs"))
-    _add_groups(_group(commands, "groups", "show groups of completions"))
-    sync = _add(commands, "sync", asking.sync, "send what a reporter left unsent")
+    _add_datasets(_group(groups, "datasets", "push and list datasets"))
+    recipes = _group(groups, "recipes", "list reward recipes")
+    _add_list_of_named(recipes, "recipes")
+    presets = _group(groups, "presets", "list presets to launch from")
+    _add(presets, "list", commands.list_presets, "list published and team presets")
+    _add_runs(_group(groups, "runs", "launch, list, watch and export runs"))
+    _add_groups(_group(groups, "groups", "show groups of completions"))
+    sync = _add(groups, "sync", commands.sync, "send what a reporter left unsent")
     sync.add_argument("folder", type=Path, help="the reporter's folder")
-    follow = commands.add_parser(
+    follow = groups.add_parser(
         "verl", help=verl.ABOUT, description=_sentence(verl.ABOUT)
     )
     verl.add_arguments(follow)
@@ -77,14 +73,14 @@ def make_parser() -> ArgumentParser:
     return parser
 
 
-def _group(commands: Any, name: str, about: str) -> Any:
-    parser = commands.add_parser(name, help=about, description=_sentence(about))
+def _group(groups: Any, name: str, about: str) -> Any:
+    parser = groups.add_parser(name, help=about, description=_sentence(about))
     _printed(parser)
     return parser.add_subparsers(required=True, metavar="COMMAND")
 
 
-def _add(commands: Any, name: str, do: Do, about: str) -> Any:
-    parser = commands.add_parser(name, help=about, description=_sentence(about))
+def _add(group: Any, name: str, do: Do, about: str) -> Any:
+    parser = group.add_parser(name, help=about, description=_sentence(about))
     _printed(parser)
     parser.set_defaults(do=do)
     return parser
@@ -114,11 +110,15 @@ def _limited(parser: Any) -> None:
     )
 
 
-def _add_datasets(commands: Any) -> None:
-    _limited(
-        _add(commands, "list", asking.list_datasets, "list datasets, newest first")
-    )
-    push = _add(commands, "push", asking.push, "upload a file as a dataset version")
+def _add_list_of_named(group: Any, kind: str) -> None:
+    parser = _add(group, "list", commands.list_named, f"list {kind}, newest first")
+    parser.set_defaults(kind=kind)
+    _limited(parser)
+
+
+def _add_datasets(group: Any) -> None:
+    _add_list_of_named(group, "datasets")
+    push = _add(group, "push", commands.push, "upload a file as a dataset version")
     push.add_argument("file", type=Path, help="JSONL, JSON, CSV, TSV or Parquet")
     target = push.add_mutually_exclusive_group()
     target.add_argument(
@@ -151,16 +151,11 @@ def _add_datasets(commands: Any) -> None:
         metavar="N",
         help="import the other rows if exactly N rows have errors",
     )
-    push.add_argument(
-        "--no-wait",
-        action="store_true",
-        help="return after the upload; the server imports the file by itself",
-    )
     _keyed(push)
 
 
-def _add_runs(commands: Any) -> None:
-    found = _add(commands, "list", runs.list_runs, "list runs, newest first")
+def _add_runs(group: Any) -> None:
+    found = _add(group, "list", commands.list_runs, "list runs, newest first")
     found.add_argument(
         "-q",
         "--query",
@@ -174,9 +169,9 @@ def _add_runs(commands: Any) -> None:
         help="sort by this column, --sort=-KEY in descending order",
     )
     _limited(found)
-    _run(_add(commands, "show", runs.show_run, "show a run's state and step"))
-    _add_launch(commands)
-    watch = _add(commands, "watch", runs.watch, "print each step until the run ends")
+    _run(_add(group, "show", commands.show_run, "show a run's state and step"))
+    _add_launch(group)
+    watch = _add(group, "watch", commands.watch, "print each step until the run ends")
     _run(watch)
     watch.add_argument(
         "--from-step",
@@ -191,18 +186,18 @@ def _add_runs(commands: Any) -> None:
         metavar="SECONDS",
         help="time between two requests (default: %(default)s)",
     )
-    _add_export(commands)
+    _add_export(group)
     for verb, about in (
         ("stop", "finish the current step, save a checkpoint and end the run"),
         ("pause", "finish the current step, save a checkpoint and free the worker"),
         ("resume", "queue a paused run again"),
         ("cancel", "end a run at once, without a checkpoint"),
     ):
-        parser = _add(commands, verb, runs.ask, about)
+        parser = _add(group, verb, commands.ask, about)
         parser.set_defaults(verb=verb)
         _run(parser)
     extend = _add(
-        commands, "extend", runs.extend, "continue an ended run, or add steps to a run"
+        group, "extend", commands.extend, "continue an ended run, or add steps to a run"
     )
     _run(extend)
     extend.add_argument(
@@ -213,23 +208,26 @@ def _add_runs(commands: Any) -> None:
     )
 
 
-def _add_launch(commands: Any) -> None:
-    launch = _add(commands, "launch", runs.launch, "queue a run")
+def _add_launch(group: Any) -> None:
+    launch = _add(group, "launch", commands.launch, "queue a run")
     start = launch.add_mutually_exclusive_group()
     start.add_argument(
         "--preset",
+        dest="start",
         default="",
         help="take the settings of a preset; `cohort presets list` lists them",
     )
     start.add_argument(
         "--clone",
-        type=runs.run_number,
+        dest="start",
+        type=lambda text: f"run-{commands.run_number(text)}",
         metavar="RUN",
         help="take the settings of this run (number or address)",
     )
     start.add_argument(
         "--fork",
-        default="",
+        dest="start",
+        type="fork-{}".format,
         metavar="CHECKPOINT",
         help="continue from a checkpoint, such as 7-step-000050-epoch-1",
     )
@@ -255,14 +253,14 @@ def _add_launch(commands: Any) -> None:
     )
     launch.add_argument(
         "--held-out",
-        type=runs.held_out,
+        type=commands.held_out,
         action="append",
         metavar="[NAME=]DATASET",
         help="evaluate on this dataset too; may be repeated",
     )
     launch.add_argument(
         "--set",
-        type=runs.setting,
+        type=commands.setting,
         action="append",
         default=[],
         metavar="PATH=VALUE",
@@ -283,21 +281,19 @@ def _add_launch(commands: Any) -> None:
     _keyed(launch)
 
 
-def _add_export(commands: Any) -> None:
-    export = _add(commands, "export", runs.export, "save a run as a file")
+def _add_export(group: Any) -> None:
+    export = _add(group, "export", commands.export, "save a run as a file")
     _run(export)
     export.add_argument(
         "file",
         type=Path,
-        nargs="?",
         help="the file to write, - for standard output; its ending sets the format",
     )
     export.add_argument(
         "--what",
         default="",
-        metavar="WHAT",
-        help="metrics, completions or tensorboard (default: by the file's "
-        f"name, else metrics); or one of {', '.join(FILES)}",
+        help="metrics, completions or tensorboard (default: by the file's name, else "
+        "metrics), or a whole name such as metrics.jsonl",
     )
     export.add_argument(
         "--first-step", type=_count, metavar="N", help="leave out earlier steps"
@@ -308,9 +304,9 @@ def _add_export(commands: Any) -> None:
     export.add_argument("--force", action="store_true", help="overwrite the file")
 
 
-def _add_groups(commands: Any) -> None:
+def _add_groups(group: Any) -> None:
     show = _add(
-        commands, "show", runs.show_groups, "show the groups of a step, or one group"
+        group, "show", commands.show_groups, "show the groups of a step, or one group"
     )
     _run(show)
     show.add_argument("step", type=_count, help="the step's number")
@@ -320,7 +316,7 @@ def _add_groups(commands: Any) -> None:
 
 
 def _run(parser: Any) -> None:
-    parser.add_argument("run", type=runs.run_number, help=RUN)
+    parser.add_argument("run", type=commands.run_number, help=RUN)
 
 
 def _keyed(parser: Any) -> None:
@@ -366,7 +362,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell(error)
         return REFUSED
     except Unreachable as error:
-        remark(f"{ended(str(error))} Is it running, and is its address right?")
+        remark(str(error))
+        remark("Is the server running, and is its address right?")
         return UNREACHABLE
     except UnicodeEncodeError as error:
         remark(f"The command must be UTF-8; got {_start(error.object)!r}.")

@@ -7,21 +7,14 @@ import json
 import re
 import sys
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from trainer.client.api.client import Client
-from trainer.client.api.datasets import Datasets
-from trainer.client.api.files import default_name, print_file
-from trainer.client.api.records import (
-    Dataset,
-    DatasetVersion,
-    GroupDetail,
-    Import,
-    Listing,
-    Recipe,
-)
-from trainer.client.api.run import Run
+from trainer.client.api.client import Client, query_of
+from trainer.client.api.records import DatasetVersion, Group, GroupDetail
+from trainer.client.api.run import Run, file_name
 from trainer.client.delivery import Delivery
 from trainer.client.http import Refused, Server, find_server, keep_login
 from trainer.client.output import Bar, number, say, say_json, say_table, short
@@ -41,10 +34,8 @@ def sync(given: Namespace) -> None:
     delivery.deliver()
     if delivery.over:
         raise ValueError(f"Some events were not sent. {delivery.over}")
-    if given.json:
-        say_json({"folder": str(given.folder), "address": delivery.address})
-    else:
-        say(f"The server has all of {given.folder}: {delivery.address}")
+    told = {"folder": str(given.folder), "address": delivery.address}
+    _show(given, told, f"The server has all of {given.folder}: {delivery.address}")
 
 
 def log_in(given: Namespace) -> None:
@@ -61,34 +52,19 @@ def log_in(given: Namespace) -> None:
     server = Server(given.url.rstrip("/"), token.strip())
     me = Client(server.url, server.token).me
     path = keep_login(server)
-    if given.json:
-        say_json({"url": server.url, "me": me})
-    else:
-        say(
-            f"Logged in to {me.team.name} as {me.person.name}, for "
-            f"{', '.join(me.scopes)}. The token is in {path}."
-        )
+    _show(
+        given,
+        {"url": server.url, "me": me},
+        f"Logged in to {me.team.name} as {me.person.name}, for "
+        f"{', '.join(me.scopes)}. The token is in {path}.",
+    )
 
 
 def push(given: Namespace) -> None:
-    datasets = Client().datasets
-    job = _send(datasets, given)
-    if given.no_wait and job.version is None:
-        said = f"Import {job.id} of {job.filename} is {job.state}."
-        say_json(job) if given.json else say(said)
-        return
-    with Bar(f"Importing {given.file.name}", unit="bytes") as bar:
-        version = datasets.wait(job, on_progress=bar)
-    if given.json:
-        say_json(version)
-        return
-    say(_told(version))
-
-
-def _send(datasets: Datasets, given: Namespace) -> Import:
+    name = given.file.name
     try:
-        with Bar(f"Sending {given.file.name}", unit="bytes") as bar:
-            return datasets.upload(
+        with Bar(f"Sending {name}") as sending, Bar(f"Importing {name}") as importing:
+            version = Client().datasets.push(
                 given.file,
                 name=given.name,
                 dataset=given.to,
@@ -97,10 +73,12 @@ def _send(datasets: Datasets, given: Namespace) -> Import:
                 columns=given.columns,
                 leave_out=given.leave_out,
                 key=given.key,
-                on_progress=bar,
+                on_upload=sending,
+                on_import=importing,
             )
     except Refused as error:
         raise _in_options(error) from None
+    _show(given, version, _told(version))
 
 
 def _told(version: DatasetVersion) -> str:
@@ -113,46 +91,47 @@ def _told(version: DatasetVersion) -> str:
     )
 
 
-def list_datasets(given: Namespace) -> None:
-    _say_named(given, Client().datasets.list(limit=limit_of(given)), "datasets")
+def list_named(given: Namespace) -> None:
+    """Datasets or recipes."""
+    found = Client().iterate(f"/{given.kind}", limit=_one_more(given))
+    titles = ("ID", "NAME", "CREATED", "ABOUT")
+    _show_list(given, list(found), titles, _named_row, right="ID")
 
 
-def list_recipes(given: Namespace) -> None:
-    _say_named(given, Client().recipes.list(limit=limit_of(given)), "recipes")
-
-
-def _say_named(
-    given: Namespace, found: Listing[Dataset] | Listing[Recipe], what: str
-) -> None:
-    if given.json:
-        say_each(found)
-        return
-    rows = [(x.id, x.name, f"{x.created_at:%Y-%m-%d}", x.description) for x in found]
-    say_table(("ID", "NAME", "CREATED", "ABOUT"), rows, right="ID")
-    say_rest(found, what)
+def _named_row(one: Any) -> tuple[Any, ...]:
+    return one["id"], one["name"], one["created_at"][:10], one["description"]
 
 
 def list_presets(given: Namespace) -> None:
-    found = Client().runs.presets()
+    found = Client().get("/presets")["presets"]
+    _show_list(given, found, ("KEY", "TITLE"), lambda one: (one["key"], one["title"]))
+
+
+def _one_more(given: Namespace) -> int | None:
+    """Which says whether there are more than are listed."""
+    return given.limit + 1 if given.limit else None
+
+
+def _show_list(
+    given: Namespace,
+    found: Sequence[Any],
+    titles: Sequence[str],
+    row_of: Callable[[Any], Sequence[Any]],
+    *,
+    right: str = "",
+) -> None:
+    limit = getattr(given, "limit", 0) or len(found)
     if given.json:
-        say_each(found)
-    else:
-        say_table(("KEY", "TITLE"), [(one.key, one.title) for one in found])
+        for one in found[:limit]:
+            say_json(one)
+        return
+    say_table(titles, map(row_of, found[:limit]), right=right)
+    if len(found) > limit:
+        say(f"These are the first {limit:,}; --limit 0 lists all.")
 
 
-def say_each(found: Listing[Any]) -> None:
-    for one in found:
-        say_json(one)
-
-
-def say_rest(found: Listing[Any], what: str) -> None:
-    if found.total is not None and found.total > len(found):
-        say(f"{len(found):,} of {found.total:,} {what}; --limit 0 shows all.")
-
-
-def limit_of(given: Namespace) -> int | None:
-    limit: int = given.limit
-    return limit or None
+def _show(given: Namespace, value: Any, text: str) -> None:
+    say_json(value) if given.json else say(text)
 
 
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "OF", "REWARD", "BEST", "OWNER", "CREATED")
@@ -178,36 +157,30 @@ def run_number(text: str) -> int:
 
 
 def list_runs(given: Namespace) -> None:
-    found = Client().runs.list(given.query, sort=given.sort, limit=limit_of(given))
-    if given.json:
-        say_each(found)
-        return
-    rows = [
-        (
-            run.id,
-            run.name,
-            run.state,
-            run.last_step,
-            run.num_steps,
-            number(run.last_reward),
-            number(run.best_reward),
-            run.owner.username if run.owner else "–",
-            f"{run.created_at:%Y-%m-%d %H:%M}",
-        )
-        for run in found
-    ]
-    say_table(COLUMNS, rows, right="ID STEP OF REWARD BEST")
-    say_rest(found, "runs")
+    runs = Client().runs
+    found = runs.list(given.query, sort=given.sort, limit=_one_more(given))
+    _show_list(given, found, COLUMNS, _run_row, right="ID STEP OF REWARD BEST")
+
+
+def _run_row(run: Run) -> tuple[Any, ...]:
+    return (
+        run.id,
+        run.name,
+        run.state,
+        run.last_step,
+        run.num_steps,
+        number(run.last_reward),
+        number(run.best_reward),
+        run.owner.username if run.owner else "–",
+        f"{run.created_at:%Y-%m-%d %H:%M}",
+    )
 
 
 def show_run(given: Namespace) -> None:
     run = Client().runs.get(given.run)
-    if given.json:
-        say_json(run)
-    else:
-        _say_run(run)
-        if run.reason:
-            say(run.reason)
+    _show_run(given, run)
+    if run.reason and not given.json:
+        say(run.reason)
 
 
 def launch(given: Namespace) -> None:
@@ -217,10 +190,8 @@ def launch(given: Namespace) -> None:
     client = Client()
     try:
         run = client.runs.launch(
-            given.preset,
+            given.start,
             name=given.name,
-            clone_of=given.clone,
-            fork_of=given.fork,
             is_scaled=given.scaled,
             model=given.model,
             dataset=given.dataset,
@@ -233,10 +204,8 @@ def launch(given: Namespace) -> None:
         )
     except Refused as error:
         raise _in_options(error) from None
-    if not given.json:
-        _say_run(run)
-    elif not given.watch:
-        say_json(run)
+    if not (given.json and given.watch):
+        _show_run(given, run)
     if given.watch:
         show_until_it_ends(client, run.id, as_json=given.json)
 
@@ -270,40 +239,34 @@ def watch(given: Namespace) -> None:
 
 def ask(given: Namespace) -> None:
     """To stop, cancel, pause or resume."""
-    client = Client()
-    run = client.runs.get(given.run)
+    run = Client().runs.get(given.run)
     getattr(run, given.verb)()
-    run = run.refresh()
-    if given.json:
-        say_json(run)
-    else:
-        _say_run(run)
+    _show_run(given, run.refresh())
 
 
 def extend(given: Namespace) -> None:
     run = Client().runs.get(given.run)
     run.extend(given.last_step)
-    run = run.refresh()
-    say_json(run) if given.json else _say_run(run)
+    _show_run(given, run.refresh())
 
 
 def export(given: Namespace) -> None:
-    run = Client().runs.get(given.run)
+    client, target = Client(), given.file
     steps = {"first_step": given.first_step, "last_step": given.last_step}
-    if str(given.file) == "-":
-        name = default_name(given.what)
-        print_file(run.client.asker, f"/runs/{run.id}/files/{name}", steps)
+    if str(target) == "-":  # what is printed cannot be taken back, so once
+        name = quote(file_name(target, given.what), safe="")
+        asked = f"/runs/{given.run}/files/{name}{query_of(**steps)}"
+        for piece in client.server.pieces(asked):
+            sys.stdout.buffer.write(piece)
         return
-    target = given.file or Path(f"run-{run.id}-{default_name(given.what)}")
-    with Bar(f"Taking {target.name}", unit="bytes") as bar:
+    run = client.runs.get(given.run)
+    with Bar(f"Taking {target.name}") as bar:
         run.export(
             target, what=given.what, **steps, overwrite=given.force, on_progress=bar
         )
     num_bytes = target.stat().st_size
-    if given.json:
-        say_json({"run": run.id, "file": str(target), "num_bytes": num_bytes})
-    else:
-        say(f"{target} has {num_bytes:,} bytes.")
+    told = {"run": run.id, "file": str(target), "num_bytes": num_bytes}
+    _show(given, told, f"{target} has {num_bytes:,} bytes.")
 
 
 def show_groups(given: Namespace) -> None:
@@ -313,26 +276,19 @@ def show_groups(given: Namespace) -> None:
         say_json(group) if given.json else _say_group(run, group)
         return
     found = run.groups(given.step)
-    if given.json:
-        say_each(found)
-        return
-    if not found:
+    if not found and not given.json:
         raise ValueError(
             f"Run {run.id} has no groups of step {given.step}; it is {run.state} at "
             f"step {run.last_step}."
         )
-    rows = [
-        (
-            one.prompt_index,
-            one.signal,
-            number(one.reward_mean),
-            number(one.reward_std),
-            short(one.snippet or one.prompt, PROMPT_CHARS),
-        )
-        for one in found
-    ]
     titles = ("GROUP", "SIGNAL", "MEAN", "STD", "PROMPT")
-    say_table(titles, rows, right="GROUP MEAN STD")
+    _show_list(given, found, titles, _group_row, right="GROUP MEAN STD")
+
+
+def _group_row(one: Group) -> tuple[Any, ...]:
+    prompt = short(one.snippet or one.prompt, PROMPT_CHARS)
+    mean, std = number(one.reward_mean), number(one.reward_std)
+    return one.prompt_index, one.signal, mean, std, prompt
 
 
 def _say_group(run: Run, group: GroupDetail) -> None:
@@ -352,7 +308,10 @@ def _say_group(run: Run, group: GroupDetail) -> None:
         say("\n".join(f"    {line}" for line in one.text.split("\n")))
 
 
-def _say_run(run: Run) -> None:
+def _show_run(given: Namespace, run: Run) -> None:
+    if given.json:
+        say_json(run)
+        return
     say(
         f"Run {run.id} ({run.name}) is {run.state}, step {run.last_step:,} of "
         f"{run.num_steps:,}: {run.address}"

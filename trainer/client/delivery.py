@@ -76,7 +76,9 @@ class Delivery:
 
     def _open(self, state: State) -> None:
         if state.run is None:
-            opened = self.server.post("/outside-runs", self.spool.opening())
+            opened = self.server.send_json(
+                "POST", "/outside-runs", self.spool.opening()
+            )
             state.run, state.address = opened["id"], opened["address"]
             state.lives[0].epoch = opened["epoch"]
             self.spool.keep(self._with_new_lives(state))
@@ -98,9 +100,8 @@ class Delivery:
             # Of steps that never came there is nothing to go on from.
             step = self.server.get(f"/outside-runs/{state.run}/events")["step"]
             asked = {"from_step": min(life.from_step, step)}
-            life.epoch = self.server.post(f"/outside-runs/{state.run}/lives", asked)[
-                "epoch"
-            ]
+            path = f"/outside-runs/{state.run}/lives"
+            life.epoch = self.server.send_json("POST", path, asked)["epoch"]
             self.spool.keep(self._with_new_lives(state))
         self._at = Position(self._at.life + 1)
         return True

@@ -10,10 +10,11 @@ import gzip
 import http.client
 import json
 import os
+import random
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 2**20
 PIECE_BYTES = 2**16
 MAX_KEY = 100  # characters, as the server has it
+FIRST_WAIT, LONGEST_WAIT = 0.5, 120.0  # a server that asks for more is given up
+Progress = Callable[[int, int | None], None]  # bytes done, of how many
 
 
 class Unreachable(Exception):
@@ -88,12 +91,12 @@ class Server:
         asked = f"?{urllib.parse.urlencode(query)}" if query else ""
         return self.send("GET", f"{path}{asked}")
 
-    def post(self, path: str, tree: Any, *, key: str = "") -> Any:
-        """`key`: sent again with the same one, it is done once."""
+    def send_json(self, method: str, path: str, tree: Any, *, key: str = "") -> Any:
+        """`key`: a POST that is sent again with the same one is done once."""
         headers = {"Content-Type": "application/json"}
         if key:
             headers |= headers_of(key)
-        return self.send("POST", path, json.dumps(tree).encode(), headers)
+        return self.send(method, path, json.dumps(tree).encode(), headers)
 
     def post_lines(self, path: str, lines: bytes) -> Any:
         headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
@@ -103,7 +106,7 @@ class Server:
         self,
         method: str,
         path: str,
-        body: bytes | Iterable[bytes] | None = None,
+        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
@@ -135,7 +138,7 @@ class Server:
         self,
         method: str,
         path: str,
-        body: bytes | Iterable[bytes] | None,
+        body: bytes | None,
         headers: Mapping[str, str] | None,
         timeout_seconds: float,
     ) -> http.client.HTTPResponse:
@@ -172,6 +175,12 @@ class Server:
             raise Unreachable(f"{self.url} did not answer: {error}") from None
         except Exception as error:  # noqa: BLE001 - http.client has a dozen of its own
             raise Unreachable(f"{self.url} did not answer: {error!r}") from None
+
+
+def seconds_to_wait(error: Unreachable, attempt: int) -> float:
+    if error.after_seconds is not None:
+        return error.after_seconds
+    return FIRST_WAIT * 2.0**attempt * random.uniform(0.75, 1.25)
 
 
 def headers_of(key: str) -> dict[str, str]:

@@ -8,11 +8,10 @@ import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import datetime
-from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 DONE = 0
 REFUSED = 1  # by the server, or what was asked for cannot be done
@@ -57,25 +56,16 @@ def remark(text: str) -> None:
 
 def say_json(value: Any) -> None:
     """One object on one line."""
-    sys.stdout.write(json.dumps(tree_of(value), ensure_ascii=False) + "\n")
+    text = json.dumps(value, ensure_ascii=False, default=_tree_of)
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def tree_of(value: Any) -> Any:
-    """As the API gave it.
-
-    >>> from trainer.client.api.records import Person
-    >>> tree_of([Person("alice", "Alice")])
-    [{'username': 'alice', 'name': 'Alice'}]
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        own = [one for one in fields(value) if one.name != "client"]
-        return {one.name: tree_of(getattr(value, one.name)) for one in own}
-    if isinstance(value, Mapping):
-        return {name: tree_of(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [tree_of(one) for one in value]
-    return value.isoformat() if isinstance(value, datetime) else value
+def _tree_of(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    own = [one.name for one in fields(value) if one.name != "client"]
+    return {name: getattr(value, name) for name in own}
 
 
 def plain(text: str) -> str:
@@ -142,81 +132,54 @@ def _width(text: str) -> int:
 
 
 REDRAW_SECONDS, LINE_SECONDS = 0.1, 10.0
-BAR = 24
+CLEAR = "\r\x1b[K"
 
 
 class Bar:
-    """On standard error, so that what is piped holds results alone."""
+    """Bytes of a file, on standard error: results alone are piped.
 
-    shown: Bar | None = None  # on the terminal now
+    One line that is drawn over on a terminal, else a line now and then.
+    """
 
-    def __init__(self, what: str, *, unit: str = "", stream: TextIO | None = None):
+    def __init__(self, what: str) -> None:
         self._what = what
-        self._is_bytes = unit == "bytes"
-        self._stream = stream or sys.stderr
-        self._is_terminal = self._stream.isatty()
+        self._is_terminal = sys.stderr.isatty()
         self._began = time.monotonic()
         # A file that is there at once needs no line.
         self._drawn_at = 0.0 if self._is_terminal else self._began
-        self._line = ""
 
     def __call__(self, done: int, total: int | None) -> None:
-        self.show(self._told(done, total), share=done / total if total else None)
-
-    def show(self, text: str, *, share: float | None = None) -> None:
         now = time.monotonic()
-        is_last = share is not None and share >= 1 and self._is_terminal
-        pause = REDRAW_SECONDS if self._is_terminal else LINE_SECONDS
-        if now - self._drawn_at < pause and not is_last:
+        if now - self._drawn_at < (
+            REDRAW_SECONDS if self._is_terminal else LINE_SECONDS
+        ):
             return
         self._drawn_at = now
+        of = f" of {size(total)}" if total else ""
+        rate = size(done / max(now - self._began, 0.001))
+        line = plain(f"{self._what} {size(done)}{of}, {rate}/s")
         if self._is_terminal:
-            bar = "" if share is None else f"{_bar(share)} "
-            self._draw(f"{self._what} {bar}{text}".lstrip())
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"{CLEAR}{line[:width]}")
         else:
-            self._stream.write(f"{plain(self._what)} {plain(text)}\n")
-            self._stream.flush()
-
-    def clear(self) -> None:
-        if self._line:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._line = ""
-
-    def _draw(self, line: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
-        self._line = plain(line)[:width]
-        self._stream.write(f"\r\x1b[K{self._line}")
-        self._stream.flush()
-
-    def _told(self, done: int, total: int | None) -> str:
-        write = size if self._is_bytes else "{:,}".format
-        of = f" of {write(total)}" if total else ""
-        seconds = time.monotonic() - self._began
-        rate = f", {write(int(done / seconds))}/s" if seconds > 1 else ""
-        return f"{write(done)}{of}{rate}"
+            sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
     def __enter__(self) -> Bar:
-        Bar.shown = self
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.clear()
-        Bar.shown = None
+    def __exit__(self, *_: object) -> None:
+        if self._is_terminal:
+            sys.stderr.write(CLEAR)
+            sys.stderr.flush()
 
 
 class Remarks(logging.Handler):
-    """What the client remarks, without spoiling a bar."""
+    """What the client remarks, in place of a bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if Bar.shown:
-            Bar.shown.clear()
-        sys.stderr.write(f"{plain(record.getMessage())}\n")
+        clear = CLEAR if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{clear}{plain(record.getMessage())}\n")
         sys.stderr.flush()
 
 
@@ -230,19 +193,3 @@ def size(num_bytes: float) -> str:
             break
         num_bytes /= 1024
     return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
-
-
-def _bar(share: float) -> str:
-    filled = round(BAR * min(max(share, 0.0), 1.0))
-    return f"[{'#' * filled}{'.' * (BAR - filled)}]"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(59), duration(3_660)
-    ('59 s', '1 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

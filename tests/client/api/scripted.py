@@ -59,7 +59,7 @@ class Scripted:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_POST = do_GET
+            do_POST = do_PUT = do_GET
 
             def log_message(self, *_: object) -> None:
                 pass

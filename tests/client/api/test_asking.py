@@ -31,7 +31,8 @@ def test_files_become_versions_and_a_run_is_launched_of_one(
     recipe = make_recipe(team, rules=[COUNTDOWN]).recipe.name
     sent: list[tuple[int, int | None]] = []
 
-    first = client.datasets.push(rows, on_upload=lambda *at: sent.append(at))
+    first = client.datasets.push(rows, key="p", on_upload=lambda *at: sent.append(at))
+    assert client.datasets.push(rows, key="p") == first
     size = rows.stat().st_size
     rows.write_text(rows.read_text() * 2)
     second = client.datasets.push(rows, dataset="sums", prompt="answer", answer="")
@@ -84,7 +85,8 @@ def test_a_run_is_found_watched_and_read(
 
     newest, named = client.runs.list(limit=1), client.runs.list('name = "run 1"')
 
-    assert ([run.id for run in newest], newest.total) == ([other.pk], 2)
+    assert [run.id for run in newest] == [other.pk]
+    assert [one["id"] for one in client.iterate("/runs")] == [other.pk, of.pk]
     run = named[0]
     assert repr(run).startswith(f"<Run {of.pk} 'run 1'")
     with pytest.raises(Refused, match="HTTP 422"):
@@ -110,9 +112,13 @@ def test_a_run_is_found_watched_and_read(
     with pytest.raises(Refused, match="finished"):
         run.stop()
 
-    metrics = run.metrics(["reward/mean", "eval/heldout/mean"])
-    assert metrics.series("reward/mean") == ([1, 2], [0.1, 0.2])
-    assert metrics.series("eval/heldout/mean") == ([1], [0.5])
+    found = run.metrics("reward/mean", "eval/heldout/mean")
+    assert [(point.step, point.values) for point in found] == [
+        (1, {"reward/mean": 0.1, "eval/heldout/mean": 0.5}),
+        (2, {"reward/mean": 0.2}),
+    ]
+    client.patch(f"/runs/{run.id}", {"tags": ["paper"]})
+    assert run.refresh().tags == ["paper"]
     assert [one.prompt for one in run.groups(2)] == ["prompt 0", "prompt 1"]
     completions = run.group(2, 1).completions
     assert [one.text for one in completions] == ["yes", "no"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.models import Dataset
+from dashboard.datasets.models import Dataset, Upload
 from dashboard.runs.models import Run
 from tests.inputs.test_command_lines import BROKEN, CONTENTS, LONG, PLACES, file_of
 from trainer.client.__main__ import main
@@ -188,5 +188,6 @@ def test_what_a_server_refuses_is_told_and_nothing_is_made(
 
     assert wrong == {}, "\n".join(f"{k}: {v}" for k, v in wrong.items())
     assert [*Dataset.objects.all()] == datasets
+    assert not Upload.objects.exists()
     assert list(Run.objects.all()) == [run]
     assert os.listdir(given.parent) == [given.name]

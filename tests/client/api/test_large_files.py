@@ -10,8 +10,6 @@ import pytest
 
 from trainer.client import Client, Refused, Unreachable
 from trainer.client.api import datasets
-from trainer.client.api import files as parts
-from trainer.client.api.records import Patience
 from trainer.client.http import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -19,8 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "AT_ONCE_BYTES", 100)
-    monkeypatch.setattr(parts, "PART_BYTES", 300)
+    monkeypatch.setattr(datasets, "PART_BYTES", 300)
 
 
 def test_it_is_gone_on_with_after_a_broken_connection(
@@ -40,7 +37,7 @@ def test_it_is_gone_on_with_after_a_broken_connection(
     monkeypatch.setattr(Server, "send", send)
     with pytest.raises(Unreachable):
         client.datasets.push(rows)
-    client.asker.patience = Patience(retries=1)
+    client.retries = 1
 
     version = client.datasets.push(rows, on_upload=lambda *at: sent.append(at))
 

@@ -61,32 +61,28 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_a_watched_run_is_one_line_that_is_drawn_over() -> None:
-    looks = [
-        run("running", 1),
-        run("running", 1),
-        points(_1=0.1),
-        run("running", 2),
-        points(_1=0.1, _2=0.2),
-    ]
-    end = [run("finished", 4), points(_2=0.2, _4=0.4), (200, {}, ME)]
+def test_a_watched_run_begins_at_the_last_step_that_is_done() -> None:
+    looks = [run("running", 1), run("running", 1), points(_1=0.1)]
+    end = [run("finished", 4), points(_1=0.1, _4=0.4), (200, {}, ME)]
     with Scripted(*looks, *end) as server:
         code, seen = on_a_terminal(server.url, "runs", "watch", "7", "--every", "0.2")
 
     assert code == 0
-    assert seen.startswith("run 7 running\r\n")
-    assert "\r␡[######..................] step 1/4  reward 0.1\r␡" in seen
-    assert "\r␡[############............] step 2/4  reward 0.2" in seen
+    assert "first_step=1" in server.asked[2][0]
+    steps = ["run 7 running", "step 1/4  reward 0.1", "run 7 finished"]
+    assert seen.split("\r\n")[:4] == [*steps, "step 4/4  reward 0.4"]
     assert seen.endswith(f"4 of 4. {server.url}/lab/runs/7/\r\n")
 
 
-def test_an_upload_has_a_bar_that_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_upload_has_a_line_that_leaves_nothing_behind(tmp_path: Path) -> None:
     file = tmp_path / "sums.jsonl"
     file.write_bytes(b"{}\n" * 100_000)
+    begun = {"id": 9, "num_received": 100_000, "is_whole": False}
+    sent = begun | {"num_received": 300_000}
     done = IMPORT | {"state": "done", "version": VERSION}
-    with Scripted((202, {}, done)) as server:
+    with Scripted((200, {}, begun), (200, {}, sent), (202, {}, done)) as server:
         code, seen = on_a_terminal(server.url, "datasets", "push", str(file))
 
     assert code == 0
-    assert "[########################] 293.0 KiB of 293.0 KiB\r␡" in seen
+    assert "\r␡Sending sums.jsonl 97.7 KiB of 293.0 KiB" in seen
     assert "\r␡sums@2 has 1 row" in seen

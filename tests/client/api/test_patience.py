@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,7 @@ import pytest
 from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
 from trainer.client import Refused, Unreachable
 from trainer.client.__main__ import main
-from trainer.client.api import files as uploading
-from trainer.client.api import records as patience
+from trainer.client.api import client as patience
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def test_a_server_that_asks_to_wait_is_waited_for(
 ) -> None:
     busy = (429, {"Retry-After": "7"}, {"detail": "Too many."})
     with Scripted(busy, (503, {}, b"away"), NO_RECIPES) as server:
-        assert server.client().recipes.list() == []
+        assert [*server.client().iterate("/recipes")] == []
 
     assert waits[0] == 7
     assert 0.7 < waits[1] < 1.3  # the second try waits twice as long as the first
@@ -57,7 +57,7 @@ def test_a_server_that_is_not_there_is_tried_and_named(
 def test_it_gives_up_where_it_is_asked_to_wait_for_hours(waits: list[float]) -> None:
     busy = (429, {"Retry-After": "3000"}, {"detail": "Too many."})
     with Scripted(busy) as server, pytest.raises(Unreachable, match="Too many"):
-        server.client().recipes.list()
+        list(server.client().iterate("/recipes"))
 
     assert waits == []
 
@@ -71,33 +71,37 @@ def test_what_is_refused_is_not_sent_again(waits: list[float]) -> None:
     assert waits == []
 
 
-def test_a_post_names_the_same_key_each_time_and_the_file_is_sent_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploading, "PIECE_BYTES", 5)
-    file = tmp_path / 'a "b".jsonl'
+def test_a_post_names_the_same_key_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "sums.jsonl"
     file.write_bytes(b'{"prompt": "1"}\n')
+    begun = {"id": 9, "num_received": 0, "is_whole": False}
     done = IMPORT | {"state": "done", "version": VERSION}
-    answers = [(500, {}, {"detail": "Oh."}), (202, {}, IMPORT), (200, {}, done)]
-    with Scripted(*answers) as server:
+    away = (500, {}, {"detail": "Oh."})
+    sent = [(200, {}, begun), away, (200, {}, begun | {"num_received": 16})]
+    with Scripted(away, *sent, away, (202, {}, IMPORT), (200, {}, done)) as server:
         version = server.client().datasets.push(file, columns=["x", "y"])
 
     assert (version.dataset, version.number) == ("sums", 2)
-    (_, first, body), (_, second, again), (path, _, _) = server.asked
-    assert first["Idempotency-Key"] == second["Idempotency-Key"] != ""
-    assert body == again
-    assert body.count(b'name="columns"') == 2
-    assert b'filename="a %22b%22.jsonl"' in body
-    assert b'\r\n\r\n{"prompt": "1"}\n\r\n--' in body
-    assert path == "/api/v1/imports/3"
+    paths = [
+        path.removeprefix("/api/v1/dataset-uploads") for path, _, _ in server.asked
+    ]
+    part, job = "/9/parts?offset=0", "/9/import"
+    assert paths == ["", "", part, part, job, job, "/api/v1/imports/3"]
+    keys = [asked.get("Idempotency-Key") for _, asked, _ in server.asked]
+    assert keys[0] == keys[1] != keys[4] == keys[5]
+    assert None not in (keys[0], keys[4])
+    bodies = [body for _, _, body in server.asked]
+    assert bodies[2] == bodies[3] == file.read_bytes()
+    assert json.loads(bodies[5])["columns"] == ["x", "y"]
 
 
 def test_a_file_that_was_not_imported_says_why(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"{}\n")
+    begun = {"id": 9, "num_received": 3, "is_whole": False}
     refused = IMPORT | {"state": "refused", "refusals": {"count": 2}}
-    says = "leave_out=2"
-    with Scripted((202, {}, refused)) as server, pytest.raises(ValueError, match=says):
+    answers = [(200, {}, begun), (202, {}, refused)]
+    with Scripted(*answers) as server, pytest.raises(ValueError, match="leave_out=2"):
         server.client().datasets.push(file)
 
 

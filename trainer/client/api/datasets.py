@@ -1,74 +1,51 @@
-"""`client.datasets`: files that become versions."""
+"""`client.datasets`: files that become versions.
+
+A file is sent in parts. The server keeps what it has of one, also when this process
+ends, and the same file is gone on with.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainer.client.api.files import Form, Progress, send_in_parts, upload
-from trainer.client.api.records import (
-    Asker,
-    Dataset,
-    DatasetVersion,
-    Import,
-    Listing,
-    read,
-)
-from trainer.client.http import Refused, headers_of
+from trainer.client.api.records import DatasetVersion, read
+from trainer.client.http import Progress, Refused, Unreachable, headers_of
 
-AT_ONCE_BYTES = 8 * 2**20  # larger files come in parts, which can be gone on with
+if TYPE_CHECKING:
+    from trainer.client.api.client import Client
+
 LOOK_SECONDS = 1.0
+PART_BYTES = 8 * 2**20  # the most that the server takes at once
+PART_SECONDS = 300.0
+NOT_FOUND, CONFLICT = 404, 409
 UNDER_WAY = ("queued", "running")
 
 
 class Datasets:
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
-
-    def list(self, *, limit: int | None = None) -> Listing[Dataset]:
-        """Without those in the trash, the newest first."""
-        return self._asker.listing(
-            "/datasets", lambda tree: read(Dataset, tree), limit=limit
-        )
-
-    def versions(
-        self, dataset: int | Dataset, *, limit: int | None = None
-    ) -> Listing[DatasetVersion]:
-        """The newest first. A version never changes."""
-        number = dataset.id if isinstance(dataset, Dataset) else dataset
-        path = f"/datasets/{number}/versions"
-        return self._asker.listing(path, _version, limit=limit)
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     def version(self, reference: str | int) -> DatasetVersion:
         """ "sums": the newest of sums, "sums@2": its second, 12: by its id."""
         text = str(reference).strip()
         if text.isdecimal():
-            return _version(self._asker.get(f"/dataset-versions/{text}"))
-        name, number = split_reference(text)
-        dataset = self._named(name)
-        for version in self.versions(dataset, limit=1 if number is None else None):
-            if number in (None, version.number):
-                return version
-        has = "none" if number is None else f"no version {number}"
-        raise ValueError(f"The dataset {dataset.name!r} has {has}.")
-
-    def _named(self, name: str) -> Dataset:
-        there = self.list()
-        found = [one for one in there if one.name == name]
-        if found:
-            return found[0]
-        names = ", ".join(repr(one.name) for one in there[:20]) or "none yet"
-        raise ValueError(f"There is no dataset {name!r}. There are: {names}.")
+            tree = self._client.get(f"/dataset-versions/{text}")
+        else:
+            tree = self._client.find_version("dataset", text)
+        return read(DatasetVersion, tree)
 
     def push(
         self,
         path: str | Path,
         *,
         name: str | None = None,
-        dataset: str | int | Dataset | None = None,
+        dataset: str | int | None = None,
         prompt: str | None = None,
         answer: str | None = None,
         columns: Sequence[str] | None = None,
@@ -77,9 +54,9 @@ class Datasets:
         on_upload: Progress | None = None,
         on_import: Progress | None = None,
     ) -> DatasetVersion:
-        """Upload a file and wait until it is a version.
+        """Upload a file and wait until it is a version; the server goes on by itself.
 
-        A large one is sent in parts; pushed again, it goes on where it was.
+        Pushed again after a broken connection, it goes on where it was.
 
         dataset    its rows become the next version of this one; else a new dataset
         prompt     the prompt's column; None: guessed by its name
@@ -89,112 +66,97 @@ class Datasets:
 
         ValueError says what is wrong with the file; Refused what the server says.
         """
-        job = self.upload(
-            path,
-            name=name,
-            dataset=dataset,
-            prompt=prompt,
-            answer=answer,
-            columns=columns,
-            leave_out=leave_out,
-            key=key,
-            on_progress=on_upload,
-        )
-        return self.wait(job, on_progress=on_import)
-
-    def upload(
-        self,
-        path: str | Path,
-        *,
-        name: str | None = None,
-        dataset: str | int | Dataset | None = None,
-        prompt: str | None = None,
-        answer: str | None = None,
-        columns: Sequence[str] | None = None,
-        leave_out: int = 0,
-        key: str = "",
-        on_progress: Progress | None = None,
-    ) -> Import:
-        """As `push` does, without waiting: the server goes on by itself."""
         file = Path(path)
         _check(file)
-        mapping: dict[str, Any] = {
+        if key:
+            headers_of(key)  # a wrong one is refused before the file is sent
+        if isinstance(dataset, str) and not dataset.isdecimal():
+            dataset = self._client.find_named("dataset", dataset)
+        mapping = {
             "name": name,
             "prompt": prompt,
             "answer": answer,
             "columns": None if columns is None else [*columns],
             "leave_out": leave_out,
         }
-        number = self._id_of(dataset)
+        number = None if dataset is None else int(dataset)
+        place = self._send(file, number, key, on_upload)
         try:
-            return self._upload(file, mapping, number, key, on_progress)
+            job = self._client.post(f"{place}/import", mapping, key=key)
         except Refused as error:
+            if file.stat().st_size <= PART_BYTES:  # a larger one waits on the page
+                with suppress(Refused, Unreachable):
+                    self._client.server.send("DELETE", place)
             raise error.reworded({"send dataset_id: ": "pass dataset="}) from None
-
-    def _upload(
-        self,
-        file: Path,
-        mapping: dict[str, Any],
-        number: int | None,
-        key: str,
-        on_progress: Progress | None,
-    ) -> Import:
-        if file.stat().st_size > AT_ONCE_BYTES:
-            asker = self._asker
-            sent = send_in_parts(
-                asker, file, dataset_id=number, on_progress=on_progress
-            )
-            return _import(
-                asker.post(f"/dataset-uploads/{sent}/import", mapping, key=key)
-            )
-        return self._send_at_once(file, mapping, number, key, on_progress)
-
-    def _send_at_once(
-        self,
-        file: Path,
-        mapping: dict[str, Any],
-        dataset_id: int | None,
-        key: str,
-        on_progress: Progress | None,
-    ) -> Import:
-        columns = mapping.pop("columns") or ()
-        fields = mapping | {"dataset_id": dataset_id}
-        given = [(name, str(one)) for name, one in fields.items() if one is not None]
-        given += [("columns", column) for column in columns]
-        form = Form(file, given, on_progress)
-        headers = headers_of(key or str(uuid.uuid4()))
-        server = self._asker.server
-        return _import(
-            self._asker.patience.ask(lambda: upload(server, "/imports", form, headers))
-        )
-
-    def _id_of(self, dataset: str | int | Dataset | None) -> int | None:
-        if isinstance(dataset, str):
-            return int(dataset) if dataset.isdecimal() else self._named(dataset).id
-        return dataset.id if isinstance(dataset, Dataset) else dataset
-
-    def wait(
-        self, job: Import, *, on_progress: Progress | None = None
-    ) -> DatasetVersion:
-        """Until the file is a version; ValueError says why it is none."""
-        while job.state in UNDER_WAY:
+        while job["state"] in UNDER_WAY:
             time.sleep(LOOK_SECONDS)
-            job = _import(self._asker.get(f"/imports/{job.id}"))
-            if on_progress and job.unit == "bytes":
-                on_progress(job.done, job.total)
-        if job.version is None:
-            raise ValueError(f"{job.filename} was not imported. {_why(job)}")
-        return job.version
+            job = self._client.get(f"/imports/{job['id']}")
+            if on_import and job["unit"] == "bytes":
+                on_import(job["done"], job["total"])
+        if job["version"] is None:
+            raise ValueError(f"{file.name} was not imported. {_why(job)}")
+        return read(DatasetVersion, job["version"])
+
+    def _send(
+        self, file: Path, dataset: int | None, key: str, on_upload: Progress | None
+    ) -> str:
+        """The whole file's place on the server, to be imported."""
+        size = file.stat().st_size
+        tree = {
+            "filename": file.name,
+            "num_bytes": size,
+            "fingerprint": fingerprint(file),
+            "dataset_id": dataset,
+        }
+        own_key = str(uuid.uuid5(uuid.NAMESPACE_OID, key)) if key else ""
+        upload = self._client.post("/dataset-uploads", tree, key=own_key)
+        place = f"/dataset-uploads/{upload['id']}"
+        with file.open("rb") as source:
+            while not upload["is_whole"] and upload["num_received"] < size:
+                if on_upload:
+                    on_upload(upload["num_received"], size)
+                source.seek(upload["num_received"])
+                part = source.read(PART_BYTES)
+                if not part:
+                    raise ValueError(f"{file} was shortened while it was sent.")
+                try:
+                    upload = self._send_part(place, part, upload["num_received"])
+                except Refused as error:
+                    if error.status == NOT_FOUND and key:
+                        break  # imported under this key before, and let go since
+                    raise
+        if on_upload:
+            on_upload(size, size)
+        return place
+
+    def _send_part(self, place: str, part: bytes, offset: int) -> Any:
+        """409: the server has more, or less, as when an answer was lost; it says where
+        to go on."""
+
+        def put() -> Any:
+            return self._client.server.send(
+                "PUT",
+                f"{place}/parts?offset={offset}",
+                part,
+                {"Content-Type": "application/octet-stream"},
+                timeout_seconds=PART_SECONDS,
+            )
+
+        try:
+            return self._client.retry(put)
+        except Refused as error:
+            if error.status != CONFLICT:
+                raise
+            there = self._client.get(place)
+            if there["num_received"] == offset and not there["is_whole"]:
+                raise  # it could not be stored
+            return there
 
 
-def split_reference(text: str) -> tuple[str, int | None]:
-    """
-    >>> split_reference("sums@2"), split_reference("a@b")
-    (('sums', 2), ('a@b', None))
-    """
-    name, at, number = text.rpartition("@")
-    is_number = number.isascii() and number.isdigit() and len(number) <= 10
-    return (name, int(number)) if at and is_number else (text, None)
+def fingerprint(path: Path) -> str:
+    """SHA-256 of the file: what changed is another file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check(file: Path) -> None:
@@ -205,16 +167,7 @@ def _check(file: Path) -> None:
         raise ValueError(f"{file} is empty. A dataset has at least one row.")
 
 
-def _version(tree: Any) -> DatasetVersion:
-    return read(DatasetVersion, tree)
-
-
-def _import(tree: Any) -> Import:
-    version = tree["version"]
-    return read(Import, tree, version=_version(version) if version else None)
-
-
-def _why(job: Import) -> str:
-    if num := job.refusals.get("count", 0):
+def _why(job: Any) -> str:
+    if num := job["refusals"].get("count", 0):
         return f"{num:,} rows have errors; leave_out={num} imports the others."
-    return job.error
+    return str(job["error"])

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from trainer.client.api.files import Progress, download, file_name
 from trainer.client.api.records import (
-    LONGEST_WAIT,
     Group,
     GroupDetail,
-    Listing,
-    Metrics,
     Person,
     Point,
-    SampledCompletion,
     VersionRef,
-    ended,
     read,
+)
+from trainer.client.http import (
+    LONGEST_WAIT,
+    Progress,
+    Refused,
+    Unreachable,
     seconds_to_wait,
 )
-from trainer.client.http import Refused, Unreachable
 
 if TYPE_CHECKING:
     from trainer.client.api.client import Client
@@ -60,7 +59,7 @@ def follow(
             if last_answer is None or now - last_answer > OUTAGE_SECONDS:
                 raise
             wait = min(seconds_to_wait(error, attempt), LONGEST_WAIT)
-            logger.warning("%s Looking again in %.3g s.", ended(str(error)), wait)
+            logger.warning("%s; looking again in %.3g s", error, wait)
             attempt = min(attempt + 1, 6)
             time.sleep(wait)
             continue
@@ -73,20 +72,13 @@ def follow(
         time.sleep(every_seconds)
 
 
-def wait(client: Client, run_id: int, *, every_seconds: float) -> RunDetail:
-    """Until it has ended; its points are not read."""
-    never = 2**31 - 1
-    *_, last = follow(client, run_id, from_step=never, every_seconds=every_seconds)
-    return last.run
-
-
 def _look(client: Client, run_id: int, seen: Seen) -> Look:
     run = client.runs.get(run_id)  # first: points of an ended run are all there
     if seen.step > run.num_steps:
         return Look(run, [])
-    _, points, more = run.page_of_metrics(first_step=seen.step)
-    new = [one for point in points if (one := seen.take(point))]
-    return Look(run, new, is_behind=more is not None)
+    page = run.page_of_metrics(first_step=seen.step)
+    new = [one for tree in page["points"] if (one := seen.take(read(Point, tree)))]
+    return Look(run, new, is_behind=page["next_cursor"] is not None)
 
 
 class Seen:
@@ -153,46 +145,24 @@ class Run:
 
     def metrics(
         self,
-        *names: str | Iterable[str],
-        first_step: int | None = None,
-        last_step: int | None = None,
-    ) -> Metrics:
-        """Every point of these metrics, of all without a name; held-out scores too.
-
-        Names stand one by one or in a list: `metrics("loss", "reward/mean")`.
-        """
-        asked = _names_of(names)
-        found: list[Point] = []
-        known: list[str] = []
-        cursor: str | None = ""
-        while cursor is not None:
-            known, points, cursor = self.page_of_metrics(
-                *asked, first_step=first_step, last_step=last_step, cursor=cursor
-            )
-            found += points
-        return Metrics(known, found)
-
-    def page_of_metrics(
-        self,
         *names: str,
         first_step: int | None = None,
         last_step: int | None = None,
-        cursor: str = "",
-    ) -> tuple[list[str], list[Point], str | None]:
-        """Names, as many points as come at once, and where the next ones begin."""
-        page = self._metrics(
-            *names,
-            cursor=cursor,
-            first_step=first_step,
-            last_step=last_step,
-            limit=POINTS,
-        )
-        points = [read(Point, one) for one in page["points"]]
-        return page["names"], points, page["next_cursor"]
+    ) -> list[Point]:
+        """Every point of these metrics, of all without a name; held-out scores too."""
+        found: list[Point] = []
+        steps = {"first_step": first_step, "last_step": last_step}
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self.page_of_metrics(*names, cursor=cursor, **steps)
+            found += [read(Point, one) for one in page["points"]]
+            cursor = page["next_cursor"]
+        return found
 
-    def _metrics(self, *names: str, **query: str | int | None) -> Any:
+    def page_of_metrics(self, *names: str, **query: Any) -> Any:
+        """As many points as come at once, and where the next ones begin."""
         path = f"/runs/{self.id}/metrics"
-        return self.client.asker.get(path, names=",".join(names), **query)
+        return self.client.get(path, names=",".join(names), limit=POINTS, **query)
 
     def groups(
         self,
@@ -200,22 +170,16 @@ class Run:
         *,
         signal: str | None = None,
         limit: int | None = None,
-    ) -> Listing[Group]:
+    ) -> list[Group]:
         """Of one step, or of all; `signal` leaves those of one kind, such as mixed."""
-        return self.client.asker.listing(
-            f"/runs/{self.id}/groups",
-            lambda tree: read(Group, tree),
-            limit=limit,
-            step=step,
-            signal=signal,
-        )
+        path, query = f"/runs/{self.id}/groups", {"step": step, "signal": signal}
+        found = self.client.iterate(path, limit=limit, **query)
+        return [read(Group, tree) for tree in found]
 
     def group(self, step: int, prompt_index: int) -> GroupDetail:
         """With its completions."""
         path = f"/runs/{self.id}/groups/{step}/{prompt_index}"
-        tree = self.client.asker.get(path)
-        completions = [read(SampledCompletion, one) for one in tree["completions"]]
-        return read(GroupDetail, tree, completions=completions)
+        return read(GroupDetail, self.client.get(path))
 
     def watch(
         self, *, from_step: int = 0, every_seconds: float = LOOK_SECONDS
@@ -232,8 +196,12 @@ class Run:
             yield from look.points
 
     def wait(self, *, every_seconds: float = LOOK_SECONDS) -> RunDetail:
-        """Until it has ended."""
-        return wait(self.client, self.id, every_seconds=every_seconds)
+        """Until it has ended; its points are not read."""
+        never = 2**31 - 1
+        *_, last = follow(
+            self.client, self.id, from_step=never, every_seconds=every_seconds
+        )
+        return last.run
 
     def export(
         self,
@@ -248,20 +216,18 @@ class Run:
         """To a file, in the format that its name ends with.
 
         metrics or completions as .csv, .jsonl or .parquet; tensorboard as .zip.
-        `what` says which; without it, the file's name, and else metrics.
+        `what` says which, with or without an ending; without it, the file's name, and
+        else metrics.
         """
         target = Path(path)
-        source = f"/runs/{self.id}/files/{file_name(target, what)}"
-        steps = {"first_step": first_step, "last_step": last_step}
-        download(
-            self.client.asker,
-            source,
-            steps,
+        return self.client.download(
+            f"/runs/{self.id}/files/{quote(file_name(target, what), safe='')}",
             target,
             overwrite=overwrite,
             on_progress=on_progress,
+            first_step=first_step,
+            last_step=last_step,
         )
-        return target
 
     def download_checkpoint(
         self,
@@ -279,16 +245,12 @@ class Run:
         target = Path(path)
         if target.is_dir():
             target /= f"run-{self.id}-{name}.tar"
-        source = f"/runs/{self.id}/checkpoints/{quote(name, safe='')}/model.tar"
-        download(
-            self.client.asker,
-            source,
-            {},
+        return self.client.download(
+            f"/runs/{self.id}/checkpoints/{quote(name, safe='')}/model.tar",
             target,
             overwrite=overwrite,
             on_progress=on_progress,
         )
-        return target
 
     def stop(self) -> None:
         """It ends after the step it is at, with a checkpoint. Refused says why not."""
@@ -311,23 +273,26 @@ class Run:
         A stopped or finished run is queued again, from its last checkpoint.
         """
         last = self.num_steps if num_steps is None else num_steps
-        self.client.asker.post(f"/runs/{self.id}/extend", {"num_steps": last})
+        self.client.post(f"/runs/{self.id}/extend", {"num_steps": last})
 
     def _ask(self, verb: str) -> None:
-        answer = self.client.asker.post(f"/runs/{self.id}/{verb}")
+        answer = self.client.post(f"/runs/{self.id}/{verb}")
         if not answer["done"]:
             raise Refused(CONFLICT, answer["detail"], answer)
 
 
-def _names_of(given: Iterable[str | Iterable[str]]) -> list[str]:
+def file_name(path: Path, what: str = "") -> str:
+    """Of the file on the server, which says what there is.
+
+    >>> file_name(Path("run-7.csv")), file_name(Path("completions.parquet"))
+    ('metrics.csv', 'completions.parquet')
+    >>> file_name(Path("-"), "metrics.jsonl")
+    'metrics.jsonl'
     """
-    >>> _names_of(["loss", ["kl/mean", "entropy"]])
-    ['loss', 'kl/mean', 'entropy']
-    """
-    names: list[str] = []
-    for one in given:
-        names += [one] if isinstance(one, str) else one
-    return names
+    if "." in what:
+        return what
+    named = (one for one in ("completions", "tensorboard") if one in path.stem.lower())
+    return f"{what or next(named, 'metrics')}{path.suffix.lower()}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
