@@ -8,27 +8,18 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainer.client.http import Refused, Server, Unreachable
-from trainer.client.lines import place
-from trainer.client.spool import Life, Spool, State
+from trainer.client.lines import encode, left_out, place
+from trainer.client.spool import Spool, State
 
 logger = logging.getLogger("cohort")
 BATCH_BYTES = 2**20
 BATCH_LINES = 2_000
 ENDED = ("finished", "stopped", "failed")
 PAYLOAD_TOO_LARGE, CONFLICT = 413, 409
-
-
-@dataclass(slots=True)
-class Position:
-    """Where in a life's file the next line to send begins."""
-
-    life: int  # 1, 2, 3 …
-    line: int = 0  # the last one that the server has
-    offset: int = 0
 
 
 class Delivery:
@@ -39,7 +30,9 @@ class Delivery:
         self.server = server
         self.over = ""  # why nothing more is taken
         self.address = ""  # of the run's page
-        self._at: Position | None = None
+        self._life = 0  # the one that is sent, from 1; 0: the server was not asked yet
+        self._line = 0  # the last one of it that the server has
+        self._offset = 0  # where the next one begins in the life's file
         self._batch_bytes = BATCH_BYTES
 
     def deliver(self, *, is_enough: Callable[[], bool] = lambda: False) -> bool:
@@ -48,144 +41,124 @@ class Delivery:
             state = self.spool.state()
             if not state.lives:
                 return True
-            if self._at is None:
-                self._at = self._find(state)
-                continue
-            if not self._send_some(state) and not self._next_life(state):
+            if self._life == 0:
+                self._find(state)
+            elif not self._send_some(state) and not self._next_life(state):
                 return True
         return bool(self.over)
 
     def beat(self) -> None:
         """Say that the trainer lives, where there is nothing else to say."""
         state = self.spool.state()
-        at = self._at
-        if at is not None and not self.over and at.life == len(state.lives):
-            self._post(state, at, b"", 0)
+        if self._life == len(state.lives) and not self.over:
+            there = self._post(state)
+            if there["state"] in ENDED:
+                self.over = f"The run is {there['state']}."
 
-    def _find(self, state: State) -> Position:
+    def _find(self, state: State) -> None:
         """Go on where the server stands: the newest life that it knows."""
         self._open(state)
         known = max(n for n, life in enumerate(state.lives, start=1) if life.epoch)
-        there = self.server.get(f"/outside-runs/{state.run}/events")
-        position = Position(known)
+        there = self._place(state)
+        self._life = known
         if there["epoch"] != state.lives[known - 1].epoch:
             self.over = "Another attempt of the run began elsewhere."
         else:
-            self._move(position, to_line=there["line"])
-        return position
+            self._move(to_line=there["line"])
 
     def _open(self, state: State) -> None:
         if state.run is None:
-            opened = self.server.send_json(
-                "POST", "/outside-runs", self.spool.opening()
-            )
+            opening = self.spool.opening()
+            opened = self.server.send_json("POST", "/outside-runs", opening)
             state.run, state.address = opened["id"], opened["address"]
             state.lives[0].epoch = opened["epoch"]
-            self.spool.keep(self._with_new_lives(state))
+            self._keep(state)
             logger.warning("Cohort shows this run at %s", state.address)
         self.address = state.address
 
-    def _with_new_lives(self, state: State) -> State:
+    def _keep(self, state: State) -> None:
         """The trainer's thread may have begun another life meanwhile."""
         kept = self.spool.state().lives
         state.lives += kept[len(state.lives) :]
-        return state
+        self.spool.keep(state)
+
+    def _place(self, state: State) -> Any:
+        return self.server.get(f"/outside-runs/{state.run}/events")
 
     def _next_life(self, state: State) -> bool:
-        assert self._at
-        if self._at.life == len(state.lives):
+        if self._life == len(state.lives):
             return False
-        life = state.lives[self._at.life]
+        life = state.lives[self._life]
         if life.epoch is None:
             # Of steps that never came there is nothing to go on from.
-            step = self.server.get(f"/outside-runs/{state.run}/events")["step"]
-            asked = {"from_step": min(life.from_step, step)}
+            asked = {"from_step": min(life.from_step, self._place(state)["step"])}
             path = f"/outside-runs/{state.run}/lives"
             life.epoch = self.server.send_json("POST", path, asked)["epoch"]
-            self.spool.keep(self._with_new_lives(state))
-        self._at = Position(self._at.life + 1)
+            self._keep(state)
+        self._life, self._line, self._offset = self._life + 1, 0, 0
         return True
 
     def _send_some(self, state: State) -> bool:
         """False where the life has no further line."""
-        at = self._at
-        assert at
-        lines = _read_lines(self.spool.life(at.life), at.offset, self._batch_bytes)
+        path = self.spool.life(self._life)
+        lines = _read_lines(path, self._offset, self._batch_bytes)
         if not lines:
             return False
-        epoch = state.lives[at.life - 1].epoch
-        assert epoch
-        placed = [
-            place(line, number=at.line + 1 + i, epoch=epoch)
-            for i, line in enumerate(lines)
-        ]
-        size = sum(map(len, lines))
         try:
-            self._post(state, at, b"".join(placed), len(lines))
+            self._post(state, *lines)
         except Refused as error:
             if error.status == PAYLOAD_TOO_LARGE:
-                self._send_less(state, at, lines)
+                self._send_less(state, lines)
             elif error.status == CONFLICT:
-                self._settle(state, at, error)
+                self._settle(state, error)
             else:
                 raise
         else:
-            at.line += len(lines)
-            at.offset += size
+            self._line += len(lines)
+            self._offset += sum(map(len, lines))
         return True
 
-    def _post(self, state: State, at: Position, body: bytes, num: int) -> None:
-        life: Life = state.lives[at.life - 1]
-        path = (
-            f"/outside-runs/{state.run}/events?epoch={life.epoch}&first={at.line + 1}"
-        )
-        answer = self.server.post_lines(path, body)
-        if num == 0 and answer["state"] in ENDED:
-            self.over = f"The run is {answer['state']}."
+    def _post(self, state: State, *lines: bytes) -> Any:
+        epoch, first = state.lives[self._life - 1].epoch, self._line + 1
+        assert epoch
+        placed = [
+            place(line, number=number, epoch=epoch)
+            for number, line in enumerate(lines, start=first)
+        ]
+        path = f"/outside-runs/{state.run}/events?epoch={epoch}&first={first}"
+        return self.server.post_lines(path, b"".join(placed))
 
-    def _settle(self, state: State, at: Position, error: Refused) -> None:
+    def _settle(self, state: State, error: Refused) -> None:
         """The server has less than was thought, or takes nothing any more."""
-        there = self.server.get(f"/outside-runs/{state.run}/events")
-        is_ours = there["epoch"] == state.lives[at.life - 1].epoch
-        if is_ours and there["line"] != at.line and there["state"] not in ENDED:
-            self._move(at, to_line=there["line"])
+        there = self._place(state)
+        is_ours = there["epoch"] == state.lives[self._life - 1].epoch
+        if is_ours and there["line"] != self._line and there["state"] not in ENDED:
+            self._move(to_line=there["line"])
         else:
             self.over = str(error)
 
-    def _send_less(self, state: State, at: Position, lines: list[bytes]) -> None:
+    def _send_less(self, state: State, lines: list[bytes]) -> None:
         """A proxy may take less than Cohort does; of one line only that it was."""
         if len(lines) > 1:
             self._batch_bytes = max(len(lines[0]), sum(map(len, lines)) // 2)
             return
-        epoch = state.lives[at.life - 1].epoch
-        assert epoch
-        told = json.loads(lines[0])
-        stand_in = {
-            "type": "warned",
-            "time": told["time"],
-            "step": told["step"],
-            "code": "line_too_long",
-            "message": f"The server, or what stands before it, refused a line of "
-            f"{len(lines[0]):,} bytes ({told['type']}): it was left out.",
-        }
-        line = json.dumps(stand_in).encode() + b"\n"
-        self._post(state, at, place(line, number=at.line + 1, epoch=epoch), 1)
-        at.line += 1
-        at.offset += len(lines[0])
+        self._post(state, encode(left_out(json.loads(lines[0]), len(lines[0]))))
+        self._line += 1
+        self._offset += len(lines[0])
         self._batch_bytes = BATCH_BYTES
 
-    def _move(self, at: Position, *, to_line: int) -> None:
-        at.line, at.offset = 0, 0
-        with self.spool.life(at.life).open("rb") as file:
+    def _move(self, *, to_line: int) -> None:
+        self._line = self._offset = 0
+        with self.spool.life(self._life).open("rb") as file:
             for line in file:
-                if at.line == to_line or not line.endswith(b"\n"):
+                if self._line == to_line or not line.endswith(b"\n"):
                     break
-                at.line += 1
-                at.offset += len(line)
-        if at.line < to_line:
+                self._line += 1
+                self._offset += len(line)
+        if self._line < to_line:
             self.over = (
                 f"The server has {to_line:,} lines of this run, this folder "
-                f"{at.line:,}: it is another machine's."
+                f"{self._line:,}: it is another machine's."
             )
 
 
@@ -212,11 +185,11 @@ GATHER_SECONDS = 0.5  # what is told within it goes in one request
 
 
 class Sender:
-    """Without a server it sends nothing."""
+    """Delivers in a thread of its own, until it is closed or nothing more is taken."""
 
-    def __init__(self, spool: Spool, server: Server | None) -> None:
+    def __init__(self, spool: Spool, server: Server) -> None:
         self._spool = spool
-        self._delivery = Delivery(spool, server) if server else None
+        self._delivery = Delivery(spool, server)
         self._something = threading.Event()
         self._closing = threading.Event()
         self._end = 0.0
@@ -229,11 +202,10 @@ class Sender:
 
     @property
     def address(self) -> str:
-        return self._delivery.address if self._delivery else ""
+        return self._delivery.address
 
     def start(self) -> None:
-        if self._delivery:
-            self._thread.start()
+        self._thread.start()
 
     def wake(self) -> None:
         self._something.set()
@@ -243,8 +215,6 @@ class Sender:
         self._end = time.monotonic() + timeout_seconds
         self._closing.set()
         self._something.set()
-        if self._delivery is None:
-            return
         self._thread.join(timeout_seconds)
         if self._thread.is_alive() or self._said or not self._has_all:
             logger.warning(
@@ -255,7 +225,6 @@ class Sender:
             )
 
     def _send(self) -> None:
-        assert self._delivery
         while not self._delivery.over:
             is_new = self._something.wait(BEAT_SECONDS)
             if is_new and not self._closing.is_set():
@@ -280,7 +249,6 @@ class Sender:
 
     def _try(self, *, is_new: bool) -> float:
         """Seconds to wait before the same is tried again; 0: it is done."""
-        assert self._delivery
         try:
             self._has_all = self._delivery.deliver(is_enough=self._is_late)
             if not is_new:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,18 +78,19 @@ def encode(tree: Mapping[str, Any]) -> bytes:
     # A lone surrogate, which a decoder may leave, has no place in UTF-8.
     line = text.encode("utf-8", "replace")
     if len(line) > MAX_LINE_BYTES:
-        return encode(_too_long(tree, len(line)))
+        return encode(left_out(tree, len(line)))
     return line + b"\n"
 
 
-def _too_long(tree: Mapping[str, Any], num_bytes: int) -> dict[str, Any]:
+def left_out(tree: Mapping[str, Any], num_bytes: int) -> dict[str, Any]:
+    """A warning in place of what is longer than the server, or a proxy, takes."""
     return {
         "type": "warned",
         "time": tree["time"],
         "step": tree["step"],
         "code": "line_too_long",
         "message": f"What was told of step {tree['step']} ({tree['type']}) takes "
-        f"{num_bytes:,} bytes; {MAX_LINE_BYTES:,} can be sent, so it was left out.",
+        f"{num_bytes:,} bytes, more than can be sent, so it was left out.",
     }
 
 
@@ -255,17 +257,12 @@ def _of_completions(found: Sequence[Mapping[str, Any]]) -> dict[str, float | Non
     return metrics
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers) if numbers else None
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
 
 
 def std(values: Sequence[float]) -> float | None:
     """Within the group, ddof 1; of equal values exactly 0."""
     if not values:
         return None
-    if len(set(values)) < 2:
-        return 0.0
-    mean = math.fsum(values) / len(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return math.sqrt(squares / (len(values) - 1))
+    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -40,40 +40,6 @@ MAX_SETTINGS_BYTES = 60_000
 MAX_STEP = 2**31 - 1
 
 
-def opening_tree(
-    *,
-    name: str,
-    num_steps: int | None,
-    model: str,
-    settings: Mapping[str, Any] | None,
-    rules: Mapping[str, float] | None,
-    right_from: float | None,
-    tags: Sequence[str],
-    notes: str,
-    tool: str,
-    version: str,
-) -> dict[str, Any]:
-    """What is longer than a server takes is cut, rather than the run not shown."""
-    weights = {str(rule)[:40]: number(weight) for rule, weight in (rules or {}).items()}
-    known = {
-        rule: 1.0 if weight is None else weight for rule, weight in weights.items()
-    }
-    return {
-        "key": str(uuid.uuid4()),
-        "name": (name.strip() or "run")[:80],
-        "tool": (tool.strip() or "own loop")[:40],
-        "version": version[:40],
-        "model": model[:200],
-        "host": socket.gethostname()[:120],
-        "num_steps": min(max(int(num_steps or 1), 1), MAX_STEP),
-        "settings": _fitting(plain(settings or {})),
-        "rules": dict(list(known.items())[:64]),
-        "right_from": None if right_from is None else number(right_from),
-        "tags": [str(tag)[:40] for tag in tags][:20],
-        "notes": notes[:20_000],
-    }
-
-
 def _fitting(settings: dict[str, Any]) -> dict[str, Any]:
     """Without the longest ones, until the others fit."""
     sizes = {name: len(json.dumps([name, one])) for name, one in settings.items()}
@@ -129,44 +95,50 @@ class Reporter:
         self._writer: threading.Thread | None = None
         self._sender: Sender | None = None
         try:
-            opening = opening_tree(
-                name=name,
-                num_steps=num_steps,
-                model=model,
-                settings=settings,
-                rules=rules,
-                right_from=right_from,
-                tags=tags,
-                notes=notes,
-                tool=tool,
-                version=version,
-            )
-            self._begin(opening, folder, from_step, server)
+            # What is longer than a server takes is cut, rather than the run not shown.
+            weights = {
+                str(rule)[:40]: number(one) for rule, one in (rules or {}).items()
+            }
+            opening: dict[str, Any] = {
+                "key": str(uuid.uuid4()),
+                "name": (name.strip() or "run")[:80],
+                "tool": (tool.strip() or "own loop")[:40],
+                "version": version[:40],
+                "model": model[:200],
+                "host": socket.gethostname()[:120],
+                "num_steps": min(max(int(num_steps or 1), 1), MAX_STEP),
+                "settings": _fitting(plain(settings or {})),
+                "rules": {
+                    rule: 1.0 if weight is None else weight
+                    for rule, weight in list(weights.items())[:64]
+                },
+                "right_from": number(right_from),
+                "tags": [str(tag)[:40] for tag in tags][:20],
+                "notes": notes[:20_000],
+            }
+            short = f"{opening['name'][:40]}-{opening['key'][:8]}".replace("/", "-")
+            self.folder = Path(folder) if folder else Path("cohort-runs") / short
+            self._begin(opening, from_step, server)
         except Exception:
             # A trainer goes on without being watched.
             logger.exception("Cohort does not report this run.")
             self._is_closed = True
 
     def _begin(
-        self,
-        opening: dict[str, Any],
-        folder: str | Path | None,
-        from_step: int,
-        server: Server | None,
+        self, opening: dict[str, Any], from_step: int, server: Server | None
     ) -> None:
-        short = f"{opening['name'][:40]}-{opening['key'][:8]}".replace("/", "-")
-        self.folder = Path(folder) if folder else Path("cohort-runs") / short
         spool = Spool(self.folder)
         if not spool.is_there:
             spool.create(opening)
         file = spool.begin_life(from_step)
         writer = Writer(spool, file, right_from=opening["right_from"])
-        self._sender = Sender(spool, server or _server_of_login(self.folder))
+        if found := server or _server_of_login(self.folder):
+            self._sender = Sender(spool, found)
+            self._sender.start()
         self._writer = threading.Thread(
             target=self._write, args=(writer,), name="cohort-writer", daemon=True
         )
         self._writer.start()
-        self._sender.start()
         atexit.register(self._at_exit)
 
     @property
@@ -188,11 +160,11 @@ class Reporter:
         answer: str | None = None,
     ) -> None:
         """All completions of a prompt at a step; told before `step` of that step."""
-        self._tell("group", step, prompt, tuple(completions), answer)
+        self._tell(Writer.group, step, prompt, tuple(completions), answer)
 
     def step(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
         """The step is done; what its groups say is worked out and need not be told."""
-        self._tell("step", step, dict(metrics or {}))
+        self._tell(Writer.step, step, dict(metrics or {}))
 
     def evaluated(
         self,
@@ -205,10 +177,10 @@ class Reporter:
     ) -> None:
         """Held-out scores; `metrics` are named without "eval/<name>/"."""
         counts = (num_prompts, samples_per_prompt)
-        self._tell("evaluated", step, name, dict(metrics), *counts)
+        self._tell(Writer.evaluated, step, name, dict(metrics), *counts)
 
     def warn(self, step: int, code: str, message: str) -> None:
-        self._tell("warned", step, code, message)
+        self._tell(Writer.warned, step, code, message)
 
     def finish(self) -> None:
         """It came to its end."""
@@ -224,7 +196,7 @@ class Reporter:
     def _end(self, kind: str, **fields: Any) -> None:
         if not self._has_ended:
             self._has_ended = True
-            self._tell("ended", kind, fields)
+            self._tell(Writer.ended, kind, fields)
 
     def _tell(self, *told: Any) -> None:
         if self._is_closed or os.getpid() != self._pid:  # a forked child is silent
@@ -241,14 +213,14 @@ class Reporter:
         self._is_closed = True
         atexit.unregister(self._at_exit)
         assert self._writer
-        assert self._sender
         end = time.monotonic() + timeout_seconds
         try:
             self._told.put(None, timeout=timeout_seconds)
         except queue.Full:
             logger.warning("The disk is too slow: some of the run was not written.")
         self._writer.join(max(0.0, end - time.monotonic()))
-        self._sender.close(max(0.0, end - time.monotonic()))
+        if self._sender:
+            self._sender.close(max(0.0, end - time.monotonic()))
 
     def _write(self, writer: Writer) -> None:
         try:

@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -149,21 +149,14 @@ class Writer:
         self._groups: dict[int, Groups] = {}
         self._step = 0
         self._num_dropped = 0
-        self._kinds: dict[str, Callable[..., None]] = {
-            "group": self._group,
-            "step": self._step_done,
-            "evaluated": self._evaluated,
-            "warned": self._warned,
-            "ended": self._ended,
-        }
 
     def write(self, told: tuple[Any, ...]) -> None:
         """One thing told that is no good takes nothing else with it."""
-        at, kind, *rest = told
+        at, method, *rest = told
         try:
-            self._kinds[kind](at, *rest)
+            method(self, at, *rest)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
-            logger.warning("Cohort dropped a %s: %s", kind, error)
+            logger.warning("Cohort dropped a %s: %s", method.__name__, error)
 
     def flush(self, *, num_dropped: int) -> None:
         if num_dropped > self._num_dropped:
@@ -173,13 +166,13 @@ class Writer:
                 f"{lost:,} reports came faster than the trainer's disk could write "
                 "them and were dropped."
             )
-            self._warned(time.time(), self._step, "reports_dropped", message)
+            self.warned(time.time(), self._step, "reports_dropped", message)
         self._file.flush()
 
     def close(self) -> None:
         self._file.close()
 
-    def _group(
+    def group(
         self,
         at: float,
         step: int,
@@ -195,7 +188,7 @@ class Writer:
         groups = self._groups.setdefault(int(step), {})
         groups.setdefault(prompt, (answer, []))[1].extend(completions)
 
-    def _step_done(self, at: float, step: int, metrics: dict[str, Any]) -> None:
+    def step(self, at: float, step: int, metrics: dict[str, Any]) -> None:
         told = {metric_name(name): number(value) for name, value in metrics.items()}
         found = self._write_groups(at, step)
         derived = metrics_of(found) if found else {}
@@ -230,7 +223,7 @@ class Writer:
         known = [one for one in (*rewards, self._lowest) if one is not None]
         self._lowest = min(known, default=None)
 
-    def _evaluated(
+    def evaluated(
         self,
         at: float,
         step: int,
@@ -249,10 +242,10 @@ class Writer:
             metrics={f"eval/{name}/{one}": number(v) for one, v in metrics.items()},
         )
 
-    def _warned(self, at: float, step: int, code: str, message: str) -> None:
+    def warned(self, at: float, step: int, code: str, message: str) -> None:
         self._add("warned", at, step, code=code, message=message)
 
-    def _ended(self, at: float, kind: str, fields: dict[str, Any]) -> None:
+    def ended(self, at: float, kind: str, fields: dict[str, Any]) -> None:
         for step in sorted(self._groups):
             self._write_groups(at, step)
         self._add(kind, at, self._step, **fields)
