@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainer.client.api.client import Client, query_of
+from trainer.client.api.client import Client
 from trainer.client.api.records import DatasetVersion, Group, GroupDetail
 from trainer.client.api.run import Run, file_name
 from trainer.client.delivery import Delivery
-from trainer.client.http import Refused, Server, find_server, keep_login
+from trainer.client.http import Refused, Server, find_server, keep_login, query_of
 from trainer.client.output import Bar, number, say, say_json, say_table, short
 from trainer.client.spool import Spool
 from trainer.client.watch import show_until_it_ends
@@ -77,7 +77,7 @@ def push(given: Namespace) -> None:
                 on_import=importing,
             )
     except Refused as error:
-        raise _in_options(error) from None
+        raise error.reworded(_OPTIONS) from None
     _show(given, version, _told(version))
 
 
@@ -135,7 +135,6 @@ def _show(given: Namespace, value: Any, text: str) -> None:
 
 
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "OF", "REWARD", "BEST", "OWNER", "CREATED")
-CONFLICT = 409
 PROMPT_CHARS = 60
 MAX_TOML_BYTES = 2**20  # the longest preset has a hundredth of it
 
@@ -203,13 +202,14 @@ def launch(given: Namespace) -> None:
             key=given.key,
         )
     except Refused as error:
-        raise _in_options(error) from None
+        raise error.reworded(_OPTIONS) from None
     if not (given.json and given.watch):
         _show_run(given, run)
     if given.watch:
         show_until_it_ends(client, run.id, as_json=given.json)
 
 
+# The options that answer a refusal, for the API's fields and the client's arguments.
 _OPTIONS = {
     "send leave_out: ": "give --leave-out ",
     "pass dataset=": "give --to ",
@@ -217,14 +217,6 @@ _OPTIONS = {
     "Pass dataset=": "Give --dataset ",
     "Send confirm: true to launch": "Give --yes to launch",
 }
-
-
-def _in_options(error: Refused) -> Refused:
-    """With the options that answer it, in place of arguments and fields."""
-    error = error.reworded(_OPTIONS)
-    fields = [each.get("field") for each in error.problem.get("errors", ())]
-    is_unconfirmed = error.status == CONFLICT and "body.confirm" in fields
-    return Refused(error.status, str(error), {}) if is_unconfirmed else error
 
 
 def watch(given: Namespace) -> None:

@@ -236,16 +236,10 @@ class Sender:
                 return
             if wait:
                 self._something.set()
-                self._rest(wait, is_last=is_last)
+                time.sleep(wait) if is_last else self._closing.wait(wait)
         logger.warning(
             "The server accepts no more of this run: %s", self._delivery.over
         )
-
-    def _rest(self, seconds: float, *, is_last: bool) -> None:
-        if is_last:
-            time.sleep(seconds)
-        else:
-            self._closing.wait(seconds)
 
     def _try(self, *, is_new: bool) -> float:
         """Seconds to wait before the same is tried again; 0: it is done."""

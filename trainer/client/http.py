@@ -10,7 +10,6 @@ import gzip
 import http.client
 import json
 import os
-import random
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,7 +23,7 @@ TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 2**20
 PIECE_BYTES = 2**16
 MAX_KEY = 100  # characters, as the server has it
-FIRST_WAIT, LONGEST_WAIT = 0.5, 120.0  # a server that asks for more is given up
+Value = str | bool | int | float | None
 Progress = Callable[[int, int | None], None]  # bytes done, of how many
 
 
@@ -87,9 +86,8 @@ class Server:
     def __repr__(self) -> str:
         return f"Server({self.url!r})"  # never the token
 
-    def get(self, path: str, **query: str | int) -> Any:
-        asked = f"?{urllib.parse.urlencode(query)}" if query else ""
-        return self.send("GET", f"{path}{asked}")
+    def get(self, path: str, **query: Value) -> Any:
+        return self.send("GET", f"{path}{query_of(**query)}")
 
     def send_json(self, method: str, path: str, tree: Any, *, key: str = "") -> Any:
         """`key`: a POST that is sent again with the same one is done once."""
@@ -177,10 +175,14 @@ class Server:
             raise Unreachable(f"{self.url} did not answer: {error!r}") from None
 
 
-def seconds_to_wait(error: Unreachable, attempt: int) -> float:
-    if error.after_seconds is not None:
-        return error.after_seconds
-    return FIRST_WAIT * 2.0**attempt * random.uniform(0.75, 1.25)
+def query_of(**query: Value) -> str:
+    """Without what is None or empty.
+
+    >>> query_of(step=0, cursor="", limit=None)
+    '?step=0'
+    """
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"?{urllib.parse.urlencode(given)}" if given else ""
 
 
 def headers_of(key: str) -> dict[str, str]:

@@ -138,6 +138,13 @@ class Completion:
     is_truncated: bool | None = None
 
 
+def answer_of(value: Any) -> str | None:
+    """A dataset's answer as text; what is no text as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
 def text_of(messages: Any) -> str:
     """A prompt or completion as text: messages under their roles, of one its content.
 

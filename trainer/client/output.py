@@ -73,15 +73,13 @@ def plain(text: str) -> str:
     >>> plain("a\\x1b[31mb\\tc")
     'a\\\\x1b[31mb\\tc'
     """
-    return "".join(one if _is_plain(one) else _escaped(one) for one in text)
+    return "".join(map(_plain_character, text))
 
 
-def _is_plain(one: str) -> bool:
+def _plain_character(one: str) -> str:
     # Cc: controls, Cf: what is not seen and may turn text round, Cs: no characters.
-    return one in "\n\t" or unicodedata.category(one) not in ("Cc", "Cf", "Cs")
-
-
-def _escaped(one: str) -> str:
+    if one in "\n\t" or unicodedata.category(one) not in ("Cc", "Cf", "Cs"):
+        return one
     return one.encode("unicode_escape").decode()
 
 
@@ -108,17 +106,12 @@ def say_table(
     widths = [max(_width(row[i]) for row in table) for i in range(len(titles))]
     numbers = [title in right.split() for title in titles]
     for row in table:
-        cells = [
-            _pad(cell, width, to_right=is_number)
-            for cell, width, is_number in zip(row, widths, numbers, strict=True)
-        ]
+        cells = []
+        for cell, width, is_number in zip(row, widths, numbers, strict=True):
+            space = " " * (width - _width(cell))
+            cells.append(space + cell if is_number else cell + space)
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
     sys.stdout.flush()
-
-
-def _pad(cell: str, width: int, *, to_right: bool) -> str:
-    space = " " * (width - _width(cell))
-    return space + cell if to_right else cell + space
 
 
 def _width(text: str) -> int:

@@ -177,14 +177,14 @@ class Writer:
         at: float,
         step: int,
         prompt: str,
-        completions: Sequence[Completion],
+        completions: Sequence[Any],
         answer: str | None,
     ) -> None:
         if not isinstance(prompt, str):
             raise TypeError(f"its prompt is a {type(prompt).__name__}, no text")
-        wrong = [c for c in completions if not _is_completion(c)]
-        if wrong:
-            raise TypeError(f"a completion must be a Completion; got {wrong[0]!r:.80}")
+        for one in completions:
+            if not (isinstance(one, Completion) and isinstance(one.text, str)):
+                raise TypeError(f"a completion must be a Completion; got {one!r:.80}")
         groups = self._groups.setdefault(int(step), {})
         groups.setdefault(prompt, (answer, []))[1].extend(completions)
 
@@ -253,7 +253,3 @@ class Writer:
     def _add(self, kind: str, at: float, step: int, **fields: Any) -> None:
         tree = {"type": kind, "time": at, "step": int(step)}
         self._file.write(encode(tree | fields))
-
-
-def _is_completion(one: object) -> bool:
-    return isinstance(one, Completion) and isinstance(one.text, str)

@@ -19,14 +19,13 @@ what it has is not told, and the training continues.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainer.client.http import Server
-from trainer.client.lines import Completion, number, text_of
+from trainer.client.lines import Completion, answer_of, number, text_of
 from trainer.client.reporter import Reporter
 
 logger = logging.getLogger("cohort")
@@ -116,7 +115,7 @@ class Watcher:
     def __getattr__(self, name: str) -> Any:
         """Of the events of a callback that are not ours: nothing is done."""
         if name.startswith("on_"):
-            return _nothing
+            return lambda *_, **__: None
         raise AttributeError(name)
 
     @_quiet
@@ -188,13 +187,12 @@ class Watcher:
         if self.reporter is None or not logs:
             return
         held_out = {
-            key.removeprefix("eval_"): value
+            "mean" if key == "eval_reward" else key.removeprefix("eval_"): value
             for key, value in logs.items()
             if key.startswith("eval_")
         }
         if held_out:
-            told = {_held_out_name(n): v for n, v in held_out.items()}
-            self.reporter.evaluated(int(state.global_step), "held-out", told)
+            self.reporter.evaluated(int(state.global_step), "held-out", held_out)
         elif self._pending is not None and int(state.global_step) == self._step:
             self._pending = dict(logs)
             self._tell_step()  # the page need not wait for the next step
@@ -215,10 +213,6 @@ class Watcher:
             self.reporter.stop()
         self.reporter.close()
         self.reporter = None
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
 
 
 def _free(folder: Path) -> Path:
@@ -284,15 +278,7 @@ def _answers(rows: Sequence[Mapping[str, Any]], num: int) -> list[str | None]:
     column = next((name for name in ANSWERS if name in rows[0]), None)
     if column is None:
         return [None] * num
-    return [_answer(row.get(column)) for row in rows]
-
-
-def _answer(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
-
-
-def _held_out_name(name: str) -> str:
-    return "mean" if name == "reward" else name
+    return [answer_of(row.get(column)) for row in rows]
 
 
 def _model_of(trainer: Any) -> str:

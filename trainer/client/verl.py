@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer.client.lines import Completion, number, text_of
+from trainer.client.lines import Completion, answer_of, number, text_of
 from trainer.client.reporter import Reporter
 from trainer.client.spool import Spool
 
@@ -45,10 +45,6 @@ class Follower:
         self._metrics = MetricLines(metrics) if metrics else None
         self._told = behind  # the last step
         self._sizes: dict[int, int] = {}
-
-    @property
-    def last_step(self) -> int:
-        return self._told
 
     def look(self, *, is_over: bool = False) -> int:
         """Tell what is new; how many steps. `is_over`: no file grows any more."""
@@ -75,7 +71,7 @@ class Follower:
     def _tell(self, step: int) -> None:
         groups: dict[tuple[str, str | None], list[Completion]] = {}
         for row in _rows(self._path(step)):
-            key = (text_of(row["input"]), _written(row.get("gts")))
+            key = (text_of(row["input"]), answer_of(row.get("gts")))
             groups.setdefault(key, []).append(_completion(row))
         for (prompt, answer), completions in groups.items():
             self._reporter.group(step, prompt, completions, answer=answer)
@@ -154,12 +150,6 @@ def _completion(row: Mapping[str, Any]) -> Completion:
     return Completion(
         text=text_of(row["output"]), reward=score, rules={"score": score} | besides
     )
-
-
-def _written(answer: Any) -> str | None:
-    if answer is None or isinstance(answer, str):
-        return answer
-    return json.dumps(answer, ensure_ascii=False)
 
 
 def follow(

@@ -52,7 +52,7 @@ def test_a_file_is_pushed_and_a_run_of_it_launched_and_cancelled(
     assert "--to " in taken.stderr
     assert json.loads(listed.stdout)["name"] == "adding"
     assert (warned.returncode, warned.stdout) == (1, "")
-    assert "--yes" in warned.stderr
+    assert warned.stderr.count("--yes") == len(warned.stderr.splitlines()) == 1
     assert unnamed.returncode == 1
     assert "--recipe NAME" in unnamed.stderr
     assert (run["name"], run["num_steps"]) == ("mine", 7)

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
 from trainer.client.api.datasets import Datasets
 from trainer.client.api.records import DatasetVersion, Me, read
 from trainer.client.api.run import Run, RunDetail
 from trainer.client.http import (
-    LONGEST_WAIT,
     Progress,
     Refused,
     Unreachable,
+    Value,
     find_server,
-    seconds_to_wait,
+    query_of,
 )
 
 logger = logging.getLogger("cohort")
 Answer = TypeVar("Answer")
-Value = str | bool | int | float | None
 NOT_FOUND = 404
 PAGE = 200  # the most that the server gives at once
+FIRST_WAIT, LONGEST_WAIT = 0.5, 120.0  # a server that asks for more is given up
 
 
 class Client:
@@ -72,8 +72,7 @@ class Client:
         return f"{self.server.url.rstrip('/')}/{self.me.team.slug}"
 
     def get(self, path: str, **query: Value) -> Any:
-        asked = f"{path}{query_of(**query)}"
-        return self.retry(lambda: self.server.get(asked))
+        return self.retry(lambda: self.server.get(path, **query))
 
     def post(self, path: str, tree: Any = None, *, key: str = "") -> Any:
         """Done once, however often it is sent; with `key` also by another process."""
@@ -130,21 +129,32 @@ class Client:
             draft.unlink(missing_ok=True)
         return target
 
-    def retry(self, do: Callable[[], Answer]) -> Answer:
-        """Waits as long as the server asks, else twice as long each time.
+    def retry(
+        self, do: Callable[[], Answer], *, for_seconds: float | None = None
+    ) -> Answer:
+        """Again after as long as the server asks, else twice as long each time;
+        `retries` times, or for so many seconds.
 
         `do` may be done twice, so a POST names an Idempotency-Key.
         """
-        for attempt in range(self.retries):
+        end, attempt = time.monotonic() + (for_seconds or 0.0), 0
+        while True:
             try:
                 return do()
             except Unreachable as error:
-                wait = seconds_to_wait(error, attempt)
-                if wait > LONGEST_WAIT:
+                left = end - time.monotonic()
+                is_over = attempt >= self.retries if for_seconds is None else left < 0
+                wait = error.after_seconds
+                if wait is None:
+                    usual = min(FIRST_WAIT * 2.0**attempt, LONGEST_WAIT)
+                    wait = usual * random.uniform(0.75, 1.25)
+                elif wait > max(LONGEST_WAIT, left):
+                    is_over = True
+                if is_over:
                     raise
                 logger.warning("%s; trying again in %.3g s", error, wait)
                 time.sleep(wait)
-        return do()
+                attempt += 1
 
     def find_version(self, kind: str, reference: str | int) -> Any:
         """Of a "dataset" or a "recipe": "sums" is the newest, "sums@2" the second."""
@@ -265,13 +275,3 @@ def split_reference(text: str) -> tuple[str, int | None]:
     name, at, number = text.rpartition("@")
     is_number = number.isascii() and number.isdigit() and len(number) <= 10
     return (name, int(number)) if at and is_number else (text, None)
-
-
-def query_of(**query: Value) -> str:
-    """Without what is None or empty.
-
-    >>> query_of(step=0, cursor="", limit=None)
-    '?step=0'
-    """
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"?{urlencode(given)}" if given else ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,18 +19,11 @@ from trainer.client.api.records import (
     VersionRef,
     read,
 )
-from trainer.client.http import (
-    LONGEST_WAIT,
-    Progress,
-    Refused,
-    Unreachable,
-    seconds_to_wait,
-)
+from trainer.client.http import Progress, Refused
 
 if TYPE_CHECKING:
     from trainer.client.api.client import Client
 
-logger = logging.getLogger("cohort")
 LOOK_SECONDS = 2.0
 OUTAGE_SECONDS = 900.0  # a server that is away longer ends the watch
 
@@ -48,22 +41,10 @@ def follow(
     """The last look is at the run when it has ended. A server that is away meanwhile
     is waited for."""
     seen = Seen(from_step)
-    last_answer: float | None = None
-    attempt = 0
+    patience = 0.0  # one that never answered is more likely a wrong address
     while True:
-        try:
-            look = _look(client, run_id, seen)
-        except Unreachable as error:
-            # One that never answered is more likely a wrong address.
-            now = time.monotonic()
-            if last_answer is None or now - last_answer > OUTAGE_SECONDS:
-                raise
-            wait = min(seconds_to_wait(error, attempt), LONGEST_WAIT)
-            logger.warning("%s; looking again in %.3g s", error, wait)
-            attempt = min(attempt + 1, 6)
-            time.sleep(wait)
-            continue
-        last_answer, attempt = time.monotonic(), 0
+        look = client.retry(partial(_look, client, run_id, seen), for_seconds=patience)
+        patience = OUTAGE_SECONDS
         yield look
         if look.is_behind:
             continue
