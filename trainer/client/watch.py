@@ -43,12 +43,11 @@ def show_until_it_ends(
     looks = follow(client, run_id, from_step=from_step, every_seconds=every_seconds)
     state = ""
     try:
-        for look in looks:
-            run = look.run
+        for run, points in looks:
             if run.state != state:
                 state = run.state
                 _say_state(run, as_json=as_json)
-            for point in look.points:
+            for point in points:
                 _say_point(run, point, as_json=as_json)
     except KeyboardInterrupt:
         remark(f"Stopped watching; run {run_id} continues.")

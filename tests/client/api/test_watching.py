@@ -22,7 +22,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def watched(server: Scripted, **options: int) -> list[tuple[int, float]]:
     client = server.client(retries=0)
     looks = watching.follow(client, 7, every_seconds=60, **options)
-    seen = [point for look in looks for point in look.points]
+    seen = [point for _, points in looks for point in points]
     return [(point.step, point.values["reward/mean"]) for point in seen]
 
 

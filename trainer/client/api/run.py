@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -28,53 +27,39 @@ LOOK_SECONDS = 2.0
 OUTAGE_SECONDS = 900.0  # a server that is away longer ends the watch
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    run: RunDetail
-    points: list[Point]  # that were not there at the look before
-    is_behind: bool = False  # there are more already
-
-
 def follow(
     client: Client, run_id: int, *, from_step: int = 0, every_seconds: float
-) -> Iterator[Look]:
-    """The last look is at the run when it has ended. A server that is away meanwhile
-    is waited for."""
-    seen = Seen(from_step)
+) -> Iterator[tuple[RunDetail, list[Point]]]:
+    """The run and its points that are new, until it has ended.
+
+    Held-out scores may come after their step, as another point of it. A server that is
+    away meanwhile is waited for.
+    """
+    step, names = from_step, set[str]()  # the last one that was given, and what of it
     patience = 0.0  # one that never answered is more likely a wrong address
+
+    def look() -> tuple[RunDetail, Any]:
+        run = client.runs.get(run_id)  # first: points of an ended run are all there
+        if step > run.num_steps:
+            return run, {"points": [], "next_cursor": None}
+        return run, run.page_of_metrics(first_step=step)
+
     while True:
-        look = client.retry(partial(_look, client, run_id, seen), for_seconds=patience)
+        run, page = client.retry(look, for_seconds=patience)
         patience = OUTAGE_SECONDS
-        yield look
-        if look.is_behind:
+        points = []
+        for point in (read(Point, tree) for tree in page["points"]):
+            known = names if point.step == step else set()
+            new = {n: v for n, v in point.values.items() if n not in known}
+            step, names = point.step, known | point.values.keys()
+            if new:
+                points.append(replace(point, values=new))
+        yield run, points
+        if page["next_cursor"] is not None:
             continue
-        if look.run.has_ended:
+        if run.has_ended:
             return
         time.sleep(every_seconds)
-
-
-def _look(client: Client, run_id: int, seen: Seen) -> Look:
-    run = client.runs.get(run_id)  # first: points of an ended run are all there
-    if seen.step > run.num_steps:
-        return Look(run, [])
-    page = run.page_of_metrics(first_step=seen.step)
-    new = [one for tree in page["points"] if (one := seen.take(read(Point, tree)))]
-    return Look(run, new, is_behind=page["next_cursor"] is not None)
-
-
-class Seen:
-    """What of a run was given away. Held-out scores may come after their step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self._names: set[str] = set()  # at that step
-
-    def take(self, point: Point) -> Point | None:
-        """What is new of a point from `step` on."""
-        known = self._names if point.step == self.step else set()
-        new = {n: v for n, v in point.values.items() if n not in known}
-        self.step, self._names = point.step, known | point.values.keys()
-        return replace(point, values=new) if new else None
 
 
 ENDED = frozenset({"finished", "stopped", "failed"})
@@ -173,16 +158,18 @@ class Run:
         looks = follow(
             self.client, self.id, from_step=from_step, every_seconds=every_seconds
         )
-        for look in looks:
-            yield from look.points
+        for _, points in looks:
+            yield from points
 
     def wait(self, *, every_seconds: float = LOOK_SECONDS) -> RunDetail:
         """Until it has ended; its points are not read."""
         never = 2**31 - 1
-        *_, last = follow(
+        looks = follow(
             self.client, self.id, from_step=never, every_seconds=every_seconds
         )
-        return last.run
+        for run, _ in looks:
+            last = run
+        return last
 
     def export(
         self,
