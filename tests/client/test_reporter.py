@@ -220,6 +220,9 @@ def test_without_a_login_the_run_is_kept(
         lambda r: r.step(1, {"loss": object()}),
         lambda r: r.group(1, None, [Completion(text="a")]),
         lambda r: r.group(1, "p", [object()]),
+        lambda r: r.group(1, "p", None),
+        lambda r: r.step(1, 0.5),
+        lambda r: r.evaluated(1, "set", None),
         lambda r: r.evaluated(1, "set", {"mean": "high"}),
     ],
 )

@@ -26,7 +26,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -160,11 +160,11 @@ class Reporter:
         answer: str | None = None,
     ) -> None:
         """All completions of a prompt at a step; told before `step` of that step."""
-        self._tell(Writer.group, step, prompt, tuple(completions), answer)
+        self._tell(Writer.group, lambda: (step, prompt, tuple(completions), answer))
 
     def step(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
         """The step is done; what its groups say is worked out and need not be told."""
-        self._tell(Writer.step, step, dict(metrics or {}))
+        self._tell(Writer.step, lambda: (step, dict(metrics or {})))
 
     def evaluated(
         self,
@@ -177,10 +177,10 @@ class Reporter:
     ) -> None:
         """Held-out scores; `metrics` are named without "eval/<name>/"."""
         counts = (num_prompts, samples_per_prompt)
-        self._tell(Writer.evaluated, step, name, dict(metrics), *counts)
+        self._tell(Writer.evaluated, lambda: (step, name, dict(metrics), *counts))
 
     def warn(self, step: int, code: str, message: str) -> None:
-        self._tell(Writer.warned, step, code, message)
+        self._tell(Writer.warned, lambda: (step, code, message))
 
     def finish(self) -> None:
         """It came to its end."""
@@ -196,15 +196,20 @@ class Reporter:
     def _end(self, kind: str, **fields: Any) -> None:
         if not self._has_ended:
             self._has_ended = True
-            self._tell(Writer.ended, kind, fields)
+            self._tell(Writer.ended, lambda: (kind, fields))
 
-    def _tell(self, *told: Any) -> None:
+    def _tell(
+        self, method: Callable[..., None], told: Callable[[], tuple[Any, ...]]
+    ) -> None:
+        """`told` copies what the trainer may change before it is written."""
         if self._is_closed or os.getpid() != self._pid:  # a forked child is silent
             return
         try:
-            self._told.put_nowait((time.time(), *told))
+            self._told.put_nowait((time.time(), method, *told()))
         except queue.Full:
             self._num_dropped += 1
+        except (TypeError, ValueError) as error:
+            logger.warning("Cohort dropped a %s: %s", method.__name__, error)
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Write all, and send what can be sent in that time; the rest stays on disk."""
