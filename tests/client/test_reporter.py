@@ -222,6 +222,10 @@ def test_without_a_login_the_run_is_kept(
         lambda r: r.group(1, "p", [object()]),
         lambda r: r.group(1, "p", None),
         lambda r: r.step(1, 0.5),
+        lambda r: [
+            r.group(1, "p", [Completion(text="a", reward=1e308)] * 2),
+            r.step(1),  # whose sum is no number
+        ],
         lambda r: r.evaluated(1, "set", None),
         lambda r: r.evaluated(1, "set", {"mean": "high"}),
     ],

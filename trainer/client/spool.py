@@ -31,6 +31,7 @@ from trainer.client.lines import (
 )
 
 DIGEST_BYTES = 16
+BAD_VALUE = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 @dataclass(slots=True)
@@ -155,7 +156,7 @@ class Writer:
         at, method, *rest = told
         try:
             method(self, at, *rest)
-        except (TypeError, ValueError, AttributeError, KeyError) as error:
+        except BAD_VALUE as error:
             logger.warning("Cohort dropped a %s: %s", method.__name__, error)
 
     def flush(self, *, num_dropped: int) -> None:
