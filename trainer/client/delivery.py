@@ -50,7 +50,7 @@ class Delivery:
     def beat(self) -> None:
         """Say that the trainer lives, where there is nothing else to say."""
         state = self.spool.state()
-        if self._life == len(state.lives) and not self.over:
+        if 0 < self._life == len(state.lives) and not self.over:
             there = self._post(state)
             if there["state"] in ENDED:
                 self.over = f"The run is {there['state']}."

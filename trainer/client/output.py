@@ -93,8 +93,8 @@ def short(text: str, length: int) -> str:
     return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    return "–" if value is None else f"{value:.{digits}g}"
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
 
 
 def say_table(

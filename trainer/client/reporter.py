@@ -36,24 +36,10 @@ from trainer.client.http import Server, find_server
 from trainer.client.lines import Completion, number, plain
 from trainer.client.spool import Spool, Writer
 
-MAX_SETTINGS_BYTES = 60_000
-MAX_STEP = 2**31 - 1
-
-
-def _fitting(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without the longest ones, until the others fit."""
-    sizes = {name: len(json.dumps([name, one])) for name, one in settings.items()}
-    total = sum(sizes.values())
-    for name in sorted(sizes, key=lambda one: -sizes[one]):
-        if total <= MAX_SETTINGS_BYTES:
-            break
-        total -= sizes[name]
-        settings = {n: one for n, one in settings.items() if n != name}
-    return settings
-
-
 __all__ = ["Completion", "Reporter"]
 logger = logging.getLogger("cohort")
+MAX_SETTINGS_BYTES = 60_000
+MAX_STEP = 2**31 - 1
 MAX_WAITING = 10_000  # things told that are not on disk yet
 CLOSE_SECONDS = 10.0
 
@@ -286,3 +272,15 @@ def _server_of_login(folder: Path) -> Server | None:
             folder,
         )
         return None
+
+
+def _fitting(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without the longest ones, until the others fit."""
+    sizes = {name: len(json.dumps([name, one])) for name, one in settings.items()}
+    total = sum(sizes.values())
+    for name in sorted(sizes, key=lambda one: -sizes[one]):
+        if total <= MAX_SETTINGS_BYTES:
+            break
+        total -= sizes[name]
+        settings = {n: one for n, one in settings.items() if n != name}
+    return settings
