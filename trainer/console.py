@@ -4,7 +4,7 @@ same as JSON besides.
 Text goes to the trainer's own output, which its log page shows. JSON goes to the open
 file that COHORT_LOG_FD names (a worker passes on its own error output), else to the
 error output; each line bears what the worker knew: COHORT_REQUEST_ID, COHORT_TEAM,
-COHORT_RUN_ID and COHORT_RUN_EPOCH.
+COHORT_RUN_ID and COHORT_RUN_ATTEMPT.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ FACTS = {
     "request_id": "COHORT_REQUEST_ID",
     "team": "COHORT_TEAM",
     "run": "COHORT_RUN_ID",
-    "epoch": "COHORT_RUN_EPOCH",
+    "attempt": "COHORT_RUN_ATTEMPT",
 }
-NUMBERS = ("run", "epoch")
+NUMBERS = ("run", "attempt")
 logger = logging.getLogger("trainer")
 _step: list[int] = [0]
 

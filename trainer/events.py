@@ -1,9 +1,9 @@
 """The event log: what a trainer says, one numbered JSON line each.
 
 `events.jsonl` is the engine's only output beside checkpoints. Line numbers run
-1, 2, 3 … within one epoch of a run (an epoch is one life of its trainer), so a reader
-knows at once whether it missed or repeats a line. Numbers that are not finite are
-written as null.
+1, 2, 3 … within one attempt of a run (one process of its trainer), so a reader knows at
+once whether it missed or repeats a line. Numbers that are not finite are written as
+null.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -32,7 +33,8 @@ class Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     line: int = Field(ge=1)
-    epoch: int = Field(ge=1)
+    # `epoch` in logs of the first previews.
+    attempt: int = Field(ge=1, validation_alias=AliasChoices("attempt", "epoch"))
     time: float  # seconds since 1970
     step: int = Field(ge=0)  # 0: before the first step
 

@@ -202,7 +202,7 @@ def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
     saved = save_checkpoint(
         place.checkpoints,
         step=step,
-        epoch=place.epoch,
+        attempt=place.attempt,
         policy=run.policy,
         optimizer=phase.optimizer,
         reference=phase.reference,
@@ -226,7 +226,7 @@ def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
             place.checkpoints,
             keep_last=state.config.checkpoint.keep_last,
             step=step,
-            epoch=place.epoch,
+            attempt=place.attempt,
             lives=place.lives,
         )
     say(f"saved {saved.name}")

@@ -23,7 +23,7 @@ from trainer.output.log import (
     UnwrittenLog,
     archive_log,
     lack_of_room,
-    newest_epoch,
+    newest_attempt,
 )
 from trainer.parallel.launch import (
     EXIT_BAD_CONFIG,
@@ -85,7 +85,7 @@ def _output(place: Place, world: World) -> Iterator[EventLog]:
     """The log, and what is said: one process writes them."""
     if world.is_main:
         path = place.out / "events.jsonl"
-        with EventLog(path, epoch=place.epoch, tells_later=world.size > 1) as log:
+        with EventLog(path, attempt=place.attempt, tells_later=world.size > 1) as log:
             yield log
     else:
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
@@ -121,7 +121,7 @@ def _place(args: argparse.Namespace) -> Place:
         checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"{out} cannot be written: {error.strerror}.") from None
-    epoch = args.epoch or newest_epoch(out) + 1
+    attempt = args.attempt or newest_attempt(out) + 1
     archive_log(out)
     return Place(
         config=args.config,
@@ -129,7 +129,7 @@ def _place(args: argparse.Namespace) -> Place:
         checkpoints=checkpoints,
         resume_from=resume_from,
         passed_over=passed_over,
-        epoch=epoch,
+        attempt=attempt,
         lives=args.lives,
     )
 

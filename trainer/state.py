@@ -50,7 +50,7 @@ class Place:
     out: Path
     checkpoints: Path
     resume_from: Path | None
-    epoch: int
+    attempt: int
     passed_over: Sequence[str] = ()  # why further checkpoints are not gone on from
     lives: Path | None = None  # folder of all lives' folders, `out` among them
 

@@ -178,7 +178,7 @@ class CachedEvaluator:
     """One that has seen the run up to a place in its log."""
 
     evaluator: RunEvaluator
-    epoch: int
+    attempt: int
     line: int
     signature: tuple[object, ...]
     looked_at: float
@@ -211,7 +211,7 @@ def observe(
         for found in cached.evaluator.observe(event):
             _act(run_id, cached.evaluator, found, outcome)
     _keep_collected(cached.evaluator)
-    cached.epoch, cached.line = events[-1].epoch, events[-1].line
+    cached.attempt, cached.line = events[-1].attempt, events[-1].line
     _cached[run_id] = cached
     while len(_cached) > MAX_CACHED:
         _cached.popitem(last=False)
@@ -234,7 +234,7 @@ def _take(
     evaluator = read_evaluator(run, before=first_seq, known=set(known))
     return CachedEvaluator(
         evaluator=evaluator,
-        epoch=0,
+        attempt=0,
         line=0,
         signature=signature(evaluator.rows.values()),
         looked_at=time.monotonic(),
@@ -242,7 +242,7 @@ def _take(
 
 
 def _continues(cached: CachedEvaluator, first: Event) -> bool:
-    return (cached.epoch, cached.line + 1) == (first.epoch, first.line)
+    return (cached.attempt, cached.line + 1) == (first.attempt, first.line)
 
 
 def _is_current(run_id: int, cached: CachedEvaluator) -> bool:

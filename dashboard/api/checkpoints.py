@@ -117,13 +117,13 @@ def _find_model(team: Team, model_id: int) -> PublishedModel:
 
 
 router = Router(tags=["Checkpoints"], auth=READ)
-Name = Annotated[str, Path(max_length=120, examples=["step-000050-epoch-1"])]
+Name = Annotated[str, Path(max_length=120, examples=["step-000050-attempt-1"])]
 
 
 class CheckpointOut(Schema):
-    name: str = Field(examples=["step-000050-epoch-1"])
+    name: str = Field(examples=["step-000050-attempt-1"])
     step: int = Field(examples=[50])
-    epoch: int = Field(examples=[1])
+    attempt: int = Field(examples=[1])
     sha256: str
     num_bytes: int = Field(examples=[540_000_000])
     saved_at: datetime

@@ -31,7 +31,7 @@ ROOM_SECONDS = 120  # within the silence after which a run is lost
 GZIP = 31  # zlib's window for it, with its head and check
 PIECE_BYTES = 64 * 2**10
 router = Router(tags=["Outside trainers"], auth=INGEST)
-Epoch = Annotated[
+Attempt = Annotated[
     int,
     Query(
         ge=1,
@@ -77,13 +77,13 @@ class OpeningIn(Input):
 
 class OpenedOut(Schema):
     id: int = Field(examples=[7])
-    epoch: int = Field(examples=[1])
+    attempt: int = Field(examples=[1])
     address: str = Field(examples=["https://cohort.example.org/lab/runs/7/"])
 
 
 class PlaceOut(Schema):
     state: str = Field(examples=["running"])
-    epoch: int = Field(examples=[1])
+    attempt: int = Field(examples=[1])
     line: int = Field(description="The last one stored.", examples=[120])
     step: int = Field(description="The last one finished.", examples=[40])
     num_prompts: int = Field(
@@ -107,7 +107,7 @@ class LifeIn(Input):
 
 
 class LifeOut(Schema):
-    epoch: int = Field(examples=[2])
+    attempt: int = Field(examples=[2])
 
 
 @router.post("", response={200: OpenedOut, 201: OpenedOut}, summary="Open a run")
@@ -128,7 +128,7 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
         raise refuse_field(f"body.{field}" if known else "body", str(error)) from None
     address = reverse("run", args=[access.team.slug, run.pk])
     opened = OpenedOut(
-        id=run.pk, epoch=run.epoch, address=request.build_absolute_uri(address)
+        id=run.pk, attempt=run.attempt, address=request.build_absolute_uri(address)
     )
     return Status(201 if is_new else 200, opened)
 
@@ -144,11 +144,11 @@ def outside_place(request: HttpRequest, outside_id: Id) -> PlaceOut:
 
 @router.post("/{outside_id}/events", response=PlaceOut, summary="Send events")
 def outside_events(
-    request: HttpRequest, outside_id: Id, epoch: Epoch, first: First
+    request: HttpRequest, outside_id: Id, attempt: Attempt, first: First
 ) -> PlaceOut:
     """Events as JSON Lines, gzipped or not, numbered without a gap.
 
-    Every event has `line` (counted from 1 in each attempt), `epoch` (the attempt),
+    Every event has `line` (counted from 1 in each attempt), `attempt` (the attempt),
     `time` (Unix seconds), `step` and `type`:
 
     - `group_scored`: `prompt_index`, `prompt`, `answer`, `reward_mean`, `reward_std`,
@@ -167,7 +167,7 @@ def outside_events(
     run = _find(request, outside_id)
     texts = _read_lines(request)
     try:
-        place = take_lines(run, epoch=epoch, first=first, texts=texts)
+        place = take_lines(run, attempt=attempt, first=first, texts=texts)
     except (AttemptReplaced, Gap, Over) as error:
         raise Problem(409, str(error)) from None
     except Full as error:
@@ -183,7 +183,7 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
     run = _find(request, outside_id)
     user = access_of(request).user
     try:
-        epoch = open_life(
+        attempt = open_life(
             run, from_step=payload.from_step, host=payload.host, user=user
         )
     except Over as error:
@@ -192,7 +192,7 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
         raise _no_room(error) from None
     except ValueError as error:
         raise refuse_field("body.from_step", str(error)) from None
-    return LifeOut(epoch=epoch)
+    return LifeOut(attempt=attempt)
 
 
 def _find(request: HttpRequest, run_id: int) -> Run:

@@ -99,8 +99,8 @@ class LaunchIn(Input):
         default="",
         max_length=200,
         description="A preset's key, `run-7` (a clone of run 7), "
-        "`fork-7-step-000050-epoch-1` (from that checkpoint of it), or empty: Cohort's "
-        "defaults.",
+        "`fork-7-step-000050-attempt-1` (from that checkpoint of it), or empty: "
+        "Cohort's defaults.",
         examples=["dr-grpo"],
     )
     is_scaled: bool = Field(

@@ -167,7 +167,7 @@ class Which(Schema):
     source: Literal["", "both", "trainer", "supervisor"] = Field(
         "", description="Empty: both, where the trainer's lines have times."
     )
-    epoch: Annotated[
+    attempt: Annotated[
         int | None,
         Query(None, ge=0, le=LARGEST_STEP, description="The attempt; null: the last."),
     ]
@@ -177,8 +177,8 @@ def _source(run: Run, which: Which) -> Source:
     source = find_source(run, query_of(which.model_dump()))
     if source is None:
         raise Http404(f"No worker has taken {run} yet, so there are no logs.")
-    if which.epoch is not None and source.epoch.number != which.epoch:
-        raise Http404(f"{run} has no attempt {which.epoch}.")
+    if which.attempt is not None and source.attempt.number != which.attempt:
+        raise Http404(f"{run} has no attempt {which.attempt}.")
     return source
 
 
@@ -195,7 +195,7 @@ class LogLineOut(Schema):
 
 class LogOut(Schema):
     source: str = Field(examples=["trainer"])
-    epoch: int = Field(examples=[1])
+    attempt: int = Field(examples=[1])
     number: int = Field(description="Of the first line, from 1.", examples=[1])
     first: int = Field(description="Byte where it begins; `before` goes back from it.")
     next: int = Field(description="Byte to read on from: send it as `after`.")
@@ -225,8 +225,8 @@ def run_log(
     return LogOut(
         **told,
         source=source.name,
-        epoch=source.epoch.number,
-        is_closed=source.epoch.ended_at is not None,
+        attempt=source.attempt.number,
+        is_closed=source.attempt.ended_at is not None,
         missing=source.missing,
     )
 
@@ -244,7 +244,7 @@ def run_log_file(
         raise Problem(404, source.missing)
     return attach(
         pieces_of(source),
-        filename=f"run-{run.pk}-attempt-{source.epoch.number}-{source.name}.log",
+        filename=f"run-{run.pk}-attempt-{source.attempt.number}-{source.name}.log",
         content_type="text/plain; charset=utf-8",
     )
 
@@ -256,7 +256,7 @@ Moment = Annotated[float | None, Query(None, ge=0, le=10**12)]
 
 
 class SystemOut(Schema):
-    epoch: list[int] = Field(examples=[[1, 1]])
+    attempt: list[int] = Field(examples=[[1, 1]])
     time: list[float] = Field(description="Seconds since 1970.")
     step: list[int] = Field(examples=[[3, 4]])
     values: dict[str, list[Real]] = Field(

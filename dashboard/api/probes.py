@@ -61,7 +61,7 @@ class ProbeOut(JobOut):
     run_id: int | None = Field(description="Of a try of a checkpoint.", examples=[7])
     checkpoint: str | None = Field(
         description="That is tried beside its base model.",
-        examples=["step-000050-epoch-1"],
+        examples=["step-000050-attempt-1"],
     )
     prompt: str = Field(description="Of a try; empty: a row's.", examples=[""])
     is_scored: bool

@@ -86,7 +86,7 @@ class RunDetail(RunOut):
     cloned_from_id: int | None
     forked_from_id: int | None
     fork_step: int | None
-    epoch: int = Field(
+    attempt: int = Field(
         description="The attempt: rises each time a worker takes the run."
     )
     config: dict[str, Any] = Field(

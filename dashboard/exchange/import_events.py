@@ -73,7 +73,7 @@ def make_group(
     scored = [reward for reward in rewards if reward is not None]
     return GroupScored(
         line=place.line,
-        epoch=1,
+        attempt=1,
         time=place.time,
         step=place.step,
         prompt_index=prompt_index,

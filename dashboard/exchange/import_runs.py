@@ -159,7 +159,7 @@ def _begin(run_import: RunImport, findings: Findings) -> Run:
         },
         model_label=choices["model"],
         num_steps=max(1, told["last_step"]),
-        epoch=1,
+        attempt=1,
         lease_until=Now() + timedelta(days=1),
         origin={
             "tools": told["tools"],
@@ -232,7 +232,7 @@ class Story:
         place = self._place()
         self._add(
             StepFinished(
-                line=place.line, epoch=1, time=place.time, step=step, metrics=metrics
+                line=place.line, attempt=1, time=place.time, step=step, metrics=metrics
             )
         )
         if len(self._events) >= EVENTS_AT_ONCE:
@@ -241,7 +241,7 @@ class Story:
     def end(self) -> None:
         place = self._place()
         self._add(
-            RunFinished(line=place.line, epoch=1, time=place.time, step=self._step)
+            RunFinished(line=place.line, attempt=1, time=place.time, step=self._step)
         )
         self._ingest()
 
@@ -260,7 +260,7 @@ class Story:
         self._events += events
 
     def _ingest(self) -> None:
-        claim = Claim(run_id=self.run.pk, epoch=1)
+        claim = Claim(run_id=self.run.pk, attempt=1)
         # Alerts are for those who can still do something.
         ingest(claim, self._events, observes=False)
         self._events = []

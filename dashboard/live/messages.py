@@ -20,18 +20,18 @@ OTHER_PROTOCOL = 4426  # told in a frame before, with the number of the server
 # What pages and servers agree on, in static/js/live/stream.js too. It rises with a
 # change that a page of before would misread: what such a page passes over, a field or a
 # kind of frame more, changes nothing.
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The last thing a page has: everything up to `seq`, as `epoch` tells it.
+    """The last thing a page has: everything up to `seq`, as `attempt` tells it.
 
-    `epoch` None: the page does not say which history it has.
+    `attempt` None: the page does not say which history it has.
     """
 
     seq: int = 0
-    epoch: int | None = None
+    attempt: int | None = None
 
 
 class Frame(TypedDict):
@@ -40,7 +40,7 @@ class Frame(TypedDict):
     type: str  # snapshot: forget what you have; batch: add this
     after: int
     seq: int
-    epoch: int
+    attempt: int
     run: dict[str, Any]
     steps: list[dict[str, Any]]
     evaluations: list[dict[str, Any]]
@@ -49,11 +49,11 @@ class Frame(TypedDict):
 
 
 def parse_position(query: QueryDict) -> Position:
-    """`after` and `epoch` of an address; ValueError when they are not numbers."""
-    epoch = query.get("epoch")
+    """`after` and `attempt` of an address; ValueError when they are not numbers."""
+    attempt = query.get("attempt")
     return Position(
         seq=_count("after", query.get("after") or "0"),
-        epoch=_count("epoch", epoch) if epoch else None,
+        attempt=_count("attempt", attempt) if attempt else None,
     )
 
 
@@ -68,14 +68,14 @@ def other_protocol() -> dict[str, Any]:
 
 
 def parse_request(text: str) -> Position:
-    """{"type": "after", "seq": 12, "epoch": 1}: the page asks for what it missed."""
+    """{"type": "after", "seq": 12, "attempt": 1}: the page asks for what it missed."""
     message = json.loads(text)
     if not isinstance(message, dict) or message.get("type") != "after":
-        raise ValueError('A page may only send {"type": "after", "seq", "epoch"}.')
-    epoch = message.get("epoch")
+        raise ValueError('A page may only send {"type": "after", "seq", "attempt"}.')
+    attempt = message.get("attempt")
     return Position(
         seq=_count("seq", message.get("seq")),
-        epoch=None if epoch is None else _count("epoch", epoch),
+        attempt=None if attempt is None else _count("attempt", attempt),
     )
 
 

@@ -1,7 +1,7 @@
 """Lines of the log, as text or JSON, and what each says of the work that it belongs to.
 
 Known within a request, a task or a run's life, and told by nobody: request_id, task,
-team, run, epoch, step. Of people only their number. Secrets are struck out.
+team, run, attempt, step. Of people only their number. Secrets are struck out.
 """
 
 from __future__ import annotations

@@ -129,9 +129,9 @@ def _marked_groups(runs: list[Run]) -> Iterator[int]:
 def _empty_event_logs(run_id: int) -> None:
     """What is in them is stored. They stay: that one is there says its life trained."""
     directory = run_directory(run_id)
-    for number in directory.epoch_numbers():
+    for number in directory.attempt_numbers():
         with suppress(FileNotFoundError):
-            os.truncate(directory.epoch(number).events, 0)
+            os.truncate(directory.attempt(number).events, 0)
 
 
 class RetentionForm(forms.Form):

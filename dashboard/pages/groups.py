@@ -219,7 +219,7 @@ class _Question:
     def __init__(self, run: Run, chart: str, form: SignalForm) -> None:
         self.run, self.chart, self.form = run, chart, form
         shown = form.value("rows"), *form.steps.values()
-        self.key = (run.pk, run.epoch, run.last_step, chart, *shown)
+        self.key = (run.pk, run.attempt, run.last_step, chart, *shown)
 
     def __hash__(self) -> int:
         return hash(self.key)

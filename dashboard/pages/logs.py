@@ -49,7 +49,7 @@ def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "team": team_,
         "run": run,
         "tab": "logs",
-        "epochs": run.epochs.order_by("number"),
+        "attempts": run.attempts.order_by("number"),
         "source": source,
         "sources": SOURCES,
     }
@@ -83,7 +83,7 @@ def download_log(request: HttpRequest, team: str, run_id: int) -> Streamed:
     source = find_source(run, request.GET)
     if source is None or not source.path.is_file():
         raise Http404("This log has not been written yet.")
-    name = f"run-{run.id}-attempt-{source.epoch.number}-{source.name}.log"
+    name = f"run-{run.id}-attempt-{source.attempt.number}-{source.name}.log"
     return Streamed(
         pieces_of(source),
         content_type="text/plain; charset=utf-8",
@@ -116,14 +116,14 @@ def _read_part(request: HttpRequest, source: Source) -> dict[str, Any]:
         around=_byte_at(request, source),
         mark=request.GET.get("mark", ""),
     )
-    newer = source.epoch.run.epochs.filter(number__gt=source.epoch.number)
+    newer = source.attempt.run.attempts.filter(number__gt=source.attempt.number)
     told = asdict(part)
     for line, time in zip(told["lines"], source.times_of(part.lines), strict=True):
         line["time"] = time
     return {
         **told,
         "missing": source.missing,
-        "is_closed": source.epoch.ended_at is not None,
+        "is_closed": source.attempt.ended_at is not None,
         "is_last_life": not newer.exists(),
     }
 
@@ -163,7 +163,7 @@ def _number(request: HttpRequest, name: str) -> int | None:
 def run_system(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
-    lives = list(run.epochs.order_by("number"))
+    lives = list(run.attempts.order_by("number"))
     machines = _machines([life.worker for life in lives])
     last = machines.get(lives[-1].worker) if lives else None
     context = {

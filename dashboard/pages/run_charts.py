@@ -122,7 +122,7 @@ def curves(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
             "is_thinned": history.is_thinned,
             "tails": [describe_tail(tail) for tail in tails],
             # What it holds belongs to this history, up to this step.
-            "epoch": run_.epoch,
+            "attempt": run_.attempt,
             "through": run_.last_step,
         }
     )

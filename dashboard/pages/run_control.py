@@ -139,7 +139,7 @@ def _ask(
 
 class ResumeForm(forms.Form):
     max_error_share = forms.FloatField(required=False, min_value=0, max_value=1)
-    epoch = forms.IntegerField(required=False)
+    attempt = forms.IntegerField(required=False)
 
 
 @require_POST
@@ -152,10 +152,10 @@ def run_resume(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         run=run,
         user=user,
         max_error_share=form.cleaned_data["max_error_share"],
-        seen_epoch=form.cleaned_data["epoch"],
+        seen_attempt=form.cleaned_data["attempt"],
     ):
-        run.refresh_from_db(fields=["state", "last_step", "locked_at", "epoch"])
-        messages.info(request, _not_resumed(run, form.cleaned_data["epoch"]))
+        run.refresh_from_db(fields=["state", "last_step", "locked_at", "attempt"])
+        messages.info(request, _not_resumed(run, form.cleaned_data["attempt"]))
     return redirect("run", team, run.id)
 
 
@@ -169,10 +169,10 @@ def _refusal(request: HttpRequest, form: ResumeForm) -> str:
     )
 
 
-def _not_resumed(run: Run, seen_epoch: int | None) -> str:
+def _not_resumed(run: Run, seen_attempt: int | None) -> str:
     if run.state != RunState.PAUSED:
         return f"Nothing to resume: the run is {run.state}."
-    if run.locked_at is not None and run.epoch == seen_epoch:
+    if run.locked_at is not None and run.attempt == seen_attempt:
         return (
             "Not resumed: the run is locked, so its share of errors stays. Leave that "
             "as it is, or unlock the run."

@@ -62,7 +62,7 @@ def act(
 
 def _beside(user: User) -> dict[str, Any]:
     """What runs are judged by that is not their own."""
-    waiting = Run.objects.filter(forked_from=OuterRef("pk"), epoch=0)
+    waiting = Run.objects.filter(forked_from=OuterRef("pk"), attempt=0)
     waiting = waiting.exclude(state__in=ENDED).order_by("pk")
     return {
         "is_starred": Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)),

@@ -134,7 +134,7 @@ def _take_up(run: Run, user: User, num_steps: int) -> None:
         archived_at=None,
         archived_by=None,
         stop_reason="",
-        attempt=0,
+        num_losses=0,
         not_before=None,
     )
     assert moved, "its row is locked"

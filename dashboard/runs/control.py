@@ -52,7 +52,7 @@ def _close_outside(run: Run, user: User | None) -> bool:
         finished_at=END_TIME,
     )
     if is_stopped:
-        life = run.epochs.filter(number=run.epoch, ended_at=None)
+        life = run.attempts.filter(number=run.attempt, ended_at=None)
         life.update(ended_at=Now(), outcome=f"closed at step {run.last_step}")
     return is_stopped
 
@@ -77,7 +77,7 @@ def cancel_run(*, run: Run, user: User) -> bool:
         finished_at=END_TIME,
     )
     if is_cancelled:
-        life = held.epochs.filter(number=held.epoch, ended_at=None)
+        life = held.attempts.filter(number=held.attempt, ended_at=None)
         life.update(ended_at=Now(), outcome=f"cancelled at step {held.last_step}")
     return is_cancelled
 
@@ -112,7 +112,7 @@ def resume_run(
     run: Run,
     user: User,
     max_error_share: float | None = None,
-    seen_epoch: int | None = None,
+    seen_attempt: int | None = None,
 ) -> bool:
     """Queue a paused run again; False when it is not paused, or not as it was seen.
 
@@ -120,11 +120,11 @@ def resume_run(
 
     It goes on from its last checkpoint. `max_error_share` is the one setting that may
     change: it decides when a run pauses, and nothing of what it learns from a step
-    that it trains on. `seen_epoch` is that of the pause which somebody answers: since
+    that it trains on. `seen_attempt` is that of the pause which somebody answers: since
     then it may have been resumed, with another share, and have paused anew.
     """
     changed: dict[str, Any] = {}
-    guard = Q() if seen_epoch is None else Q(epoch=seen_epoch)
+    guard = Q() if seen_attempt is None else Q(attempt=seen_attempt)
     if max_error_share not in (None, common_share(run.config)):
         guard &= Q(locked_at=None)
         changed["config"] = allow_share(run.config, max_error_share)
@@ -137,7 +137,7 @@ def resume_run(
         verb="run.resume_requested",
         detail={"max_error_share": max_error_share} if changed else None,
         pause_reason="",
-        attempt=0,
+        num_losses=0,
         not_before=None,
         **changed,
     )

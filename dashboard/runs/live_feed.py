@@ -53,7 +53,7 @@ class Feed:
         """What a viewer at this position lacks; None when it lacks nothing."""
         async with self._lock:
             run = await self._catch_up(rung)
-            if position == Position(run.seq, run.epoch):
+            if position == Position(run.seq, run.attempt):
                 return None
             if position not in self._encoded:
                 if len(self._encoded) == MAX_ENCODED:
@@ -96,7 +96,7 @@ class Feed:
             self._floor = self._batches.popleft()["seq"]
 
     async def _encode_after(self, run: Run, position: Position) -> Encoded:
-        if self._floor <= position.seq <= run.seq and position.epoch == run.epoch:
+        if self._floor <= position.seq <= run.seq and position.attempt == run.attempt:
             return _encode(self._join_after(position.seq))
         if await _read(is_within_reach, run, position):
             return await _read(_encode_batch, run, position.seq)
@@ -119,12 +119,12 @@ def _join(after: int, parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]]
 
 
 def _position(run: Run) -> Position:
-    return Position(run.seq, run.epoch)
+    return Position(run.seq, run.attempt)
 
 
 def _encode(frame: Frame) -> Encoded:
     text = json.dumps(frame, allow_nan=False, separators=(",", ":"))
-    return Position(frame["seq"], frame["epoch"]), text
+    return Position(frame["seq"], frame["attempt"]), text
 
 
 def _encode_batch(run: Run, after: int) -> Encoded:

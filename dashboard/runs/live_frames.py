@@ -39,15 +39,15 @@ def is_within_reach(run: Run, position: Position) -> bool:
     return (
         position.seq > 0
         and 0 <= behind <= MAX_BEHIND
-        and _held_epoch(run, position) == run.epoch
+        and _held_attempt(run, position) == run.attempt
     )
 
 
-def _held_epoch(run: Run, position: Position) -> int:
-    if position.epoch is not None:
-        return position.epoch
+def _held_attempt(run: Run, position: Position) -> int:
+    if position.attempt is not None:
+        return position.attempt
     known = RunEvent.objects.filter(run=run, seq__lte=position.seq)
-    return known.order_by("-seq").values_list("epoch", flat=True).first() or 0
+    return known.order_by("-seq").values_list("attempt", flat=True).first() or 0
 
 
 def read_batch(run: Run, after: int) -> Frame:
@@ -63,7 +63,7 @@ def read_batch(run: Run, after: int) -> Frame:
         type="batch",
         after=after,
         seq=run.seq,
-        epoch=run.epoch,
+        attempt=run.attempt,
         run=describe_progress(run).as_dict(),
         steps=[
             describe_step(run, step)
@@ -90,7 +90,7 @@ def read_snapshot(run: Run) -> Frame:
         type="snapshot",
         after=0,
         seq=run.seq,
-        epoch=run.epoch,
+        attempt=run.attempt,
         run=describe_progress(run).as_dict(),
         steps=[],
         evaluations=_read_evaluations(run),
@@ -122,7 +122,7 @@ def _read_ranges(run: Run, shown: Container[str]) -> dict[str, list[float]]:
 
 def describe_tail(tail: Tail) -> dict[str, Any]:
     return {
-        "epoch": tail.epoch,
+        "attempt": tail.attempt,
         "after": tail.after,
         "clock": asdict(tail.clock),
         "names": {

@@ -25,8 +25,8 @@ class Progress:
     state: str
     last_step: int
     num_steps: int
-    epoch: int
     attempt: int
+    num_losses: int
     worker: str
     seconds_left: float | None
     notice: str
@@ -54,8 +54,8 @@ def describe_progress(run: Run) -> Progress:
         state=run.state,
         last_step=run.last_step,
         num_steps=run.num_steps,
-        epoch=run.epoch,
         attempt=run.attempt,
+        num_losses=run.num_losses,
         worker=run.worker,
         seconds_left=_seconds_left(run),
         notice=_notice(run),
@@ -120,17 +120,17 @@ def _queued(run: Run) -> str:
 
 
 def _taken_up_again(run: Run) -> str:
-    if not run.attempt:
+    if not run.num_losses:
         return ""
     return (
-        f"Its trainer was lost ({run.attempt} so far){_last_outcome(run)}. The run was "
-        "queued again."
+        f"Its trainer was lost ({run.num_losses} so far){_last_outcome(run)}. "
+        "The run was queued again."
     )
 
 
 def _last_outcome(run: Run) -> str:
     """How its last life ended, behind a colon."""
-    ended = run.epochs.filter(ended_at__isnull=False).exclude(outcome="")
+    ended = run.attempts.filter(ended_at__isnull=False).exclude(outcome="")
     outcome = ended.order_by("-number").values_list("outcome", flat=True).first()
     return f": {outcome}" if outcome else ""
 
@@ -140,11 +140,11 @@ def _starting(run: Run) -> str:
 
 
 def _running(run: Run) -> str:
-    if not run.attempt:
+    if not run.num_losses:
         return ""
     return (
         f"Resumed from its last checkpoint on {run.worker}. Before, its trainer was "
-        f"lost ({run.attempt} so far){_last_outcome(run)}."
+        f"lost ({run.num_losses} so far){_last_outcome(run)}."
     )
 
 

@@ -101,7 +101,7 @@ def eval_rows(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochDirectory:
+class AttemptDirectory:
     """What one life of the trainer leaves behind."""
 
     path: Path
@@ -151,18 +151,18 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
-    def epochs(self) -> Path:
+    def attempts(self) -> Path:
         """What each life left, by its number."""
-        return self.path / "epochs"
+        return self.path / "epochs"  # as such folders have always been named
 
-    def epoch(self, number: int) -> EpochDirectory:
-        return EpochDirectory(self.epochs / str(number))
+    def attempt(self, number: int) -> AttemptDirectory:
+        return AttemptDirectory(self.attempts / str(number))
 
-    def epoch_numbers(self) -> list[int]:
+    def attempt_numbers(self) -> list[int]:
         """Lives that left a directory, oldest first."""
-        if not self.epochs.is_dir():
+        if not self.attempts.is_dir():
             return []
-        return sorted(int(p.name) for p in self.epochs.iterdir() if p.name.isdigit())
+        return sorted(int(p.name) for p in self.attempts.iterdir() if p.name.isdigit())
 
 
 def run_directory(run_id: int) -> RunDirectory:

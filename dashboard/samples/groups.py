@@ -235,7 +235,7 @@ def get_group(run: Run, step: int, prompt_index: int) -> Group:
     """
     found = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
     newest = F("superseded_by").desc(nulls_first=True)
-    group = found.order_by(newest, "-epoch").first()
+    group = found.order_by(newest, "-attempt").first()
     if group is None:
         raise Http404(f"Run {run.pk} has no group of prompt {prompt_index} at {step}.")
     return group

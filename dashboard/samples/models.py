@@ -174,7 +174,7 @@ class Group(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, related_name="groups", db_index=False)
     step = models.PositiveIntegerField()
     prompt_index = models.PositiveIntegerField()
-    epoch = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
     seq = models.BigIntegerField()
     prompt = models.TextField()
     answer = models.TextField(null=True)  # noqa: DJ001 - "" is an answer, NULL is none
@@ -302,7 +302,7 @@ class StepRollup(models.Model):
         Run, models.CASCADE, related_name="step_rollups", db_index=False
     )
     step = models.PositiveIntegerField()
-    epoch = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
     groups = models.BinaryField()
     reward_quantiles = models.BinaryField()
     reward_histogram = models.BinaryField()
@@ -321,7 +321,7 @@ class StepRollup(models.Model):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             # One index for all: Step sees to it that the current history is one.
             models.UniqueConstraint(
-                fields=["run", "step", "epoch"], name="rollup_once_a_life"
+                fields=["run", "step", "attempt"], name="rollup_once_a_life"
             ),
         ]
 

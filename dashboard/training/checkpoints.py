@@ -133,14 +133,14 @@ def _padding(size: int) -> int:
 
 # Checkpoints on disk, checked against their manifests without torch.
 
-NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
+NAME = re.compile(r"step-(\d+)-(?:attempt|epoch)-(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
     path: Path
     step: int
-    epoch: int
+    attempt: int
     sha256: str  # of its manifest
     num_bytes: int
 
@@ -188,7 +188,7 @@ def verify(path: Path, *, on_progress: Callable[[], None]) -> SavedCheckpoint:
     return SavedCheckpoint(
         path=path,
         step=int(match[1]),
-        epoch=int(match[2]),
+        attempt=int(match[2]),
         sha256=sha256,
         num_bytes=sum(file.bytes for file in manifest.files.values()),
     )

@@ -13,14 +13,14 @@ from django.db import transaction
 from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.project.database import clean_text
 from dashboard.runs.changes import STEPS
-from dashboard.runs.models import Epoch, Run, RunState
+from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.runs.state import END_TIME, transition
 from dashboard.training.event_log import with_tail
 from dashboard.training.lease import (
     HOLDING,
     Claim,
     LeaseLost,
-    close_epoch,
+    close_attempt,
     fail,
     lose_attempt,
 )
@@ -94,7 +94,7 @@ def _signal_name(number: int) -> str:
 def conclude(claim: Claim, ending: Ending) -> None:
     """Move the run on after its trainer's end; Fenced when it is not ours any more."""
     run = _hold(claim)
-    close_epoch(run.id, claim.epoch, ending.outcome)
+    close_attempt(run.id, claim.attempt, ending.outcome)
     if isinstance(ending.last_word, RunFinished) and ending.status == FINISHED:
         _finish(run, ending)
     elif isinstance(ending.last_word, RunPaused) and run.state != RunState.STOPPING:
@@ -120,7 +120,7 @@ def conclude(claim: Claim, ending: Ending) -> None:
 def give_up(claim: Claim, reason: str) -> None:
     """Fail the run for what its supervisor met; Fenced when it is not ours any more."""
     run = _hold(claim)
-    close_epoch(run.id, claim.epoch, f"given up at step {run.last_step}")
+    close_attempt(run.id, claim.attempt, f"given up at step {run.last_step}")
     fail(run.id, reason)
 
 
@@ -205,7 +205,7 @@ def pause_for_room(claim: Claim) -> None:
     """
     run = _hold(claim)
     outcome = "its disk was full, so no trainer was started"
-    close_epoch(run.id, claim.epoch, outcome)
+    close_attempt(run.id, claim.attempt, outcome)
     if run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)
     else:
@@ -220,7 +220,7 @@ def end_unstarted(claim: Claim) -> None:
     Fenced when it is not ours any more.
     """
     run = _hold(claim)
-    close_epoch(run.id, claim.epoch, "no trainer was started")
+    close_attempt(run.id, claim.attempt, "no trainer was started")
     if run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)
     else:
@@ -250,7 +250,7 @@ def _is_poison(claim: Claim, ending: Ending) -> bool:
     """The life before died at the same step in the same way."""
     if not ending.is_a_crash:
         return False
-    before = Epoch.objects.filter(run_id=claim.run_id, number__lt=claim.epoch)
+    before = RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)
     last = before.order_by("-number").first()
     return last is not None and last.outcome == ending.outcome
 

@@ -38,7 +38,7 @@ class Lines:
 
 
 class LogTailer:
-    """Where we are in one epoch's log.
+    """Where we are in one attempt's log.
 
     `read` does not move: only `advance`, called once the lines are stored, does. So a
     batch that could not be stored is read again.
@@ -78,7 +78,7 @@ MAX_SHOWN = 200
 MAX_FIELDS = 5  # named of a line; a group may have a thousand completions
 
 
-def read_events(lines: Lines, *, epoch: int) -> list[Event]:
+def read_events(lines: Lines, *, attempt: int) -> list[Event]:
     """One event for every line: one that cannot be read becomes a warning.
 
     So does one of a type that only a newer trainer knows.
@@ -86,27 +86,27 @@ def read_events(lines: Lines, *, epoch: int) -> list[Event]:
     So the numbers stay without a gap, and the page says what is missing.
     """
     return [
-        _read(text, line=lines.first + index, epoch=epoch)
+        _read(text, line=lines.first + index, attempt=attempt)
         for index, text in enumerate(lines.texts)
     ]
 
 
-def _read(text: bytes, *, line: int, epoch: int) -> Event:
+def _read(text: bytes, *, line: int, attempt: int) -> Event:
     try:
         event = parse_event(text)
-        _check_place(event, line=line, epoch=epoch)
+        _check_place(event, line=line, attempt=attempt)
     except UnknownEvent as unknown:
-        return _unknown(unknown, line=line, epoch=epoch)
+        return _unknown(unknown, line=line, attempt=attempt)
     except ValueError as error:
-        return _unreadable(text, line=line, epoch=epoch, error=error)
+        return _unreadable(text, line=line, attempt=attempt, error=error)
     return event
 
 
-def _check_place(event: Event, *, line: int, epoch: int) -> None:
-    if (event.line, event.epoch) != (line, epoch):
+def _check_place(event: Event, *, line: int, attempt: int) -> None:
+    if (event.line, event.attempt) != (line, attempt):
         raise ValueError(
-            f"It says line {event.line} of epoch {event.epoch}, but is line {line} "
-            f"of epoch {epoch}."
+            f"It says line {event.line} of attempt {event.attempt}, but is line {line} "
+            f"of attempt {attempt}."
         )
     if not _is_time(event.time):
         raise ValueError(f"Its time, {event.time}, is no time.")
@@ -116,10 +116,10 @@ def _is_time(seconds: float) -> bool:
     return math.isfinite(seconds) and 0 <= seconds < 1e11
 
 
-def _unknown(unknown: UnknownEvent, *, line: int, epoch: int) -> Warned:
+def _unknown(unknown: UnknownEvent, *, line: int, attempt: int) -> Warned:
     return Warned(
         line=line,
-        epoch=epoch,
+        attempt=attempt,
         time=unknown.time if _is_time(unknown.time) else time.time(),
         step=unknown.step,
         code="unknown_event",
@@ -128,11 +128,11 @@ def _unknown(unknown: UnknownEvent, *, line: int, epoch: int) -> Warned:
     )
 
 
-def _unreadable(text: bytes, *, line: int, epoch: int, error: ValueError) -> Warned:
+def _unreadable(text: bytes, *, line: int, attempt: int, error: ValueError) -> Warned:
     shown = text[:MAX_SHOWN].decode("utf-8", "replace")
     return Warned(
         line=line,
-        epoch=epoch,
+        attempt=attempt,
         time=time.time(),
         step=0,
         code="unreadable_line",

@@ -94,7 +94,7 @@ class Admission:
         if reason := self._why_not(event):
             return Warned(
                 line=event.line,
-                epoch=event.epoch,
+                attempt=event.attempt,
                 time=event.time,
                 step=event.step if event.step <= MAX_STEP else 0,
                 code="not_taken",

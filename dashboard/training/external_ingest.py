@@ -16,7 +16,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.project.database import clean_text
-from dashboard.runs.models import Epoch, Run, RunState
+from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.runs.state import END_TIME, transition
 from dashboard.samples.models import Group
 from dashboard.training.event_log import Lines, read_events
@@ -30,7 +30,7 @@ from dashboard.training.external_events import (
     Over,
 )
 from dashboard.training.ingest import ingest, last_ingested_line
-from dashboard.training.lease import Claim, close_epoch
+from dashboard.training.lease import Claim, close_attempt
 from trainer.events import Event, GroupScored, RunFailed, RunFinished, Warned
 
 # The last word of an outside trainer.
@@ -61,7 +61,7 @@ def _move(run: Run, target: RunState, **fields: Any) -> None:
         **fields,
     )
     if is_moved:
-        close_epoch(run.pk, run.epoch, f"{target} at step {run.last_step}")
+        close_attempt(run.pk, run.attempt, f"{target} at step {run.last_step}")
 
 
 def _keep_prompts(run: Run) -> None:
@@ -122,8 +122,8 @@ class Place:
     """How far a run is known; whoever goes on with it asks for this."""
 
     state: str
-    epoch: int
-    line: int  # the last one stored of this epoch
+    attempt: int
+    line: int  # the last one stored of this attempt
     step: int  # the last one finished
     num_prompts: int  # their numbers are below this
     num_left_out: int  # lines of the run that could not be stored
@@ -136,8 +136,8 @@ def read_place(run: Run) -> Place:
     highest = last.values_list("prompt_index", flat=True).first()
     return Place(
         state=run.state,
-        epoch=run.epoch,
-        line=last_ingested_line(run.pk, run.epoch),
+        attempt=run.attempt,
+        line=last_ingested_line(run.pk, run.attempt),
         step=run.last_step,
         num_prompts=0 if highest is None else highest + 1,
         num_left_out=run.origin.get("num_left_out", 0),
@@ -146,7 +146,7 @@ def read_place(run: Run) -> Place:
 
 
 @transaction.atomic
-def take_lines(run: Run, *, epoch: int, first: int, texts: Sequence[bytes]) -> Place:
+def take_lines(run: Run, *, attempt: int, first: int, texts: Sequence[bytes]) -> Place:
     """Store consecutive lines, of which `first` is the number of the first one.
 
     Those that are stored already are passed over, so whatever was not answered may be
@@ -163,12 +163,12 @@ def take_lines(run: Run, *, epoch: int, first: int, texts: Sequence[bytes]) -> P
     # One writer at a time: a batch that is sent again may overtake its first sending.
     held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
     run = held.get(pk=run.pk)
-    if epoch != run.epoch:
+    if attempt != run.attempt:
         raise AttemptReplaced(
-            f"These lines are of attempt {epoch}, but the run is at attempt "
-            f"{run.epoch}. Nothing was stored."
+            f"These lines are of attempt {attempt}, but the run is at attempt "
+            f"{run.attempt}. Nothing was stored."
         )
-    stored = last_ingested_line(run.pk, epoch)
+    stored = last_ingested_line(run.pk, attempt)
     if first > stored + 1:
         raise Gap(first=first, stored=stored)
     new = texts[stored + 1 - first :]
@@ -193,7 +193,7 @@ def _hear(run: Run) -> None:
             verb="run.heard_again",
             lease_until=lease,
         )
-        life = Epoch.objects.filter(run=run, number=run.epoch)
+        life = RunAttempt.objects.filter(run=run, number=run.attempt)
         life.update(ended_at=None, outcome="")
     else:
         Run.objects.filter(pk=run.pk).update(lease_until=lease)
@@ -212,11 +212,11 @@ def _take_room(run: Run, num_bytes: int) -> None:
 
 def _store(run: Run, lines: Lines) -> None:
     admission = Admission(run)
-    read = read_events(lines, epoch=run.epoch)
+    read = read_events(lines, attempt=run.attempt)
     events = admission.admit(read)
     _note_left_out(run, events)
     _learn_rules(run, events)
-    ingest(Claim(run_id=run.pk, epoch=run.epoch), events)
+    ingest(Claim(run_id=run.pk, attempt=run.attempt), events)
     run.refresh_from_db(fields=["last_step", "num_steps", "state"])
     if run.last_step > run.num_steps:
         Run.objects.filter(pk=run.pk).update(num_steps=run.last_step)

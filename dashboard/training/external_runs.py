@@ -18,7 +18,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.attributes import read_tags, refuse_locked
-from dashboard.runs.models import ENDED, Epoch, Run, RunState
+from dashboard.runs.models import ENDED, Run, RunAttempt, RunState
 from dashboard.runs.state import EXTENDED, transition
 from dashboard.training.external_events import (
     MAX_RULES,
@@ -28,7 +28,7 @@ from dashboard.training.external_events import (
     Full,
     Over,
 )
-from dashboard.training.lease import Claim, close_epoch
+from dashboard.training.lease import Claim, close_attempt
 from dashboard.training.takeover import cut_history
 
 
@@ -140,7 +140,7 @@ def _make(opening: Opening, team: Team, user: User | None) -> Run:
         },
         model_label=clean_text(opening.model) or "–",
         num_steps=opening.num_steps,
-        epoch=1,
+        attempt=1,
         lease_until=Now() + SILENCE,
         started_at=Now(),
         origin={
@@ -172,14 +172,14 @@ def _finite(value: Any) -> Any:
 
 
 def _begin_life(run: Run, host: str) -> None:
-    Epoch.objects.create(
-        run=run, number=run.epoch, worker=clean_text(host)[:120], claimed_at=Now()
+    RunAttempt.objects.create(
+        run=run, number=run.attempt, worker=clean_text(host)[:120], claimed_at=Now()
     )
 
 
 @transaction.atomic
 def open_life(run: Run, *, from_step: int, host: str = "", user: User | None) -> int:
-    """Another life, trained on from behind `from_step`; its epoch.
+    """Another life, trained on from behind `from_step`; its attempt.
 
     Whatever the life before told of later steps is no part of the history any more,
     and what it sends from now on is fenced off.
@@ -197,17 +197,20 @@ def open_life(run: Run, *, from_step: int, host: str = "", user: User | None) ->
         raise Over(str(error)) from None
     if run.archived_at is not None:
         raise Over(f"{run.name} is archived. Unarchive it to train on.")
-    close_epoch(run.pk, run.epoch, f"another attempt began, from step {from_step}")
+    close_attempt(run.pk, run.attempt, f"another attempt began, from step {from_step}")
     _make_running(run, user)
-    run.refresh_from_db(fields=["epoch"])
+    run.refresh_from_db(fields=["attempt"])
     _begin_life(run, host)
-    claim = Claim(run_id=run.pk, epoch=run.epoch)
+    claim = Claim(run_id=run.pk, attempt=run.attempt)
     cut_history(claim, after=from_step, checkpoint=None)
-    return run.epoch
+    return run.attempt
 
 
 def _make_running(run: Run, user: User | None) -> None:
-    fields: dict[str, Any] = {"epoch": F("epoch") + 1, "lease_until": Now() + SILENCE}
+    fields: dict[str, Any] = {
+        "attempt": F("attempt") + 1,
+        "lease_until": Now() + SILENCE,
+    }
     if run.state == RunState.RUNNING:
         Run.objects.filter(pk=run.pk).update(**fields)
         record(run.team, user, "run.resumed", run)

@@ -40,9 +40,9 @@ from trainer.events import (
 )
 
 
-def last_ingested_line(run_id: int, epoch: int) -> int:
-    """0 when nothing of this epoch's log is stored; one query."""
-    stored = RunEvent.objects.filter(run_id=run_id, epoch=epoch)
+def last_ingested_line(run_id: int, attempt: int) -> int:
+    """0 when nothing of this attempt's log is stored; one query."""
+    stored = RunEvent.objects.filter(run_id=run_id, attempt=attempt)
     last: int | None = stored.aggregate(last=Max("line"))["last"]
     return last or 0
 
@@ -61,7 +61,7 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
     with transaction.atomic():
         last_seq, progress = _fence(claim)
         # Behind the fence: a COMMIT that we gave up waiting for may still be under way.
-        stored = last_ingested_line(claim.run_id, events[0].epoch)
+        stored = last_ingested_line(claim.run_id, events[0].attempt)
         new = [event for event in events if event.line > stored]
         placed = [Placed(last_seq + n, event) for n, event in enumerate(new, start=1)]
         if placed:
@@ -115,7 +115,7 @@ def _fence(claim: Claim) -> tuple[int, Progress]:
         cursor.execute(
             "SELECT seq, metric_names, summary, last_step FROM runs_run "
             "WHERE id = %s AND epoch = %s AND state = ANY(%s) FOR NO KEY UPDATE",
-            [claim.run_id, claim.epoch, [s.value for s in HOLDING]],
+            [claim.run_id, claim.attempt, [s.value for s in HOLDING]],
         )
         row = cursor.fetchone()
     if row is None:
@@ -136,7 +136,7 @@ def write_progress(run_id: int, progress: Progress) -> None:
 
 def _note_life(claim: Claim, events: Sequence[Event]) -> None:
     """Its own trainer's first word makes the run running; a checkpoint, unhurt."""
-    own = [event for event in events if event.epoch == claim.epoch]
+    own = [event for event in events if event.attempt == claim.attempt]
     if any(isinstance(event, RunStarted | RunResumed) for event in own):
         transition(
             claim.run_id,
@@ -147,4 +147,4 @@ def _note_life(claim: Claim, events: Sequence[Event]) -> None:
         )
     if any(isinstance(event, CheckpointSaved) for event in own):
         # Lives are counted between checkpoints: one that got further was no failure.
-        Run.objects.filter(id=claim.run_id, attempt__gt=0).update(attempt=0)
+        Run.objects.filter(id=claim.run_id, num_losses__gt=0).update(num_losses=0)

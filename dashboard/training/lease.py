@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.runs.models import HELD, Epoch, Run, RunState
+from dashboard.runs.models import HELD, Run, RunAttempt, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
 from dashboard.runs.queue.order import STARTABLE, list_startable
@@ -64,11 +64,11 @@ class Claim:
     """The right to write about a run, until somebody else claims it."""
 
     run_id: int
-    epoch: int
+    attempt: int
 
     @property
     def guard(self) -> Q:
-        return Q(epoch=self.epoch)
+        return Q(attempt=self.attempt)
 
 
 class LeaseLost(Exception):
@@ -76,7 +76,7 @@ class LeaseLost(Exception):
 
     def __init__(self, claim: Claim) -> None:
         super().__init__(
-            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
+            f"Run {claim.run_id} is not held by attempt {claim.attempt} any more."
         )
 
 
@@ -107,17 +107,19 @@ def claim_run(run_id: int, worker: str) -> Claim | None:
         when=STARTABLE
         & ~Q(Exists(Worker.objects.filter(name=worker, drained_at__isnull=False))),
         detail={"worker": worker},
-        epoch=F("epoch") + 1,
+        attempt=F("attempt") + 1,
         worker=worker,
         lease_until=Now() + LEASE,
         not_before=None,
     )
     if not is_mine:
         return None
-    # Our own UPDATE holds the row's lock, so this is the epoch it made.
-    epoch = Run.objects.values_list("epoch", flat=True).get(id=run_id)
-    Epoch.objects.create(run_id=run_id, number=epoch, worker=worker, claimed_at=Now())
-    return Claim(run_id=run_id, epoch=epoch)
+    # Our own UPDATE holds the row's lock, so this is the attempt it made.
+    attempt = Run.objects.values_list("attempt", flat=True).get(id=run_id)
+    RunAttempt.objects.create(
+        run_id=run_id, number=attempt, worker=worker, claimed_at=Now()
+    )
+    return Claim(run_id=run_id, attempt=attempt)
 
 
 def renew(claim: Claim) -> RunState:
@@ -140,20 +142,22 @@ def read_state(claim: Claim) -> RunState:
     return RunState(state)
 
 
-def close_epoch(run_id: int, number: int, outcome: str) -> None:
-    lives = Epoch.objects.filter(run_id=run_id, number=number, ended_at__isnull=True)
+def close_attempt(run_id: int, number: int, outcome: str) -> None:
+    lives = RunAttempt.objects.filter(
+        run_id=run_id, number=number, ended_at__isnull=True
+    )
     lives.update(ended_at=Now(), outcome=outcome[:200])
 
 
 # A run that lost its trainer or its worker: another life, or the end.
 
-MAX_ATTEMPTS = 3
+MAX_LOSSES = 3
 ENDING = [RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING]
 
 
-def back_off(attempt: int) -> timedelta:
+def back_off(num_losses: int) -> timedelta:
     """10 s, 30 s, 90 s after the first, second and third loss."""
-    return timedelta(seconds=10 * 3**attempt)
+    return timedelta(seconds=10 * 3**num_losses)
 
 
 @transaction.atomic
@@ -164,10 +168,10 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
 
     One whose stop was asked for is stopped instead, and one that was to pause is
     paused, at the checkpoint that it has. An outside run stays lost. False when
-    another process got there first. `run` may be stale but for its epoch.
+    another process got there first. `run` may be stale but for its attempt.
     """
     held = Run.objects.select_for_update().filter(
-        id=run.id, epoch=run.epoch, state__in=HOLDING
+        id=run.id, attempt=run.attempt, state__in=HOLDING
     )
     found = held.first()
     if found is None:
@@ -177,19 +181,19 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
         run.id,
         sources=[RunState(run.state)],
         target=RunState.LOST,
-        detail={"outcome": outcome, "epoch": run.epoch},
+        detail={"outcome": outcome, "attempt": run.attempt},
     )
-    close_epoch(run.id, run.epoch, outcome)
+    close_attempt(run.id, run.attempt, outcome)
     if run.is_outside:
         return True  # nothing here starts it again; it goes on when it speaks again
     if run.state == RunState.STOPPING:
         return _stop(run.id)
     if run.state == RunState.PAUSING:
         return transition(run.id, sources=[RunState.LOST], target=RunState.PAUSED)
-    if run.attempt >= MAX_ATTEMPTS:
+    if run.num_losses >= MAX_LOSSES:
         reason = (
-            f"The run was lost {run.attempt + 1} times in a row without reaching a new "
-            "checkpoint, so it was not started again. The last time: "
+            f"The run was lost {run.num_losses + 1} times in a row without reaching a "
+            "new checkpoint, so it was not started again. The last time: "
             f"{outcome}. {advice}".rstrip()
         )
         return fail(run.id, with_tail(reason, _last_lines(run)))
@@ -197,14 +201,14 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
         run.id,
         sources=[RunState.LOST],
         target=RunState.QUEUED,
-        attempt=run.attempt + 1,
-        not_before=Now() + back_off(run.attempt),
+        num_losses=run.num_losses + 1,
+        not_before=Now() + back_off(run.num_losses),
     )
 
 
 def _last_lines(run: Run) -> list[str]:
     """Of what its trainer printed, as far as this host sees it."""
-    log = run_directory(run.id).epoch(run.epoch).trainer_log
+    log = run_directory(run.id).attempt(run.attempt).trainer_log
     try:
         return read_tail(log, max_lines=SHOWN_LINES).lines
     except OSError:

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 import re2
 
 from dashboard.accounts.templatetags.numbers import num_bytes as size
-from dashboard.runs.models import Epoch, Run
-from dashboard.runs.queries import EpochDirectory, run_directory
+from dashboard.runs.models import Run, RunAttempt
+from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.training.log_reading import Line, LogTimes, cut_text, show_line, stamp_of
 from dashboard.training.models import Worker
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
@@ -201,9 +201,9 @@ class Source:
     """What the trainer printed in a life, or what its supervisor did, or both."""
 
     name: str
-    epoch: Epoch
+    attempt: RunAttempt
     path: Path  # of both: the trainer's
-    files: EpochDirectory
+    files: AttemptDirectory
 
     @property
     def has_times(self) -> bool:
@@ -221,7 +221,7 @@ class Source:
         """A sentence when the file is not here; one query then."""
         if self.path.is_file():
             return ""
-        worker = Worker.objects.filter(name=self.epoch.worker).first()
+        worker = Worker.objects.filter(name=self.attempt.worker).first()
         if worker is not None and worker.host != socket.gethostname():
             return (
                 f"This log is on another machine: {worker.name} runs on {worker.host}, "
@@ -232,14 +232,16 @@ class Source:
 
 
 def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
-    """?source=&epoch=, or the trainer's last life; None before the first."""
-    epochs = {str(epoch.number): epoch for epoch in run.epochs.order_by("number")}
-    if not epochs:
+    """?source=&attempt=, or the trainer's last life; None before the first."""
+    attempts = {
+        str(attempt.number): attempt for attempt in run.attempts.order_by("number")
+    }
+    if not attempts:
         return None
-    last = list(epochs.values())[-1]
-    epoch = epochs.get(query.get("epoch", ""), last)
-    files = run_directory(run.id).epoch(epoch.number)
-    both = Source(name="both", epoch=epoch, path=files.trainer_log, files=files)
+    last = list(attempts.values())[-1]
+    attempt = attempts.get(query.get("attempt", ""), last)
+    files = run_directory(run.id).attempt(attempt.number)
+    both = Source(name="both", attempt=attempt, path=files.trainer_log, files=files)
     name = query.get("source", "both" if both.has_times else "trainer")
     name = name if name in SOURCES else "trainer"
     path = files.supervisor_log if name == "supervisor" else files.trainer_log

@@ -57,7 +57,7 @@ class SystemSample(models.Model):
     """What a run's machine used at a moment; at most 10,000 for a run."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="system_samples")
-    epoch = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
     time = models.DateTimeField()
     step = models.PositiveIntegerField()  # the last one that was stored then
     values = ArrayField(models.FloatField(null=True))  # system.reader.METRICS, GPUs
@@ -66,4 +66,4 @@ class SystemSample(models.Model):
         indexes: ClassVar[list[models.Index]] = [models.Index(fields=["run", "time"])]
 
     def __str__(self) -> str:
-        return f"{self.run_id}:{self.epoch} at {self.time}"
+        return f"{self.run_id}:{self.attempt} at {self.time}"

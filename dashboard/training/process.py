@@ -37,7 +37,7 @@ OOM_SCORE_ADJ = 500
 
 
 def trainer_command(
-    directory: RunDirectory, *, epoch: int, resume_from: Path | None
+    directory: RunDirectory, *, attempt: int, resume_from: Path | None
 ) -> list[str]:
     resume = ["--resume-from", str(resume_from)] if resume_from else []
     return [
@@ -47,13 +47,13 @@ def trainer_command(
         "run",
         str(directory.config),
         "--out",
-        str(directory.epoch(epoch).path),
-        "--epoch",
-        str(epoch),
+        str(directory.attempt(attempt).path),
+        "--attempt",
+        str(attempt),
         "--checkpoints",
         str(directory.checkpoints),
         "--lives",
-        str(directory.epochs),
+        str(directory.attempts),
         *resume,
     ]
 

@@ -119,13 +119,13 @@ def copy_rollups(run_id: int, events: Sequence[Event], *, first_seq: int) -> Non
     groups: dict[int, list[StepGroup]] = defaultdict(list)
     # The lines before this batch may hold groups of the first step that ends in it.
     groups[ends[0].step] += read_groups(
-        run_id, step=ends[0].step, epoch=ends[0].epoch, before_seq=first_seq
+        run_id, step=ends[0].step, attempt=ends[0].attempt, before_seq=first_seq
     )
     for event in events:
         if isinstance(event, GroupScored):
             groups[event.step].append(from_event(event))
     _copy(
-        _row(run_id, end.step, end.epoch, groups[end.step], end.metrics, compositions)
+        _row(run_id, end.step, end.attempt, groups[end.step], end.metrics, compositions)
         for end in ends
     )
 
@@ -147,8 +147,8 @@ def fill_rollups(run: Run) -> int:
                 _row(
                     run.pk,
                     step.step,
-                    step.epoch,
-                    read_groups(run.pk, step=step.step, epoch=step.epoch),
+                    step.attempt,
+                    read_groups(run.pk, step=step.step, attempt=step.attempt),
                     dict(zip(run.metric_names, step.values, strict=False)),
                     compositions,
                 )
@@ -178,7 +178,7 @@ def _compositions(run_id: int) -> Compositions:
 def _row(
     run_id: int,
     step: int,
-    epoch: int,
+    attempt: int,
     groups: Sequence[StepGroup],
     metrics: Mapping[str, float | None],
     compositions: Compositions,
@@ -187,7 +187,7 @@ def _row(
     return (
         run_id,
         step,
-        epoch,
+        attempt,
         rollup.groups,
         rollup.reward_quantiles,
         rollup.reward_histogram,

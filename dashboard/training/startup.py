@@ -60,7 +60,7 @@ def take_origin(
     ValueError: its files are gone. What was saved since makes up for them.
     """
     origin = origin_of(run, directory)
-    is_begun = run.checkpoints.filter(epoch__gt=0, superseded_by=None).exists()
+    is_begun = run.checkpoints.filter(attempt__gt=0, superseded_by=None).exists()
     if is_begun or origin.is_dir():
         return
     if run.forked_from_id is None:
@@ -124,16 +124,16 @@ def _start_of(
     keep_alive = Beat(lambda: renew(claim), RENEW_SECONDS)
     runs = Run.objects.select_related("dataset_version__dataset")
     run = runs.filter(claim.guard, id=claim.run_id).first()
-    if run is None:  # what is done with it below goes by its epoch
+    if run is None:  # what is done with it below goes by its attempt
         raise LeaseLost(claim)
     supervisor_log.write(f"Claimed by {run.worker}.")
     checkpoint: SavedCheckpoint | None = None
     try:
-        _set_old_log_aside(directory, claim.epoch)
+        _set_old_log_aside(directory, claim.attempt)
         write_snapshot(run, on_progress=keep_alive)
         if run.fork_step is not None:
             take_origin(run, directory, on_progress=keep_alive)
-        if run.fork_step is not None or claim.epoch > 1:
+        if run.fork_step is not None or claim.attempt > 1:
             renew(claim)  # which may have taken a while
             checkpoint = take_over(
                 claim,
@@ -142,7 +142,7 @@ def _start_of(
                 keep_alive=keep_alive,
                 on_damaged=damaged.append,
             )
-        write_changes(run, directory.epoch(claim.epoch).changes)
+        write_changes(run, directory.attempt(claim.attempt).changes)
     except OSError as error:
         outcome = f"the run's files could not be prepared: {error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -157,9 +157,9 @@ def _start_of(
     return Start(checkpoint.path if checkpoint else None, damaged)
 
 
-def _set_old_log_aside(directory: RunDirectory, epoch: int) -> None:
+def _set_old_log_aside(directory: RunDirectory, attempt: int) -> None:
     """What a full disk refuses to a life is asked of it before the life begins."""
-    files = directory.epoch(epoch)
+    files = directory.attempt(attempt)
     files.path.mkdir(parents=True, exist_ok=True)
     for path in (files.trainer_log, files.trainer_times):
         path.touch()

@@ -140,7 +140,7 @@ def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
 
 # What is stored elsewhere is not stored in RunEvent.body again.
 WITHOUT_BODY = (StepFinished, GroupScored, TokensMeasured)
-PLACE_FIELDS = {"type", "line", "epoch", "time", "step"}
+PLACE_FIELDS = {"type", "line", "attempt", "time", "step"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Placed:
 
 def copy_events(run_id: int, placed: Iterable[Placed]) -> None:
     rows = [
-        (run_id, p.seq, e.epoch, e.line, e.type, e.step, p.time, _body(e))  # type: ignore[attr-defined]  # every kind of event has its type
+        (run_id, p.seq, e.attempt, e.line, e.type, e.step, p.time, _body(e))  # type: ignore[attr-defined]  # every kind of event has its type
         for p in placed
         for e in (p.event,)
     ]
@@ -176,7 +176,7 @@ def copy_steps(run_id: int, placed: Iterable[Placed], progress: Progress) -> Non
     ended = [(p, p.event) for p in placed if isinstance(p.event, StepFinished)]
     values = [progress.values(event.metrics) for _, event in ended]
     rows = [
-        (run_id, event.step, event.epoch, p.seq, p.time, number_array(measured))
+        (run_id, event.step, event.attempt, p.seq, p.time, number_array(measured))
         for (p, event), measured in zip(ended, values, strict=True)
     ]
     if rows:
@@ -229,7 +229,7 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
     ids = _group_ids(run_id, told)
     rows: dict[int, TokensMeasured] = {}
     for event in told:
-        group_id = ids.get((event.epoch, event.step, event.prompt_index))
+        group_id = ids.get((event.attempt, event.step, event.prompt_index))
         if group_id is not None:
             rows.setdefault(group_id, event)
     copy_rows(
@@ -246,14 +246,16 @@ def _group_ids(
     run_id: int, told: Iterable[TokensMeasured]
 ) -> dict[tuple[int, int, int], int]:
     """Of the groups that have no token values yet, by life, step and prompt."""
-    places = {(event.epoch, event.step, event.prompt_index) for event in told}
-    epochs, steps, prompts = zip(*places, strict=True)
+    places = {(event.attempt, event.step, event.prompt_index) for event in told}
+    attempts, steps, prompts = zip(*places, strict=True)
     found = Group.objects.filter(
-        run_id=run_id, epoch__in=epochs, step__in=steps, prompt_index__in=prompts
+        run_id=run_id, attempt__in=attempts, step__in=steps, prompt_index__in=prompts
     )
     found = found.filter(tokens=None)
-    rows = found.values_list("epoch", "step", "prompt_index", "id")
-    return {(epoch, step, prompt): group_id for epoch, step, prompt, group_id in rows}
+    rows = found.values_list("attempt", "step", "prompt_index", "id")
+    return {
+        (attempt, step, prompt): group_id for attempt, step, prompt, group_id in rows
+    }
 
 
 def _rule_names(event: GroupScored) -> list[str]:
@@ -269,7 +271,7 @@ def _group_row(
         run_id,
         event.step,
         event.prompt_index,
-        event.epoch,
+        event.attempt,
         seq,
         clean_text(event.prompt),
         None if event.answer is None else clean_text(event.answer),
@@ -316,7 +318,7 @@ def add_evaluations(run_id: int, placed: Iterable[Placed]) -> None:
             run_id=run_id,
             step=p.event.step,
             name=clean_text(p.event.name)[:80],
-            epoch=p.event.epoch,
+            attempt=p.event.attempt,
             seq=p.seq,
             time=p.time,
             metrics=clean_json(finite(p.event.metrics)),
@@ -335,7 +337,7 @@ def add_checkpoints(run_id: int, placed: Iterable[Placed]) -> None:
             Checkpoint(
                 run_id=run_id,
                 step=p.event.step,
-                epoch=p.event.epoch,
+                attempt=p.event.attempt,
                 name=p.event.name,
                 sha256=p.event.sha256,
                 num_bytes=p.event.num_bytes,

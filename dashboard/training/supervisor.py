@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     class CommandFactory(Protocol):
         def __call__(
-            self, directory: RunDirectory, *, epoch: int, resume_from: Path | None
+            self, directory: RunDirectory, *, attempt: int, resume_from: Path | None
         ) -> list[str]: ...
 
 
@@ -84,7 +84,7 @@ def supervise(
     """Hold the run until its trainer's end, whatever that is."""
     about = {
         "run": claim.run_id,
-        "epoch": claim.epoch,
+        "attempt": claim.attempt,
         **originating_request(claim.run_id),
     }
     with bound(**about), span("life of a run"):
@@ -99,8 +99,8 @@ def _supervise(
 ) -> None:
     directory = run_directory(claim.run_id)
     supervisor_log = SupervisorLog(
-        directory.epoch(claim.epoch).supervisor_log,
-        about=f"run {claim.run_id} attempt {claim.epoch}",
+        directory.attempt(claim.attempt).supervisor_log,
+        about=f"run {claim.run_id} attempt {claim.attempt}",
     )
 
     def is_too_late(down_seconds: float) -> bool:
@@ -114,7 +114,7 @@ def _supervise(
             is_too_late=is_too_late,
             look_seconds=timing.look_seconds,
         )
-        argv = command(directory, epoch=claim.epoch, resume_from=start.resume_from)
+        argv = command(directory, attempt=claim.attempt, resume_from=start.resume_from)
         for reason in start.passed_over:
             argv += ["--passed-over", reason]
         life = Attempt(
@@ -146,7 +146,7 @@ class Attempt:
         timing: Timing,
     ) -> None:
         self._claim = claim
-        self._files = directory.epoch(claim.epoch)
+        self._files = directory.attempt(claim.attempt)
         self._journal = supervisor_log
         self._is_shutting_down = is_shutting_down
         self._is_too_late = is_too_late
@@ -212,7 +212,7 @@ class Attempt:
         lines = self._follower.read()
         if not lines:
             return 0
-        events = read_events(lines, epoch=self._claim.epoch)
+        events = read_events(lines, attempt=self._claim.attempt)
         if not self._storing.attempt(lambda: self._ingest(events)):
             return None
         self._follower.advance(lines)

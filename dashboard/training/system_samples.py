@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
 from dashboard.runs.charts.chart import LARGEST
-from dashboard.runs.models import Epoch
+from dashboard.runs.models import RunAttempt
 from dashboard.training.lease import Claim
 from dashboard.training.models import SystemSample
 from dashboard.training.system_metrics import METRICS, Reader
@@ -43,7 +43,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    epoch: int
+    attempt: int
     time: float
     step: int
     values: list[float | None]
@@ -98,8 +98,8 @@ def read_points(
         )
         rows = cursor.fetchall()
     return [
-        Point(epoch=epoch, time=time, step=step, values=list(values))
-        for epoch, time, step, values in rows
+        Point(attempt=attempt, time=time, step=step, values=list(values))
+        for attempt, time, step, values in rows
     ]
 
 
@@ -112,7 +112,7 @@ def as_columns(points: list[Point]) -> dict[str, Any]:
     for i in range(num_gpus):
         names += [f"gpu_use/{i}", f"gpu_memory/{i}"]
     return {
-        "epoch": [point.epoch for point in points],
+        "attempt": [point.attempt for point in points],
         "time": [round(point.time, 3) for point in points],
         "step": [point.step for point in points],
         "values": {
@@ -318,16 +318,18 @@ class SystemSampler:
 
     def _sample(self, reader: Reader) -> None:
         values = reader.read()
-        run_id, epoch = self._claim.run_id, self._claim.epoch
+        run_id, attempt = self._claim.run_id, self._claim.attempt
         try:
             # Of a run that another worker has claimed since, nothing is told any more.
-            lives = Epoch.objects.filter(run_id=run_id, number=epoch, run__epoch=epoch)
+            lives = RunAttempt.objects.filter(
+                run_id=run_id, number=attempt, run__attempt=attempt
+            )
             from_step = lives.values_list("from_step", flat=True).first()
             if from_step is None:
                 return
             sample = SystemSample.objects.create(
                 run_id=run_id,
-                epoch=epoch,
+                attempt=attempt,
                 step=max(from_step, self._read_step()),  # a resume has none at first
                 time=Now(),
                 values=values,

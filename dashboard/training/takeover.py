@@ -16,7 +16,7 @@ from dashboard.alerts.firing import supersede
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.runs.charts.downsampling import drop_rollups, make_summaries
 from dashboard.runs.charts.series import totals_of
-from dashboard.runs.models import REWARD, Checkpoint, Epoch, Evaluation, Run, Step
+from dashboard.runs.models import REWARD, Checkpoint, Evaluation, Run, RunAttempt, Step
 from dashboard.runs.queries import RunDirectory
 from dashboard.samples.models import CompletionBlock, Group, StepRollup
 from dashboard.training.checkpoints import (
@@ -61,7 +61,7 @@ def take_over(
     ends = _ends_of_lives(claim, directory)
     checkpoint = newest_verified(
         directory.checkpoints,
-        is_ours=lambda saved: saved.step <= ends.get(saved.epoch, 0),
+        is_ours=lambda saved: saved.step <= ends.get(saved.attempt, 0),
         on_refused=refused.append,
         on_damaged=on_damaged,
         on_progress=keep_alive,
@@ -87,14 +87,14 @@ def _ends_of_lives(claim: Claim, directory: RunDirectory) -> dict[int, float]:
     A worker cut off from the database goes on training and saving after another has
     taken its run over: what it saves past that point is no part of the history.
     """
-    before = Epoch.objects.filter(run_id=claim.run_id, number__lt=claim.epoch)
+    before = RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)
     ends: dict[int, float] = {}
     end = math.inf
     for number, from_step in before.order_by("-number").values_list(
         "number", "from_step"
     ):
         ends[number] = end
-        if directory.epoch(number).events.exists():  # it came to train
+        if directory.attempt(number).events.exists():  # it came to train
             end = min(end, from_step)
     return ends | {0: math.inf}  # what a fork begins from, saved before its lives
 
@@ -107,7 +107,7 @@ def _set_aside(claim: Claim, directory: RunDirectory, *, after: int) -> None:
     """
     for path in checkpoint_folders(directory.checkpoints):
         match = NAME.fullmatch(path.name)
-        if match and int(match[1]) > after and int(match[2]) < claim.epoch:
+        if match and int(match[1]) > after and int(match[2]) < claim.attempt:
             path.rename(path.with_name(f"superseded-{path.name}-{time.time_ns()}"))
 
 
@@ -134,14 +134,14 @@ def drain_old_log(
     Only the last one's log can hold such lines: each life drains the one before it
     ahead of writing a log of its own.
     """
-    earlier = [n for n in directory.epoch_numbers() if n < claim.epoch]
-    written = [n for n in earlier if directory.epoch(n).events.exists()]
+    earlier = [n for n in directory.attempt_numbers() if n < claim.attempt]
+    written = [n for n in earlier if directory.attempt(n).events.exists()]
     if not written:
         return 0
-    tailer = LogTailer(directory.epoch(written[-1]).events)
+    tailer = LogTailer(directory.attempt(written[-1]).events)
     num_new, is_over = 0, False
     while lines := tailer.read():
-        events = read_events(lines, epoch=written[-1])
+        events = read_events(lines, attempt=written[-1])
         if not is_over:
             kept = list(takewhile(lambda event: event.step <= up_to_step, events))
             num_new += ingest(claim, kept)
@@ -168,13 +168,15 @@ def cut_history(
         current = model._default_manager.filter(
             run_id=run.id, superseded_by__isnull=True
         )
-        current.filter(step__gt=after).update(superseded_by=claim.epoch)
+        current.filter(step__gt=after).update(superseded_by=claim.attempt)
     drop_rollups(run.id, after=after)
     CompletionBlock.objects.filter(run_id=run.id, last_step__gt=after).delete()
     make_summaries(run.id)
     if checkpoint is not None:
         _make_known(run.id, checkpoint)
-    Epoch.objects.filter(run_id=run.id, number=claim.epoch).update(from_step=after)
+    RunAttempt.objects.filter(run_id=run.id, number=claim.attempt).update(
+        from_step=after
+    )
     write_progress(run.id, _progress_at(run, after))
     Run.objects.filter(id=run.id).update(seq=F("seq") + 1)
     if supersede(run.id, after=after):
@@ -189,7 +191,7 @@ def _make_known(run_id: int, checkpoint: SavedCheckpoint) -> None:
         name=checkpoint.path.name,
         defaults={
             "step": checkpoint.step,
-            "epoch": checkpoint.epoch,
+            "attempt": checkpoint.attempt,
             "sha256": checkpoint.sha256,
             "num_bytes": checkpoint.num_bytes,
             "saved_at": Now(),

@@ -54,7 +54,7 @@ def resume_on_free_disk() -> list[int]:
     """
     paused = Run.objects.filter(
         state=RunState.PAUSED, origin={}, pause_reason__endswith=ROOM_REMEDY
-    ).only("id", "epoch")
+    ).only("id", "attempt")
     return [run.id for run in paused if _has_disk_space(run) and _resume(run)]
 
 
@@ -69,7 +69,7 @@ def _has_disk_space(run: Run) -> bool:
 def _bytes_needed(run: Run) -> int | None:
     """None where it is not for the disk that it paused."""
     last_word = RunEvent.objects.filter(
-        run_id=run.id, epoch=run.epoch, type="run_paused"
+        run_id=run.id, attempt=run.attempt, type="run_paused"
     )
     body = last_word.order_by("-line").values_list("body", flat=True).first()
     return body.get("needs_bytes") if body else None
@@ -81,10 +81,10 @@ def _resume(run: Run) -> bool:
             run.id,
             sources=[RunState.PAUSED],
             target=RunState.QUEUED,
-            when=Q(epoch=run.epoch),
+            when=Q(attempt=run.attempt),
             detail={"why": "there is room on the disk again"},
             pause_reason="",
-            attempt=0,
+            num_losses=0,
             not_before=None,
         )
         if is_queued:

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team
 from dashboard.runs.checkpoints.files import CheckpointStore
-from dashboard.runs.models import HELD, Epoch, Run
+from dashboard.runs.models import HELD, Run, RunAttempt
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import CLASSES, Host
 from dashboard.training.checkpoints import checkpoint_folders
@@ -31,7 +31,7 @@ class WorkerCard:
     num_foreign_runs: int  # another team's, not named
     status: str  # idle | busy | stopped | gone
     drained_by: str  # a member of this team, else ""
-    recent: list[Epoch] = field(default_factory=list)  # this team's, newest first
+    recent: list[RunAttempt] = field(default_factory=list)  # this team's, newest first
 
     @property
     def is_there(self) -> bool:
@@ -67,7 +67,7 @@ def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCar
     workers = list(workers)
     held = list(Run.objects.filter(state__in=HELD).order_by("id"))
     lives = list(
-        Epoch.objects.filter(run__team=team, worker__in=[w.name for w in workers])
+        RunAttempt.objects.filter(run__team=team, worker__in=[w.name for w in workers])
         .select_related("run")
         .order_by("-claimed_at", "-id")[:MAX_LIVES]
     )
@@ -90,7 +90,7 @@ def count_workers(cards: Iterable[WorkerCard]) -> Count:
 def _describe(
     worker: Worker,
     held: list[Run],
-    lives: list[Epoch],
+    lives: list[RunAttempt],
     members: dict[int, str],
     team: Team,
     silent: set[int],
@@ -138,7 +138,7 @@ def sees_files(run: Run) -> bool:
         return True
     if checkpoint_folders(run_directory(run.id).checkpoints):
         return True
-    parent = run.forked_from_id if run.epoch == 0 else None
+    parent = run.forked_from_id if run.attempt == 0 else None
     return parent is not None and CheckpointStore(parent).is_seen
 
 

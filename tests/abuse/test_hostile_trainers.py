@@ -112,7 +112,7 @@ LINES: dict[str, Any] = {
     },
     "a change": {"type": "settings_changed", "step": 1, "number": 1, "settings": {}},
     "no time": STEP | {"time": -5}, "a time beyond": STEP | {"time": 9e10},
-    "another line": STEP | {"line": 5}, "another life": STEP | {"epoch": 2},
+    "another line": STEP | {"line": 5}, "another life": STEP | {"attempt": 2},
 }  # fmt: skip
 LAST: dict[str, Any] = {
     "a failure that says much": {
@@ -138,7 +138,7 @@ PAGES = (
 
 def written(line: Any, number: int, step: int) -> bytes:
     if isinstance(line, dict):
-        place = {"line": number, "epoch": 1, "time": 1.7e9, "step": step}
+        place = {"line": number, "attempt": 1, "time": 1.7e9, "step": step}
         line = json.dumps(place | line)
     return line if isinstance(line, bytes) else line.encode()
 

@@ -97,7 +97,7 @@ class Log:
 
     def add(self, type: str, step: int, **fields: Any) -> None:
         line = len(self.events) + 1
-        place = {"type": type, "line": line, "epoch": 1, "step": step}
+        place = {"type": type, "line": line, "attempt": 1, "step": step}
         tree = place | {"time": 1.7e9 + line} | fields
         self.events.append(parse_event(json.dumps(tree)))
 
@@ -159,16 +159,16 @@ def feed(run: Run, numbers: tuple[float | None, ...]) -> None:
             log.add_evaluation(step)
     run.groups.all().delete()
     Run.objects.filter(pk=run.pk).update(
-        state="running", epoch=1, worker="w", lease_until=timezone.now()
+        state="running", attempt=1, worker="w", lease_until=timezone.now()
     )
-    claim = Claim(run_id=run.pk, epoch=1)
+    claim = Claim(run_id=run.pk, attempt=1)
     middle = len(log.events) // 2
     assert ingest(claim, log.events[:middle]) == middle
     assert ingest(claim, log.events[middle:]) == len(log.events) - middle
     Run.objects.filter(pk=run.pk).update(state="finished", worker="", lease_until=None)
     SystemSample.objects.bulk_create(
         SystemSample(
-            run=run, epoch=1, time=timezone.now(), step=step,
+            run=run, attempt=1, time=timezone.now(), step=step,
             values=[log.odd() for _ in range(11)],
         )
         for step in range(1, NUM_STEPS)

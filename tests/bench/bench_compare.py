@@ -49,7 +49,7 @@ def make_history(run: Run) -> None:
     """A random walk of its own, totals that rise, and other metrics beside them."""
     others = [f"metric/{i}" for i in range(NUM_METRICS - len(NAMES))]
     run.metric_names = [*NAMES, *others]
-    run.last_step, run.seq, run.epoch = NUM_STEPS, NUM_STEPS, 1
+    run.last_step, run.seq, run.attempt = NUM_STEPS, NUM_STEPS, 1
     run.save()
     with connection.cursor() as cursor:
         cursor.execute(

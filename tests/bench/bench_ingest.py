@@ -74,7 +74,7 @@ def repeat(make_log: Callable[[int], list[bytes]], *, seconds: float) -> Stored:
         texts = tuple(make_log(line))
         before = time.perf_counter()
         lines = Lines(first=line, texts=texts, end=0)
-        ingest(claim, read_events(lines, epoch=claim.epoch))
+        ingest(claim, read_events(lines, attempt=claim.attempt))
         spent.append(time.perf_counter() - before)
         line += len(texts)
         done += 1 if make_log is group_log else len(texts)
@@ -101,7 +101,7 @@ def group_log(line: int) -> list[bytes]:
     events: list[Event] = [
         GroupScored(
             line=line + index,
-            epoch=1,
+            attempt=1,
             time=1.7e9,
             step=line,
             prompt_index=index,
@@ -116,7 +116,7 @@ def group_log(line: int) -> list[bytes]:
     ]
     metrics = {f"time/{name}": seconds for name, seconds in times.items()}
     events.append(
-        StepFinished(line=line + 16, epoch=1, time=1.7e9, step=line, metrics=metrics)
+        StepFinished(line=line + 16, attempt=1, time=1.7e9, step=line, metrics=metrics)
     )
     return [event.model_dump_json().encode() for event in events]
 
@@ -127,7 +127,7 @@ def step_log(line: int) -> list[bytes]:
 
     metrics = {f"part/metric_{n:02d}": 0.123456789012 * n for n in range(NUM_METRICS)}
     events = (
-        StepFinished(line=n, epoch=1, time=1.7e9, step=n, metrics=metrics)
+        StepFinished(line=n, attempt=1, time=1.7e9, step=n, metrics=metrics)
         for n in range(line, line + 2_000)
     )
     return [event.model_dump_json().encode() for event in events]

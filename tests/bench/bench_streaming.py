@@ -36,7 +36,7 @@ def take_batch(story: Story, count: int) -> None:
         events.append(
             StepFinished(
                 line=story.line,
-                epoch=story.claim.epoch,
+                attempt=story.claim.attempt,
                 time=time.time(),
                 step=story.step,
                 metrics=story._metrics(),

@@ -38,9 +38,9 @@ def _steps(give: Give, work: Work, folder: Path) -> None:
             out=folder,
             checkpoints=folder / "checkpoints",
             resume_from=None,
-            epoch=1,
+            attempt=1,
         ),
-        EventLog(log, epoch=1),
+        EventLog(log, attempt=1),
     )
     (stage,) = config.stages
     enter_phase(run, state, stage, saved=None)

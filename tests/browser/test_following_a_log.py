@@ -24,9 +24,9 @@ AT_END = "e => e.scrollHeight - e.scrollTop - e.clientHeight < 8"
 @pytest.fixture
 def log(team: Team) -> Path:
     run = make_run(team)
-    Run.objects.filter(id=run.id).update(state=RunState.QUEUED, epoch=0)
+    Run.objects.filter(id=run.id).update(state=RunState.QUEUED, attempt=0)
     claim_run(run.id, "training@gpu-1")
-    path = run_directory(run.id).epoch(1).trainer_log
+    path = run_directory(run.id).attempt(1).trainer_log
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("")
     write(path, 1, 700)

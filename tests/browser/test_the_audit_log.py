@@ -35,7 +35,7 @@ def test_the_log_is_filtered_and_taken_along(
         record(team, bob, "run.described", run, notes="word " * 60)
         record(team, alice, "run.deleted", make_run(team), name="swift-heron-2")
     with acting_in(RequestContext(program="training.reap")):
-        record(team, None, "run.lost", run, outcome="its worker went silent", epoch=3)
+        record(team, None, "run.lost", run, outcome="its worker went silent", attempt=3)
     page.goto("/alpha/runs/")
     page.locator("summary.menu-button").click()
     page.get_by_role("link", name="Audit log").click()

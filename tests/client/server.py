@@ -43,7 +43,7 @@ class TakesAll:
         if path == "/api/v1/outside-runs/7/lives":
             self.from_steps.append(json.loads(body)["from_step"])
             self.lives.append([])
-            return 200, {"epoch": len(self.lives)}
+            return 200, {"attempt": len(self.lives)}
         if method == "GET":
             return 200, self._place()
         return self._take(query, body)
@@ -51,12 +51,12 @@ class TakesAll:
     def _open(self, opening: dict[str, Any]) -> tuple[int, Any]:
         self.openings.append(opening)
         self.lives = self.lives or [[]]
-        return 201, {"id": 7, "epoch": 1, "address": "http://here/alpha/runs/7/"}
+        return 201, {"id": 7, "attempt": 1, "address": "http://here/alpha/runs/7/"}
 
     def _place(self) -> dict[str, Any]:
         steps = [e.step for e in self.events if e.type == "step_finished"]  # type: ignore[attr-defined]
         return {
-            "epoch": len(self.lives),
+            "attempt": len(self.lives),
             "line": len(self.lives[-1]),
             "step": max(steps, default=0),
             "state": self.ended or "running",
@@ -65,15 +65,15 @@ class TakesAll:
     def _take(self, query: dict[str, str], body: bytes) -> tuple[int, Any]:
         if len(body) > self.largest_body:
             return 413, {"detail": "Too large."}
-        epoch, first = int(query["epoch"]), int(query["first"])
-        if epoch != len(self.lives):
+        attempt, first = int(query["attempt"]), int(query["first"])
+        if attempt != len(self.lives):
             return 409, {"detail": "Fenced."}
         life = self.lives[-1]
         if first > len(life) + 1:
             return 409, {"detail": "A gap."}
         events = [parse_event(line) for line in gzip.decompress(body).splitlines()]
         for place, event in enumerate(events, start=first):
-            assert (event.line, event.epoch) == (place, epoch)
+            assert (event.line, event.attempt) == (place, attempt)
         life += events[len(life) + 1 - first :]
         return 200, self._place()
 

@@ -109,7 +109,7 @@ def train(folder: Path, team: Team, alice: User, parts: dict[str, Any]) -> Run:
     assert claim is not None
     tailer = LogTailer(out / "events.jsonl")
     while lines := tailer.read():
-        ingest(claim, read_events(lines, epoch=1))
+        ingest(claim, read_events(lines, attempt=1))
         tailer.advance(lines)
     return run
 

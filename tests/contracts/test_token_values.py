@@ -49,7 +49,7 @@ def test_a_real_log_is_answered_number_for_number(
     tailer = LogTailer(log)
     # In batches that part groups from their tokens, as a log is read while it grows.
     while lines := tailer.read(max_bytes=4_096):
-        ingest(claim, read_events(lines, epoch=1))
+        ingest(claim, read_events(lines, attempt=1))
         tailer.advance(lines)
 
     told = only(read_lines(log), "tokens_measured")

@@ -387,9 +387,9 @@ def addresses(
     request_stop(job)
     probe = make_probe(team, make_version(team))
     checkpoint = run.checkpoints.create(
-        name="step-000001-epoch-1",
+        name="step-000001-attempt-1",
         step=1,
-        epoch=1,
+        attempt=1,
         sha256="ab" * 32,
         num_bytes=1,
         saved_at=timezone.now(),

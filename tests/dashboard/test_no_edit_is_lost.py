@@ -336,9 +336,9 @@ def known(team: Team, alice: User, bob: User) -> dict[str, Any]:
     carol = User.objects.create_user("carol")
     run = queue_run(team, notes="Began", tags=["old"])
     run.checkpoints.create(
-        name="step-000001-epoch-1",
+        name="step-000001-attempt-1",
         step=1,
-        epoch=1,
+        attempt=1,
         sha256="ab" * 32,
         num_bytes=1,
         saved_at=run.created_at,
@@ -347,7 +347,7 @@ def known(team: Team, alice: User, bob: User) -> dict[str, Any]:
         run=run,
         step=1,
         name="sums",
-        epoch=1,
+        attempt=1,
         seq=1,
         time=run.created_at,
         metrics={"eval/sums/mean": 0.5},

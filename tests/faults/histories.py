@@ -57,8 +57,8 @@ def assert_whole(run: Run, expected: History, *, num_steps: int = NUM_STEPS) -> 
 
 def assert_as_told(run: Run) -> None:
     """In one life: each step, group and line of its log, once."""
-    told = read_log(run_directory(run.id).epoch(1).events)
-    assert run.epoch == 1
+    told = read_log(run_directory(run.id).attempt(1).events)
+    assert run.attempt == 1
     assert stored_series(run) == series(told)
     assert stored_groups(run) == groups(told)
     assert_told_once(run)
@@ -66,11 +66,13 @@ def assert_as_told(run: Run) -> None:
 
 def assert_told_once(run: Run) -> None:
     """Each life's lines from the first on, and no later one with an earlier number."""
-    told = list(run.events.order_by("seq").values_list("seq", "epoch", "line"))
-    for epoch in range(1, run.epoch + 1):
-        lines = [line for _, of, line in told if of == epoch]
-        assert lines == list(range(1, len(lines) + 1)), f"epoch {epoch}"
-    assert [epoch for _, epoch, _ in told] == sorted(epoch for _, epoch, _ in told)
+    told = list(run.events.order_by("seq").values_list("seq", "attempt", "line"))
+    for attempt in range(1, run.attempt + 1):
+        lines = [line for _, of, line in told if of == attempt]
+        assert lines == list(range(1, len(lines) + 1)), f"attempt {attempt}"
+    assert [attempt for _, attempt, _ in told] == sorted(
+        attempt for _, attempt, _ in told
+    )
     assert told[-1][0] <= run.seq
 
 
@@ -105,8 +107,8 @@ def lose_lease(run: Run) -> None:
     wait_for(lambda: reap(grace=timedelta(0)), what="the lease to be found out")
 
 
-def started_trainer(data: Path, run: Run, *, epoch: int = 1) -> int:
+def started_trainer(data: Path, run: Run, *, attempt: int = 1) -> int:
     """Its process, once the supervisor has written it down."""
     return wait_for(
-        lambda: trainer_pid(data, run.id, epoch=epoch), what="a trainer", seconds=30
+        lambda: trainer_pid(data, run.id, attempt=attempt), what="a trainer", seconds=30
     )

@@ -59,16 +59,16 @@ class Once:
             return
         self.run.refresh_from_db()
         if self.run.last_step >= self.step:
-            self.pid = trainer_pid(self.data, self.run.id, epoch=self.run.epoch)
+            self.pid = trainer_pid(self.data, self.run.id, attempt=self.run.attempt)
             assert self.pid is not None
             self.act(self.pid)
 
 
-def supervisor_log(data: Path, run: Run, *, epoch: int) -> str:
-    folder = data / "runs" / str(run.id) / "epochs" / str(epoch)
+def supervisor_log(data: Path, run: Run, *, attempt: int) -> str:
+    folder = data / "runs" / str(run.id) / "attempts" / str(attempt)
     return (folder / "supervisor.log").read_text()
 
 
-def trainer_log(data: Path, run: Run, *, epoch: int) -> str:
-    folder = data / "runs" / str(run.id) / "epochs" / str(epoch)
+def trainer_log(data: Path, run: Run, *, attempt: int) -> str:
+    folder = data / "runs" / str(run.id) / "attempts" / str(attempt)
     return (folder / "trainer.log").read_text()

@@ -26,18 +26,20 @@ SAY = 'cat "$1" >> "$5"; test -e "$3" || cp -r "$2" "$3"; cat "$4" >> "$5"'
 
 
 def command(
-    directory: RunDirectory, *, epoch: int, resume_from: Path | None
+    directory: RunDirectory, *, attempt: int, resume_from: Path | None
 ) -> list[str]:
     from tests.dashboard.training.checkpoints import save
     from tests.dashboard.training.logs import LogBuilder
 
-    files = directory.epoch(epoch)
+    files = directory.attempt(attempt)
     files.path.mkdir(parents=True, exist_ok=True)
     directory.checkpoints.mkdir(exist_ok=True)
-    log = LogBuilder(epoch=epoch)
+    log = LogBuilder(attempt=attempt)
     if resume_from is None:
         _begin(log)
-        prepared = save(type(directory)(files.path / "ready"), SAVED_STEP, epoch=epoch)
+        prepared = save(
+            type(directory)(files.path / "ready"), SAVED_STEP, attempt=attempt
+        )
     else:
         _resume(log, resume_from)
         prepared = resume_from  # which is there already

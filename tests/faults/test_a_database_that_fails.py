@@ -69,19 +69,19 @@ class StoredRun:
             command, cwd=ROOT, env=env, check=True, capture_output=True, text=True
         )
         self.id = int(done.stdout)
-        epoch = Path(env["COHORT_DATA"]) / "runs" / str(self.id) / "epochs" / "1"
-        self.log = epoch / "events.jsonl"
-        self.supervisor_log = epoch / "supervisor.log"
+        attempt = Path(env["COHORT_DATA"]) / "runs" / str(self.id) / "attempts" / "1"
+        self.log = attempt / "events.jsonl"
+        self.supervisor_log = attempt / "supervisor.log"
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         return ask(self._server, sql, self.id)
 
     def place(self) -> tuple[str, int, int]:
-        """State, last step and epoch."""
+        """State, last step and attempt."""
         sql = "SELECT state, last_step, epoch FROM runs_run WHERE id = %s"
-        ((state, last_step, epoch),) = self._ask(sql)
+        ((state, last_step, attempt),) = self._ask(sql)
         assert state != "failed"
-        return state, last_step, epoch
+        return state, last_step, attempt
 
     def last_step_told(self) -> int:
         """By its trainer, whether it is stored or not."""

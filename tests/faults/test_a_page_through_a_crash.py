@@ -51,7 +51,7 @@ def test_what_a_killed_trainer_is_taken_back_before_turns_grey_and_stays_apart(
         return run.last_step >= KILLED_AFTER
 
     wait_for(has_run_on, what=f"step {KILLED_AFTER}", seconds=180)
-    pid = trainer_pid(data_folder, run.id, epoch=1)
+    pid = trainer_pid(data_folder, run.id, attempt=1)
     assert pid
     os.kill(pid, signal.SIGKILL)
     state = page.locator("[data-run-state]")
@@ -67,7 +67,7 @@ def test_what_a_killed_trainer_is_taken_back_before_turns_grey_and_stays_apart(
     [line] = page.evaluate(CURRENT)
     assert (line["customdata"], line["y"]) == (steps, values)
     lost_steps, lost = rewards(run, superseded=True)
-    resumed_at = run.epochs.get(number=2).from_step
+    resumed_at = run.attempts.get(number=2).from_step
     assert lost_steps == list(range(resumed_at + 1, lost_steps[-1] + 1))
     [tail] = page.evaluate(SUPERSEDED)
     assert (tail["customdata"], tail["y"]) == (lost_steps, lost)

@@ -43,15 +43,15 @@ def poisoning(tmp_path: Path) -> str:
 def lives(run: Run) -> Iterator[Run]:
     """The run after each of its lives; the rest that follows is cut short."""
     while run.state != RunState.FAILED:
-        epoch = run.epoch
-        wait_for(lambda: has_ended(run, epoch), what=f"an end of life {epoch + 1}")  # noqa: B023 - waited for in this turn
+        attempt = run.attempt
+        wait_for(lambda: has_ended(run, attempt), what=f"an end of life {attempt + 1}")  # noqa: B023 - waited for in this turn
         yield run
         end_rest(run)
 
 
-def has_ended(run: Run, epoch: int) -> bool:
+def has_ended(run: Run, attempt: int) -> bool:
     run.refresh_from_db()
-    return run.epoch > epoch and run.state in (RunState.QUEUED, RunState.FAILED)
+    return run.attempt > attempt and run.state in (RunState.QUEUED, RunState.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_a_poison_run_ends_with_a_reason_and_others_go_on(
     (folder / "poison").write_text(str(signal_number))
     start_worker("one", PYTHONPATH=poisoning)
 
-    attempts = [run.attempt for run in lives(poisoned)]
+    attempts = [run.num_losses for run in lives(poisoned)]
     wait_for(is_in(other, RunState.FINISHED), what="the other run")
 
-    assert poisoned.epoch == len(attempts) == num_lives
+    assert poisoned.attempt == len(attempts) == num_lives
     assert reason in poisoned.fail_reason
     assert LAST_LINE in poisoned.fail_reason
-    assert (other.epoch, other.attempt) == (1, 0)
+    assert (other.attempt, other.num_losses) == (1, 0)
     assert_whole(other, undisturbed, num_steps=NUM_STEPS)

@@ -107,7 +107,7 @@ def test_a_supervisor_takes_what_it_knows_of_a_newer_trainer(
 
     ended = live(run, command=next_version.trainer_command)
 
-    assert (ended.state, ended.epoch) == (RunState.FINISHED, 1)
+    assert (ended.state, ended.attempt) == (RunState.FINISHED, 1)
     assert known_to_both(stored_series(ended)) == {
         step: undisturbed.series[step] for step in range(1, NUM_FEW_STEPS + 1)
     }
@@ -146,15 +146,15 @@ def test_old_and_new_processes_train_one_run_together(
     # Then the workers: the run is handed over with a checkpoint.
     older.terminate(patience_seconds=60)
     run.refresh_from_db()
-    assert (run.state, run.epoch, run.attempt) == (RunState.QUEUED, 1, 0)
+    assert (run.state, run.attempt, run.num_losses) == (RunState.QUEUED, 1, 0)
     handed_over_at = run.last_step
     newer = start_worker("newer", root=next_version.root)
     notify_workers()
     wait_for(reaches(run, handed_over_at + 25), what="25 steps by the newer trainer")
-    trainer = started_trainer(data_folder, run, epoch=2)
+    trainer = started_trainer(data_folder, run, attempt=2)
     with at_rest(trainer):
         types = {event["type"] for event in pages.assert_served()["events"]}
-    assert run.epochs.get(number=2).from_step == handed_over_at
+    assert run.attempts.get(number=2).from_step == handed_over_at
     assert LATER_METRIC in run.metric_names
     assert LATER_EVENT in types
 
@@ -166,10 +166,10 @@ def test_old_and_new_processes_train_one_run_together(
     end_rest(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
-    assert run.epoch == 3
+    assert run.attempt == 3
     assert known_to_both(stored_series(run)) == undisturbed.series
     assert sorted(undisturbed.series) == list(range(1, NUM_STEPS + 1))
-    later = run.steps.filter(superseded_by=None, epoch=2)
+    later = run.steps.filter(superseded_by=None, attempt=2)
     place = run.metric_names.index(LATER_METRIC)
     assert {values[place] for values in later.values_list("values", flat=True)} == {0.5}
     assert not run.events.filter(body__code="unreadable_line").exists()

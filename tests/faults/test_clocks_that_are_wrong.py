@@ -14,7 +14,7 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
-from dashboard.runs.models import Epoch, Run, RunState
+from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.training.lease import LEASE, claim_run
 from dashboard.training.models import Worker as TrainingWorker
 from tests.dashboard.training.factories import Launcher
@@ -128,13 +128,13 @@ def test_a_worker_with_a_wrong_clock_trains_and_tells_right_times(
     assert is_measured_rightly
     assert (is_held_rightly, is_seen_rightly) == (True, True)
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
-    assert run.epoch == 1
+    assert run.attempt == 1
     assert Run.objects.filter(
         started_at__gt=F("created_at") - timedelta(seconds=1),
         finished_at__gt=F("started_at"),
         finished_at__lte=Now(),
     ).exists()
-    assert Epoch.objects.filter(
+    assert RunAttempt.objects.filter(
         claimed_at__range=(F("run__created_at"), F("ended_at")), ended_at__lte=Now()
     ).exists()
 

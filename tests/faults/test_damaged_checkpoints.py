@@ -40,7 +40,7 @@ def test_a_run_goes_back_behind_damaged_checkpoints_and_says_so(
     )
     live(run, act=strike)
     # It may have gone on for a while before it was struck.
-    saved = sorted(run_directory(run.id).checkpoints.glob("step-*-epoch-1"))
+    saved = sorted(run_directory(run.id).checkpoints.glob("step-*-attempt-1"))
     *_, whole, older, newest = saved
     flip_a_bit(newest / WEIGHTS)
     cut(older / OPTIMIZER)
@@ -48,12 +48,12 @@ def test_a_run_goes_back_behind_damaged_checkpoints_and_says_so(
     ended = live(run)
 
     assert ended.state == RunState.FINISHED
-    assert f"step-{ended.epochs.get(number=2).from_step:06}-epoch-1" == whole.name
+    assert f"step-{ended.attempts.get(number=2).from_step:06}-attempt-1" == whole.name
     assert_whole(ended, undisturbed, num_steps=30)
-    told = supervisor_log(data_folder, run, epoch=2)
+    told = supervisor_log(data_folder, run, attempt=2)
     assert f"{newest.name}: {WEIGHTS} has SHA-256" in told
     assert f"{older.name}: {OPTIMIZER} has SHA-256" in told
-    assert "passed over" in trainer_log(data_folder, run, epoch=2)
+    assert "passed over" in trainer_log(data_folder, run, attempt=2)
     # What the run's page shows as its warnings.
     warned = run.events.get(type="warned", body__code="checkpoint_damaged")
     assert newest.name in warned.body["message"]
@@ -83,11 +83,11 @@ def test_a_trainer_alone_finds_it_out_as_well(
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
-    damage(folder / "out" / "checkpoints" / "step-000004-epoch-1" / file)
+    damage(folder / "out" / "checkpoints" / "step-000004-attempt-1" / file)
 
     assert trainers.run(folder, "--resume") == 0, (folder / "trainer.log").read_text()
 
     events = read_log(folder / "out" / "events.jsonl")
     assert (events[0]["type"], events[0]["step"]) == ("run_resumed", 2)
     assert events[1]["code"] == "checkpoint_damaged"
-    assert "step-000004-epoch-1" in events[1]["message"]
+    assert "step-000004-attempt-1" in events[1]["message"]

@@ -54,7 +54,7 @@ def test_without_room_for_a_checkpoint_a_run_pauses_and_goes_on_by_itself(
 
         assert paused.state == RunState.PAUSED, paused.fail_reason
         assert re.search(r"\b\d\d MiB free", paused.pause_reason)
-        assert "step-000020-epoch-1" in paused.pause_reason
+        assert "step-000020-attempt-1" in paused.pause_reason
         assert newest_step(files.checkpoints) == 20
         assert resume_on_free_disk() == []
 
@@ -63,7 +63,7 @@ def test_without_room_for_a_checkpoint_a_run_pauses_and_goes_on_by_itself(
         ended = live(run)
 
     assert ended.state == RunState.FINISHED
-    assert ended.epochs.get(number=2).from_step == 20
+    assert ended.attempts.get(number=2).from_step == 20
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
@@ -138,7 +138,7 @@ def test_a_life_that_finds_no_room_for_its_folder_pauses(
         paused = live(run)
 
         assert paused.state == RunState.PAUSED, paused.fail_reason
-        assert (paused.attempt, paused.last_step) == (0, reached)
+        assert (paused.num_losses, paused.last_step) == (0, reached)
         make_room(disk)
         assert resume_run(run=paused, user=alice)
         paused = live(run, act=pause_behind(reached + 1))
@@ -159,12 +159,12 @@ def test_a_disk_that_fills_up_within_a_save_leaves_no_half_checkpoint(
         out = disk / "out"
         assert status == 4, (disk / "trainer.log").read_text()
         assert [path.name for path in (out / "checkpoints").iterdir()] == [
-            "step-000002-epoch-1"
+            "step-000002-attempt-1"
         ]
         assert newest_step(out / "checkpoints") == 2
         paused = read_log(out / "events.jsonl")[-1]
         assert (paused["type"], paused["step"]) == ("run_paused", 4)
-        assert paused["checkpoint"] == "step-000002-epoch-1"
+        assert paused["checkpoint"] == "step-000002-attempt-1"
 
         make_room(disk)
         assert trainers.run(disk, "--resume") == 0, (disk / "trainer.log").read_text()

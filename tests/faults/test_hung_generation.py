@@ -24,11 +24,11 @@ LIMIT_SECONDS = 8.0
 
 
 def never_returning(
-    directory: RunDirectory, *, epoch: int, resume_from: Path | None
+    directory: RunDirectory, *, attempt: int, resume_from: Path | None
 ) -> list[str]:
     """A real trainer whose model sleeps from its 30th step on."""
     python, _, _, *rest = trainer_command(
-        directory, epoch=epoch, resume_from=resume_from
+        directory, attempt=attempt, resume_from=resume_from
     )
     return [python, str(Path(__file__).with_name("hanging_trainer.py")), *rest]
 
@@ -41,17 +41,17 @@ def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
 
     lost = live(run, timing=timing, command=never_returning)
 
-    assert (lost.state, lost.attempt) == (RunState.QUEUED, 1)
+    assert (lost.state, lost.num_losses) == (RunState.QUEUED, 1)
     assert "hung" in describe_progress(lost).notice
-    stack = trainer_log(data_folder, run, epoch=1)
+    stack = trainer_log(data_folder, run, attempt=1)
     assert "sleep_for_ever" in stack
     assert "_sample_rows" in stack
-    assert "was killed" in supervisor_log(data_folder, run, epoch=1)
+    assert "was killed" in supervisor_log(data_folder, run, attempt=1)
 
     ended = live(run)
 
     assert ended.state == RunState.FINISHED
-    assert ended.epochs.get(number=2).from_step == 20
+    assert ended.attempts.get(number=2).from_step == 20
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
@@ -69,6 +69,6 @@ def test_one_that_somebody_stopped_goes_on_when_it_is_asked(
         timing=Timing(hang_seconds=LIMIT_SECONDS, hang_patience_seconds=15),
     )
 
-    assert (ended.state, ended.epoch) == (RunState.FINISHED, 1)
-    assert "left alone" in supervisor_log(data_folder, run, epoch=1)
-    assert "most recent call" in trainer_log(data_folder, run, epoch=1)
+    assert (ended.state, ended.attempt) == (RunState.FINISHED, 1)
+    assert "left alone" in supervisor_log(data_folder, run, attempt=1)
+    assert "most recent call" in trainer_log(data_folder, run, attempt=1)

@@ -116,7 +116,7 @@ def test_a_run_that_is_resumed_asks_nothing_twice(
     ended = live(run)
 
     assert ended.state == RunState.FINISHED
-    assert ended.epochs.get(number=2).from_step == 20
+    assert ended.attempts.get(number=2).from_step == 20
     replies = run_directory(run.id).path.glob("epochs/*/judges/*")
     asked = [line["question"] for path in replies for line in read_log(path)]
     assert len(set(asked)) == len(asked) > 0

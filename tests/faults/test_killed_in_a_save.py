@@ -48,9 +48,9 @@ def undisturbed(
     return folder / "out"
 
 
-def contents(out: Path, *, epoch: int) -> dict[str, str]:
+def contents(out: Path, *, attempt: int) -> dict[str, str]:
     """SHA-256 of what the run's last checkpoint holds, but for its life's number."""
-    folder = out / "checkpoints" / f"step-{NUM_STEPS:06d}-epoch-{epoch}"
+    folder = out / "checkpoints" / f"step-{NUM_STEPS:06d}-attempt-{attempt}"
     names = ("model/model.safetensors", "optimizer.safetensors", "controllers.json")
     return {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
 
@@ -86,14 +86,14 @@ def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(
     out = folder / "out"
     resumed = read_log(out / "events.jsonl")
     assert (resumed[0]["type"], resumed[0]["step"]) == ("run_resumed", found.step)
-    assert contents(out, epoch=2) == contents(undisturbed, epoch=1)
+    assert contents(out, attempt=2) == contents(undisturbed, attempt=1)
     told = series(read_log(undisturbed / "events.jsonl"))
     first = series(read_log(out / "events-1.jsonl"))
     assert {s: _bare(m) for s, m in (first | series(resumed)).items()} == {
         s: _bare(m) for s, m in told.items()
     }
     left = {path.name for path in (out / "checkpoints").iterdir()}
-    assert left == {f"step-{NUM_STEPS:06d}-epoch-2"}
+    assert left == {f"step-{NUM_STEPS:06d}-attempt-2"}
 
 
 def _bare(metrics: dict[str, float | None]) -> dict[str, float | None]:

@@ -45,8 +45,8 @@ def test_a_killed_trainer_is_resumed_from_its_checkpoint(
     end_rest(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
-    assert run.epoch == 2
-    assert run.epochs.get(number=2).from_step >= 20
+    assert run.attempt == 2
+    assert run.attempts.get(number=2).from_step >= 20
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
@@ -87,7 +87,7 @@ def test_a_killed_workers_run_is_resumed_by_another(
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.worker.startswith("two@")
-    assert run.epochs.get(number=2).from_step >= 20
+    assert run.attempts.get(number=2).from_step >= 20
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
@@ -107,7 +107,7 @@ def test_a_worker_started_again_goes_on_with_the_run_it_left(
     end_rest(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
-    assert run.epoch == 2
+    assert run.attempt == 2
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
     assert TrainingWorker.objects.get().name == run.worker
 
@@ -138,14 +138,14 @@ def test_a_worker_told_to_shut_down_hands_its_run_to_another(
     tell(worker)
     worker.child.wait(60)
     run.refresh_from_db()
-    handed_back = (run.state, run.attempt, run.not_before)
+    handed_back = (run.state, run.num_losses, run.not_before)
     saved = run.checkpoints.latest("step").step
     start_worker("two")
     notify_workers()
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert handed_back == (RunState.QUEUED, 0, None)
-    assert run.epochs.get(number=2).from_step == saved
+    assert run.attempts.get(number=2).from_step == saved
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
@@ -160,13 +160,13 @@ def test_a_pool_process_told_to_end_hands_its_run_back(
 
     os.kill(worker.pool_process(), signal.SIGTERM)
     wait_for(is_in(run, RunState.QUEUED), what="the run to be queued", seconds=30)
-    handed_back = (run.state, run.attempt, run.not_before)
+    handed_back = (run.state, run.num_losses, run.not_before)
     saved = run.checkpoints.latest("step").step
     notify_workers()
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert handed_back == (RunState.QUEUED, 0, None)
-    assert run.epochs.get(number=2).from_step == saved
+    assert run.attempts.get(number=2).from_step == saved
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 

@@ -86,14 +86,14 @@ def test_a_trainer_that_the_kernel_ends_is_resumed_and_its_page_says_why(
         lost = live(run, act=strike)
 
     assert strike.pid
-    assert (lost.state, lost.attempt) == (RunState.QUEUED, 1)
+    assert (lost.state, lost.num_losses) == (RunState.QUEUED, 1)
     assert "out of memory" in describe_progress(lost).notice
-    assert "out of memory" in supervisor_log(data_folder, run, epoch=1)
+    assert "out of memory" in supervisor_log(data_folder, run, attempt=1)
 
     ended = live(run)
 
     assert ended.state == RunState.FINISHED
-    assert ended.epochs.get(number=2).from_step >= 20
+    assert ended.attempts.get(number=2).from_step >= 20
     assert_whole(ended, undisturbed, num_steps=40)
 
 
@@ -108,14 +108,14 @@ def test_of_several_processes_one_that_is_killed_costs_no_more_than_a_life(
 
     lost = live(run, act=strike)
 
-    assert (lost.state, lost.attempt) == (RunState.QUEUED, 1), lost.fail_reason
+    assert (lost.state, lost.num_losses) == (RunState.QUEUED, 1), lost.fail_reason
     assert "killed by SIGKILL" in describe_progress(lost).notice
-    assert "Process 1 of 2" in trainer_log(data_folder, run, epoch=1)
+    assert "Process 1 of 2" in trainer_log(data_folder, run, attempt=1)
 
     ended = live(run)
 
     assert ended.state == RunState.FINISHED, ended.fail_reason
-    assert ended.epochs.get(number=2).from_step >= 4
+    assert ended.attempts.get(number=2).from_step >= 4
     assert list(stored_series(ended)) == list(range(1, 9))
 
 

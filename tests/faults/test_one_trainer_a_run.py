@@ -55,8 +55,8 @@ def test_a_message_delivered_ten_times_starts_one_trainer(
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
     wait_for(lambda: num_heard(workers) == 10, what="every message to be heard")
 
-    assert run.epochs.count() == run.epoch == 1
-    supervisor_log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert run.attempts.count() == run.attempt == 1
+    supervisor_log = run_directory(run.id).attempt(1).supervisor_log.read_text()
     assert supervisor_log.count("Started the trainer") == 1
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
@@ -86,7 +86,7 @@ def is_taken_up(run: Run) -> Callable[[], bool]:
     def look() -> bool:
         # As beat does: what is rung first goes to the zombie, which still listens.
         send_work(app)
-        return run.events.filter(epoch=2).exists()
+        return run.events.filter(attempt=2).exists()
 
     return look
 
@@ -116,13 +116,13 @@ def test_a_zombie_writes_nothing_and_ends_its_trainer(
     start_worker("two")
     end_rest(run)
     wait_for(is_taken_up(run), what="the other worker's first word")
-    known = run.events.filter(epoch=1).count()
+    known = run.events.filter(attempt=1).count()
     for group in groups:
         os.killpg(group, signal.SIGCONT)
     wait_for(lambda: not is_alive(trainer), what="the zombie's trainer", seconds=15)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
-    assert (run.epoch, run.worker[:4]) == (2, "two@")
-    assert run.events.filter(epoch=1).count() == known
+    assert (run.attempt, run.worker[:4]) == (2, "two@")
+    assert run.events.filter(attempt=1).count() == known
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
-    assert "not held" in run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert "not held" in run_directory(run.id).attempt(1).supervisor_log.read_text()

@@ -99,7 +99,7 @@ def end(run: Run, user: User) -> None:
 
 def wait_until_taken(run: Run) -> None:
     """By a worker, and then until its trainer is there."""
-    wait_for(run.epochs.exists, what="a worker", seconds=TAKEN_SECONDS)
+    wait_for(run.attempts.exists, what="a worker", seconds=TAKEN_SECONDS)
     wait_for(reaches(run, 1), what="the first step of the run that waited")
 
 
@@ -122,7 +122,7 @@ def test_runs_outlive_all_that_redis_held(
     end(running, alice)
 
     wait_until_taken(waiting)
-    assert waiting.epoch == 1
+    assert waiting.attempt == 1
     assert_as_told(running)
 
 
@@ -138,7 +138,7 @@ def test_training_and_pages_outlive_redis(
     running = launch_tiny(num_steps=ENDLESS_STEPS)
     wait_for(reaches(running, 1), what="the first step")
     crowd = watch(running)
-    log = run_directory(running.id).epoch(1).events
+    log = run_directory(running.id).attempt(1).events
 
     begin = time.monotonic()
     assert server.child is not None
@@ -155,6 +155,6 @@ def test_training_and_pages_outlive_redis(
 
     # The worker that was busy all the time takes the next run, as beat rings again.
     wait_until_taken(waiting)
-    assert waiting.epoch == 1
+    assert waiting.attempt == 1
     assert_as_told(running)
     assert worker.child.poll() is None

@@ -52,7 +52,7 @@ def test_a_fork_repeats_its_parent_and_an_extension_an_undisturbed_run(
         step: undisturbed.series[step] for step in range(41, 61)
     }
     assert longer.changes.get().heard_step == 60
-    assert longer.epochs.get(number=2).from_step == 60
+    assert longer.attempts.get(number=2).from_step == 60
     assert stored_series(longer) == {
         step: undisturbed.series[step] for step in range(1, 81)
     }

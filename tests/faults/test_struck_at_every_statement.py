@@ -110,8 +110,8 @@ def assert_whole(run: Run) -> None:
         step: {name: value[name] for name in metrics_of(step)}
         for step, value in values.items()
     } == {step: metrics_of(step) for step in range(1, NUM_STEPS + 1)}
-    for epoch in range(1, run.epoch + 1):
-        lines = list(run.events.filter(epoch=epoch).values_list("line", flat=True))
+    for attempt in range(1, run.attempt + 1):
+        lines = list(run.events.filter(attempt=attempt).values_list("line", flat=True))
         assert sorted(lines) == list(range(1, len(lines) + 1))
     assert run.checkpoints.filter(superseded_by=None).count() == 1
 
@@ -137,9 +137,9 @@ def test_whatever_is_struck_the_run_ends_whole(
         told = f"{strike.name} at statement {at}: {run.state}\n{forge.said()}"
         if strike.is_sigterm:  # handed back at once, if it was not over yet
             assert run.state in (RunState.QUEUED, RunState.FINISHED), told
-            assert run.attempt == 0, told
+            assert run.num_losses == 0, told
         elif status == 0:
-            assert (run.state, run.epoch) == (RunState.FINISHED, 1), told
+            assert (run.state, run.attempt) == (RunState.FINISHED, 1), told
         else:
             assert run.state not in (RunState.FAILED, RunState.LOST), told
         if run.state != RunState.FINISHED:

@@ -38,11 +38,11 @@ def test_a_killed_trainers_run_goes_on(
     wait_for(reaches(run, 30), what="step 30")
 
     os.kill(started_trainer(data_folder, run), signal.SIGKILL)
-    resumed = run.events.filter(type="run_resumed", epoch=2)
+    resumed = run.events.filter(type="run_resumed", attempt=2)
     wait_for(resumed.exists, what="its next life", seconds=PROMISED_SECONDS)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
-    assert run.epochs.get(number=2).from_step >= 20
+    assert run.attempts.get(number=2).from_step >= 20
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
@@ -62,7 +62,7 @@ def test_a_killed_workers_run_goes_on_at_another(
     worker.kill()  # and nobody tells its trainer
     wait_for(lambda: not is_alive(trainer), what="its trainer to go", seconds=10)
     left = PROMISED_SECONDS - (time.monotonic() - begin)
-    next_life = run.epochs.filter(number=2)
+    next_life = run.attempts.filter(number=2)
     wait_for(next_life.exists, what="its next life", seconds=left)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 

@@ -86,7 +86,7 @@ def test_three_in_a_row_bring_the_checkpoint_back_at_half_the_rate(
     events = read_log(folder / "out" / "events.jsonl")
     assert [w["step"] for w in warnings(events, "update_skipped")] == [4, 5, 6]
     (went_back,) = warnings(events, "rolled_back")
-    assert "step-000004-epoch-1" in went_back["message"]
+    assert "step-000004-attempt-1" in went_back["message"]
     rates = [metrics["lr"] for metrics in series(events).values()]
     assert rates == [1e-3] * 6 + [5e-4] * 3
 

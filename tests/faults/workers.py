@@ -86,9 +86,9 @@ def beat(*, env: Mapping[str, str], folder: Path) -> Worker:
     return Worker("default", env=env, log=log, queue="default", more=more)
 
 
-def trainer_pid(data: Path, run_id: int, *, epoch: int) -> int | None:
+def trainer_pid(data: Path, run_id: int, *, attempt: int) -> int | None:
     """As the supervisor wrote it down."""
-    log = data / "runs" / str(run_id) / "epochs" / str(epoch) / "supervisor.log"
+    log = data / "runs" / str(run_id) / "attempts" / str(attempt) / "supervisor.log"
     text = log.read_text() if log.exists() else ""
     found = re.search(r"Started the trainer as process (\d+)", text)
     return int(found[1]) if found else None

@@ -72,7 +72,7 @@ MEANINGLESS = [
     ["fly"],
     ["run"],
     ["run", "a.toml"],
-    ["run", "a.toml", "--out", "b", "--epoch", "x"],
+    ["run", "a.toml", "--out", "b", "--attempt", "x"],
     ["run", "a.toml", "--out", "b", "--resume", "--resume-from", "c"],
     ["show", ""],
     ["show", "../trl"],

@@ -132,7 +132,7 @@ class Wire:
         return found
 
 
-REQUESTS = shaped(type=st.just("after"), seq=st.integers(), epoch=st.integers())
+REQUESTS = shaped(type=st.just("after"), seq=st.integers(), attempt=st.integers())
 SENT = st.one_of(
     (JSON | REQUESTS).map(dumped).map(str.encode).map(lambda d: frame(TEXT, d)),
     st.binary(max_size=200).map(lambda data: frame(TEXT, data)),
@@ -200,7 +200,7 @@ REFUSED = [
 MEANINGLESS = (
     "after=x",
     "after=-1",
-    "after=1&epoch=x",
+    "after=1&attempt=x",
     "after=" + "9" * 5_000,
     "&".join(["a=1"] * 1_100),
 )

@@ -14,7 +14,7 @@ function open({ others = {}, answer } = {}) {
   const thinned = thin(whole, 512);
   store.apply({
     type: "snapshot",
-    epoch: 1,
+    attempt: 1,
     run: { last_step: 100_000 },
     steps: [],
     evaluations: [],
@@ -56,13 +56,13 @@ function open({ others = {}, answer } = {}) {
   return { store, closeups, asked, troubles, settle, wasFound: () => isFound };
 }
 
-function respond(query, epoch = 1) {
+function respond(query, attempt = 1) {
   const [first, last] = [query.get("first_step") ?? 1, query.get("last_step") ?? 1e9];
   const steps = all.filter((step) => step >= first && step <= last);
   const curve = { steps, values: steps.map((step) => step % 100) };
   const names = query.get("metrics").split(",");
   const curves = Object.fromEntries(names.map((name) => [name, curve]));
-  const body = { curves, tails: [], width: 1, epoch, through: 100_000 };
+  const body = { curves, tails: [], width: 1, attempt, through: 100_000 };
   return { ok: true, json: async () => body };
 }
 
@@ -114,7 +114,7 @@ test("live points go on behind a closer look", async () => {
 
   page.store.apply({
     type: "batch",
-    epoch: 1,
+    attempt: 1,
     run: { last_step: 100_001 },
     steps: [{ step: 100_001, time: 1, values: { loss: 7 } }],
     evaluations: [],

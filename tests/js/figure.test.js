@@ -375,7 +375,7 @@ test("smoothing in a range begins before it", () => {
 });
 
 const tail = (names) => ({
-  epoch: 2,
+  attempt: 2,
   after: 2,
   clock: { steps: [3, 4], times: [1900, 2200] },
   curves: new Map(Object.entries(names)),

@@ -109,7 +109,7 @@ async function fork({ seconds, answer = PARENT }) {
   );
   store.apply({
     type: "snapshot",
-    epoch: 1,
+    attempt: 1,
     run: { last_step: 23, fork: { run: 1, step: 20, seconds } },
     steps: [],
     evaluations: [],

@@ -5,7 +5,7 @@ import { place, RunStore } from "../../static/js/live/store.js";
 import { bucketWidth, thin } from "../../static/js/live/thinning.js";
 
 const NOTHING = {
-  epoch: 1,
+  attempt: 1,
   run: { last_step: 999 },
   steps: [],
   evaluations: [],
@@ -65,7 +65,7 @@ test("a step that comes late finds its place", () => {
   assert.deepEqual(store.get("loss"), { steps: [1, 2, 3], values: [5, 4, 3] });
 });
 
-test("a snapshot of a new epoch forgets the steps that were gone back before", () => {
+test("a snapshot of a new attempt forgets the steps that were gone back before", () => {
   const store = new RunStore();
   store.apply(batch([1, { loss: 5 }], [2, { loss: 4 }], [3, { loss: 3 }]));
 
@@ -205,7 +205,7 @@ test("events are bounded, but for the phases", () => {
 test("what resumes went back before is held apart", () => {
   const store = new RunStore();
   const clock = { steps: [3, 4], times: [30, 40] };
-  const tails = [{ epoch: 2, after: 2, clock, names: { loss: { values: [9, 8] } } }];
+  const tails = [{ attempt: 2, after: 2, clock, names: { loss: { values: [9, 8] } } }];
 
   store.apply(snapshot([1, 2], { loss: { values: [5, 4] } }, [], { tails }));
 

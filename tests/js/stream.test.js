@@ -57,7 +57,7 @@ function makeWorld({ answers = [], shown } = {}) {
   return world;
 }
 
-const frame = (type, after, seq, epoch = 1) => ({ type, after, seq, epoch });
+const frame = (type, after, seq, attempt = 1) => ({ type, after, seq, attempt });
 const protocol = (number) => ({ type: "protocol", protocol: number });
 const refusal = (number) => ({
   ...protocol(number),
@@ -85,7 +85,7 @@ test("a snapshot from before the page's HTML is said to be behind, and the rest 
   socket.open();
 
   socket.hear(frame("snapshot", 0, 5));
-  assert.deepEqual(socket.sent, [{ type: "after", seq: 5, epoch: 1 }]);
+  assert.deepEqual(socket.sent, [{ type: "after", seq: 5, attempt: 1 }]);
   assert.equal(lastLink(world), "catching-up");
   socket.hear(frame("batch", 5, 8));
 
@@ -121,11 +121,11 @@ test("a gap is not handed on: the stream asks for what it lacks", () => {
   socket.hear(frame("batch", 7, 9));
 
   assert.equal(world.frames.length, 1);
-  assert.deepEqual(socket.sent, [{ type: "after", seq: 5, epoch: 1 }]);
+  assert.deepEqual(socket.sent, [{ type: "after", seq: 5, attempt: 1 }]);
   assert.equal(lastLink(world), "catching-up");
 });
 
-test("a batch of another epoch makes it ask, and the snapshot rewinds it", () => {
+test("a batch of another attempt makes it ask, and the snapshot rewinds it", () => {
   const world = makeWorld();
   const [socket] = world.sockets;
   socket.open();
@@ -135,7 +135,7 @@ test("a batch of another epoch makes it ask, and the snapshot rewinds it", () =>
   socket.hear(frame("snapshot", 0, 52, 2));
 
   assert.equal(world.frames.length, 2);
-  assert.equal(world.stream.epoch, 2);
+  assert.equal(world.stream.attempt, 2);
 });
 
 test("a ping that names more than it has makes it ask", () => {
@@ -164,7 +164,7 @@ test("it reconnects with back-off from where it was", () => {
   }
 
   assert.deepEqual(waits, [500, 1000, 2000, 4000, 8000, 15000, 15000]);
-  assert.match(world.sockets.at(-1).url, /\?after=5&epoch=1&protocol=\d+$/);
+  assert.match(world.sockets.at(-1).url, /\?after=5&attempt=1&protocol=\d+$/);
 });
 
 test("a socket that says something begins the back-off anew", () => {
@@ -229,7 +229,7 @@ test("frames of a kind that a later version brought are passed over", () => {
   socket.open();
   socket.hear(frame("snapshot", 0, 5));
 
-  socket.hear({ type: "weather", seq: 9, epoch: 3, rain: [1, 2] });
+  socket.hear({ type: "weather", seq: 9, attempt: 3, rain: [1, 2] });
   socket.hear({ ...frame("batch", 5, 6), of_a_later_version: 1 });
 
   assert.deepEqual(

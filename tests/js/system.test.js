@@ -9,9 +9,9 @@ import {
   withUnit,
 } from "../../static/js/charts/system.js";
 
-const answer = (times, epoch, values) => ({
+const answer = (times, attempt, values) => ({
   time: times,
-  epoch: times.map(() => epoch),
+  attempt: times.map(() => attempt),
   step: times.map((time) => time / 10),
   values,
 });

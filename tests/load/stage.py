@@ -94,7 +94,7 @@ def scene_of(run: Run, user: User) -> Scene:
     from dashboard.runs.queries import run_directory
 
     people = [user, *(_viewer_of(run.team, number) for number in range(NUM_VIEWERS))]
-    folder = run_directory(run.id).epoch(1).path
+    folder = run_directory(run.id).attempt(1).path
     return Scene(
         run_id=run.id,
         team=run.team.slug,
@@ -138,12 +138,12 @@ def supervise_run(run_id: int, pace: Pace | None) -> None:
     assert claim is not None, f"run {run_id} is not queued"
 
     def command(
-        directory: RunDirectory, *, epoch: int, resume_from: Path | None
+        directory: RunDirectory, *, attempt: int, resume_from: Path | None
     ) -> list[str]:
         if pace is None:
-            return trainer_command(directory, epoch=epoch, resume_from=resume_from)
-        out = directory.epoch(epoch).path
-        return [sys.executable, str(TRAINER), str(out), str(epoch), pace.as_json()]
+            return trainer_command(directory, attempt=attempt, resume_from=resume_from)
+        out = directory.attempt(attempt).path
+        return [sys.executable, str(TRAINER), str(out), str(attempt), pace.as_json()]
 
     supervise(claim, is_shutting_down=lambda: False, command=command)
 
@@ -156,7 +156,7 @@ def read_truth(run_id: int) -> dict[str, Any]:
     steps = Step.objects.filter(run=run, superseded_by__isnull=True).order_by("step")
     return {
         "seq": run.seq,
-        "epoch": run.epoch,
+        "attempt": run.attempt,
         "state": run.state,
         "last_step": run.last_step,
         "steps": {

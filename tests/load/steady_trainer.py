@@ -85,22 +85,22 @@ def group_of(step: int, index: int) -> dict[str, object]:
 
 
 class Teller:
-    def __init__(self, out: Path, epoch: int) -> None:
+    def __init__(self, out: Path, attempt: int) -> None:
         self._file = (out / "events.jsonl").open("ab")
-        self._epoch = epoch
+        self._attempt = attempt
         self._line = 0
 
     def tell(self, kind: type[Event], *, step: int, **fields: object) -> None:
         """One line. Its time is taken just before it is written."""
         self._line += 1
-        place = {"line": self._line, "epoch": self._epoch, "time": time.time()}
+        place = {"line": self._line, "attempt": self._attempt, "time": time.time()}
         event = kind.model_validate({**place, "step": step, **fields})
         self._file.write(event.model_dump_json().encode() + b"\n")
         self._file.flush()
 
 
-def train(out: Path, epoch: int, pace: Pace) -> None:
-    teller = Teller(out, epoch)
+def train(out: Path, attempt: int, pace: Pace) -> None:
+    teller = Teller(out, attempt)
     teller.tell(
         RunStarted,
         step=0,

@@ -45,7 +45,7 @@ class Held:
     """What a page holds: what batches brought, over what the last snapshot drew."""
 
     seq: int = 0
-    epoch: int | None = None
+    attempt: int | None = None
     last_step: int = 0
     steps: dict[int, Values] = field(default_factory=dict)
     snapshot: dict[str, Any] | None = None
@@ -55,12 +55,12 @@ class Held:
             self.snapshot, self.steps = frame, {}
         for step in frame["steps"]:
             self.steps[step["step"]] = step["values"]
-        self.seq, self.epoch = frame["seq"], frame["epoch"]
+        self.seq, self.attempt = frame["seq"], frame["attempt"]
         self.last_step = frame["run"]["last_step"]
 
     def find_fault(self, truth: dict[str, Any]) -> str | None:
         """Where it differs from what the database holds."""
-        for name in ("seq", "epoch", "last_step"):
+        for name in ("seq", "attempt", "last_step"):
             if (mine := getattr(self, name)) != truth[name]:
                 return f"{name} is {mine}, not {truth[name]}"
         begin = 0 if self.snapshot is None else self.snapshot["run"]["last_step"]
@@ -131,8 +131,8 @@ class Viewer:
             self._socket.transport.abort()
 
     async def _watch_once(self) -> None:
-        epoch = "" if self.held.epoch is None else f"&epoch={self.held.epoch}"
-        url = f"{self._url}?after={self.held.seq}{epoch}"
+        attempt = "" if self.held.attempt is None else f"&attempt={self.held.attempt}"
+        url = f"{self._url}?after={self.held.seq}{attempt}"
         options: dict[str, Any] = {"max_queue": 64, "open_timeout": 30}
         if self.is_small:
             options |= {"max_queue": 1, "sock": await self._small_socket()}
@@ -178,7 +178,7 @@ class Viewer:
             return
         if frame["type"] == "batch":
             is_gap = frame["after"] > self.held.seq
-            if is_gap or self.held.epoch not in (None, frame["epoch"]):
+            if is_gap or self.held.attempt not in (None, frame["attempt"]):
                 await self._ask()
                 return
             if frame["seq"] <= self.held.seq:
@@ -189,12 +189,12 @@ class Viewer:
         self.held.take(frame)
         self.has_begun.set()
         if falls_back and frame["type"] == "batch":
-            self.held.seq, self.held.epoch = 0, None
+            self.held.seq, self.held.attempt = 0, None
             await self._ask()
 
     async def _ask(self) -> None:
         assert self._socket is not None
-        asked = {"type": "after", "seq": self.held.seq, "epoch": self.held.epoch}
+        asked = {"type": "after", "seq": self.held.seq, "attempt": self.held.attempt}
         await self._socket.send(json.dumps(asked))
 
 

@@ -168,7 +168,7 @@ FAULTS = [
     Fault(
         "D1",
         "dashboard/training/lease.py",
-        "        return Q(epoch=self.epoch)",
+        "        return Q(attempt=self.attempt)",
         "        return Q()",
         "tests/dashboard/training/test_holding_a_run.py",
     ),
@@ -189,8 +189,8 @@ FAULTS = [
     Fault(
         "D4",
         "dashboard/training/lease.py",
-        "    if run.attempt >= MAX_ATTEMPTS:",
-        "    if run.attempt > MAX_ATTEMPTS:",
+        "    if run.num_losses >= MAX_LOSSES:",
+        "    if run.num_losses > MAX_LOSSES:",
         "tests/dashboard/training/test_reaping_lost_runs.py",
     ),
     Fault(
@@ -210,8 +210,8 @@ FAULTS = [
     Fault(
         "D7",
         "dashboard/training/ingest.py",
-        "attempt__gt=0).update(attempt=0)",
-        "attempt__gt=9).update(attempt=0)",
+        "num_losses__gt=0).update(num_losses=0)",
+        "num_losses__gt=9).update(num_losses=0)",
         "tests/dashboard/training",
     ),
     Fault(
@@ -287,8 +287,8 @@ FAULTS = [
     Fault(
         "D18",
         "dashboard/training/lease.py",
-        '        epoch=F("epoch") + 1,',
-        '        epoch=F("epoch"),',
+        '        attempt=F("attempt") + 1,',
+        '        attempt=F("attempt"),',
         "tests/dashboard/training/test_holding_a_run.py",
     ),
     Fault(
@@ -482,14 +482,14 @@ FAULTS = [
     ),
     Fault(
         "J1",
-        "dashboard/jobs/queue.py",
+        "dashboard/jobs/kinds.py",
         "pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING",
         "pk=self.job_id, state=JobState.RUNNING",
         "tests/dashboard/jobs/test_faults.py tests/dashboard/analysis/rescoring/test_working.py",
     ),
     Fault(
         "J2",
-        "dashboard/jobs/runner.py",
+        "dashboard/jobs/kinds.py",
         "mine = self.held().filter(cancel_requested=False)",
         "mine = self.held()",
         "tests/dashboard/datasets/test_import_jobs.py",

@@ -251,7 +251,7 @@ def test_a_resumed_run_goes_on_with_what_was_chosen(
 ) -> None:
     whole, memory = run(tmp_path / "whole", model_folder, rows_path)
     gpu.num_measured, gpu.free = 0, 8e9
-    saved = tmp_path / "whole" / "out" / "checkpoints" / "step-000002-epoch-1"
+    saved = tmp_path / "whole" / "out" / "checkpoints" / "step-000002-attempt-1"
 
     resumed, again = run(
         tmp_path / "resumed", model_folder, rows_path, "--resume-from", saved

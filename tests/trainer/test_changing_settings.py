@@ -67,7 +67,7 @@ def test_intervals_change_behind_the_step_that_is_named(
     assert steps_of(events, "checkpoint_saved") == [2, 5, 6]
     assert set(steps_of(events, "group_scored")) == {1, 2, 3, 4, 6}
     kept = (tmp_path / "out" / "checkpoints").iterdir()
-    assert [path.name for path in kept] == ["step-000006-epoch-1"]
+    assert [path.name for path in kept] == ["step-000006-attempt-1"]
 
 
 def test_a_run_that_hears_of_more_steps_at_its_end_goes_on(
@@ -120,8 +120,8 @@ def test_a_resumed_run_repeats_a_change_at_its_step(
     for step, repeated in ((2, [3]), (4, [])):
         out = tmp_path / f"from-{step}"
         ask(out, *changes)
-        source = whole / "checkpoints" / f"step-{step:06d}-epoch-1"
-        events = train(config, out, "--resume-from", source, "--epoch", 2)
+        source = whole / "checkpoints" / f"step-{step:06d}-attempt-1"
+        events = train(config, out, "--resume-from", source, "--attempt", 2)
 
         expected = story(whole / "events.jsonl", after=step)
         assert story(out / "events.jsonl") == expected

@@ -36,7 +36,7 @@ def saved(folder: Path, policy: Policy, **parts: object) -> Path:
     made = save_checkpoint(
         folder,
         step=3,
-        epoch=1,
+        attempt=1,
         policy=policy,
         optimizer=optimizer,
         **({"controllers": {}} | parts),
@@ -60,7 +60,7 @@ def test_a_run_with_adapters_goes_on_exactly(
     optimizer = Optimizer(policy, OptimConfig(learning_rate=1e-2))
     _step(policy, optimizer)
     name = save_checkpoint(
-        tmp_path, step=1, epoch=1, policy=policy, optimizer=optimizer, controllers={}
+        tmp_path, step=1, attempt=1, policy=policy, optimizer=optimizer, controllers={}
     ).name
 
     settings = {"path": str(model_folder), "device": "cpu", "dtype": dtype}

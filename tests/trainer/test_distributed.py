@@ -174,7 +174,7 @@ def test_two_processes_train_as_one_does(one: Path, two: Path) -> None:
 def test_a_checkpoint_of_two_processes_has_the_form_of_one(
     one: Path, two: Path
 ) -> None:
-    name = Path("checkpoints") / "step-000002-epoch-1"
+    name = Path("checkpoints") / "step-000002-attempt-1"
     files = {path.relative_to(one / name) for path in (one / name).rglob("*")}
     assert files == {path.relative_to(two / name) for path in (two / name).rglob("*")}
 
@@ -189,7 +189,7 @@ def test_a_checkpoint_of_two_processes_has_the_form_of_one(
 
 @pytest.mark.slow
 def test_one_process_goes_on_from_a_checkpoint_of_two(config: Path, two: Path) -> None:
-    checkpoint = two / "checkpoints" / "step-000002-epoch-1"
+    checkpoint = two / "checkpoints" / "step-000002-attempt-1"
 
     out = alone(config, "one-from-two", "--resume-from", checkpoint)
 
@@ -198,7 +198,7 @@ def test_one_process_goes_on_from_a_checkpoint_of_two(config: Path, two: Path) -
 
 @pytest.mark.slow
 def test_two_processes_go_on_from_a_checkpoint_of_one(config: Path, one: Path) -> None:
-    checkpoint = one / "checkpoints" / "step-000002-epoch-1"
+    checkpoint = one / "checkpoints" / "step-000002-attempt-1"
 
     out = together(config, "two-from-one", "--resume-from", checkpoint)
 
@@ -246,7 +246,7 @@ def test_two_processes_sample_ahead_as_one_does(
     one, two = alone(config, "one"), together(config, "two")
 
     assert_same_story(two, one)
-    checkpoint = two / "checkpoints" / "step-000002-epoch-1"
+    checkpoint = two / "checkpoints" / "step-000002-attempt-1"
     again = alone(config, "one-from-two", "--resume-from", checkpoint)
     assert_same_story(again, one, after=2)
 
@@ -271,7 +271,7 @@ def test_adapters_of_two_processes_are_gone_on_from_by_one(
         tmp_path, tree_of(model_folder, rows_path, **VARIANTS["lora"])
     )
     two = together(config, "two")
-    checkpoint = two / "checkpoints" / "step-000004-epoch-1"
+    checkpoint = two / "checkpoints" / "step-000004-attempt-1"
 
     one = alone(config, "one-from-two", "--resume-from", checkpoint)
 
@@ -294,14 +294,14 @@ def test_float32_masters_of_bfloat16_weights_are_handed_on(
     )
     begin, go_on = (alone, together) if began == "alone" else (together, alone)
     first = begin(write_config(tmp_path / "first", tree), "out")
-    first /= "checkpoints/step-000002-epoch-1"
+    first /= "checkpoints/step-000002-attempt-1"
     tree["optim"] |= {"num_steps": 3, "learning_rate": 1e-12}
 
     second = go_on(
         write_config(tmp_path / "second", tree), "out", "--resume-from", first
     )
 
-    second /= "checkpoints/step-000003-epoch-1"
+    second /= "checkpoints/step-000003-attempt-1"
     before, after = (masters(checkpoint) for checkpoint in (first, second))
     assert len(before) > 20
     assert any(not torch.equal(t, t.bfloat16().float()) for t in before.values())

@@ -62,7 +62,7 @@ def test_all_choose_by_the_process_with_the_least_memory(
 
     assert codes == [0, 0], output
     assert_same_story(tmp_path / "two", alone(config, "one"))
-    saved = tmp_path / "two" / "checkpoints" / "step-000002-epoch-1"
+    saved = tmp_path / "two" / "checkpoints" / "step-000002-attempt-1"
     memory = json.loads((saved / "controllers.json").read_bytes())["memory"]
     # 0.2 GB in 2,096 tokens, and 0.9 · 6 GB
     assert memory["chosen"] == {"tokens": 44 * 1_024, "checkpointing": True}
@@ -232,7 +232,7 @@ def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
     assert ("rolled_back", 4) in told
     weights = [
         load_file(tmp_path / f"two/checkpoints/{name}/model/model.safetensors")
-        for name in ("step-000002-epoch-1", "step-000004-epoch-1")
+        for name in ("step-000002-attempt-1", "step-000004-attempt-1")
     ]
     assert all(torch.equal(weights[0][name], w) for name, w in weights[1].items())
 

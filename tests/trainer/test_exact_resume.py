@@ -149,22 +149,22 @@ def test_resumed_after_any_step_it_ends_the_same(
             config,
             "--out",
             out,
-            "--epoch",
+            "--attempt",
             2,
             "--resume-from",
-            tmp_path / "whole" / "checkpoints" / f"step-{step:06d}-epoch-1",
+            tmp_path / "whole" / "checkpoints" / f"step-{step:06d}-attempt-1",
         )
 
         assert done.returncode == 0, done.stderr
         assert story(out / "events.jsonl") == story(
             tmp_path / "whole" / "events.jsonl", after=step
         )
-        assert contents(out, epoch=2) == contents(tmp_path / "whole", epoch=1)
+        assert contents(out, attempt=2) == contents(tmp_path / "whole", attempt=1)
 
 
-def contents(out: Path, *, epoch: int) -> dict[str, bytes]:
+def contents(out: Path, *, attempt: int) -> dict[str, bytes]:
     """All that the last checkpoint holds, but for which life it was saved in."""
-    folder = out / "checkpoints" / f"step-000006-epoch-{epoch}"
+    folder = out / "checkpoints" / f"step-000006-attempt-{attempt}"
     named = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -214,7 +214,7 @@ def test_a_warning_comes_once_and_at_the_same_step_after_a_resume(
     assert ("truncated", 10) in [(w["code"], w["step"]) for w in warned]
 
     for step in (6, 12):
-        checkpoint = out / "checkpoints" / f"step-{step:06d}-epoch-1"
+        checkpoint = out / "checkpoints" / f"step-{step:06d}-attempt-1"
         resumed = tmp_path / f"from-{step}"
         run_trainer("run", config, "--out", resumed, "--resume-from", checkpoint)
 
@@ -228,7 +228,7 @@ def test_a_checkpoint_of_before_the_one_list_of_rules_is_resumed(
     tree = config_tree(model_folder, rows_path, optim={"num_steps": 3})
     config, out = write_config(tmp_path, tree), tmp_path / "out"
     run_trainer("run", config, "--out", out)
-    checkpoint = out / "checkpoints" / "step-000002-epoch-1"
+    checkpoint = out / "checkpoints" / "step-000002-attempt-1"
     path = checkpoint / "controllers.json"
     state = json.loads(path.read_text())
     del state["alerts"]

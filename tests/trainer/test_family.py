@@ -127,7 +127,7 @@ def test_they_are_told_what_the_command_was_told() -> None:
     args = argparse.Namespace(
         config=Path("a.toml"),
         out=Path("out"),
-        epoch=3,
+        attempt=3,
         checkpoints=None,
         lives=Path("lives"),
         resume=False,
@@ -137,7 +137,7 @@ def test_they_are_told_what_the_command_was_told() -> None:
 
     assert command_of(args)[1:] == [
         *("-m", "trainer", "run", "a.toml"),
-        *("--out", "out", "--epoch", "3", "--lives", "lives"),
+        *("--out", "out", "--attempt", "3", "--lives", "lives"),
         *("--resume-from", "step-1"),
         *("--passed-over", "damaged"),
     ]

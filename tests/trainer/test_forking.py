@@ -34,10 +34,10 @@ def train(folder: Path, tree: dict[str, Any], *more: object) -> Path:
 
 def fork(folder: Path, tree: dict[str, Any], parent: Path, *, step: int) -> Path:
     """As a worker begins one: the checkpoint is of no life of its own."""
-    origin = folder / "checkpoints" / f"step-{step:06d}-epoch-0"
-    source = parent / "checkpoints" / f"step-{step:06d}-epoch-1"
+    origin = folder / "checkpoints" / f"step-{step:06d}-attempt-0"
+    source = parent / "checkpoints" / f"step-{step:06d}-attempt-1"
     shutil.copytree(source, origin)
-    own = ("--checkpoints", origin.parent, "--resume-from", origin, "--epoch", 1)
+    own = ("--checkpoints", origin.parent, "--resume-from", origin, "--attempt", 1)
     return train(folder, tree, *own)
 
 
@@ -61,8 +61,8 @@ def test_a_fork_with_the_same_settings_is_its_parent_bit_for_bit(
     assert steps_of(child) == [3, 4, 5, 6]
     assert story(child / "events.jsonl") == story(parent / "events.jsonl", after=2)
     weights = Path("model", "model.safetensors")
-    own = tmp_path / "child" / "checkpoints" / "step-000006-epoch-1" / weights
-    theirs = parent / "checkpoints" / "step-000006-epoch-1" / weights
+    own = tmp_path / "child" / "checkpoints" / "step-000006-attempt-1" / weights
+    theirs = parent / "checkpoints" / "step-000006-attempt-1" / weights
     assert own.read_bytes() == theirs.read_bytes()
 
 

@@ -238,7 +238,7 @@ def test_a_measured_run_trains_as_one_that_is_not(
 ) -> None:
     def weights(kind: str) -> dict[str, bytes]:
         run(tmp_path / kind, model_folder, rows_path, reference={"kind": kind}, **parts)
-        folder = tmp_path / kind / "out" / "checkpoints" / "step-000004-epoch-1"
+        folder = tmp_path / kind / "out" / "checkpoints" / "step-000004-attempt-1"
         return {
             str(path.relative_to(folder)): path.read_bytes()
             for path in folder.rglob("*.safetensors")
@@ -253,11 +253,11 @@ def test_a_resumed_run_measures_the_same(
     model_folder: Path, rows_path: Path, tmp_path: Path, often: None
 ) -> None:
     run(tmp_path, model_folder, rows_path, logging=ALL_TOKENS)
-    checkpoint = tmp_path / "out" / "checkpoints" / "step-000002-epoch-1"
+    checkpoint = tmp_path / "out" / "checkpoints" / "step-000002-attempt-1"
 
     done = run_trainer(
         *("run", tmp_path / "run.json", "--out", tmp_path / "resumed"),
-        *("--epoch", 2, "--resume-from", checkpoint),
+        *("--attempt", 2, "--resume-from", checkpoint),
     )
 
     assert done.returncode == 0, done.stderr

@@ -77,7 +77,7 @@ def test_asked_to_stop_all_stop_behind_the_same_step(
     assert_gone(members)
     stopped = read_events(out / "events.jsonl")[-1]
     assert stopped["type"] == "run_stopped"
-    assert stopped["checkpoint"] == f"step-{stopped['step']:06d}-epoch-1"
+    assert stopped["checkpoint"] == f"step-{stopped['step']:06d}-attempt-1"
 
 
 @pytest.mark.slow

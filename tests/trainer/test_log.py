@@ -12,21 +12,21 @@ import pytest
 
 from trainer.disk import MEBIBYTE, DiskFull, full_disk, telling_of_a_full_disk
 from trainer.events import RunFinished, StepFinished, parse_event
-from trainer.output.log import EventLog, archive_log, newest_epoch
+from trainer.output.log import EventLog, archive_log, newest_attempt
 
 
 def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    with EventLog(path, epoch=3) as log:
+    with EventLog(path, attempt=3) as log:
         log.add(StepFinished, step=1, metrics={"a": 1.0})
         assert path.read_bytes() == b""
         log.flush()
-        assert parse_event(path.read_bytes()).epoch == 3
+        assert parse_event(path.read_bytes()).attempt == 3
 
 
 def test_leaving_writes_what_waits(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    with EventLog(path, epoch=1) as log:
+    with EventLog(path, attempt=1) as log:
         log.add(StepFinished, step=1, metrics={})
         log.add(RunFinished, step=1)
 
@@ -36,7 +36,7 @@ def test_leaving_writes_what_waits(tmp_path: Path) -> None:
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    with EventLog(path, epoch=1) as log:
+    with EventLog(path, attempt=1) as log:
         log.add(StepFinished, step=1, metrics={"a": math.nan, "b": -math.inf})
 
     assert b'"metrics":{"a":null,"b":null}' in path.read_bytes()
@@ -47,17 +47,17 @@ def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
     path.write_text("old")
 
     with pytest.raises(FileExistsError):
-        EventLog(path, epoch=1)
+        EventLog(path, attempt=1)
 
 
 def test_lives_are_archived_under_their_number(tmp_path: Path) -> None:
-    for epoch in (1, 4):
-        assert newest_epoch(tmp_path) == (0 if epoch == 1 else 1)
-        with EventLog(tmp_path / "events.jsonl", epoch=epoch) as log:
+    for attempt in (1, 4):
+        assert newest_attempt(tmp_path) == (0 if attempt == 1 else 1)
+        with EventLog(tmp_path / "events.jsonl", attempt=attempt) as log:
             log.add(RunFinished, step=0)
         archive_log(tmp_path)
 
-    assert newest_epoch(tmp_path) == 4
+    assert newest_attempt(tmp_path) == 4
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "events-1.jsonl",
         "events-4.jsonl",
@@ -87,7 +87,7 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
     tmp_path: Path, *, tells_later: bool
 ) -> None:
     path = tmp_path / "events.jsonl"
-    with EventLog(path, epoch=1, tells_later=tells_later) as log:
+    with EventLog(path, attempt=1, tells_later=tells_later) as log:
         file, log._file = log._file, FullDisk()  # type: ignore[assignment]
         log.add(StepFinished, step=1, metrics={})
         if tells_later:

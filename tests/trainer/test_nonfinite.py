@@ -63,7 +63,7 @@ def codes(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
 
 
 def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
-    model = folder / "out" / "checkpoints" / f"step-{step:06d}-epoch-1" / "model"
+    model = folder / "out" / "checkpoints" / f"step-{step:06d}-attempt-1" / "model"
     return load_file(model / "model.safetensors")
 
 
@@ -107,13 +107,13 @@ def test_several_in_a_row_bring_back_the_last_checkpoints_weights(
         ("rolled_back", 6),
     ]
     told = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
-    assert "step-000003-epoch-1" in told[0]["message"]
+    assert "step-000003-attempt-1" in told[0]["message"]
     assert [s["step"] for s in only(events, "step_finished")] == list(range(1, 9))
     before, after = weights(tmp_path, 3), weights(tmp_path, 6)
     assert all(torch.equal(before[name], after[name]) for name in before)
     state = "optimizer.safetensors"
     folders = [
-        tmp_path / "out" / "checkpoints" / f"step-00000{n}-epoch-1" for n in (3, 6)
+        tmp_path / "out" / "checkpoints" / f"step-00000{n}-attempt-1" for n in (3, 6)
     ]
     assert (folders[0] / state).read_bytes() == (folders[1] / state).read_bytes()
 
@@ -144,7 +144,7 @@ def test_from_there_on_the_learning_rate_is_half_of_what_it_would_be(
         "--out",
         tmp_path / "resumed",
         "--resume-from",
-        tmp_path / "broken" / "out" / "checkpoints" / "step-000006-epoch-1",
+        tmp_path / "broken" / "out" / "checkpoints" / "step-000006-attempt-1",
     )
     assert resumed.returncode == 0
     after = only(read_events(tmp_path / "resumed" / "events.jsonl"), "step_finished")
@@ -213,7 +213,7 @@ def test_the_rollback_is_counted_across_a_resume(
         "--out",
         tmp_path / "resumed",
         "--resume-from",
-        tmp_path / "out" / "checkpoints" / "step-000003-epoch-1",
+        tmp_path / "out" / "checkpoints" / "step-000003-attempt-1",
     )
 
     assert done.returncode == 1
@@ -241,7 +241,7 @@ def test_a_later_phase_goes_back_to_its_own_beginning(
     assert done.returncode == 0, done.stderr
     events = read_events(tmp_path / "out" / "events.jsonl")
     told = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
-    assert "step-000004-epoch-1" in told[0]["message"]
+    assert "step-000004-attempt-1" in told[0]["message"]
     # its reference is the policy of that moment, so the KL is 0 after going back
     metrics = {e["step"]: e["metrics"] for e in only(events, "step_finished")}
     assert metrics[6]["kl/mean"] > 1e-6

@@ -64,7 +64,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
 
 
 def policy_after(folder: Path, step: int, start: Path) -> Policy:
-    saved = folder / "out" / "checkpoints" / f"step-{step:06d}-epoch-1" / "model"
+    saved = folder / "out" / "checkpoints" / f"step-{step:06d}-attempt-1" / "model"
     return load_policy(ModelConfig(path=str(saved if step else start), device="cpu"))
 
 

@@ -192,12 +192,12 @@ def test_what_the_weights_given_up_have_sampled_is_not_trained_on(
     assert ("rolled_back", 6) in warned
     checkpoints = tmp_path / "out" / "checkpoints"
     before, after = (
-        load_file(checkpoints / f"step-{n:06d}-epoch-1" / "model/model.safetensors")
+        load_file(checkpoints / f"step-{n:06d}-attempt-1" / "model/model.safetensors")
         for n in (3, 6)
     )
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert (checkpoints / "step-000003-epoch-1" / "ahead").is_dir()
-    assert not (checkpoints / "step-000006-epoch-1" / "ahead").exists()
+    assert (checkpoints / "step-000003-attempt-1" / "ahead").is_dir()
+    assert not (checkpoints / "step-000006-attempt-1" / "ahead").exists()
     steps = metrics_of(events)
     assert [s["staleness/mean"] for s in steps] == [0, 1, 1, 1, 1, 1, 0, 1]
     assert steps[6]["mismatch/max"] < 1e-4

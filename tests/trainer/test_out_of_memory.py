@@ -59,7 +59,7 @@ def run_tree(folder: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def weights(folder: Path) -> bytes:
-    model = folder / "out" / "checkpoints" / "step-000004-epoch-1" / "model"
+    model = folder / "out" / "checkpoints" / "step-000004-attempt-1" / "model"
     return (model / "model.safetensors").read_bytes()
 
 
@@ -134,12 +134,12 @@ def test_what_memory_bears_survives_a_resume(
         "--out",
         tmp_path / "resumed",
         "--resume-from",
-        tmp_path / "out" / "checkpoints" / "step-000002-epoch-1",
+        tmp_path / "out" / "checkpoints" / "step-000002-attempt-1",
     )
 
     assert done.returncode == 0, done.stderr
     assert max(little_memory) <= ROOM
-    resumed = tmp_path / "resumed" / "checkpoints" / "step-000004-epoch-1" / "model"
+    resumed = tmp_path / "resumed" / "checkpoints" / "step-000004-attempt-1" / "model"
     assert (resumed / "model.safetensors").read_bytes() == weights(tmp_path)
 
 

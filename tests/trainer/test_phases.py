@@ -144,7 +144,7 @@ def test_a_later_phase_samples_from_the_model_it_began_with(
 ) -> None:
     """The same steps, as a run of its own that starts from the checkpoint."""
     events = read_events(finished / "events.jsonl")
-    model = finished / "checkpoints" / "step-000003-epoch-1" / "model"
+    model = finished / "checkpoints" / "step-000003-attempt-1" / "model"
     slow = tree | {
         "model": tree["model"] | {"path": str(model)},
         "phases": [
@@ -188,7 +188,7 @@ def test_each_phase_begins_with_new_moments(finished: Path) -> None:
         step: load_file(
             finished
             / "checkpoints"
-            / f"step-{step:06d}-epoch-1"
+            / f"step-{step:06d}-attempt-1"
             / "optimizer.safetensors"
         )["0.step"]
         for step in (3, 4, 6, 8)

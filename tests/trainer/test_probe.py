@@ -260,9 +260,14 @@ def test_a_deleted_checkpoint_is_told(
     out = tmp_path / "probe.jsonl"
 
     done = run_trainer(
-        "probe", config, "--out", out, "--checkpoint", tmp_path / "step-000001-epoch-1"
+        "probe",
+        config,
+        "--out",
+        out,
+        "--checkpoint",
+        tmp_path / "step-000001-attempt-1",
     )
 
     assert done.returncode == 2
     (failed,) = only(read_events(out), "failed")
-    assert "step-000001-epoch-1 were deleted" in failed["error"]
+    assert "step-000001-attempt-1 were deleted" in failed["error"]

@@ -17,74 +17,86 @@ def _left(folder: Path) -> set[str]:
 
 
 def test_the_last_ones_are_kept(tmp_path: Path) -> None:
-    _save(tmp_path, "step-000010-epoch-1", "step-000020-epoch-1", "step-000030-epoch-2")
+    _save(
+        tmp_path,
+        "step-000010-attempt-1",
+        "step-000020-attempt-1",
+        "step-000030-attempt-2",
+    )
 
-    prune_checkpoints(tmp_path, keep_last=2, step=30, epoch=2)
+    prune_checkpoints(tmp_path, keep_last=2, step=30, attempt=2)
 
-    assert _left(tmp_path) == {"step-000020-epoch-1", "step-000030-epoch-2"}
+    assert _left(tmp_path) == {"step-000020-attempt-1", "step-000030-attempt-2"}
 
 
 def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
-    _save(tmp_path, "step-999999-epoch-1", "step-1000000-epoch-1")
+    _save(tmp_path, "step-999999-attempt-1", "step-1000000-attempt-1")
 
-    prune_checkpoints(tmp_path, keep_last=1, step=1_000_000, epoch=1)
+    prune_checkpoints(tmp_path, keep_last=1, step=1_000_000, attempt=1)
 
-    assert _left(tmp_path) == {"step-1000000-epoch-1"}
+    assert _left(tmp_path) == {"step-1000000-attempt-1"}
 
 
 def test_a_life_given_up_for_lost_deletes_nothing_of_its_successor(
     tmp_path: Path,
 ) -> None:
-    _save(tmp_path, "step-000040-epoch-2", "step-000050-epoch-2", "step-000060-epoch-1")
-    _save(tmp_path, ".step-000055-epoch-2.unfinished")
+    _save(
+        tmp_path,
+        "step-000040-attempt-2",
+        "step-000050-attempt-2",
+        "step-000060-attempt-1",
+    )
+    _save(tmp_path, ".step-000055-attempt-2.unfinished")
 
-    prune_checkpoints(tmp_path, keep_last=1, step=60, epoch=1)
+    prune_checkpoints(tmp_path, keep_last=1, step=60, attempt=1)
 
     assert _left(tmp_path) == {
-        "step-000040-epoch-2",
-        "step-000050-epoch-2",
-        "step-000060-epoch-1",
-        ".step-000055-epoch-2.unfinished",
+        "step-000040-attempt-2",
+        "step-000050-attempt-2",
+        "step-000060-attempt-1",
+        ".step-000055-attempt-2.unfinished",
     }
 
 
 def test_a_life_given_up_for_lost_keeps_what_its_successor_began_with(
     tmp_path: Path,
 ) -> None:
-    folder, lives = tmp_path / "checkpoints", tmp_path / "epochs"
+    folder, lives = tmp_path / "checkpoints", tmp_path / "attempts"
     for made in (folder, lives / "1", lives / "2"):
         made.mkdir(parents=True)
-    _save(folder, "step-000010-epoch-1", "step-000020-epoch-1")
+    _save(folder, "step-000010-attempt-1", "step-000020-attempt-1")
 
-    prune_checkpoints(folder, keep_last=1, step=20, epoch=1, lives=lives)
+    prune_checkpoints(folder, keep_last=1, step=20, attempt=1, lives=lives)
     kept = _left(folder)
-    prune_checkpoints(folder, keep_last=1, step=20, epoch=2, lives=lives)
+    prune_checkpoints(folder, keep_last=1, step=20, attempt=2, lives=lives)
 
-    assert kept == {"step-000010-epoch-1", "step-000020-epoch-1"}
-    assert _left(folder) == {"step-000020-epoch-1"}
+    assert kept == {"step-000010-attempt-1", "step-000020-attempt-1"}
+    assert _left(folder) == {"step-000020-attempt-1"}
 
 
 def test_a_folder_of_lives_that_is_not_there_ends_no_run(tmp_path: Path) -> None:
-    _save(tmp_path, "step-000010-epoch-1", "step-000020-epoch-1")
+    _save(tmp_path, "step-000010-attempt-1", "step-000020-attempt-1")
 
-    prune_checkpoints(tmp_path, keep_last=1, step=20, epoch=1, lives=tmp_path / "none")
+    prune_checkpoints(
+        tmp_path, keep_last=1, step=20, attempt=1, lives=tmp_path / "none"
+    )
 
-    assert _left(tmp_path) == {"step-000020-epoch-1"}
+    assert _left(tmp_path) == {"step-000020-attempt-1"}
 
 
 def test_what_a_lost_life_saved_further_on_does_not_push_out_our_own(
     tmp_path: Path,
 ) -> None:
-    _save(tmp_path, "step-000050-epoch-2", "step-000060-epoch-1")
+    _save(tmp_path, "step-000050-attempt-2", "step-000060-attempt-1")
 
-    prune_checkpoints(tmp_path, keep_last=1, step=50, epoch=2)
+    prune_checkpoints(tmp_path, keep_last=1, step=50, attempt=2)
 
-    assert "step-000050-epoch-2" in _left(tmp_path)
+    assert "step-000050-attempt-2" in _left(tmp_path)
 
 
 def test_what_a_killed_save_left_is_deleted(tmp_path: Path) -> None:
-    _save(tmp_path, ".step-000020-epoch-1.unfinished", "step-000010-epoch-1")
+    _save(tmp_path, ".step-000020-attempt-1.unfinished", "step-000010-attempt-1")
 
-    prune_checkpoints(tmp_path, keep_last=1, step=30, epoch=2)
+    prune_checkpoints(tmp_path, keep_last=1, step=30, attempt=2)
 
-    assert _left(tmp_path) == {"step-000010-epoch-1"}
+    assert _left(tmp_path) == {"step-000010-attempt-1"}

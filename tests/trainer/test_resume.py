@@ -25,7 +25,7 @@ CLOCK = ("time/", "tokens_per_second")
 
 
 def untimed(event: dict[str, Any]) -> dict[str, Any]:
-    kept = {k: v for k, v in event.items() if k not in ("line", "epoch", "time")}
+    kept = {k: v for k, v in event.items() if k not in ("line", "attempt", "time")}
     if "metrics" in kept:
         kept["metrics"] = {
             k: v for k, v in kept["metrics"].items() if not k.startswith(CLOCK)
@@ -73,9 +73,9 @@ def wait_for(path: Path, text: str) -> None:
     raise AssertionError(f"{path} never said {text}")
 
 
-def assert_same_end(out: Path, undisturbed: Path, *, epoch: int) -> None:
-    mine = out / "checkpoints" / f"step-000006-epoch-{epoch}"
-    theirs = undisturbed / "checkpoints" / "step-000006-epoch-1"
+def assert_same_end(out: Path, undisturbed: Path, *, attempt: int) -> None:
+    mine = out / "checkpoints" / f"step-000006-attempt-{attempt}"
+    theirs = undisturbed / "checkpoints" / "step-000006-attempt-1"
     for name in ("model/model.safetensors", "optimizer.safetensors"):
         assert (mine / name).read_bytes() == (theirs / name).read_bytes()
 
@@ -85,7 +85,7 @@ def test_the_same_run_twice_is_the_same(config: Path, undisturbed: Path) -> None
 
     run_trainer("run", config, "--out", out)
 
-    assert_same_end(out, undisturbed, epoch=1)
+    assert_same_end(out, undisturbed, attempt=1)
     assert story(out / "events.jsonl") == story(undisturbed / "events.jsonl")
 
 
@@ -106,8 +106,8 @@ def test_killed_and_resumed_it_ends_as_if_nothing_had_happened(
     assert events[0]["type"] == "run_resumed"
     resumed = events[0]["step"]
     assert resumed >= 2
-    assert {event["epoch"] for event in events} == {2}
-    assert_same_end(out, undisturbed, epoch=2)
+    assert {event["attempt"] for event in events} == {2}
+    assert_same_end(out, undisturbed, attempt=2)
     assert story(out / "events.jsonl") == story(
         undisturbed / "events.jsonl", after=resumed
     )
@@ -144,7 +144,7 @@ def test_a_stopped_run_saves_and_goes_on_where_it_was(
     assert events[-1]["type"] == "run_stopped"
     last_step = max(event["step"] for event in only(events, "step_finished"))
     assert last_step < 6
-    assert events[-1]["checkpoint"] == f"step-{last_step:06d}-epoch-1"
+    assert events[-1]["checkpoint"] == f"step-{last_step:06d}-attempt-1"
 
     resume_from = out / "checkpoints" / events[-1]["checkpoint"]
     done = run_trainer(
@@ -156,11 +156,11 @@ def test_a_stopped_run_saves_and_goes_on_where_it_was(
         out / "checkpoints",
         "--resume-from",
         resume_from,
-        "--epoch",
+        "--attempt",
         7,
     )
     assert done.returncode == 0, done.stderr
-    assert_same_end(out, undisturbed, epoch=7)
+    assert_same_end(out, undisturbed, attempt=7)
 
 
 def test_a_damaged_checkpoint_is_passed_over(config: Path, undisturbed: Path) -> None:
@@ -168,16 +168,16 @@ def test_a_damaged_checkpoint_is_passed_over(config: Path, undisturbed: Path) ->
     out.mkdir()
     checkpoints = undisturbed / "checkpoints"
     copied = out / "checkpoints"
-    for name in ("step-000004-epoch-1", "step-000006-epoch-1"):
+    for name in ("step-000004-attempt-1", "step-000006-attempt-1"):
         _copy(checkpoints / name, copied / name)
-    weights = copied / "step-000006-epoch-1" / "model" / "model.safetensors"
+    weights = copied / "step-000006-attempt-1" / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
 
     done = run_trainer("run", config, "--out", out, "--resume")
 
     assert done.returncode == 0, done.stderr
     assert read_events(out / "events.jsonl")[0]["step"] == 4
-    assert_same_end(out, undisturbed, epoch=1)
+    assert_same_end(out, undisturbed, attempt=1)
 
 
 def test_a_named_checkpoint_that_is_damaged_is_refused(

@@ -74,7 +74,7 @@ def test_every_line_is_an_event_numbered_without_a_gap(finished: Path) -> None:
     events = [parse_event(line) for line in lines]
 
     assert [event.line for event in events] == list(range(1, len(events) + 1))
-    assert {event.epoch for event in events} == {1}
+    assert {event.attempt for event in events} == {1}
 
 
 def test_it_tells_its_story_in_order(finished: Path) -> None:
@@ -148,15 +148,15 @@ def test_a_pass_trains_on_every_prompt_once_and_never_on_held_out_ones(
 
 def test_old_checkpoints_are_deleted(finished: Path) -> None:
     assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == [
-        "step-000020-epoch-1",
-        "step-000025-epoch-1",
+        "step-000020-attempt-1",
+        "step-000025-attempt-1",
     ]
 
 
 def test_a_checkpoints_model_can_be_the_start_of_another_run(
     finished: Path, rows_path: Path, tmp_path: Path
 ) -> None:
-    model = finished / "checkpoints" / "step-000025-epoch-1" / "model"
+    model = finished / "checkpoints" / "step-000025-attempt-1" / "model"
     tree = config_tree(model, rows_path, optim={"num_steps": 1})
 
     done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")

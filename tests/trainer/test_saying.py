@@ -17,7 +17,7 @@ from trainer.console import (
     say_fault,
 )
 
-KNOWN = {"COHORT_REQUEST_ID": "r-1", "COHORT_RUN_ID": "7", "COHORT_RUN_EPOCH": "2"}
+KNOWN = {"COHORT_REQUEST_ID": "r-1", "COHORT_RUN_ID": "7", "COHORT_RUN_ATTEMPT": "2"}
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_a_trainer_says_the_same_as_text_and_as_json(
     logging.getLogger("a.library").warning("a library's word")
 
     told, fault, warned = read_lines(pipe[0])
-    assert told | {"request_id": "r-1", "run": 7, "epoch": 2, "step": 40} == told
+    assert told | {"request_id": "r-1", "run": 7, "attempt": 2, "step": 40} == told
     assert (told["process"], told["message"]) == ("trainer", "step 40/100")
     assert fault["message"].startswith("RuntimeError: ")
     assert str(fault["exception"]).startswith("Traceback")

@@ -143,8 +143,8 @@ def undisturbed(tmp_path_factory, model_folder, rows_path) -> Path:
 
 def assert_same_end(out: Path, undisturbed: Path) -> None:
     """Bit for bit: weights, moments, groups and metrics."""
-    (mine,) = (out / "checkpoints").glob("step-000005-epoch-*")
-    theirs = undisturbed / "checkpoints" / "step-000005-epoch-1"
+    (mine,) = (out / "checkpoints").glob("step-000005-attempt-*")
+    theirs = undisturbed / "checkpoints" / "step-000005-attempt-1"
     for name in ("model/model.safetensors", "optimizer.safetensors"):
         assert (mine / name).read_bytes() == (theirs / name).read_bytes()
     logs = [*sorted(out.glob("events-*.jsonl")), out / "events.jsonl"]
@@ -169,7 +169,7 @@ def test_the_run_pauses_with_a_checkpoint_and_resumes_exactly(
     assert paused["reason"].startswith("100% ")
     assert "step 4" in paused["reason"]
     assert (paused["share"], paused["limit"]) == (1.0, 0.2)
-    assert paused["checkpoint"] == "step-000003-epoch-1"
+    assert paused["checkpoint"] == "step-000003-attempt-1"
     (fault,) = paused["faults"]
     assert (fault["rule"], fault["error"]) == ("size", LOST)
 
@@ -236,7 +236,7 @@ def test_several_processes_pause_as_one(model_folder, rows_path, tmp_path):
     events = read_events(tmp_path / "out" / "events.jsonl")
     assert [e["step"] for e in only(events, "step_finished")] == [1, 2]
     (paused,) = only(events, "run_paused")
-    assert paused["checkpoint"] == "step-000002-epoch-1"
+    assert paused["checkpoint"] == "step-000002-attempt-1"
     assert output.count("Fix what failed") == 1
     assert sum(fault["count"] for fault in paused["faults"]) == 8
 

@@ -250,7 +250,9 @@ def test_a_run_is_bit_for_bit_the_same_with_token_values_and_without(
     assert plain(with_values) == plain(without)
     assert len(only(with_values, "tokens_measured")) > 3
     assert only(without, "tokens_measured") == []
-    name = Path("out", "checkpoints", "step-000003-epoch-1", "model/model.safetensors")
+    name = Path(
+        "out", "checkpoints", "step-000003-attempt-1", "model/model.safetensors"
+    )
     ours, theirs = (tmp_path / each / name for each in ("with", "without"))
     assert ours.read_bytes() == theirs.read_bytes()
 

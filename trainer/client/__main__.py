@@ -229,7 +229,7 @@ def _add_launch(group: Any) -> None:
         dest="start",
         type="fork-{}".format,
         metavar="CHECKPOINT",
-        help="continue from a checkpoint, such as 7-step-000050-epoch-1",
+        help="continue from a checkpoint, such as 7-step-000050-attempt-1",
     )
     launch.add_argument(
         "--scaled",

@@ -58,10 +58,10 @@ class Delivery:
     def _find(self, state: State) -> None:
         """Go on where the server stands: the newest life that it knows."""
         self._open(state)
-        known = max(n for n, life in enumerate(state.lives, start=1) if life.epoch)
+        known = max(n for n, life in enumerate(state.lives, start=1) if life.attempt)
         there = self._place(state)
         self._life = known
-        if there["epoch"] != state.lives[known - 1].epoch:
+        if there["attempt"] != state.lives[known - 1].attempt:
             self.over = "Another attempt of the run began elsewhere."
         else:
             self._move(to_line=there["line"])
@@ -71,7 +71,7 @@ class Delivery:
             opening = self.spool.opening()
             opened = self.server.send_json("POST", "/outside-runs", opening)
             state.run, state.address = opened["id"], opened["address"]
-            state.lives[0].epoch = opened["epoch"]
+            state.lives[0].attempt = opened["attempt"]
             self._keep(state)
             logger.warning("Cohort shows this run at %s", state.address)
         self.address = state.address
@@ -89,11 +89,11 @@ class Delivery:
         if self._life == len(state.lives):
             return False
         life = state.lives[self._life]
-        if life.epoch is None:
+        if life.attempt is None:
             # Of steps that never came there is nothing to go on from.
             asked = {"from_step": min(life.from_step, self._place(state)["step"])}
             path = f"/outside-runs/{state.run}/lives"
-            life.epoch = self.server.send_json("POST", path, asked)["epoch"]
+            life.attempt = self.server.send_json("POST", path, asked)["attempt"]
             self._keep(state)
         self._life, self._line, self._offset = self._life + 1, 0, 0
         return True
@@ -119,19 +119,19 @@ class Delivery:
         return True
 
     def _post(self, state: State, *lines: bytes) -> Any:
-        epoch, first = state.lives[self._life - 1].epoch, self._line + 1
-        assert epoch
+        attempt, first = state.lives[self._life - 1].attempt, self._line + 1
+        assert attempt
         placed = [
-            place(line, number=number, epoch=epoch)
+            place(line, number=number, attempt=attempt)
             for number, line in enumerate(lines, start=first)
         ]
-        path = f"/outside-runs/{state.run}/events?epoch={epoch}&first={first}"
+        path = f"/outside-runs/{state.run}/events?attempt={attempt}&first={first}"
         return self.server.post_lines(path, b"".join(placed))
 
     def _settle(self, state: State, error: Refused) -> None:
         """The server has less than was thought, or takes nothing any more."""
         there = self._place(state)
-        is_ours = there["epoch"] == state.lives[self._life - 1].epoch
+        is_ours = there["attempt"] == state.lives[self._life - 1].attempt
         if is_ours and there["line"] != self._line and there["state"] not in ENDED:
             self._move(to_line=there["line"])
         else:

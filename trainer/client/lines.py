@@ -1,7 +1,8 @@
 """What a trainer tells as lines of the event log, one JSON object each.
 
-Their line and epoch are put in front when they are sent: a server that cannot be
-reached has given no epoch yet. TRL's and verl's metrics are told under Cohort's names.
+Their line and attempt are put in front when they are sent: a server that cannot
+be reached has given no attempt yet. TRL's and verl's metrics are told under Cohort's
+names.
 """
 
 from __future__ import annotations
@@ -94,9 +95,9 @@ def left_out(tree: Mapping[str, Any], num_bytes: int) -> dict[str, Any]:
     }
 
 
-def place(line: bytes, *, number: int, epoch: int) -> bytes:
+def place(line: bytes, *, number: int, attempt: int) -> bytes:
     """With its place in the log, as the server wants it."""
-    return b'{"line":%d,"epoch":%d,' % (number, epoch) + line.lstrip(b"{")
+    return b'{"line":%d,"attempt":%d,' % (number, attempt) + line.lstrip(b"{")
 
 
 def plain(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """A run's events on this machine's disk, until the server has them all.
 
     run.json       how the run is opened
-    state.json     its number on the server, and its lives: from which step, which epoch
+    state.json     its number on the server, and its lives: from which step, and
+                   which attempt the server calls each
     life-1.jsonl   what the first life of the trainer told, a line each
     prompts        a digest of 16 bytes for each prompt, in the order of their numbers
 
@@ -39,7 +40,7 @@ class Life:
     """One process that trains; the next one goes on from behind `from_step`."""
 
     from_step: int
-    epoch: int | None = None  # None: the server does not know it yet
+    attempt: int | None = None  # None: the server does not know it yet
 
 
 @dataclass(slots=True)
@@ -72,7 +73,10 @@ class Spool:
         if not path.exists():
             return State()
         tree = _read(path)
-        lives = [Life(**one) for one in tree.pop("lives")]
+        lives = [
+            Life(one["from_step"], one.get("attempt", one.get("epoch")))
+            for one in tree.pop("lives")
+        ]
         return State(**tree, lives=lives)
 
     def keep(self, state: State) -> None:

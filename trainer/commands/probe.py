@@ -115,7 +115,7 @@ def load_probing(
         out=folder,
         checkpoints=folder,
         resume_from=None,
-        epoch=1,
+        attempt=1,
     )
     run, state = prepare(loaded, place, UnwrittenLog(), scorer=scorer)
     return Probing(

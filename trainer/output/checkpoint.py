@@ -32,7 +32,7 @@ from trainer.output.saved_batch import SampledBatch, save_batch
 from trainer.parallel.world import ALONE, World
 from trainer.tensorfile import TensorWriter, read_tensors
 
-_NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
+_NAME = re.compile(r"step-(\d+)-(?:attempt|epoch)-(\d+)")
 _MANIFEST = "manifest.json"
 _STATE = "state.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -58,7 +58,7 @@ def save_checkpoint(
     folder: Path,
     *,
     step: int,
-    epoch: int,
+    attempt: int,
     policy: Policy,
     optimizer: Optimizer,
     reference: Reference | None = None,
@@ -68,7 +68,7 @@ def save_checkpoint(
     before: Path | None = None,
     world: World = ALONE,
 ) -> SavedCheckpoint:
-    """Write all that a run goes on from as folder/step-…-epoch-….
+    """Write all that a run goes on from as folder/step-…-attempt-….
 
     model/ is whole and needs nothing else, with adapters merged into it; beside it are
     the adapters by themselves, a reference that has moved, the weights that a phase
@@ -88,7 +88,7 @@ def save_checkpoint(
     Raises:
         DiskFull: the disk is full, or would be; nothing is left of what was written.
     """
-    name = f"step-{step:06d}-epoch-{epoch}"
+    name = f"step-{step:06d}-attempt-{attempt}"
     unfinished = folder / f".{name}.unfinished"
     # Where it is not known: nobody's model is kept in more than four bytes a weight.
     guess = 4 * policy.num_parameters + _num_bytes(optimizer)
@@ -109,7 +109,7 @@ def save_checkpoint(
     else:
         for _ in optimizer.tensors():
             pass  # which brings this process's part
-    position = {"step": step, "epoch": epoch}
+    position = {"step": step, "attempt": attempt}
 
     def finish() -> SavedCheckpoint:
         if lack is not None:
@@ -292,27 +292,27 @@ def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
 
 
 def prune_checkpoints(
-    folder: Path, *, keep_last: int, step: int, epoch: int, lives: Path | None = None
+    folder: Path, *, keep_last: int, step: int, attempt: int, lives: Path | None = None
 ) -> None:
-    """Delete all but the last `keep_last` checkpoints up to this step and epoch.
+    """Delete all but the last `keep_last` checkpoints up to this step and attempt.
 
     A life that was given up for lost may still be saving here. It must not delete
     what its successor saves, nor what it saves itself count as the successor's last:
-    whatever is of a newer epoch, or further than `step`, is left alone. Nor may it
+    whatever is of a newer attempt, or further than `step`, is left alone. Nor may it
     delete what its successor began with: where `lives`, the folder of the lives'
     folders, has a newer one, all is. The unfinished folders of killed saves go as well.
     """
-    if lives is not None and _newest_life(lives) > epoch:
+    if lives is not None and _newest_life(lives) > attempt:
         return
     own = [
         path
         for path in _checkpoints(folder)
-        if _place(path) <= (step, epoch) and _place(path)[1] <= epoch
+        if _place(path) <= (step, attempt) and _place(path)[1] <= attempt
     ]
     for path in own[:-keep_last]:
         _remove(path)
     for path in folder.glob(".step-*.unfinished"):
-        if _place(path)[1] <= epoch:
+        if _place(path)[1] <= attempt:
             _remove(path)
 
 
@@ -329,7 +329,7 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _place(path: Path) -> tuple[int, int]:
-    """The step and the epoch that a checkpoint's folder is named for."""
+    """The step and the attempt that a checkpoint's folder is named for."""
     match = _NAME.search(path.name)
     assert match is not None, path
     return int(match[1]), int(match[2])

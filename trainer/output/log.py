@@ -24,7 +24,7 @@ class EventLog:
     thread may add some: what watches the other processes tells why it ends this one.
     """
 
-    def __init__(self, path: Path, *, epoch: int, tells_later: bool = False) -> None:
+    def __init__(self, path: Path, *, attempt: int, tells_later: bool = False) -> None:
         """
         Args:
             tells_later: whether a full disk is told by `require_room` alone, for a
@@ -34,7 +34,7 @@ class EventLog:
         self._tells_later = tells_later
         self._lack: DiskFull | None = None
         self._file = path.open("xb", buffering=0)
-        self._epoch = epoch
+        self._attempt = attempt
         self._line = 0
         self.step = 0  # of the last event
         self._waiting: list[bytes] = []
@@ -47,7 +47,7 @@ class EventLog:
             self.step = step
             event = kind(
                 line=self._line,
-                epoch=self._epoch,
+                attempt=self._attempt,
                 time=time.time(),
                 step=step,
                 **fields,
@@ -134,9 +134,9 @@ def lack_of_room(folder: Path, error: BaseException) -> DiskFull:
     return full_disk(folder, RESERVED_BYTES, purpose=purpose, error=error)
 
 
-def newest_epoch(folder: Path) -> int:
+def newest_attempt(folder: Path) -> int:
     """The number of the last life whose log is in a folder; 0 when there is none."""
-    return max([0, *_archived(folder), *_epochs(folder / NAME)])
+    return max([0, *_archived(folder), *_attempts(folder / NAME)])
 
 
 def archive_log(folder: Path) -> None:
@@ -145,10 +145,10 @@ def archive_log(folder: Path) -> None:
     if not path.exists():
         return
     taken = _archived(folder)
-    epoch = max([1, *_epochs(path)])
-    if epoch in taken:  # a log cut within its first line does not tell its number
-        epoch = max(taken) + 1
-    path.rename(folder / f"events-{epoch}.jsonl")
+    attempt = max([1, *_attempts(path)])
+    if attempt in taken:  # a log cut within its first line does not tell its number
+        attempt = max(taken) + 1
+    path.rename(folder / f"events-{attempt}.jsonl")
 
 
 def _archived(folder: Path) -> list[int]:
@@ -159,10 +159,10 @@ def _archived(folder: Path) -> list[int]:
     ]
 
 
-def _epochs(path: Path) -> list[int]:
-    """The epoch that a log's first line names, if it has a whole line."""
+def _attempts(path: Path) -> list[int]:
+    """The attempt that a log's first line names, if it has a whole line."""
     if not path.exists():
         return []
     with path.open("rb") as file:
         first = file.readline()
-    return [parse_event(first).epoch] if first.endswith(b"\n") else []
+    return [parse_event(first).attempt] if first.endswith(b"\n") else []

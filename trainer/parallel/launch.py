@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, help="folder for events.jsonl"
     )
     parser.add_argument(
-        "--epoch",
+        "--attempt",
         type=int,
         help="number of this attempt of the run (default: the next)",
     )
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lives",
         type=Path,
-        help="folder of the --out of each attempt, named for its --epoch; what judges "
-        "replied to one is known to all, and one deletes no checkpoint once there is a "
-        "newer one (default: --out is that of all)",
+        help="folder of the --out of each attempt, named for its --attempt; what "
+        "judges replied to one is known to all, and one deletes no checkpoint once "
+        "there is a newer one (default: --out is that of all)",
     )
     resume = parser.add_mutually_exclusive_group()
     resume.add_argument(
@@ -104,7 +104,7 @@ def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
 
 def command_of(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "trainer", "run", str(args.config)]
-    for name in ("out", "epoch", "checkpoints", "lives", "resume_from"):
+    for name in ("out", "attempt", "checkpoints", "lives", "resume_from"):
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]

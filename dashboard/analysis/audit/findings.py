@@ -86,7 +86,7 @@ def audit(run: Run, *, at: int | None = None, width: int | None = None) -> Audit
 class _Question:
     def __init__(self, run: Run, at: int | None, width: int | None) -> None:
         self.run, self.at, self.width = run, at, width
-        self.key = (run.pk, run.epoch, run.last_step, run.state, at, width)
+        self.key = (run.pk, run.attempt, run.last_step, run.state, at, width)
 
     def __hash__(self) -> int:
         return hash(self.key)

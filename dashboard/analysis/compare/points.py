@@ -42,7 +42,7 @@ Key = tuple[int, str, str]  # run, metric, axis
 class Version:
     """What of a run's history was read."""
 
-    epoch: int
+    attempt: int
     seq: int
 
 
@@ -59,7 +59,7 @@ class KeptPoints(Generic[Value]):
         key = (run.pk, metric, axis)
         with self._lock:
             version, value = self._values.get(key, (None, None))
-            if version != Version(run.epoch, run.seq):
+            if version != Version(run.attempt, run.seq):
                 return None
             self._values.move_to_end(key)
             return value
@@ -69,7 +69,7 @@ class KeptPoints(Generic[Value]):
         with self._lock:
             if key in self._values:
                 self._num_bytes -= self._values.pop(key)[1].nbytes
-            self._values[key] = (Version(run.epoch, run.seq), value)
+            self._values[key] = (Version(run.attempt, run.seq), value)
             self._num_bytes += value.nbytes
             while self._num_bytes > self._most_bytes:
                 self._num_bytes -= self._values.popitem(last=False)[1][1].nbytes

@@ -16,7 +16,7 @@ from dashboard.runs.charts.downsampling import (
     read_thinned,
 )
 from dashboard.runs.charts.figures import AXES
-from dashboard.runs.models import Epoch, Evaluation, Run, Step
+from dashboard.runs.models import Evaluation, Run, RunAttempt, Step
 
 
 def find_bounds(
@@ -74,7 +74,7 @@ def read_history(
 ) -> History:
     """Two or three queries: where the steps lie, what is rolled up, their values.
 
-    With `superseded_by` the steps that this epoch went back before.
+    With `superseded_by` the steps that this attempt went back before.
     """
     assert max_points >= POINTS_PER_BUCKET, max_points
     places = {name: place for place, name in enumerate(run.metric_names, start=1)}
@@ -232,7 +232,7 @@ MAX_SUPERSEDED_POINTS = 150
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tail:
-    epoch: int  # the life that went back
+    attempt: int  # the life that went back
     after: int  # the last step it kept
     clock: Clock
     curves: dict[str, Curve]
@@ -242,22 +242,22 @@ def read_tails(run: Run, metrics: Sequence[str]) -> list[Tail]:
     """The newest first; a run that never went back costs one query."""
     gone = Step.objects.filter(run=run, superseded_by__isnull=False)
     numbers = gone.order_by("-superseded_by").values_list("superseded_by", flat=True)
-    epochs = [n for n in numbers.distinct()[:MAX_TAILS] if n is not None]
-    kept = Epoch.objects.filter(run=run, number__in=epochs)
-    after = dict(kept.values_list("number", "from_step")) if epochs else {}
-    return [_read_tail(run, metrics, n, after.get(n, 0)) for n in epochs]
+    attempts = [n for n in numbers.distinct()[:MAX_TAILS] if n is not None]
+    kept = RunAttempt.objects.filter(run=run, number__in=attempts)
+    after = dict(kept.values_list("number", "from_step")) if attempts else {}
+    return [_read_tail(run, metrics, n, after.get(n, 0)) for n in attempts]
 
 
-def _read_tail(run: Run, metrics: Sequence[str], epoch: int, after: int) -> Tail:
+def _read_tail(run: Run, metrics: Sequence[str], attempt: int, after: int) -> Tail:
     history = read_history(
-        run, metrics, max_points=MAX_SUPERSEDED_POINTS, superseded_by=epoch
+        run, metrics, max_points=MAX_SUPERSEDED_POINTS, superseded_by=attempt
     )
     curves = {name: curve for name, curve in history.curves.items() if curve.steps}
-    evaluations = Evaluation.objects.filter(run=run, superseded_by=epoch)
+    evaluations = Evaluation.objects.filter(run=run, superseded_by=attempt)
     for step, values in evaluations.order_by("step").values_list("step", "metrics"):
         for name, value in values.items():
             if value is not None:
                 curve = curves.setdefault(name, Curve())
                 curve.steps.append(step)
                 curve.values.append(value)
-    return Tail(epoch=epoch, after=after, clock=history.clock, curves=curves)
+    return Tail(attempt=attempt, after=after, clock=history.clock, curves=curves)

@@ -74,7 +74,7 @@ def list_checkpoints(run: Run) -> Listing:
             score=scores.get(metric, {}).get(checkpoint.step),
             reward=rewards.get(checkpoint.step),
         )
-        for checkpoint in run.checkpoints.order_by("-step", "-epoch")
+        for checkpoint in run.checkpoints.order_by("-step", "-attempt")
     ]
     _mark(run, rows)
     return Listing(
@@ -170,7 +170,7 @@ def _is_score(name: str) -> bool:
 
 def origin_name(step: int) -> str:
     """How a fork calls what it begins from: saved before its first life."""
-    return f"step-{step:06d}-epoch-0"
+    return f"step-{step:06d}-attempt-0"
 
 
 def origin_of(run: Run, directory: RunDirectory) -> Path:
@@ -184,7 +184,7 @@ def add_origin(run: Run, checkpoint: Checkpoint) -> None:
     Checkpoint.objects.create(
         run=run,
         step=checkpoint.step,
-        epoch=0,
+        attempt=0,
         name=origin_name(checkpoint.step),
         sha256=checkpoint.sha256,
         num_bytes=checkpoint.num_bytes,

@@ -69,7 +69,7 @@ def delete(*, checkpoint: Checkpoint, user: User) -> None:
         )
     if row.checkpoint.pinned_at is not None:
         raise ValueError(f"{checkpoint.name} is pinned. Unpin it first.")
-    waiting = run.forks.filter(epoch=0, fork_checkpoint=checkpoint.name).exclude(
+    waiting = run.forks.filter(attempt=0, fork_checkpoint=checkpoint.name).exclude(
         state__in=ENDED
     )
     if fork := waiting.first():

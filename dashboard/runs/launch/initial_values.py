@@ -23,7 +23,7 @@ from dashboard.runs.queries import get_run, get_team_preset
 from trainer.presets.preset import load_preset, preset_names
 
 RUN_KEY = re.compile(r"run-(\d{1,18})")
-FORK_KEY = re.compile(r"fork-(\d{1,18})-(step-\d{1,9}-epoch-\d{1,9})")
+FORK_KEY = re.compile(r"fork-(\d{1,18})-(step-\d{1,9}-(?:attempt|epoch)-\d{1,9})")
 TEAM_KEY = re.compile(r"team:(\d{1,18})")
 
 

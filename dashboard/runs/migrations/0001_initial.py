@@ -119,10 +119,13 @@ class Migration(migrations.Migration):
                 ),
                 ("fork_totals", models.JSONField(blank=True, null=True)),
                 ("num_steps", models.PositiveIntegerField()),
-                ("epoch", models.PositiveIntegerField(default=0)),
+                ("attempt", models.PositiveIntegerField(default=0, db_column="epoch")),
                 ("lease_until", models.DateTimeField(blank=True, null=True)),
                 ("worker", models.CharField(blank=True, max_length=120)),
-                ("attempt", models.PositiveSmallIntegerField(default=0)),
+                (
+                    "num_losses",
+                    models.PositiveSmallIntegerField(default=0, db_column="attempt"),
+                ),
                 ("not_before", models.DateTimeField(blank=True, null=True)),
                 ("fail_reason", models.TextField(blank=True)),
                 ("pause_reason", models.TextField(blank=True, db_default="")),
@@ -313,7 +316,7 @@ class Migration(migrations.Migration):
                             ),
                             models.Q(
                                 models.Q(("origin", {}), _negated=True),
-                                ("epoch", 1),
+                                ("attempt", 1),
                                 ("state", "running"),
                             ),
                             models.Q(
@@ -572,7 +575,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("step", models.PositiveIntegerField()),
-                ("epoch", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
                 ("seq", models.BigIntegerField()),
                 ("time", models.DateTimeField()),
                 (
@@ -874,7 +877,7 @@ class Migration(migrations.Migration):
                 ),
                 ("step", models.PositiveIntegerField()),
                 ("name", models.CharField(max_length=80)),
-                ("epoch", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
                 ("seq", models.BigIntegerField()),
                 ("time", models.DateTimeField()),
                 ("metrics", models.JSONField()),
@@ -899,7 +902,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Epoch",
+            name="RunAttempt",
             fields=[
                 (
                     "id",
@@ -920,12 +923,13 @@ class Migration(migrations.Migration):
                     "run",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="epochs",
+                        related_name="attempts",
                         to="runs.run",
                     ),
                 ),
             ],
             options={
+                "db_table": "runs_epoch",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("run", "number"), name="epoch_number_free"
@@ -946,7 +950,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("step", models.PositiveIntegerField()),
-                ("epoch", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
                 ("name", models.CharField(max_length=120)),
                 ("sha256", models.CharField(max_length=64)),
                 ("num_bytes", models.BigIntegerField()),
@@ -992,7 +996,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("seq", models.BigIntegerField()),
-                ("epoch", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
                 ("line", models.PositiveIntegerField()),
                 ("type", models.CharField(max_length=20)),
                 ("step", models.PositiveIntegerField()),
@@ -1013,7 +1017,8 @@ class Migration(migrations.Migration):
                         fields=("run", "seq"), name="event_seq_free"
                     ),
                     models.UniqueConstraint(
-                        fields=("run", "epoch", "line"), name="event_line_ingested_once"
+                        fields=("run", "attempt", "line"),
+                        name="event_line_ingested_once",
                     ),
                 ],
             },

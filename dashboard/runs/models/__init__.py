@@ -1,9 +1,9 @@
 from dashboard.runs.models.checkpoints import Checkpoint, PublishedModel
 from dashboard.runs.models.history import (
-    Epoch,
     Evaluation,
     EvaluationSet,
     Rollup,
+    RunAttempt,
     RunEvent,
     Step,
 )
@@ -33,7 +33,6 @@ __all__ = [
     "ChartSettings",
     "Checkpoint",
     "DefaultView",
-    "Epoch",
     "Evaluation",
     "EvaluationSet",
     "MetricSummary",
@@ -41,6 +40,7 @@ __all__ = [
     "PublishedModel",
     "Rollup",
     "Run",
+    "RunAttempt",
     "RunEvent",
     "RunGroup",
     "RunStar",

@@ -16,7 +16,7 @@ from dashboard.runs.models.run import Run
 class Checkpoint(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, related_name="checkpoints")
     step = models.PositiveIntegerField()
-    epoch = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
     name = models.CharField(max_length=120)  # folder in the run's checkpoints
     sha256 = models.CharField(max_length=64)
     num_bytes = models.BigIntegerField()

@@ -12,10 +12,10 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.models.run import Run
 
 
-class Epoch(models.Model):
-    """One life of a run's trainer, from claim to end."""
+class RunAttempt(models.Model):
+    """One process of a run's trainer, from claim to end."""
 
-    run = models.ForeignKey(Run, models.CASCADE, related_name="epochs")
+    run = models.ForeignKey(Run, models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField()
     worker = models.CharField(max_length=120)
     from_step = models.PositiveIntegerField(default=0)  # resumed after this step
@@ -24,6 +24,7 @@ class Epoch(models.Model):
     outcome = models.CharField(max_length=200, blank=True)
 
     class Meta:
+        db_table = "runs_epoch"
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["run", "number"], name="epoch_number_free"),
         ]
@@ -41,7 +42,7 @@ class RunEvent(models.Model):
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="events")
     seq = models.BigIntegerField()
-    epoch = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
     line = models.PositiveIntegerField()
     type = models.CharField(max_length=20)
     step = models.PositiveIntegerField()
@@ -52,12 +53,12 @@ class RunEvent(models.Model):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["run", "seq"], name="event_seq_free"),
             models.UniqueConstraint(
-                fields=["run", "epoch", "line"], name="event_line_ingested_once"
+                fields=["run", "attempt", "line"], name="event_line_ingested_once"
             ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.type} {self.run_id}:{self.epoch}:{self.line}"
+        return f"{self.type} {self.run_id}:{self.attempt}:{self.line}"
 
 
 class Step(models.Model):
@@ -65,11 +66,11 @@ class Step(models.Model):
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="steps")
     step = models.PositiveIntegerField()
-    epoch = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
     seq = models.BigIntegerField()
     time = models.DateTimeField()
     values = ArrayField(models.FloatField(null=True))
-    # The epoch whose resume went back before this step; null: current history.
+    # The attempt whose resume went back before this step; null: current history.
     superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:
@@ -155,7 +156,7 @@ class Evaluation(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, related_name="evaluations")
     step = models.PositiveIntegerField()
     name = models.CharField(max_length=80)
-    epoch = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
     seq = models.BigIntegerField()
     time = models.DateTimeField()
     metrics = models.JSONField[dict[str, float | None]]()

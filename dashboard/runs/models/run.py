@@ -120,11 +120,12 @@ class Run(models.Model):
     )
     num_steps = models.PositiveIntegerField()
 
-    # Who holds it. `epoch` is the fencing token: it rises with every claim.
-    epoch = models.PositiveIntegerField(default=0)
+    # Who holds it. `attempt` is the fencing token: it rises with every claim.
+    attempt = models.PositiveIntegerField(default=0, db_column="epoch")
     lease_until = models.DateTimeField(null=True, blank=True)
     worker = models.CharField(max_length=120, blank=True)
-    attempt = models.PositiveSmallIntegerField(default=0)  # lives lost so far
+    # Attempts lost in a row, without a step in between.
+    num_losses = models.PositiveSmallIntegerField(default=0, db_column="attempt")
     not_before = models.DateTimeField(null=True, blank=True)  # back-off
     fail_reason = models.TextField(blank=True)
     pause_reason = models.TextField(blank=True, db_default="")  # why it is paused
@@ -184,7 +185,7 @@ class Run(models.Model):
             ),
             models.CheckConstraint(
                 condition=~Q(origin={}) & Q(state="finished")
-                | ~Q(origin={}) & Q(state="running", epoch=1)
+                | ~Q(origin={}) & Q(state="running", attempt=1)
                 | Q(origin__has_key="kind")
                 & Q(state__in=["running", "lost", "finished", "stopped", "failed"])
                 | Q(

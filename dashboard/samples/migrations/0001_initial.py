@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
                 ),
                 ("step", models.PositiveIntegerField()),
                 ("prompt_index", models.PositiveIntegerField()),
-                ("epoch", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
                 ("seq", models.BigIntegerField()),
                 ("prompt", models.TextField()),
                 ("answer", models.TextField(null=True)),
@@ -290,7 +290,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("step", models.PositiveIntegerField()),
-                ("epoch", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
                 ("groups", models.BinaryField()),
                 ("reward_quantiles", models.BinaryField()),
                 ("reward_histogram", models.BinaryField()),
@@ -322,7 +322,7 @@ class Migration(migrations.Migration):
             options={
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("run", "step", "epoch"), name="rollup_once_a_life"
+                        fields=("run", "step", "attempt"), name="rollup_once_a_life"
                     )
                 ],
             },

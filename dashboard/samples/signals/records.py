@@ -260,10 +260,10 @@ def from_row(group: Group) -> StepGroup:
 
 
 def read_groups(
-    run_id: int, *, step: int, epoch: int, before_seq: int | None = None
+    run_id: int, *, step: int, attempt: int, before_seq: int | None = None
 ) -> list[StepGroup]:
     """Of one life of the run, in the order they came; two queries."""
-    found = Group.objects.filter(run_id=run_id, step=step, epoch=epoch)
+    found = Group.objects.filter(run_id=run_id, step=step, attempt=attempt)
     if before_seq is not None:
         found = found.filter(seq__lt=before_seq)
     groups = found.defer("prompt", "answer").order_by("seq")

@@ -41,7 +41,7 @@ class Migration(migrations.Migration):
                         verbose_name="ID",
                     ),
                 ),
-                ("epoch", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
                 ("time", models.DateTimeField()),
                 ("step", models.PositiveIntegerField()),
                 (

@@ -149,7 +149,7 @@ export class Board {
 
   #ask(visible) {
     const { store, closeups, parents, view } = this;
-    if (store.epoch === null) return;
+    if (store.attempt === null) return;
     const metrics = visible.flatMap(([, { figure }]) => metricsOf(figure, store));
     const names = [...new Set(metrics)];
     closeups?.need(names, view.range);
@@ -179,7 +179,7 @@ export class Board {
   // What was not looked at yet, or is on its way, may have values.
   #sayEmpty(element, { figure }) {
     const { store } = this;
-    if (store.epoch === null) return;
+    if (store.attempt === null) return;
     if (metricsOf(figure, store).some((metric) => store.lacking.has(metric))) return;
     const waiting = element.querySelector(".chart-waiting");
     if (waiting) waiting.textContent = "No values yet";

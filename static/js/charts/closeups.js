@@ -81,11 +81,11 @@ export class Closeups {
       last_step: last,
       max_points: PART_STEPS,
     });
-    const { epoch } = this.store;
+    const { attempt } = this.store;
     const answer = await this.env.fetch(`${this.url}?${query}`);
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     const part = await answer.json();
-    if (part.epoch !== epoch || this.store.epoch !== epoch)
+    if (part.attempt !== attempt || this.store.attempt !== attempt)
       throw new Error("the run went back to a checkpoint meanwhile");
     for (const [metric, { steps, values }] of Object.entries(part.curves)) {
       for (const step of steps) found.get(metric).steps.push(step);
@@ -172,7 +172,7 @@ export class Closeups {
   }
 
   #take({ range }, answer) {
-    if (answer.epoch !== this.store.epoch) return; // asked again with the next drawing
+    if (answer.attempt !== this.store.attempt) return; // asked again with the next drawing
     this.onTrouble("");
     if (!range) this.store.adopt(answer);
     else

@@ -11,7 +11,7 @@ export function join(known, newer) {
     [...(known.values[name] ?? empty(known)), ...(newer.values[name] ?? empty(newer))],
   ]);
   return {
-    epoch: [...known.epoch, ...newer.epoch],
+    attempt: [...known.attempt, ...newer.attempt],
     time: [...known.time, ...newer.time],
     step: [...known.step, ...newer.step],
     values: Object.fromEntries(values),
@@ -25,7 +25,7 @@ export function line(samples, metric, axis) {
   const values = samples.values[metric] ?? [];
   const silence = 5 * typicalGap(samples.time);
   values.forEach((value, i) => {
-    const isNew = i > 0 && samples.epoch[i] !== samples.epoch[i - 1];
+    const isNew = i > 0 && samples.attempt[i] !== samples.attempt[i - 1];
     const isLate = i > 0 && samples.time[i] - samples.time[i - 1] > silence;
     if (isNew || isLate) {
       x.push(place(samples, i, axis));

@@ -49,7 +49,7 @@ function drawTail(trace, tail, { axis, view, read, range }) {
     line: { color: read("--cohort-quiet"), width: WIDTH, dash: "dash" },
     marker: { color: read("--cohort-quiet"), size: 5, symbol: "x" },
     opacity: OPACITY,
-    legendgroup: `tail-${tail.epoch}`,
+    legendgroup: `tail-${tail.attempt}`,
     hovertemplate: `%{y:.4~g} (superseded)<extra>${trace.name}</extra>`,
     meta: {
       raw: near.map((i) => values[i]),

@@ -19,7 +19,7 @@ export class RunStore {
     this.lacking = new Set(); // metrics of which only what came since is here
     this.tails = []; // what resumes went back before, the newest first
     this.events = [];
-    this.epoch = null;
+    this.attempt = null;
     this.lastStep = 0;
     this.fork = null; // where its history begins, and what went before
     this.width = 1; // of the buckets that steps were thinned to
@@ -47,7 +47,7 @@ export class RunStore {
       this.#putAll(this.evaluations, step, metrics);
     this.events.push(...frame.events);
     this.#boundEvents();
-    this.epoch = frame.epoch;
+    this.attempt = frame.attempt;
     this.lastStep = frame.run.last_step;
     this.fork = frame.run.fork ?? null;
     this.#forgetAfter(this.lastStep);
@@ -67,7 +67,7 @@ export class RunStore {
       this.lacking.delete(metric);
     }
     for (const tail of tails) {
-      const known = this.tails.find(({ epoch }) => epoch === tail.epoch);
+      const known = this.tails.find(({ attempt }) => attempt === tail.attempt);
       if (known)
         for (const [name, curve] of readTail(tail).curves)
           known.curves.set(name, curve);

@@ -2,7 +2,7 @@
 // Everything it touches comes in, so that tests run it without a browser.
 
 // As in dashboard/live/messages.py, which says when it rises.
-export const PROTOCOL = 1;
+export const PROTOCOL = 2;
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15_000;
@@ -20,13 +20,13 @@ export class RunStream {
   #isAhead = false; // what answered last was a server of an older version
 
   // `after` is what the page holds, `shown` what its HTML was made of.
-  constructor({ socketUrl, httpUrl, after = 0, shown = 0, epoch = null, ...rest }) {
+  constructor({ socketUrl, httpUrl, after = 0, shown = 0, attempt = null, ...rest }) {
     const { env, ...handlers } = rest;
     this.socketUrl = socketUrl;
     this.httpUrl = httpUrl;
     this.seq = after;
     this.shown = shown;
-    this.epoch = after > 0 ? epoch : null;
+    this.attempt = after > 0 ? attempt : null;
     this.env = env;
     this.onFrame = handlers.onFrame;
     this.onLink = handlers.onLink ?? (() => {});
@@ -52,7 +52,7 @@ export class RunStream {
   // Ask for everything again, as a snapshot.
   resync() {
     this.seq = 0;
-    this.epoch = null;
+    this.attempt = null;
     this.#ask();
   }
 
@@ -62,8 +62,8 @@ export class RunStream {
   }
 
   #query() {
-    const epoch = this.epoch === null ? "" : `&epoch=${this.epoch}`;
-    return `?after=${this.seq}${epoch}&protocol=${PROTOCOL}`;
+    const attempt = this.attempt === null ? "" : `&attempt=${this.attempt}`;
+    return `?after=${this.seq}${attempt}&protocol=${PROTOCOL}`;
   }
 
   #connect() {
@@ -188,7 +188,7 @@ export class RunStream {
     if (frame.type === "batch" && !this.#follows(frame)) return;
     if (!["snapshot", "batch"].includes(frame.type)) return; // a later version's
     this.seq = frame.seq;
-    this.epoch = frame.epoch;
+    this.attempt = frame.attempt;
     // A server keeps a snapshot for all viewers, and what came since is a batch.
     const isBehind = frame.seq < this.shown;
     if (isBehind) this.#ask();
@@ -198,7 +198,7 @@ export class RunStream {
 
   #follows(batch) {
     const isGap = batch.after > this.seq;
-    const isOther = this.epoch !== null && batch.epoch !== this.epoch;
+    const isOther = this.attempt !== null && batch.attempt !== this.attempt;
     if (isGap || isOther) {
       this.#ask();
       return false;
@@ -210,8 +210,8 @@ export class RunStream {
   #ask() {
     if (this.#socket?.readyState !== 1) return; // the next connection asks
     this.#link("catching-up");
-    const { seq, epoch } = this;
-    this.#socket.send(JSON.stringify({ type: "after", seq, epoch }));
+    const { seq, attempt } = this;
+    this.#socket.send(JSON.stringify({ type: "after", seq, attempt }));
   }
 
   #link(name, detail = {}) {

@@ -29,8 +29,8 @@ export class LogServer {
   }
 
   async #ask(url, parameters) {
-    const { source, epoch } = this.#log;
-    const query = new URLSearchParams({ source, epoch, ...parameters });
+    const { source, attempt } = this.#log;
+    const query = new URLSearchParams({ source, attempt, ...parameters });
     try {
       const answer = await fetch(`${url}?${query}`);
       const body = await answer.json();

@@ -61,11 +61,11 @@ const PRIORITIES = { "-1": "low", 0: "normal", 1: "high" };
 function followPause(run) {
   const form = document.getElementById("resume-form");
   if (!form) return;
-  const { epoch, max_error_share: share } = form.elements;
-  const isSame = epoch.value === String(run.epoch);
+  const { attempt, max_error_share: share } = form.elements;
+  const isSame = attempt.value === String(run.attempt);
   if (run.state !== "paused" || !isSame) form.closest("dialog").close();
   if (isSame) return;
-  epoch.value = run.epoch;
+  attempt.value = run.attempt;
   share.value = run.errors_allowed ?? "";
 }
 
@@ -125,7 +125,7 @@ const stream = new RunStream({
   socketUrl: `${scheme}://${location.host}${root.dataset.socket}`,
   httpUrl: root.dataset.stream,
   after: wantsHistory ? 0 : Number(root.dataset.seq),
-  epoch: Number(root.dataset.epoch),
+  attempt: Number(root.dataset.attempt),
   shown: Number(root.dataset.seq),
   onFrame,
   onLink: showLink,

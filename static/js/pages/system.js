@@ -11,7 +11,7 @@ const figures = JSON.parse(document.getElementById("system-figures").textContent
 
 const ASK_EVERY = 5_000;
 const MAX_POINTS = 1_000; // then they are asked for anew, thinned
-const NOTHING = { epoch: [], time: [], step: [], values: {} };
+const NOTHING = { attempt: [], time: [], step: [], values: {} };
 const SERIES = 10;
 // Back to all of it, also where the address began with less.
 const PLOT_CONFIG = { ...CONFIG, doubleClick: "autosize" };

@@ -82,7 +82,7 @@ class Scripted:
 
 
 def run_tree() -> dict[str, Any]:
-    numbers = ("last_step", "num_steps", "epoch")
+    numbers = ("last_step", "num_steps", "attempt")
     tree: dict[str, Any] = dict.fromkeys(numbers, 1)
     tree |= dict.fromkeys(("name", "model", "notes", "fail_reason"), "")
     tree |= dict.fromkeys(("pause_reason", "stop_reason"), "")

@@ -182,7 +182,7 @@ def of_ingest(
                 claim = claim_run(run.id, "w")
                 assert claim is not None
                 cut_history(claim, after=step, checkpoint=None)
-                log = LogBuilder(epoch=claim.epoch)
+                log = LogBuilder(attempt=claim.attempt)
                 continue
             case (metric, value):
                 sizes = {"num_prompts": 4, "samples_per_prompt": 1}

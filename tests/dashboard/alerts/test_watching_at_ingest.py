@@ -54,7 +54,7 @@ class Teller:
 
     def __init__(self, claim: Claim, *, step: int = 0) -> None:
         self.claim = claim
-        self.log = LogBuilder(epoch=claim.epoch)
+        self.log = LogBuilder(attempt=claim.attempt)
         self.step = step
         self.told = 0
 

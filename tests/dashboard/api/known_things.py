@@ -35,9 +35,9 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         upload=upload, mapping=Mapping(prompt="prompt"), name="Rows", user=user
     )
     checkpoint = run.checkpoints.create(
-        name="step-000001-epoch-1",
+        name="step-000001-attempt-1",
         step=1,
-        epoch=1,
+        attempt=1,
         sha256="ab" * 32,
         num_bytes=1,
         saved_at=timezone.now(),

@@ -146,7 +146,7 @@ BODIES: dict[str, object] = {
     "change_settings": {"settings": {"checkpoint.every_steps": 5}},
 }
 QUERIES = {
-    "outside_events": "?epoch=1&first=1",
+    "outside_events": "?attempt=1&first=1",
     "send_dataset_part": "?offset=0",
     "send_run_file": "?filename=x&num_bytes=1&offset=0",
 }

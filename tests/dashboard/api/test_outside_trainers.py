@@ -37,7 +37,7 @@ def tell(
     program: Program, run: int, body: bytes, *, first: int = 1, **headers: str
 ) -> Any:
     return program.client.post(
-        f"{BASE}/outside-runs/{run}/events?epoch=1&first={first}",
+        f"{BASE}/outside-runs/{run}/events?attempt=1&first={first}",
         data=body,
         content_type="application/x-ndjson",
         headers=program.headers | {n.replace("_", "-"): v for n, v in headers.items()},
@@ -86,7 +86,7 @@ def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> Non
     else:
         found = tell(program, run, body)
 
-    place = {"state": "running", "epoch": 1, "line": 3, "step": 1, "num_prompts": 2}
+    place = {"state": "running", "attempt": 1, "line": 3, "step": 1, "num_prompts": 2}
     place |= {"num_left_out": 0, "left_out": ""}
     assert (found.status_code, found.json()) == (200, place)
     assert program.get(f"/outside-runs/{run}/events").json() == place
@@ -156,7 +156,7 @@ def test_events_with_the_fields_that_the_reference_names_are_a_run(
         {"type": "run_finished"},
     ]
     lines = [
-        json.dumps({"line": n, "epoch": 1, "time": 1.8e9, "step": 1, **event})
+        json.dumps({"line": n, "attempt": 1, "time": 1.8e9, "step": 1, **event})
         for n, event in enumerate(events, start=1)
     ]
 
@@ -164,7 +164,7 @@ def test_events_with_the_fields_that_the_reference_names_are_a_run(
 
     assert found.json() == {
         "state": "finished",
-        "epoch": 1,
+        "attempt": 1,
         "line": 3,
         "step": 1,
         "num_prompts": 1,
@@ -186,7 +186,7 @@ def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
 
     assert (gap.status_code, fenced.status_code) == (409, 409)
     assert "line 4" in gap.json()["detail"]
-    assert life.json() == {"epoch": 2}
+    assert life.json() == {"attempt": 2}
     assert ahead.json()["errors"][0]["field"] == "body.from_step"
 
 
@@ -250,5 +250,5 @@ def test_the_clients_reporter_is_understood(
     with Reporter("mine", server=server, folder=folder, from_step=1) as cohort:
         cohort.step(2, {"loss": 0.25})
     run.refresh_from_db()
-    assert (run.state, run.epoch, run.last_step) == (RunState.FINISHED, 2, 2)
+    assert (run.state, run.attempt, run.last_step) == (RunState.FINISHED, 2, 2)
     assert run.summary["last"]["loss"] == 0.25

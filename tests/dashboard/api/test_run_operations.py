@@ -12,7 +12,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import Checkpoint, Run
-from dashboard.runs.queries import EpochDirectory, run_directory
+from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.samples.models import GroupTokens
 from dashboard.samples.tokens import pack_tokens
 from dashboard.training.lease import claim_run
@@ -51,17 +51,17 @@ def get(program: Program, path: str) -> Any:
 
 
 @pytest.fixture
-def life(team: Team) -> EpochDirectory:
+def life(team: Team) -> AttemptDirectory:
     run = queue_run(team)
     claim_run(run.pk, "training@gpu-1")
-    files = run_directory(run.pk).epoch(1)
+    files = run_directory(run.pk).attempt(1)
     files.path.mkdir(parents=True)
     files.trainer_log.write_text("".join(f"step {n}\n" for n in range(1, 801)))
     return files
 
 
 def test_a_log_is_read_from_its_end_and_back(
-    program: Program, team: Team, life: EpochDirectory
+    program: Program, team: Team, life: AttemptDirectory
 ) -> None:
     run = team.runs.get()
     end = get(program, f"/runs/{run.pk}/log?source=trainer")
@@ -70,11 +70,11 @@ def test_a_log_is_read_from_its_end_and_back(
     texts = [each["text"] for part in (before, end) for each in part["lines"]]
     assert texts == [f"step {n}" for n in range(1, 801)]
     assert (end["number"], end["is_end"], before["number"]) == (301, True, 1)
-    assert program.get(f"/runs/{run.pk}/log?epoch=7").status_code == 404
+    assert program.get(f"/runs/{run.pk}/log?attempt=7").status_code == 404
 
 
 def test_a_log_is_taken_as_a_file(
-    program: Program, team: Team, life: EpochDirectory
+    program: Program, team: Team, life: AttemptDirectory
 ) -> None:
     answer = program.get(f"/runs/{team.runs.get().pk}/log/file")
 
@@ -120,11 +120,11 @@ def test_settings_are_taken_as_the_engine_reads_them(
 def test_a_run_is_extended_and_its_intervals_changed(
     program: Program, run: Run
 ) -> None:
-    last = f"step-{run.num_steps:06d}-epoch-1"
+    last = f"step-{run.num_steps:06d}-attempt-1"
     Checkpoint.objects.create(
         run=run,
         step=run.num_steps,
-        epoch=1,
+        attempt=1,
         name=last,
         sha256="ab" * 32,
         num_bytes=1,

@@ -29,14 +29,14 @@ def run(team: Team) -> Run:
     rewards = [0.1, -0.25, None, 0.5, 1e-7]
     make_steps(run, {"reward/mean": rewards, "=kl/mean": [0.0, 1.0, 2.0, 3.0, 4.0]})
     Step.objects.create(
-        run=run, step=6, epoch=1, seq=6, time=START, values=[9.0], superseded_by=2
+        run=run, step=6, attempt=1, seq=6, time=START, values=[9.0], superseded_by=2
     )
     for step, score in ((0, 0.25), (3, 0.75)):
         Evaluation.objects.create(
             run=run,
             step=step,
             name="held",
-            epoch=1,
+            attempt=1,
             seq=100 + step,
             time=START + timedelta(seconds=step),
             metrics={"eval/held/pass@4": score, "eval/held/mean": None},
@@ -167,7 +167,7 @@ def test_huge_numbers_are_floats_in_every_file(alice_client: Client, run: Run) -
     Evaluation.objects.filter(run=run).delete()
     for step, value in enumerate(huge, start=1):
         Evaluation.objects.create(
-            run=run, step=step, name="held", epoch=1, seq=200 + step, time=START,
+            run=run, step=step, name="held", attempt=1, seq=200 + step, time=START,
             metrics={"eval/held/mean": value},
         )  # fmt: skip
 

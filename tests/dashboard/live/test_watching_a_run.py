@@ -65,7 +65,7 @@ async def test_a_page_that_has_something_gets_only_the_rest(
     await in_thread(story.take_steps)(5)
     run = await Run.objects.aget(id=story.run.id)
 
-    query = f"?after={run.seq - 2}&epoch={run.epoch}"
+    query = f"?after={run.seq - 2}&attempt={run.attempt}"
     async with watch(run.id, alice, query) as viewer:
         frame = await viewer.next_frame()
 
@@ -78,7 +78,9 @@ async def test_a_page_that_has_everything_hears_so_at_once(
 ) -> None:
     run = await Run.objects.aget(id=story.run.id)
 
-    async with watch(run.id, alice, f"?after={run.seq}&epoch={run.epoch}") as viewer:
+    async with watch(
+        run.id, alice, f"?after={run.seq}&attempt={run.attempt}"
+    ) as viewer:
         message = await viewer.next(seconds=1)
 
     assert message == {"type": "ping", "seq": run.seq}
@@ -166,22 +168,22 @@ async def test_a_gap_is_filled_when_the_page_asks(alice: User, story: Story) -> 
 
     async with watch(story.run.id, alice) as viewer:
         snapshot = await viewer.next_frame()
-        await viewer.ask(after=snapshot["seq"] - 3, epoch=snapshot["epoch"])
+        await viewer.ask(after=snapshot["seq"] - 3, attempt=snapshot["attempt"])
         frame = await viewer.next_frame()
 
     assert frame["type"] == "batch"
     assert [step["step"] for step in frame["steps"]] == [2, 3, 4]
 
 
-async def test_another_epoch_brings_a_snapshot(alice: User, story: Story) -> None:
+async def test_another_attempt_brings_a_snapshot(alice: User, story: Story) -> None:
     await in_thread(story.take_steps)(2)
     seq = (await Run.objects.aget(id=story.run.id)).seq
 
-    async with watch(story.run.id, alice, f"?after={seq}&epoch=7") as viewer:
+    async with watch(story.run.id, alice, f"?after={seq}&attempt=7") as viewer:
         frame = await viewer.next_frame()
 
     assert frame["type"] == "snapshot"
-    assert frame["epoch"] == 1
+    assert frame["attempt"] == 1
 
 
 async def test_a_resumed_run_rewinds_the_open_page(
@@ -199,7 +201,7 @@ async def test_a_resumed_run_rewinds_the_open_page(
             frame = await viewer.next_frame()
 
     assert first["curves"]["clock"]["steps"] == [1, 2, 3, 4]
-    assert frame["epoch"] == 2
+    assert frame["attempt"] == 2
     assert frame["curves"]["clock"]["steps"] == [1, 2]
 
 
@@ -228,10 +230,10 @@ async def test_whoever_comes_after_a_rewind_gets_no_snapshot_from_before(
 
 
 def resume_after(run: Run, *, step: int) -> None:
-    """As a second claim leaves it: the later steps superseded, the epoch raised."""
+    """As a second claim leaves it: the later steps superseded, the attempt raised."""
     run.refresh_from_db()
     run.steps.filter(step__gt=step).update(superseded_by=2)
-    Run.objects.filter(id=run.id).update(epoch=2, seq=run.seq + 1, last_step=step)
+    Run.objects.filter(id=run.id).update(attempt=2, seq=run.seq + 1, last_step=step)
 
 
 async def test_far_behind_brings_a_snapshot_not_thousands_of_rows(
@@ -239,7 +241,7 @@ async def test_far_behind_brings_a_snapshot_not_thousands_of_rows(
 ) -> None:
     await Run.objects.filter(id=story.run.id).aupdate(seq=100_000)
 
-    async with watch(story.run.id, alice, "?after=3&epoch=1") as viewer:
+    async with watch(story.run.id, alice, "?after=3&attempt=1") as viewer:
         frame = await viewer.next_frame()
 
     assert frame["type"] == "snapshot"
@@ -392,9 +394,11 @@ async def test_who_asks_without_end_is_read_for_no_more_often(
 
     monkeypatch.setattr(RunConsumer, "read_after", counted)
     monkeypatch.setattr(consumer, "FRAME_SECONDS", 60.0)
-    async with watch(run.id, alice, f"?after={run.seq}&epoch={run.epoch}") as viewer:
+    async with watch(
+        run.id, alice, f"?after={run.seq}&attempt={run.attempt}"
+    ) as viewer:
         for number in range(40):
-            await viewer.ask(after=number % 20, epoch=run.epoch)
+            await viewer.ask(after=number % 20, attempt=run.attempt)
             await asyncio.sleep(0.005)
 
     assert len(reads) <= 3

@@ -56,7 +56,7 @@ async def test_an_origin_that_cannot_be_read_is_refused(alice: User, run: Run) -
 
 async def test_an_address_that_means_nothing_is_refused(alice: User, run: Run) -> None:
     for query in (
-        *("?after=x", "?after=-1", "?after=1&epoch=1.5"),
+        *("?after=x", "?after=-1", "?after=1&attempt=1.5"),
         *("?after=" + "9" * 5_000, "?" + "a&" * 2_000),
     ):
         assert await refusal(run.id, alice, query) == 4400, query[:40]
@@ -104,7 +104,7 @@ async def test_what_was_asked_for_is_not_kept_without_bound(
     async with watch(run.id, alice) as viewer:
         await viewer.next_frame()
         feed = feed_of(run.id)
-        for epoch in range(100):
-            await feed.read_after(Position(seq=7, epoch=epoch), None)
+        for attempt in range(100):
+            await feed.read_after(Position(seq=7, attempt=attempt), None)
 
         assert len(feed._encoded) <= MAX_ENCODED

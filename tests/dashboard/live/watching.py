@@ -59,8 +59,8 @@ class Viewer:
     async def say(self, text: str) -> None:
         await self.app.send_input({"type": "websocket.receive", "text": text})
 
-    async def ask(self, *, after: int, epoch: int) -> None:
-        await self.say(json.dumps({"type": "after", "seq": after, "epoch": epoch}))
+    async def ask(self, *, after: int, attempt: int) -> None:
+        await self.say(json.dumps({"type": "after", "seq": after, "attempt": attempt}))
 
     async def next(self, seconds: float = 5) -> dict[str, Any]:
         output = await self.app.receive_output(seconds)

@@ -42,7 +42,7 @@ def line_of(message: str, *args: object, error: Exception | None = None) -> str:
 
 
 def test_a_line_is_one_object_that_says_what_its_work_is_about() -> None:
-    with bound(request_id="r-12345678", run=7, epoch=2, team=None):
+    with bound(request_id="r-12345678", run=7, attempt=2, team=None):
         bind(step=40)
         line = json.loads(line_of("%s saved", "step-40"))
 
@@ -50,7 +50,7 @@ def test_a_line_is_one_object_that_says_what_its_work_is_about() -> None:
     assert line["level"] == "error"
     assert (line["logger"], line["message"]) == ("dashboard.x", "step-40 saved")
     assert line["pid"] > 0
-    facts = {"request_id": "r-12345678", "run": 7, "epoch": 2, "step": 40}
+    facts = {"request_id": "r-12345678", "run": 7, "attempt": 2, "step": 40}
     assert {key: line[key] for key in facts} == facts
     assert "team" not in line
     assert current_facts() == {}

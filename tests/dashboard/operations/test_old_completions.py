@@ -58,7 +58,7 @@ def make_old_run(team: Team, days: float = 40, **fields: Any) -> Run:
         cursor.execute("SELECT config::text FROM runs_run WHERE id = %s", [run.pk])
         compositions = read_compositions(cursor.fetchone()[0])
     for step in STEPS:
-        groups = read_groups(run.pk, step=step, epoch=1)
+        groups = read_groups(run.pk, step=step, attempt=1)
         make_rollup(run, step, groups, composition=compositions.at(step))
     make_blocks(run)
     Run.objects.filter(pk=run.pk).update(**ended(days))
@@ -84,7 +84,7 @@ def test_texts_go_and_groups_and_curves_stay(
 ) -> None:
     visits = read_visits(run, Span(first=1, last=3)).copy()
     make_note(Group.objects.filter(run=run)[0], "no number")
-    log = run_directory(run.pk).epoch(1).events
+    log = run_directory(run.pk).attempt(1).events
     log.parent.mkdir(parents=True)
     log.write_text('{"text": "it must be 0"}\n')
 

@@ -121,7 +121,7 @@ def test_a_run_more_than_the_team_may_have_is_refused(team: Team, alice: User) -
     Quota.objects.create(team=team, max_runs=1)
     done = make_run(team, "done", state="finished", last_step=200)
     done.checkpoints.create(
-        name="step-000200-epoch-1", step=200, epoch=1, sha256="ab" * 32,
+        name="step-000200-attempt-1", step=200, attempt=1, sha256="ab" * 32,
         num_bytes=1, saved_at=timezone.now(),
     )  # fmt: skip
     make_run(team, "at-work", state="queued", finished_at=None)

@@ -107,7 +107,7 @@ class Story:
         )
 
     def save_checkpoint(self) -> None:
-        name = f"step-{self.step:06d}-epoch-{self.claim.epoch}"
+        name = f"step-{self.step:06d}-attempt-{self.claim.attempt}"
         self._tell(CheckpointSaved, name=name, sha256="ab" * 32, num_bytes=4_200_000)
 
     def warn(self, code: str, message: str, **fields: float) -> None:
@@ -124,7 +124,7 @@ class Story:
         self.line += 1
         return kind(
             line=self.line,
-            epoch=self.claim.epoch,
+            attempt=self.claim.attempt,
             time=time.time(),
             step=self.step,
             **fields,
@@ -185,7 +185,7 @@ def make_history(
     """
     others = [f"metric/{i}" for i in range(num_metrics - len(names))]
     run.metric_names = [*names, *others]
-    run.last_step, run.seq, run.epoch = num_steps, num_steps, 1
+    run.last_step, run.seq, run.attempt = num_steps, num_steps, 1
     run.summary = {"last": dict.fromkeys(run.metric_names, 0.5), "best": {}}
     run.save()
     with connection.cursor() as cursor:

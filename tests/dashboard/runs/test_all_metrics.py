@@ -74,7 +74,7 @@ def test_its_history_is_asked_for_with_what_it_belongs_to(
     answer = ask(alice_client, story.run, metrics="ratio/max,loss")
 
     assert answer["curves"]["ratio/max"]["steps"] == [1, 2, 3, 4]
-    assert (answer["epoch"], answer["through"], answer["width"]) == (1, 4, 1)
+    assert (answer["attempt"], answer["through"], answer["width"]) == (1, 4, 1)
 
 
 def test_a_closer_look_gives_every_step_of_a_thinned_history(

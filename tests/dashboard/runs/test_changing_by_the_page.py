@@ -19,8 +19,8 @@ def save_at(run: Run, step: int) -> None:
     Checkpoint.objects.create(
         run=run,
         step=step,
-        epoch=1,
-        name=f"step-{step:06d}-epoch-1",
+        attempt=1,
+        name=f"step-{step:06d}-attempt-1",
         sha256="ab" * 32,
         num_bytes=1,
         saved_at=Now(),
@@ -180,7 +180,7 @@ def test_a_viewer_and_a_stranger_may_neither(
 
 @pytest.fixture
 def family(team: Team, finished: Run) -> tuple[Run, Run, Run]:
-    origin = {"fork_sha256": "ab" * 32, "fork_checkpoint": "step-000020-epoch-1"}
+    origin = {"fork_sha256": "ab" * 32, "fork_checkpoint": "step-000020-attempt-1"}
     fork = make_run(team, "fork", forked_from=finished, fork_step=20, **origin)
     clone = make_run(team, "copy", cloned_from=fork)
     return finished, fork, clone

@@ -86,7 +86,7 @@ def test_only_the_current_history_is_drawn(run: Run) -> None:
     old = Step.objects.get(run=run, step=3)
     old.superseded_by = 2
     old.save()
-    Step.objects.create(run=run, step=3, epoch=2, seq=9, time=old.time, values=[0.9])
+    Step.objects.create(run=run, step=3, attempt=2, seq=9, time=old.time, values=[0.9])
 
     assert _curves(run, ["reward/mean"])["reward/mean"].values == [0.1, 0.2, 0.9]
 
@@ -95,7 +95,7 @@ def test_a_metric_that_came_later_begins_later(run: Run) -> None:
     make_steps(run, {"reward/mean": [0.1, 0.2]})
     run.metric_names = ["reward/mean", "late"]
     Step.objects.create(
-        run=run, step=3, epoch=1, seq=3, time=run.created_at, values=[0.3, 7.0]
+        run=run, step=3, attempt=1, seq=3, time=run.created_at, values=[0.3, 7.0]
     )
 
     curves = _curves(run, ["late", "never"])

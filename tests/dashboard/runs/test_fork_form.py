@@ -26,7 +26,7 @@ from tests.dashboard.runs.launching import (
 from tests.dashboard.runs.test_clone import _fields
 from tests.dashboard.training.checkpoints import save
 
-NAME = "step-000040-epoch-1"
+NAME = "step-000040-attempt-1"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def parent(team: Team, alice: User, settings: Settings, tmp_path: Path) -> Run:
     Checkpoint.objects.create(
         run=run,
         step=40,
-        epoch=1,
+        attempt=1,
         name=NAME,
         sha256=hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest(),
         num_bytes=9,
@@ -92,7 +92,7 @@ def test_a_fork_sent_as_it_is_has_the_settings_of_its_parent(
     assert (child.forked_from, child.fork_step) == (parent, 40)
     assert child.fork_checkpoint == NAME
     assert child.cloned_from is None
-    assert (run_directory(child.id).checkpoints / "step-000040-epoch-0").is_dir()
+    assert (run_directory(child.id).checkpoints / "step-000040-attempt-0").is_dir()
 
 
 def test_what_the_checkpoint_does_not_hold_may_change(

@@ -35,7 +35,7 @@ def _run(team: Team, *seconds: float | None, device: str = "cpu", **parts: Any) 
         metric_names=["loss", "time/step"],
         last_step=len(seconds),
     )
-    common = {"run": run, "epoch": 1, "time": NOW}
+    common = {"run": run, "attempt": 1, "time": NOW}
     RunEvent.objects.create(
         **common, seq=1, line=1, type="run_started", step=0, body={"device": device}
     )

@@ -86,12 +86,12 @@ def test_a_page_from_before_resumes_no_later_pause(
 ) -> None:
     """Somebody resumed it with another share, and it has paused again since."""
     seen = page(alice_client, paused)
-    assert f'name="epoch" value="{paused.epoch}"' in seen
-    form = {"max_error_share": "0.2", "epoch": str(paused.epoch)}
+    assert f'name="attempt" value="{paused.attempt}"' in seen
+    form = {"max_error_share": "0.2", "attempt": str(paused.attempt)}
     paused.config["reward"]["max_error_share"] = 0.5
-    paused.epoch += 1
+    paused.attempt += 1
     paused.last_step = 40
-    paused.save(update_fields=["config", "epoch", "last_step"])
+    paused.save(update_fields=["config", "attempt", "last_step"])
 
     address = f"/alpha/runs/{paused.id}/resume"
     answer = alice_client.post(address, form, follow=True)
@@ -103,7 +103,7 @@ def test_a_page_from_before_resumes_no_later_pause(
     assert paused.config["reward"]["max_error_share"] == 0.5
     assert (said.level_tag, " 40" in said.message) == ("info", True)
     assert share_offered(html) == "0.5"
-    assert f'name="epoch" value="{paused.epoch}"' in html
+    assert f'name="attempt" value="{paused.attempt}"' in html
 
 
 def test_a_resume_offers_the_share_that_is_allowed(

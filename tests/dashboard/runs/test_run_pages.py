@@ -130,7 +130,7 @@ def test_the_overview_tells_the_device_and_the_engine(
         common = {"run": run, "step": 0, "time": timezone.now(), "line": 1}
         kind = "run_started" if number == 1 else "run_resumed"
         RunEvent.objects.create(
-            **common, seq=number, epoch=number, type=kind, body=body
+            **common, seq=number, attempt=number, type=kind, body=body
         )
 
     told = page(alice_client, run)
@@ -208,7 +208,7 @@ def test_checkpoints_say_step_size_and_hash(alice_client: Client, run: Run) -> N
 
     html = page(alice_client, run, "checkpoints/")
 
-    assert "step-000001-epoch-1" in html
+    assert "step-000001-attempt-1" in html
     assert "4.01 MiB" in html
     assert "ab" * 32 in html
 

@@ -35,9 +35,9 @@ def ask(client: Client, run: Run, **query: Any) -> dict[str, Any]:
 
 
 def test_asking_twice_gives_the_same(alice_client: Client, story: Story) -> None:
-    first = ask(alice_client, story.run, after=3, epoch=1)
+    first = ask(alice_client, story.run, after=3, attempt=1)
 
-    assert ask(alice_client, story.run, after=3, epoch=1) == first
+    assert ask(alice_client, story.run, after=3, attempt=1) == first
 
 
 def test_parts_asked_one_after_another_make_the_whole(
@@ -47,7 +47,7 @@ def test_parts_asked_one_after_another_make_the_whole(
 
     steps = []
     for after in range(1, head):
-        frame = ask(alice_client, story.run, after=after, epoch=1)
+        frame = ask(alice_client, story.run, after=after, attempt=1)
         steps.append([step["step"] for step in frame["steps"]])
 
     assert steps[0] == [1, 2, 3]
@@ -76,12 +76,12 @@ def test_a_snapshot_has_curves_evaluations_and_state(
     assert frame["evaluations"][0]["step"] == 3
 
 
-def test_a_page_that_names_no_epoch_is_judged_by_what_it_had(
+def test_a_page_that_names_no_attempt_is_judged_by_what_it_had(
     alice_client: Client, story: Story
 ) -> None:
     assert ask(alice_client, story.run, after=4)["type"] == "batch"
 
-    Run.objects.filter(id=story.run.id).update(epoch=2)
+    Run.objects.filter(id=story.run.id).update(attempt=2)
 
     assert ask(alice_client, story.run, after=4)["type"] == "snapshot"
 
@@ -89,7 +89,7 @@ def test_a_page_that_names_no_epoch_is_judged_by_what_it_had(
 def test_nothing_new_is_an_empty_batch(alice_client: Client, story: Story) -> None:
     head = ask(alice_client, story.run)["seq"]
 
-    frame = ask(alice_client, story.run, after=head, epoch=1)
+    frame = ask(alice_client, story.run, after=head, attempt=1)
 
     assert (frame["type"], frame["steps"], frame["seq"]) == ("batch", [], head)
 
@@ -97,7 +97,7 @@ def test_nothing_new_is_an_empty_batch(alice_client: Client, story: Story) -> No
 def test_a_position_that_is_not_a_number_is_named(
     alice_client: Client, story: Story
 ) -> None:
-    for name, text in (("after", "x"), ("after", "-1"), ("epoch", "1e3")):
+    for name, text in (("after", "x"), ("after", "-1"), ("attempt", "1e3")):
         address = f"/alpha/runs/{story.run.id}/stream.json"
         response = alice_client.get(address, {name: text})
 
@@ -112,7 +112,7 @@ def test_a_batch_takes_the_same_few_queries_however_much_it_holds(
 
     # Session, user, membership, run; then steps, evaluations, events.
     with django_assert_num_queries(7):
-        ask(alice_client, story.run, after=2, epoch=1)
+        ask(alice_client, story.run, after=2, attempt=1)
 
 
 def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -> None:
@@ -122,7 +122,7 @@ def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -
     line = read_line()
 
     waiting = ask(alice_client, run)["run"]["notice"]
-    again = ask(alice_client, queue_run(team, attempt=1))["run"]["notice"]
+    again = ask(alice_client, queue_run(team, num_losses=1))["run"]["notice"]
 
     assert describe_lack(Needs(), []) in without
     assert waiting == describe_place(line.places[run.id], line)

@@ -54,7 +54,7 @@ def test_a_tail_tells_where_the_run_went_back_to(story: Story) -> None:
     curves = snapshot(story)
 
     [tail] = curves["tails"]
-    assert (tail["epoch"], tail["after"]) == (2, 3)
+    assert (tail["attempt"], tail["after"]) == (2, 3)
     assert tail["clock"]["steps"] == [4, 5]
     assert tail["names"]["reward/mean"] == {"values": [0.25, 0.25]}
     assert tail["names"]["eval/heldout/mean"] == {"steps": [5], "values": [0.75]}
@@ -69,8 +69,8 @@ def test_the_newest_tails_are_told_when_there_are_many(story: Story) -> None:
     run = Run.objects.get(id=story.run.id)
     tails = read_tails(run, ["reward/mean"])
 
-    newest = story.claim.epoch
-    assert [tail.epoch for tail in tails] == [newest, newest - 1, newest - 2]
+    newest = story.claim.attempt
+    assert [tail.attempt for tail in tails] == [newest, newest - 1, newest - 2]
 
 
 def test_a_long_tail_is_thinned(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:

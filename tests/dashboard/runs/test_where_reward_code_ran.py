@@ -22,7 +22,7 @@ def tell(run: Run, kind: str, *, step: int, level: str, seq: int) -> None:
     RunEvent.objects.create(
         run=run,
         seq=seq,
-        epoch=seq,
+        attempt=seq,
         line=1,
         type=kind,
         step=step,

@@ -95,7 +95,7 @@ def make_group(
         step=step,
         prompt_index=prompt_index,
         **{
-            "epoch": 1,
+            "attempt": 1,
             "seq": step,
             "prompt": f"What is {prompt_index} + 1?",
             "answer": str(prompt_index + 1),
@@ -167,7 +167,7 @@ def make_steps(run: Run, curves: dict[str, list[float | None]]) -> None:
         Step(
             run=run,
             step=i + 1,
-            epoch=1,
+            attempt=1,
             seq=i + 1,
             time=START + timedelta(seconds=10 * (i + 1)),
             values=list(row),

@@ -28,7 +28,7 @@ def make_rollup(
     return StepRollup.objects.create(
         run=run,
         step=step,
-        epoch=1,
+        attempt=1,
         superseded_by=superseded_by,
         **asdict(roll_up(groups, metrics, composition, step)),
     )

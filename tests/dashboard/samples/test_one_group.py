@@ -173,7 +173,7 @@ def test_the_current_group_wins_over_the_superseded_one(
     alice_client: Client, run: Run
 ) -> None:
     make_group(run, step=4, superseded_by=2, texts=["old"], rewards=(0.0,))
-    new = make_group(run, step=4, epoch=2, texts=["new"], rewards=(0.0,))
+    new = make_group(run, step=4, attempt=2, texts=["new"], rewards=(0.0,))
 
     html = get(alice_client, new)
 

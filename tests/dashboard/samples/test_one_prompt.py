@@ -170,7 +170,7 @@ def test_what_a_resume_went_back_before_is_left_out(
     run.groups.filter(step=3).update(superseded_by=2)
 
     assert len(texts(get(alice_client, run))) == 8
-    make_group(run, 3, 6, (0.2,), texts=["text anew"], epoch=2)
+    make_group(run, 3, 6, (0.2,), texts=["text anew"], attempt=2)
     assert texts(get(alice_client, run))[:2] == ["text anew", "text 2.0"]
     assert "1–9 of 9 completions" in words(get(alice_client, run))
     run.groups.update(superseded_by=2)

@@ -140,13 +140,13 @@ def test_evaluations_stand_beside_them(run: Run) -> None:
         "eval/held/maj@4": None,
         "eval/held/mean": 0.4,
     }
-    for step, epoch, superseded_by in [(10, 2, None), (10, 1, 2)]:
+    for step, attempt, superseded_by in [(10, 2, None), (10, 1, 2)]:
         Evaluation.objects.create(
             run=run,
             step=step,
             name="held",
-            epoch=epoch,
-            seq=epoch,
+            attempt=attempt,
+            seq=attempt,
             time=START,
             metrics=metrics,
             superseded_by=superseded_by,

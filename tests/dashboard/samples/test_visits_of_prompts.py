@@ -28,7 +28,7 @@ def roll_up_steps(run: Run, *steps: int, superseded_by: int | None = None) -> No
         cursor.execute("SELECT config::text FROM runs_run WHERE id = %s", [run.pk])
         compositions = read_compositions(cursor.fetchone()[0])
     for step in steps:
-        groups = read_groups(run.pk, step=step, epoch=1)
+        groups = read_groups(run.pk, step=step, attempt=1)
         make_rollup(
             run,
             step,

@@ -270,7 +270,7 @@ def test_what_a_resume_went_back_before_is_not_learnt(
 ):
     """Prompt 2 was right at step 1 alone, which is trained anew."""
     learnt.groups.filter(step=1).update(superseded_by=2)
-    visit(learnt, 1, 2, 0, epoch=2)
+    visit(learnt, 1, 2, 0, attempt=2)
 
     assert listed(alice_client, learnt, "which=never") == [0, 2]
     assert listed(alice_client, learnt, "which=forgotten") == []

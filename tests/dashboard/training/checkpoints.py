@@ -9,9 +9,9 @@ from pathlib import Path
 from dashboard.runs.queries import RunDirectory
 
 
-def save(directory: RunDirectory, step: int, *, epoch: int = 1) -> Path:
+def save(directory: RunDirectory, step: int, *, attempt: int = 1) -> Path:
     """A checkpoint as the trainer leaves it."""
-    folder = directory.checkpoints / f"step-{step:06d}-epoch-{epoch}"
+    folder = directory.checkpoints / f"step-{step:06d}-attempt-{attempt}"
     (folder / "model").mkdir(parents=True)
     content = b"weights at %d" % step
     (folder / "model" / "model.safetensors").write_bytes(content)

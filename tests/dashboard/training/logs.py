@@ -22,17 +22,17 @@ START = 1_700_000_000.0
 
 
 class LogBuilder:
-    """Adds events with the right line, epoch and time."""
+    """Adds events with the right line, attempt and time."""
 
-    def __init__(self, *, epoch: int = 1) -> None:
-        self.epoch = epoch
+    def __init__(self, *, attempt: int = 1) -> None:
+        self.attempt = attempt
         self.events: list[Event] = []
 
     def add(self, kind: type[Event], *, step: int, **fields: Any) -> LogBuilder:
         line = len(self.events) + 1
-        time = START + 1_000 * self.epoch + line
+        time = START + 1_000 * self.attempt + line
         self.events.append(
-            kind(line=line, epoch=self.epoch, time=time, step=step, **fields)
+            kind(line=line, attempt=self.attempt, time=time, step=step, **fields)
         )
         return self
 
@@ -54,7 +54,7 @@ class LogBuilder:
         return self.add(StepFinished, step=step, metrics=metrics_of(step))
 
     def saved(self, step: int) -> LogBuilder:
-        name = f"step-{step:06d}-epoch-{self.epoch}"
+        name = f"step-{step:06d}-attempt-{self.attempt}"
         return self.add(
             CheckpointSaved, step=step, name=name, sha256="0" * 64, num_bytes=7
         )

@@ -18,13 +18,13 @@ def make_worker(name: str = "training@gpu-1") -> Worker:
 
 
 def make_samples(
-    run: Run, count: int, *, epoch: int = 1, begin: int = 0, gpus: int = 0
+    run: Run, count: int, *, attempt: int = 1, begin: int = 0, gpus: int = 0
 ) -> None:
     """One each 5 s; every value is the sample's number, counted from `begin`."""
     SystemSample.objects.bulk_create(
         SystemSample(
             run=run,
-            epoch=epoch,
+            attempt=attempt,
             step=i,
             time=START + timedelta(seconds=5 * i),
             values=[float(i)] * (len(METRICS) + 2 * gpus),

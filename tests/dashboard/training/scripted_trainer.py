@@ -15,8 +15,8 @@ from trainer.events import RunFailed, RunPaused, RunStopped, ScoreFault
 
 
 class Script:
-    def __init__(self, out: Path, epoch: int) -> None:
-        self.log = LogBuilder(epoch=epoch)
+    def __init__(self, out: Path, attempt: int) -> None:
+        self.log = LogBuilder(attempt=attempt)
         self.path = out / "events.jsonl"
         self.written = 0
         self.is_told_to_stop = False
@@ -112,7 +112,7 @@ class Script:
             share=1.0,
             limit=0.2,
             faults=[ScoreFault(rule="judge", error="It is\0away.", count=16)],
-            checkpoint="step-000002-epoch-1",
+            checkpoint="step-000002-attempt-1",
         )
         self.flush()
         return 4
@@ -173,5 +173,5 @@ class Script:
 
 
 if __name__ == "__main__":
-    behaviour, out, epoch = sys.argv[1:]
-    sys.exit(getattr(Script(Path(out), int(epoch)), behaviour)())
+    behaviour, out, attempt = sys.argv[1:]
+    sys.exit(getattr(Script(Path(out), int(attempt)), behaviour)())

@@ -14,4 +14,4 @@ def lines_of(log: LogBuilder) -> list[bytes]:
 def send(run: Run, log: LogBuilder, *, first: int = 1) -> Place:
     """All of the log from line `first` on."""
     lines = lines_of(log)[first - 1 :]
-    return take_lines(run, epoch=log.epoch, first=first, texts=lines)
+    return take_lines(run, attempt=log.attempt, first=first, texts=lines)

@@ -47,7 +47,7 @@ def held(table: str) -> Iterator[Callable[[], None]]:
 
 
 def journal_of(run: Run) -> str:
-    return run_directory(run.id).epoch(1).supervisor_log.read_text()
+    return run_directory(run.id).attempt(1).supervisor_log.read_text()
 
 
 def is_renewed(run: Run) -> bool:

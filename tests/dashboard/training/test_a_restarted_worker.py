@@ -35,7 +35,7 @@ def test_it_requeues_what_its_dead_predecessor_held(held: Run, dead_pid: int) ->
     assert reclaim(NAME) == [held.id]
 
     held.refresh_from_db()
-    assert (held.state, held.attempt) == (RunState.QUEUED, 1)
+    assert (held.state, held.num_losses) == (RunState.QUEUED, 1)
 
 
 def test_a_container_started_again_may_give_it_the_number_it_had(held: Run) -> None:

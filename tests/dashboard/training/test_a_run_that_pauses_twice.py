@@ -98,7 +98,7 @@ def test_the_run_ends_as_if_it_had_never_paused(
 
     assert asked.state == RunState.PAUSED, asked.fail_reason
     assert paused.last_step < asked.last_step < NUM_STEPS
-    assert run.checkpoints.filter(step=asked.last_step, epoch=2).exists()
+    assert run.checkpoints.filter(step=asked.last_step, attempt=2).exists()
 
     assert resume_run(run=asked, user=alice)
     ended = live(run)
@@ -110,7 +110,7 @@ def test_the_run_ends_as_if_it_had_never_paused(
         for row in rows
     }
     assert stored == series(read_log(expected / "events.jsonl"))
-    saved = run_directory(run.id).checkpoints / f"step-{NUM_STEPS:06d}-epoch-3"
-    same = expected / "checkpoints" / f"step-{NUM_STEPS:06d}-epoch-1"
+    saved = run_directory(run.id).checkpoints / f"step-{NUM_STEPS:06d}-attempt-3"
+    same = expected / "checkpoints" / f"step-{NUM_STEPS:06d}-attempt-1"
     for name in ("model/model.safetensors", "optimizer.safetensors"):
         assert (saved / name).read_bytes() == (same / name).read_bytes()

@@ -53,7 +53,7 @@ class Life:
     tailer: LogTailer = field(init=False)
 
     def __post_init__(self) -> None:
-        path = run_directory(self.claim.run_id).epoch(self.claim.epoch).events
+        path = run_directory(self.claim.run_id).attempt(self.claim.attempt).events
         self.tailer = LogTailer(path)
         self.log.started()
         self.log.write(path)
@@ -80,7 +80,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
 
         def owns(self, life: Life) -> bool:
             self.run.refresh_from_db()
-            return life.claim.epoch == self.run.epoch and self.run.state in HELD
+            return life.claim.attempt == self.run.attempt and self.run.state in HELD
 
         def pick(self, data: st.DataObject) -> Life:
             return data.draw(st.sampled_from(self.lives[::-1]))
@@ -93,8 +93,8 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             if claim is None:
                 return
             found = None
-            if claim.epoch > 1:
-                files = self.directory.epoch(claim.epoch)
+            if claim.attempt > 1:
+                files = self.directory.attempt(claim.attempt)
                 supervisor_log = SupervisorLog(files.supervisor_log, about="test")
                 found = take_over(
                     claim,
@@ -103,7 +103,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
                     keep_alive=lambda: None,
                 )
             step = found.step if found else 0
-            self.lives.append(Life(claim, step, LogBuilder(epoch=claim.epoch)))
+            self.lives.append(Life(claim, step, LogBuilder(attempt=claim.attempt)))
 
         @precondition(lambda self: self.lives)
         @rule(data=st.data(), saves=st.lists(st.booleans(), min_size=1, max_size=4))
@@ -113,7 +113,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
                 life.step += 1
                 life.log.stepped(life.step, num_groups=1)
                 if does_save:
-                    save(self.directory, life.step, epoch=life.claim.epoch)
+                    save(self.directory, life.step, attempt=life.claim.attempt)
                     life.log.saved(life.step)
             life.log.write(life.tailer.path)
 
@@ -125,7 +125,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             if not lines:
                 return
             owned, before = self.owns(life), self.run.events.count()
-            events = read_events(lines, epoch=life.claim.epoch)
+            events = read_events(lines, attempt=life.claim.attempt)
             try:
                 num_new = ingest(life.claim, events)
             except LeaseLost:
@@ -151,7 +151,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
         @rule()
         def lose_worker(self) -> None:
             held = Run.objects.filter(id=self.run.id, lease_until__isnull=False)
-            held.update(lease_until=Now() - timedelta(seconds=1), attempt=0)
+            held.update(lease_until=Now() - timedelta(seconds=1), num_losses=0)
             reap(grace=timedelta(0))
 
         @rule(is_meant=st.integers(0, 9).map(lambda n: n == 9))
@@ -204,7 +204,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             owned = self.owns(life)
             if self.run.state == RunState.STARTING:
                 return  # it ends before its first word: its lease runs out
-            place = {"line": 1, "epoch": 1, "time": 0.0, "step": life.step}
+            place = {"line": 1, "attempt": 1, "time": 0.0, "step": life.step}
             words: dict[int, Event] = {
                 0: RunFinished.model_validate(place),
                 4: RunPaused.model_validate({**place, **PAUSE}),
@@ -226,10 +226,10 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
         @invariant()
         def history_is_one(self) -> None:
             shown = self.run.steps.filter(superseded_by=None).order_by("step")
-            steps = list(shown.values_list("step", "epoch"))
+            steps = list(shown.values_list("step", "attempt"))
             assert [step for step, _ in steps] == list(range(1, len(steps) + 1))
-            epochs = [epoch for _, epoch in steps]
-            assert epochs == sorted(epochs)
+            attempts = [attempt for _, attempt in steps]
+            assert attempts == sorted(attempts)
             self.run.refresh_from_db()
             assert self.run.last_step == len(steps)
 

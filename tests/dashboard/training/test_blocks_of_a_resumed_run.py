@@ -32,7 +32,7 @@ def resume(run: Run) -> Claim:
     claim = claim_run(run.id, "worker-2")
     assert claim is not None
     directory = run_directory(run.id)
-    supervisor_log = SupervisorLog(directory.epoch(2).supervisor_log, about="test")
+    supervisor_log = SupervisorLog(directory.attempt(2).supervisor_log, about="test")
     take_over(claim, directory, supervisor_log=supervisor_log, keep_alive=lambda: None)
     return claim
 
@@ -53,7 +53,7 @@ def test_a_resume_takes_away_the_blocks_past_its_checkpoint(
     monkeypatch.setattr(indexing, "MOST", 1)  # a block a step
     directory = run_directory(run.id)
     log = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(claim, log.events)
     save(directory, 1)
     of_a_step = found(run)[1]
@@ -63,7 +63,7 @@ def test_a_resume_takes_away_the_blocks_past_its_checkpoint(
     run.refresh_from_db()
     kept = list(CompletionBlock.objects.values_list("first_step", flat=True))
     after_resume = found(run)
-    ingest(second, LogBuilder(epoch=2).stepped(2, num_groups=4).events)
+    ingest(second, LogBuilder(attempt=2).stepped(2, num_groups=4).events)
     fresh = found(run)
     make_blocks(run)
 

@@ -36,7 +36,7 @@ def test_a_trainer_that_heeds_nothing_is_killed_at_once(run: Run, alice: User) -
     assert ended.lease_until is None
     assert ended.stop_reason.startswith("alice")
     assert "step 1" in ended.stop_reason
-    assert run.epochs.get().outcome == "cancelled at step 1"
+    assert run.attempts.get().outcome == "cancelled at step 1"
     assert AuditEntry.objects.get(verb="run.cancelled").detail["was"] == "running"
 
 
@@ -104,5 +104,5 @@ def test_a_cancelled_run_is_taken_up_at_its_last_checkpoint(
     after = live(run, "be_killed")
 
     assert after.stop_reason == ""
-    assert run.epochs.get(number=2).from_step == 1
+    assert run.attempts.get(number=2).from_step == 1
     assert run.steps.filter(superseded_by=2).exists()

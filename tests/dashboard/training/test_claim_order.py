@@ -101,4 +101,4 @@ def test_two_workers_racing_share_the_runs_and_none_twice(launch: Launcher) -> N
         Run.objects.values_list("id", flat=True)
     )
     assert not Run.objects.filter(state=RunState.QUEUED).exists()
-    assert set(Run.objects.values_list("epoch", flat=True)) == {1}
+    assert set(Run.objects.values_list("attempt", flat=True)) == {1}

@@ -100,7 +100,7 @@ def test_what_it_ran_before_is_listed(alice_client: Client, launch: Launcher) ->
     make_worker(NAME)
     run = launch(name="long gone")
     claim_run(run.id, NAME)
-    run.epochs.update(ended_at=run.created_at, outcome="finished at step 9")
+    run.attempts.update(ended_at=run.created_at, outcome="finished at step 9")
 
     assert "finished at step 9" in page(alice_client)
 

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.django_db
 KEEP_5 = Edit(given={"checkpoint.keep_last": 5})
 
 
-def changes_of(run: Run, epoch: int) -> list[dict[str, Any]]:
-    path = run_directory(run.id).epoch(epoch).changes
+def changes_of(run: Run, attempt: int) -> list[dict[str, Any]]:
+    path = run_directory(run.id).attempt(attempt).changes
     listed: list[dict[str, Any]] = json.loads(path.read_text())["changes"]
     return listed
 
@@ -61,7 +61,7 @@ def test_an_ended_run_goes_on_from_its_last_checkpoint_as_the_same_run(
     entry = AuditEntry.objects.get(verb="run.extended")
     assert (entry.actor, entry.detail["num_steps"]) == (alice, 30)
     live(run, "be_killed")
-    assert run.epochs.get(number=2).from_step == 2
+    assert run.attempts.get(number=2).from_step == 2
     assert first_steps(run) == 10  # its trainer hears of the rest
     asked = {"number": 1, "after_step": None, "settings": {"optim.num_steps": 30}}
     assert changes_of(run, 2) == [asked]
@@ -108,7 +108,7 @@ def test_a_run_whose_checkpoints_were_deleted_by_hand_cannot_go_on(
 ) -> None:
     for step in (2, 4, 6):
         keep(run, step)
-    shutil.rmtree(run_directory(run.id).checkpoints / "step-000002-epoch-1")
+    shutil.rmtree(run_directory(run.id).checkpoints / "step-000002-attempt-1")
     end(run, RunState.FINISHED)
     extend = partial(extend_run, run=run, user=alice)
 
@@ -216,7 +216,7 @@ def test_a_change_heard_in_what_was_never_stored_is_repeated_too(
     keep(run, 1)
     log = LogBuilder().started().stepped(1).stepped(2)
     log.add(SettingsChanged, step=2, number=1, settings=change.after)
-    log.write(run_directory(run.id).epoch(1).events)
+    log.write(run_directory(run.id).attempt(1).events)
     Run.objects.filter(id=run.id).update(state=RunState.QUEUED, lease_until=None)
 
     live(run, "be_killed")
@@ -231,7 +231,7 @@ def test_an_extension_that_comes_too_late_for_its_trainer_is_the_next_ones(
 
     ended = live(run, "finish", look)
 
-    assert (ended.state, ended.attempt) == (RunState.QUEUED, 0)
+    assert (ended.state, ended.num_losses) == (RunState.QUEUED, 0)
 
 
 def test_a_run_that_is_stopped_short_of_its_extension_has_not_finished(

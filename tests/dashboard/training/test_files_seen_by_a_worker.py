@@ -14,16 +14,16 @@ from dashboard.training.worker_hosts import note_unseen, sees_files
 from dashboard.training.workers import register
 
 pytestmark = pytest.mark.django_db
-NAME = "step-000002-epoch-1"
+NAME = "step-000002-attempt-1"
 
 
 @pytest.fixture
 def saved_run(run: Run) -> Run:
-    Run.objects.filter(id=run.id).update(epoch=1)
+    Run.objects.filter(id=run.id).update(attempt=1)
     Checkpoint.objects.create(
         run=run,
         step=2,
-        epoch=1,
+        attempt=1,
         name=NAME,
         sha256="0" * 64,
         num_bytes=1,
@@ -64,7 +64,7 @@ def test_a_notice_that_cannot_be_written_costs_the_claimed_run_nothing(
     tasks.work.apply(throw=True)
 
     claim = supervised.call_args.args[0]
-    assert (claim.run_id, claim.epoch) == (run.id, 1)
+    assert (claim.run_id, claim.attempt) == (run.id, 1)
     assert lost.called
 
 

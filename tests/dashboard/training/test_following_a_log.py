@@ -92,7 +92,7 @@ def test_a_line_that_is_no_event_becomes_a_warning_in_its_place(path: Path) -> N
     log = LogBuilder().started().stepped(1)
     path.write_bytes(log.lines[0] + b"{not json\n" + b"".join(log.lines[2:]))
 
-    events = read_events(LogTailer(path).read(), epoch=1)
+    events = read_events(LogTailer(path).read(), attempt=1)
 
     assert [event.line for event in events] == [1, 2, 3, 4]
     assert isinstance(events[1], Warned)
@@ -100,24 +100,24 @@ def test_a_line_that_is_no_event_becomes_a_warning_in_its_place(path: Path) -> N
     assert "{not json" in events[1].message
 
 
-def test_a_line_of_another_epoch_is_not_taken_for_ours(path: Path) -> None:
-    LogBuilder(epoch=3).started().write(path)
+def test_a_line_of_another_attempt_is_not_taken_for_ours(path: Path) -> None:
+    LogBuilder(attempt=3).started().write(path)
 
-    (event,) = read_events(LogTailer(path).read(), epoch=1)
+    (event,) = read_events(LogTailer(path).read(), attempt=1)
 
     assert isinstance(event, Warned)
-    assert "epoch 3" in event.message
+    assert "attempt 3" in event.message
 
 
 # dashboard/DECISIONS.md, 23: what a newer trainer writes is read.
 
 
 def read(*texts: bytes) -> list[Event]:
-    return read_events(Lines(first=1, texts=texts, end=0), epoch=1)
+    return read_events(Lines(first=1, texts=texts, end=0), attempt=1)
 
 
 def as_line(tree: dict[str, Any], number: int = 1) -> bytes:
-    return json.dumps({**tree, "line": number, "epoch": 1}).encode()
+    return json.dumps({**tree, "line": number, "attempt": 1}).encode()
 
 
 def test_an_event_that_only_a_newer_trainer_knows_becomes_a_note() -> None:
@@ -150,7 +150,7 @@ def test_what_is_no_event_is_still_unreadable() -> None:
 def test_our_own_trainer_writes_no_field_that_is_not_in_the_contract() -> None:
     with pytest.raises(ValidationError, match="Extra inputs"):
         StepFinished.model_validate(
-            {"line": 1, "epoch": 1, "time": 1.0, "step": 1, "metrics": {}, "rain": 1}
+            {"line": 1, "attempt": 1, "time": 1.0, "step": 1, "metrics": {}, "rain": 1}
         )
 
 
@@ -175,11 +175,11 @@ def test_a_manifest_of_a_later_version_is_read(tmp_path: Path) -> None:
 def test_a_line_says_all_fields_that_are_wrong_in_it(
     path: Path, given: dict[str, object], named: set[str]
 ) -> None:
-    place = {"line": 1, "epoch": 1, "time": 5.0, "step": 1}
+    place = {"line": 1, "attempt": 1, "time": 5.0, "step": 1}
     text = json.dumps({"type": "group_scored", **place, **given})
     append(path, f"{text}\n".encode())
 
-    (event,) = read_events(LogTailer(path).read(), epoch=1)
+    (event,) = read_events(LogTailer(path).read(), attempt=1)
 
     assert isinstance(event, Warned)
     assert named <= set(re.findall(r"\w+", event.message.partition("It begins")[0]))

@@ -30,14 +30,14 @@ from trainer.config import RunConfig
 pytestmark = pytest.mark.django_db
 
 
-def keep(run: Run, step: int, *, epoch: int = 1) -> Checkpoint:
+def keep(run: Run, step: int, *, attempt: int = 1) -> Checkpoint:
     """A checkpoint on disk and in the database."""
-    path = save(run_directory(run.id), step, epoch=epoch)
+    path = save(run_directory(run.id), step, attempt=attempt)
     manifest = (path / "manifest.json").read_bytes()
     return Checkpoint.objects.create(
         run=run,
         step=step,
-        epoch=epoch,
+        attempt=attempt,
         name=path.name,
         sha256=hashlib.sha256(manifest).hexdigest(),
         num_bytes=9,
@@ -61,11 +61,11 @@ def live(run: Run) -> tuple[Run, list[Path | None]]:
     told: list[Path | None] = []
 
     def command(
-        directory: RunDirectory, *, epoch: int, resume_from: Path | None
+        directory: RunDirectory, *, attempt: int, resume_from: Path | None
     ) -> list[str]:
         told.append(resume_from)
-        out = str(directory.epoch(epoch).path)
-        return [sys.executable, str(SCRIPT), "be_killed", out, str(epoch)]
+        out = str(directory.attempt(attempt).path)
+        return [sys.executable, str(SCRIPT), "be_killed", out, str(attempt)]
 
     Run.objects.filter(id=run.id).update(not_before=None)
     claim = claim_run(run.id, "worker-1")
@@ -76,7 +76,7 @@ def live(run: Run) -> tuple[Run, list[Path | None]]:
 
 @pytest.fixture
 def checkpoint(run: Run) -> Checkpoint:
-    return keep(run, 4, epoch=3)
+    return keep(run, 4, attempt=3)
 
 
 def test_a_fork_waits_at_the_step_of_its_checkpoint(
@@ -100,7 +100,7 @@ def test_its_trainer_resumes_from_a_checkpoint_of_its_own(
 
     directory = run_directory(child.id)
     assert told == [origin_of(child, directory)]
-    assert child.epochs.get().from_step == 4
+    assert child.attempts.get().from_step == 4
 
 
 def test_what_the_parent_deletes_while_the_fork_waits_is_not_missed(

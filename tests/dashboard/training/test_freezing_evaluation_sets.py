@@ -129,11 +129,11 @@ def test_a_run_is_evaluated_on_what_was_chosen(
     assert claim is not None
     directory = write_snapshot(run)
 
-    done = run_trainer("run", directory.config, "--out", directory.epoch(1).path)
+    done = run_trainer("run", directory.config, "--out", directory.attempt(1).path)
 
     assert done.returncode == 0, done.stderr
-    lines = LogTailer(directory.epoch(1).events).read()
-    ingest(claim, read_events(lines, epoch=1))
+    lines = LogTailer(directory.attempt(1).events).read()
+    ingest(claim, read_events(lines, attempt=1))
     found = run.evaluations.order_by("step")
     assert [(one.step, one.name) for one in found] == [(0, "x"), (1, "x")]
     assert {"eval/x/mean", "eval/x/pass@1"} <= set(found[0].metrics)

@@ -33,14 +33,14 @@ def seconds_left(run: Run) -> float:
 
 
 @pytest.mark.django_db
-def test_a_claim_raises_the_epoch_and_holds_for_a_minute(run: Run) -> None:
+def test_a_claim_raises_the_attempt_and_holds_for_a_minute(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
 
     run.refresh_from_db()
-    assert claim == Claim(run_id=run.id, epoch=1)
+    assert claim == Claim(run_id=run.id, attempt=1)
     assert (run.state, run.worker) == (RunState.STARTING, "worker-1")
     assert 55 < seconds_left(run) <= 60
-    assert run.epochs.get().worker == "worker-1"
+    assert run.attempts.get().worker == "worker-1"
     assert AuditEntry.objects.filter(verb="run.starting", object_id=run.id).exists()
 
 
@@ -72,8 +72,8 @@ def test_of_ten_claims_at_once_one_wins(run: Run) -> None:
 
     run.refresh_from_db()
     assert len(won) == 1
-    assert run.epoch == 1
-    assert run.epochs.count() == 1
+    assert run.attempt == 1
+    assert run.attempts.count() == 1
 
 
 @pytest.mark.django_db
@@ -112,7 +112,7 @@ def test_an_expired_lease_is_renewed_while_nobody_took_the_run(run: Run) -> None
 def test_who_lost_the_run_can_neither_renew_nor_end_it(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
-    Run.objects.filter(id=run.id).update(epoch=2)
+    Run.objects.filter(id=run.id).update(attempt=2)
 
     with pytest.raises(LeaseLost):
         renew(claim)
@@ -121,7 +121,7 @@ def test_who_lost_the_run_can_neither_renew_nor_end_it(run: Run) -> None:
         conclude(claim, killed)
 
     run.refresh_from_db()
-    assert (run.state, run.attempt) == (RunState.STARTING, 0)
+    assert (run.state, run.num_losses) == (RunState.STARTING, 0)
 
 
 def supervise_with_a_short_lease(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_a_step_becomes_rows(claim: Claim) -> None:
     assert run.last_step == 1
     assert run.summary["last"]["loss"] == -0.1
     assert run.summary["best"] == {"reward/mean": 0.1, "step": 1}
-    assert Checkpoint.objects.get(run=run).name == "step-000001-epoch-1"
+    assert Checkpoint.objects.get(run=run).name == "step-000001-attempt-1"
     groups = Group.objects.filter(run=run).order_by("prompt_index")
     assert [g.rule_names for g in groups] == [["answer", "format"]] * 2
     completion = groups[1].completions[1]
@@ -68,14 +68,14 @@ def test_the_run_says_how_late_its_events_were_stored(
 
 
 def test_a_checkpoint_ends_the_count_of_lost_lives(claim: Claim) -> None:
-    Run.objects.filter(id=claim.run_id).update(attempt=2)
+    Run.objects.filter(id=claim.run_id).update(num_losses=2)
     log = LogBuilder().started().stepped(1)
 
     ingest(claim, log.events)
-    assert Run.objects.get(id=claim.run_id).attempt == 2
+    assert Run.objects.get(id=claim.run_id).num_losses == 2
 
     ingest(claim, log.saved(1).events)
-    assert Run.objects.get(id=claim.run_id).attempt == 0
+    assert Run.objects.get(id=claim.run_id).num_losses == 0
 
 
 def test_what_rules_printed_and_failed_with_is_kept_with_its_group(
@@ -177,7 +177,7 @@ def test_numbers_of_the_stream_have_no_gap_within_a_life(claim: Claim) -> None:
 
 def test_a_zombie_writes_nothing(claim: Claim) -> None:
     ingest(claim, LogBuilder().started().events)
-    Run.objects.filter(id=claim.run_id).update(epoch=2, state="running")
+    Run.objects.filter(id=claim.run_id).update(attempt=2, state="running")
 
     with pytest.raises(LeaseLost):
         ingest(claim, LogBuilder().started().stepped(1).events)
@@ -274,7 +274,7 @@ def test_the_beginning_of_a_phase_is_kept(claim: Claim) -> None:
 
 
 def test_groups_of_logs_from_before_dynamic_sampling_were_trained_on() -> None:
-    old = GroupScored(line=1, epoch=1, time=START, step=1, **group(0))
+    old = GroupScored(line=1, attempt=1, time=START, step=1, **group(0))
     text = old.model_dump_json(exclude={"is_trained"})
 
     event = parse_event(text)

@@ -99,7 +99,7 @@ def test_values_without_their_group_are_left_out(claim: Claim) -> None:
 
 def test_a_worker_that_lost_the_run_writes_none(run: Run, claim: Claim) -> None:
     events = told(LogBuilder().started(), 1).events
-    Run.objects.filter(id=run.id).update(epoch=claim.epoch + 1)
+    Run.objects.filter(id=run.id).update(attempt=claim.attempt + 1)
 
     with pytest.raises(LeaseLost):
         ingest(claim, events)
@@ -112,18 +112,18 @@ def test_a_step_that_is_made_again_has_values_of_its_own(
 ) -> None:
     directory = run_directory(run.id)
     log = told(LogBuilder().started().stepped(1).saved(1), 2, kl=[0.1, 0.1])
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(claim, log.events)
     save(directory, 1)
     Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
     again = claim_run(run.id, "worker-2")
     assert again is not None
-    supervisor_log = SupervisorLog(directory.epoch(2).supervisor_log, about="test")
+    supervisor_log = SupervisorLog(directory.attempt(2).supervisor_log, about="test")
     take_over(again, directory, supervisor_log=supervisor_log, keep_alive=lambda: None)
 
     assert tokens_of(run.id, 2)[0]["kl"] == [0.1, 0.1]  # until the run gets there
 
-    ingest(again, told(LogBuilder(epoch=2), 2, kl=[0.2, 0.2]).events)
+    ingest(again, told(LogBuilder(attempt=2), 2, kl=[0.2, 0.2]).events)
     assert tokens_of(run.id, 2)[0]["kl"] == [0.2, 0.2]
     old = Group.objects.get(run=run, step=2, prompt_index=0, superseded_by=2)
     kept = read_tokens(old)
@@ -208,7 +208,7 @@ def test_a_line_whose_lists_do_not_fit_becomes_a_warning(claim: Claim) -> None:
         tree["completions"][0] |= wrong
         texts.append(json.dumps(tree).encode())
 
-    events = read_events(Lines(first=1, texts=tuple(texts), end=0), epoch=1)
+    events = read_events(Lines(first=1, texts=tuple(texts), end=0), attempt=1)
 
     assert [isinstance(event, Warned) for event in events] == [True] * len(texts)
     assert ingest(claim, events) == len(texts)

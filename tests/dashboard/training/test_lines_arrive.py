@@ -72,8 +72,8 @@ def test_what_is_sent_again_is_stored_once(outside: Run) -> None:
 
 
 def test_a_run_says_how_many_lines_were_left_out_and_why(outside: Run) -> None:
-    take_lines(outside, epoch=1, first=1, texts=[b"{}", b'{"type": "step_finished"}'])
-    place = take_lines(outside, epoch=1, first=3, texts=[b"[]"])
+    take_lines(outside, attempt=1, first=1, texts=[b"{}", b'{"type": "step_finished"}'])
+    place = take_lines(outside, attempt=1, first=3, texts=[b"[]"])
 
     outside.refresh_from_db()
     assert (place.line, place.num_left_out) == (3, 3)
@@ -98,7 +98,7 @@ def test_a_life_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
     with pytest.raises(AttemptReplaced, match="attempt 2"):
         send(outside, LogBuilder().stepped(1).stepped(2))
 
-    assert send(outside, LogBuilder(epoch=2).stepped(2)).step == 2
+    assert send(outside, LogBuilder(attempt=2).stepped(2)).step == 2
 
 
 SPOILED = [  # fields of a finished step, and what is said of it
@@ -123,7 +123,7 @@ def test_a_line_that_is_no_good_becomes_a_warning(team: Team, alice: User) -> No
     for tree, said in trees:
         run = open_outside(team, alice)
         texts = [*before, json.dumps(tree).encode()]
-        place = take_lines(run, epoch=1, first=1, texts=texts)
+        place = take_lines(run, attempt=1, first=1, texts=texts)
 
         assert place.line == 4, said
         assert said in " ".join(warnings_of(run))
@@ -131,7 +131,7 @@ def test_a_line_that_is_no_good_becomes_a_warning(team: Team, alice: User) -> No
 
 
 def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:
-    event = GroupScored(line=4, epoch=1, time=1.7e9, step=step, **group(0))
+    event = GroupScored(line=4, attempt=1, time=1.7e9, step=step, **group(0))
     tree: dict[str, Any] = json.loads(event.model_dump_json())
     return tree | changes
 
@@ -148,7 +148,7 @@ def test_checkpoints_are_not_for_outside_trainers(outside: Run) -> None:
 
 def test_a_batch_has_a_largest_size(outside: Run) -> None:
     with pytest.raises(ValueError, match="5,000"):
-        take_lines(outside, epoch=1, first=1, texts=[b"{}"] * (MAX_LINES + 1))
+        take_lines(outside, attempt=1, first=1, texts=[b"{}"] * (MAX_LINES + 1))
 
 
 def test_its_last_word_ends_it_and_keeps_its_prompts(outside: Run) -> None:
@@ -159,7 +159,7 @@ def test_its_last_word_ends_it_and_keeps_its_prompts(outside: Run) -> None:
     outside.refresh_from_db()
     assert (place.state, outside.state) == (RunState.FINISHED, RunState.FINISHED)
     assert outside.finished_at is not None
-    assert outside.epochs.get().outcome == "finished at step 1"
+    assert outside.attempts.get().outcome == "finished at step 1"
     version = outside.dataset_version
     assert version is not None
     prompts = Group.objects.filter(run=outside).order_by("prompt_index")
@@ -198,10 +198,10 @@ def test_a_silent_run_is_lost_and_goes_on_when_it_speaks(outside: Run) -> None:
     assert "5 minutes" in describe_progress(outside).notice
     assert lease.reap(grace=AT_ONCE) == []
 
-    place = take_lines(outside, epoch=1, first=4, texts=[])  # it lives, no more
+    place = take_lines(outside, attempt=1, first=4, texts=[])  # it lives, no more
     outside.refresh_from_db()
     assert (place.state, outside.state) == (RunState.RUNNING, RunState.RUNNING)
-    assert outside.epochs.get().ended_at is None
+    assert outside.attempts.get().ended_at is None
     assert send(outside, log.stepped(2), first=4).step == 2
 
 
@@ -223,11 +223,11 @@ def test_of_a_newer_reporter_what_is_known_is_stored_and_what_is_new_noted(
 ) -> None:
     trees = [json.loads(line) for line in lines_of(LogBuilder().stepped(1))]
     newer = [{**tree, "of_a_later_version": 1} for tree in trees]
-    place = {"epoch": 1, "time": 5.0, "step": 1}
+    place = {"attempt": 1, "time": 5.0, "step": 1}
     newer.append({"type": "weather_changed", "line": len(trees) + 1, **place})
 
     texts = [json.dumps(tree).encode() for tree in newer]
-    stored = take_lines(outside, epoch=1, first=1, texts=texts)
+    stored = take_lines(outside, attempt=1, first=1, texts=texts)
 
     assert (stored.line, stored.step) == (len(newer), 1)
     note = RunEvent.objects.get(run=outside, type="warned")

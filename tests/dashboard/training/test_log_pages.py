@@ -10,7 +10,7 @@ from django.urls import reverse
 from dashboard.accounts.models import User
 from dashboard.project.downloads import Streamed
 from dashboard.runs.models import Run
-from dashboard.runs.queries import EpochDirectory, run_directory
+from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def first_life(run: Run) -> EpochDirectory:
+def first_life(run: Run) -> AttemptDirectory:
     claim_run(run.id, "training@gpu-1")
-    files = run_directory(run.id).epoch(1)
+    files = run_directory(run.id).attempt(1)
     files.path.mkdir(parents=True)
     return files
 
@@ -42,7 +42,7 @@ def texts(answer: Any) -> list[str]:
     return [line["text"] for line in answer["lines"]]
 
 
-def write_steps(files: EpochDirectory, first: int, last: int) -> None:
+def write_steps(files: AttemptDirectory, first: int, last: int) -> None:
     with files.trainer_log.open("a") as file:
         file.writelines(f"step {n}\n" for n in range(first, last + 1))
 
@@ -54,7 +54,7 @@ def test_before_a_worker_takes_the_run_there_is_nothing_to_read(
 
 
 def test_a_page_begins_with_the_last_lines_and_their_numbers(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     write_steps(first_life, 1, 800)
 
@@ -66,7 +66,7 @@ def test_a_page_begins_with_the_last_lines_and_their_numbers(
 
 
 def test_then_it_is_given_only_what_was_written_since(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     write_steps(first_life, 1, 600)
     known = part(alice_client, run)
@@ -79,7 +79,7 @@ def test_then_it_is_given_only_what_was_written_since(
 
 
 def test_a_line_still_being_written_is_read_again(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     first_life.trainer_log.write_text("one\nloa")
     known = part(alice_client, run)
@@ -92,7 +92,7 @@ def test_a_line_still_being_written_is_read_again(
 
 
 def test_earlier_lines_end_where_the_known_ones_begin(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     write_steps(first_life, 1, 1_200)
     known = part(alice_client, run)
@@ -104,7 +104,7 @@ def test_earlier_lines_end_where_the_known_ones_begin(
 
 
 def test_a_line_is_found_by_its_number(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     write_steps(first_life, 1, 100_000)
 
@@ -115,7 +115,7 @@ def test_a_line_is_found_by_its_number(
 
 
 def test_a_log_that_was_cut_is_read_from_its_end(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     write_steps(first_life, 1, 3_000)
     known = part(alice_client, run)
@@ -129,7 +129,7 @@ def test_a_log_that_was_cut_is_read_from_its_end(
 
 
 def test_a_very_long_line_is_cut_and_given_whole_when_asked_for(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     first_life.trainer_log.write_text("short\n" + "x" * 300_000 + "\nend\n")
 
@@ -143,7 +143,7 @@ def test_a_very_long_line_is_cut_and_given_whole_when_asked_for(
 
 
 def test_the_workers_own_messages_are_shown(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     first_life.supervisor_log.write_text("Started process 7.\n")
 
@@ -153,7 +153,7 @@ def test_the_workers_own_messages_are_shown(
 
 
 def test_a_progress_bar_shows_its_last_state(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     first_life.trainer_log.write_bytes(b"load 10%\rload 90%\r\n\xff\n")
 
@@ -161,7 +161,7 @@ def test_a_progress_bar_shows_its_last_state(
 
 
 def test_control_codes_and_hidden_characters_do_nothing(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     log = "\x1b[1;31mred\x1b[0m \x1b]0;title\x07a\x00b\x07 \u202egpj.exe\u2066\n"
     first_life.trainer_log.write_text(log + "<script>alert(1)</script>\n")
@@ -173,14 +173,14 @@ def test_control_codes_and_hidden_characters_do_nothing(
 
 
 def test_odd_questions_get_the_default_answer(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     first_life.trainer_log.write_text("hello\n")
 
     for query in (
-        {"epoch": "../../.."},
-        {"epoch": "99"},
-        {"epoch": "²"},
+        {"attempt": "../../.."},
+        {"attempt": "99"},
+        {"attempt": "²"},
         {"source": "../../etc/passwd"},
         {"after": "999999999999"},
         {"before": "999999999999"},
@@ -189,7 +189,7 @@ def test_odd_questions_get_the_default_answer(
 
 
 def test_a_place_that_is_no_number_is_refused(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     url = reverse("run_log_part", args=["alpha", run.id])
 
@@ -201,7 +201,7 @@ def test_a_place_that_is_no_number_is_refused(
 
 
 def test_a_log_on_another_machine_is_said_to_be_there(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     register("training@gpu-1", num_slots=1)
     Worker.objects.update(host="gpu-1.example", last_seen=Now())
@@ -212,7 +212,7 @@ def test_a_log_on_another_machine_is_said_to_be_there(
 
 
 def test_the_whole_log_can_be_downloaded(
-    alice_client: Client, run: Run, first_life: EpochDirectory
+    alice_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     first_life.trainer_log.write_text("all of it\n")
 
@@ -225,7 +225,7 @@ def test_the_whole_log_can_be_downloaded(
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_download_is_read_as_far_as_it_is_taken(
-    alice: User, first_life: EpochDirectory, run: Run
+    alice: User, first_life: AttemptDirectory, run: Run
 ) -> None:
     first_life.trainer_log.write_bytes(b"a" * 1_000_000)
     client = AsyncClient()
@@ -244,7 +244,7 @@ async def test_a_download_is_read_as_far_as_it_is_taken(
 
 
 def test_a_stranger_finds_no_log(
-    charlie_client: Client, run: Run, first_life: EpochDirectory
+    charlie_client: Client, run: Run, first_life: AttemptDirectory
 ) -> None:
     first_life.trainer_log.write_text("secret\n")
 

@@ -98,20 +98,20 @@ def test_a_resume_takes_back_what_it_supersedes(run: Run, claim: Claim) -> None:
     log.add(StepFinished, step=1, metrics={"reward/mean": 0.5}).saved(1)
     log.add(StepFinished, step=2, metrics={"reward/mean": 0.9, "late": 3.0})
     evaluated(log, 2, {"eval/heldout/mean": 0.9})
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(claim, log.events)
     assert stored(run)["reward/mean"][4] == 0.9
     save(directory, 1)
     Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
     second = claim_run(run.id, "worker-2")
     assert second is not None
-    supervisor_log = SupervisorLog(directory.epoch(2).supervisor_log, about="test")
+    supervisor_log = SupervisorLog(directory.attempt(2).supervisor_log, about="test")
 
     take_over(second, directory, supervisor_log=supervisor_log, keep_alive=lambda: None)
 
     assert stored(run) == counted(run)
     assert set(stored(run)) == {"reward/mean"}
-    again = LogBuilder(epoch=2)
+    again = LogBuilder(attempt=2)
     again.add(StepFinished, step=2, metrics={"reward/mean": 0.7, "late": 2.0})
     ingest(second, again.events)
     assert stored(run) == counted(run)

@@ -42,7 +42,7 @@ def test_a_run_is_opened_with_what_its_trainer_says(team: Team, alice: User) -> 
 
     run.refresh_from_db()
     assert is_new
-    assert (run.state, run.epoch, run.num_steps) == (RunState.RUNNING, 1, 20)
+    assert (run.state, run.attempt, run.num_steps) == (RunState.RUNNING, 1, 20)
     assert (run.name, run.model_label, run.imported_from) == (
         "theirs",
         "Qwen3-0.6B",
@@ -59,7 +59,7 @@ def test_a_run_is_opened_with_what_its_trainer_says(team: Team, alice: User) -> 
         {"name": "accuracy", "weight": 1.0},
         {"name": "format", "weight": 0.2},
     ]
-    assert run.epochs.get().worker == "node-3"
+    assert run.attempts.get().worker == "node-3"
     assert AuditEntry.objects.filter(verb="run.opened", object_id=run.pk).exists()
 
 
@@ -106,14 +106,14 @@ def test_another_life_takes_back_the_steps_behind_its_checkpoint(
     run = opened(team, alice)
     send(run, LogBuilder().stepped(1).stepped(2).stepped(3))
 
-    epoch = open_life(run, from_step=2, host="node-4", user=alice)
+    attempt = open_life(run, from_step=2, host="node-4", user=alice)
 
     run.refresh_from_db()
-    assert (epoch, run.epoch, run.last_step) == (2, 2, 2)
+    assert (attempt, run.attempt, run.last_step) == (2, 2, 2)
     current = Step.objects.filter(run=run, superseded_by=None)
     assert sorted(current.values_list("step", flat=True)) == [1, 2]
-    assert "step 2" in run.epochs.get(number=1).outcome
-    assert run.epochs.get(number=2).from_step == 2
+    assert "step 2" in run.attempts.get(number=1).outcome
+    assert run.attempts.get(number=2).from_step == 2
 
 
 def test_a_failed_run_is_trained_on(team: Team, alice: User) -> None:

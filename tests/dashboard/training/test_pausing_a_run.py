@@ -31,7 +31,7 @@ PAUSE = {
     "share": 1.0,
     "limit": 0.2,
     "faults": [],
-    "checkpoint": "step-000001-epoch-1",
+    "checkpoint": "step-000001-attempt-1",
 }
 
 
@@ -43,7 +43,7 @@ def test_a_run_whose_scores_fail_pauses_and_says_why(run: Run) -> None:
     paused = live(run, "pause_itself")
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
-    assert (paused.finished_at, paused.attempt, paused.last_step) == (None, 0, 2)
+    assert (paused.finished_at, paused.num_losses, paused.last_step) == (None, 0, 2)
     said, fault, remedy = paused.pause_reason.split("\n")
     assert said.startswith("100%")  # as the trainer said it
     assert fault.startswith("16 ")
@@ -51,7 +51,7 @@ def test_a_run_whose_scores_fail_pauses_and_says_why(run: Run) -> None:
     assert "step 3" in remedy
     entry = AuditEntry.objects.get(verb="run.paused")
     assert entry.detail["reason"] == paused.pause_reason
-    assert "paused" in run.epochs.get().outcome
+    assert "paused" in run.attempts.get().outcome
     assert run.events.get(type="run_paused").body["faults"][0]["count"] == 16
 
 
@@ -95,7 +95,7 @@ def test_a_stop_is_heeded_where_the_files_found_no_room(run: Run, alice: User) -
 
     run.refresh_from_db()
     assert run.state == RunState.STOPPED
-    assert not run.epochs.filter(ended_at=None).exists()
+    assert not run.attempts.filter(ended_at=None).exists()
 
 
 def test_a_stop_asked_for_meanwhile_is_heeded_by_who_knows_nothing_of_it(
@@ -108,7 +108,7 @@ def test_a_stop_asked_for_meanwhile_is_heeded_by_who_knows_nothing_of_it(
     assert lose_attempt(stale, outcome="its folder vanished")
 
     run.refresh_from_db()
-    assert (run.state, run.attempt) == (RunState.STOPPED, 0)
+    assert (run.state, run.num_losses) == (RunState.STOPPED, 0)
 
 
 def test_a_trainer_killed_behind_its_word_has_paused(run: Run) -> None:
@@ -202,18 +202,18 @@ def test_only_a_run_with_a_worker_pauses(run: Run, alice: User) -> None:
 
 def test_a_resumed_run_is_queued_afresh(run: Run, alice: User) -> None:
     live(run, "pause_itself")
-    Run.objects.filter(id=run.id).update(attempt=2)
+    Run.objects.filter(id=run.id).update(num_losses=2)
     run.refresh_from_db()
 
     assert resume_run(run=run, user=alice)
     assert not resume_run(run=run, user=alice)
 
     run.refresh_from_db()
-    assert (run.state, run.attempt, run.pause_reason) == (RunState.QUEUED, 0, "")
+    assert (run.state, run.num_losses, run.pause_reason) == (RunState.QUEUED, 0, "")
     assert AuditEntry.objects.get(verb="run.resume_requested").actor == alice
     claim = claim_run(run.id, "worker-2")
     assert claim is not None
-    assert claim.epoch == 2
+    assert claim.attempt == 2
 
 
 def test_a_paused_run_can_be_stopped(run: Run, alice: User) -> None:

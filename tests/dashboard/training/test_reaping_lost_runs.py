@@ -53,8 +53,8 @@ def test_a_lost_run_is_queued_again_after_growing_rests(run: Run) -> None:
 
     run.refresh_from_db()
     assert rests == pytest.approx([10, 30, 90], abs=1)
-    assert (run.state, run.attempt, run.lease_until) == (RunState.QUEUED, 3, None)
-    assert "worker-1" in run.epochs.latest("number").outcome
+    assert (run.state, run.num_losses, run.lease_until) == (RunState.QUEUED, 3, None)
+    assert "worker-1" in run.attempts.latest("number").outcome
     assert AuditEntry.objects.filter(verb="run.lost").count() == 3
 
 
@@ -195,4 +195,4 @@ def test_four_reapers_at_once_count_one_loss(launch: Launcher) -> None:
     for thread in threads:
         thread.join()
 
-    assert list(Run.objects.values_list("attempt", flat=True)) == [1] * 5
+    assert list(Run.objects.values_list("num_losses", flat=True)) == [1] * 5

@@ -25,7 +25,7 @@ from trainer.events import StepFinished
 pytestmark = pytest.mark.django_db
 COLUMNS = (
     "step",
-    "epoch",
+    "attempt",
     "groups",
     "reward_quantiles",
     "reward_histogram",
@@ -47,7 +47,7 @@ def claim(run: Run) -> Claim:
 
 
 def stored(run: Run) -> list[tuple[Any, ...]]:
-    rows = StepRollup.objects.filter(run=run).order_by("step", "epoch")
+    rows = StepRollup.objects.filter(run=run).order_by("step", "attempt")
     # numpy would compare NaN with NaN; bytes do not.
     return [
         tuple(bytes(v) if isinstance(v, memoryview) else v for v in row)
@@ -104,16 +104,16 @@ def test_a_resume_supersedes_the_rollups_past_its_checkpoint(
 ) -> None:
     directory = run_directory(run.id)
     log = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(claim, log.events)
     save(directory, 1)
     Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
     second = claim_run(run.id, "worker-2")
     assert second is not None
-    supervisor_log = SupervisorLog(directory.epoch(2).supervisor_log, about="test")
+    supervisor_log = SupervisorLog(directory.attempt(2).supervisor_log, about="test")
     take_over(second, directory, supervisor_log=supervisor_log, keep_alive=lambda: None)
 
-    ingest(second, LogBuilder(epoch=2).stepped(2, num_groups=4).events)
+    ingest(second, LogBuilder(attempt=2).stepped(2, num_groups=4).events)
 
     rows = [(row[0], row[1], row[-1]) for row in stored(run)]
     assert rows == [(1, 1, None), (2, 1, 2), (2, 2, None), (3, 1, 2)]

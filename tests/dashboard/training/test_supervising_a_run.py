@@ -27,10 +27,10 @@ FAST = Timing(poll_seconds=0.01, look_seconds=0.05, grace_seconds=0.5)
 
 def script(behaviour: str) -> Callable[..., list[str]]:
     def command(
-        directory: RunDirectory, *, epoch: int, resume_from: Path | None
+        directory: RunDirectory, *, attempt: int, resume_from: Path | None
     ) -> list[str]:
-        out = directory.epoch(epoch).path
-        return [sys.executable, str(SCRIPT), behaviour, str(out), str(epoch)]
+        out = directory.attempt(attempt).path
+        return [sys.executable, str(SCRIPT), behaviour, str(out), str(attempt)]
 
     return command
 
@@ -93,7 +93,7 @@ def test_the_run_directory_holds_what_was_asked_for(run: Run) -> None:
     config = directory.config.read_text()
     assert '"rows": "rows.jsonl"' in config
     assert len(directory.rows.read_bytes().split(b"\n")) == 9
-    assert "Claimed by worker-1." in directory.epoch(1).supervisor_log.read_text()
+    assert "Claimed by worker-1." in directory.attempt(1).supervisor_log.read_text()
 
 
 def test_a_failed_run_says_what_the_trainer_said(run: Run) -> None:
@@ -128,7 +128,7 @@ def test_a_stop_ends_with_a_checkpoint(run: Run, alice: User) -> None:
 
 
 def is_loading(run: Run) -> bool:
-    log = run_directory(run.id).epoch(1).trainer_log
+    log = run_directory(run.id).attempt(1).trainer_log
     return log.exists() and "loading" in log.read_text()
 
 
@@ -141,13 +141,13 @@ def test_a_run_that_is_stopped_as_it_loads_has_stopped(run: Run, alice: User) ->
     ended = live(run, "load_until_told", look)
 
     assert ended.state == RunState.STOPPED
-    assert run.epochs.get().outcome == "stopped at step 0"
+    assert run.attempts.get().outcome == "stopped at step 0"
 
 
 def test_a_run_that_loads_as_its_worker_shuts_down_is_handed_back(run: Run) -> None:
     ended = live(run, "load_until_told", lambda: is_loading(run))
 
-    assert (ended.state, ended.attempt) == (RunState.QUEUED, 0)
+    assert (ended.state, ended.num_losses) == (RunState.QUEUED, 0)
 
 
 def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
@@ -159,7 +159,7 @@ def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
 
     live(run, "talk_until_told", is_shutting_down=stop)
 
-    text = run_directory(run.id).epoch(1).trainer_log.read_text()
+    text = run_directory(run.id).attempt(1).trainer_log.read_text()
     assert re.match(r"\[\d+ bytes left out\]\n", text)
 
 
@@ -169,14 +169,14 @@ def test_a_trainer_deaf_to_a_stop_is_killed(run: Run, alice: User) -> None:
     ended = live(run, "ignore_requests", look)
 
     assert ended.state == RunState.STOPPED
-    assert "SIGKILL" in run.epochs.get().outcome
+    assert "SIGKILL" in run.attempts.get().outcome
 
 
 def test_a_worker_that_shuts_down_hands_the_run_back(run: Run) -> None:
     ended = live(run, "train_until_told", lambda: run.steps.count() >= 2)
 
     assert ended.state == RunState.QUEUED
-    assert ended.attempt == 0
+    assert ended.num_losses == 0
     assert ended.not_before is None
     assert run.checkpoints.exists()
 
@@ -185,7 +185,7 @@ def test_a_killed_trainer_costs_a_life_and_is_taken_up_after_a_rest(run: Run) ->
     ended = live(run, "be_killed")
 
     assert ended.state == RunState.QUEUED
-    assert ended.attempt == 1
+    assert ended.num_losses == 1
     assert ended.not_before is not None
     assert run.steps.count() == 2
     assert claim_run(run.id, "worker-1") is None
@@ -224,12 +224,12 @@ def test_half_a_line_is_not_stored(run: Run) -> None:
 
 def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) -> None:
     def take_away() -> None:
-        Run.objects.filter(id=run.id).update(epoch=7, worker="worker-2")
+        Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 
     ended = live(run, "train_until_told", after_steps(2, run, take_away))
 
-    assert (ended.epoch, ended.worker, ended.state) == (7, "worker-2", "running")
-    log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert (ended.attempt, ended.worker, ended.state) == (7, "worker-2", "running")
+    log = run_directory(run.id).attempt(1).supervisor_log.read_text()
     assert "not held" in log
     assert "trainer was ended" in log
 
@@ -242,13 +242,13 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
 
     def freeze_slowly(run: Run, **options: Any) -> None:
         write_snapshot(run, **options)
-        Run.objects.filter(id=run.id).update(epoch=7, worker="worker-2")
+        Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 
     monkeypatch.setattr(startup, "freeze", freeze_slowly)
 
     supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
 
-    log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    log = run_directory(run.id).attempt(1).supervisor_log.read_text()
     assert "not held" in log
     assert "Started the trainer" not in log
 
@@ -256,7 +256,7 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
 def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = run_directory(run.id).epoch(1).events
+    events = run_directory(run.id).attempt(1).events
     attempt = DatabaseRetry.attempt
     is_ending: list[bool] = []
 
@@ -271,7 +271,7 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
             is_ending.append(True)
         return bool(is_ending)
 
-    monkeypatch.setattr(DatabaseRetry, "attempt", attempt_unless_away)
+    monkeypatch.setattr(DatabaseRetry, "num_losses", attempt_unless_away)
 
     ended = live(run, "save_slowly", is_shutting_down)
 
@@ -286,8 +286,8 @@ def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:
 
     assert ended.state == RunState.FAILED
     assert "resumed from" in ended.fail_reason
-    assert not run.epochs.filter(ended_at=None).exists()
-    assert run.epochs.get(number=2).outcome.startswith("given up")
+    assert not run.attempts.filter(ended_at=None).exists()
+    assert run.attempts.get(number=2).outcome.startswith("given up")
 
 
 def test_one_that_slept_since_its_claim_leaves_the_next_life_alone(
@@ -303,8 +303,8 @@ def test_one_that_slept_since_its_claim_leaves_the_next_life_alone(
     supervise(first, is_shutting_down=never, command=script("finish"), timing=FAST)
 
     run.refresh_from_db()
-    assert (run.state, run.epoch, run.worker) == ("starting", 2, "worker-2")
-    log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert (run.state, run.attempt, run.worker) == ("starting", 2, "worker-2")
+    log = run_directory(run.id).attempt(1).supervisor_log.read_text()
     assert "not held" in log
 
 
@@ -315,5 +315,5 @@ def test_a_run_that_was_deleted_since_its_claim_is_let_go(run: Run) -> None:
 
     supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
 
-    log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    log = run_directory(run.id).attempt(1).supervisor_log.read_text()
     assert "not held" in log

@@ -40,7 +40,7 @@ def lose(run: Run) -> Claim:
 
 def resume(claim: Claim, directory: RunDirectory) -> str | None:
     supervisor_log = SupervisorLog(
-        directory.epoch(claim.epoch).supervisor_log, about="test"
+        directory.attempt(claim.attempt).supervisor_log, about="test"
     )
     found = take_over(
         claim, directory, supervisor_log=supervisor_log, keep_alive=lambda: None
@@ -49,28 +49,28 @@ def resume(claim: Claim, directory: RunDirectory) -> str | None:
 
 
 def history(run: Run) -> list[tuple[int, int]]:
-    """Step and epoch of what a chart shows."""
+    """Step and attempt of what a chart shows."""
     shown = run.steps.filter(superseded_by=None).order_by("step")
-    return list(shown.values_list("step", "epoch"))
+    return list(shown.values_list("step", "attempt"))
 
 
 def test_rows_past_the_checkpoint_are_superseded(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1).stepped(2).saved(2).stepped(3).stepped(4)
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(first, log.events)
     save(directory, 2)
 
     name = resume(lose(run), directory)
 
     run.refresh_from_db()
-    assert name == "step-000002-epoch-1"
+    assert name == "step-000002-attempt-1"
     assert history(run) == [(1, 1), (2, 1)]
     assert run.last_step == 2
     assert run.summary["best"] == {"reward/mean": 0.2, "step": 2}
     assert run.summary["last"]["loss"] == metrics_of(2)["loss"]
-    assert run.epochs.get(number=2).from_step == 2
+    assert run.attempts.get(number=2).from_step == 2
     past = Group.objects.filter(run=run, step__gt=2)
     assert set(past.values_list("superseded_by", flat=True)) == {2}
 
@@ -81,7 +81,7 @@ def test_what_the_old_log_still_holds_is_stored_up_to_the_checkpoint(
     log = LogBuilder().started().stepped(1)
     ingest(first, log.events)  # and then its supervisor died
     log.stepped(2).stepped(3).saved(3).stepped(4)
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     save(directory, 3)
 
     resume(lose(run), directory)
@@ -95,13 +95,13 @@ def test_the_new_life_goes_on_without_gap_or_duplicate(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1).stepped(2).saved(2).stepped(3)
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(first, log.events)
     save(directory, 2)
     claim = lose(run)
     resume(claim, directory)
 
-    ingest(claim, LogBuilder(epoch=2).started().stepped(3).stepped(4).events)
+    ingest(claim, LogBuilder(attempt=2).started().stepped(3).stepped(4).events)
 
     assert history(run) == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1).saved(1).stepped(2).saved(2)
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(first, log.events)
     save(directory, 1)
     newest = save(directory, 2)
@@ -119,10 +119,10 @@ def test_a_damaged_checkpoint_is_passed_over(
 
     name = resume(claim, directory)
 
-    assert name == "step-000001-epoch-1"
+    assert name == "step-000001-attempt-1"
     assert history(run) == [(1, 1)]
-    told = directory.epoch(2).supervisor_log.read_text()
-    assert "step-000002-epoch-1: model/model.safetensors has SHA-256" in told
+    told = directory.attempt(2).supervisor_log.read_text()
+    assert "step-000002-attempt-1: model/model.safetensors has SHA-256" in told
 
 
 def test_with_every_checkpoint_damaged_the_run_is_not_started_over(
@@ -139,13 +139,13 @@ def test_a_run_that_was_never_saved_begins_again(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1)
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(first, log.events)
     claim = lose(run)
 
     assert resume(claim, directory) is None
 
-    ingest(claim, LogBuilder(epoch=2).started().stepped(1).events)
+    ingest(claim, LogBuilder(attempt=2).started().stepped(1).events)
     assert history(run) == [(1, 2)]
 
 
@@ -153,12 +153,12 @@ def test_a_checkpoint_the_log_does_not_name_becomes_known(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1)  # killed before it could say so
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     save(directory, 1)
 
     resume(lose(run), directory)
 
-    assert run.checkpoints.get().name == "step-000001-epoch-1"
+    assert run.checkpoints.get().name == "step-000001-attempt-1"
     assert history(run) == [(1, 1)]
 
 
@@ -166,13 +166,13 @@ def test_an_old_log_already_behind_a_resume_is_not_drained_again(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     old = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
-    old.write(directory.epoch(1).events)  # of which nothing was stored
+    old.write(directory.attempt(1).events)  # of which nothing was stored
     save(directory, 1)
     second = lose(run)
     resume(second, directory)
-    new = LogBuilder(epoch=2).started().stepped(2).stepped(3).saved(3)
-    new.write(directory.epoch(2).events)
-    save(directory, 3, epoch=2)
+    new = LogBuilder(attempt=2).started().stepped(2).stepped(3).saved(3)
+    new.write(directory.attempt(2).events)
+    save(directory, 3, attempt=2)
 
     resume(lose(run), directory)
 
@@ -183,29 +183,29 @@ def test_what_a_cut_off_life_saved_later_is_no_part_of_the_history(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     old = LogBuilder().started().stepped(1).saved(1)
-    old.write(directory.epoch(1).events)
+    old.write(directory.attempt(1).events)
     save(directory, 1)
     second = lose(run)
     resume(second, directory)
-    new = LogBuilder(epoch=2).started().stepped(2).saved(2).stepped(3)
-    new.write(directory.epoch(2).events)
+    new = LogBuilder(attempt=2).started().stepped(2).saved(2).stepped(3)
+    new.write(directory.attempt(2).events)
     ingest(second, new.events)
-    save(directory, 2, epoch=2)
-    save(directory, 5, epoch=1)  # the first worker never learned of the second
+    save(directory, 2, attempt=2)
+    save(directory, 5, attempt=1)  # the first worker never learned of the second
 
     name = resume(lose(run), directory)
 
-    assert name == "step-000002-epoch-2"
+    assert name == "step-000002-attempt-2"
     assert history(run) == [(1, 1), (2, 2)]
     names = [path.name for path in directory.checkpoints.iterdir()]
-    assert "step-000005-epoch-1" not in names
+    assert "step-000005-attempt-1" not in names
 
 
 def test_a_life_that_slept_takes_no_checkpoint_from_the_next(
     run: Run, first: Claim, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = LogBuilder().started().stepped(1).saved(1)
-    log.write(directory.epoch(1).events)
+    log.write(directory.attempt(1).events)
     ingest(first, log.events)
     save(directory, 1)
     save(directory, 3)  # of this life as well: it died before it told of it
@@ -213,13 +213,13 @@ def test_a_life_that_slept_takes_no_checkpoint_from_the_next(
 
     def cut_and_sleep(claim: Claim, **options: Any) -> None:
         cut(claim, **options)
-        save(directory, 4, epoch=lose(run).epoch)
+        save(directory, 4, attempt=lose(run).attempt)
 
     second = lose(run)
-    (directory.checkpoints / "step-000003-epoch-1" / "manifest.json").write_text("{")
+    (directory.checkpoints / "step-000003-attempt-1" / "manifest.json").write_text("{")
     monkeypatch.setattr(takeover, "cut_history", cut_and_sleep)
 
     resume(second, directory)
 
     names = {path.name for path in directory.checkpoints.glob("step-*")}
-    assert names == {"step-000001-epoch-1", "step-000004-epoch-3"}
+    assert names == {"step-000001-attempt-1", "step-000004-attempt-3"}

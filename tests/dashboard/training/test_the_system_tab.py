@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.runs.models import Epoch, Run
+from dashboard.runs.models import Run, RunAttempt
 from dashboard.training import system_metrics as readers
 from dashboard.training import system_samples
 from dashboard.training.lease import claim_run
@@ -99,7 +99,7 @@ def test_samples_are_stored_while_a_trainer_runs(run: Run, data_folder: Path) ->
             time.sleep(0.05)
 
     sample = SystemSample.objects.latest("id")
-    assert (sample.run_id, sample.epoch, sample.step) == (run.id, 1, 7)
+    assert (sample.run_id, sample.attempt, sample.step) == (run.id, 1, 7)
     assert by_name(sample.values)["memory"]
 
 
@@ -109,7 +109,7 @@ def test_a_resumed_life_begins_at_its_checkpoints_step(
 ) -> None:
     claim = claim_run(run.id, "training@gpu-1")
     assert claim is not None
-    run.epochs.update(from_step=40)
+    run.attempts.update(from_step=40)
     with (
         busy_trainer(data_folder) as trainer,
         SystemSampler(claim, pid=trainer.pid, read_step=lambda: 0, every=0.1),
@@ -128,7 +128,7 @@ def test_nothing_is_stored_of_a_run_that_another_has_claimed(
 ) -> None:
     claim = claim_run(run.id, "training@gpu-1")
     assert claim is not None
-    Run.objects.update(epoch=2)
+    Run.objects.update(attempt=2)
     with (
         busy_trainer(data_folder) as trainer,
         SystemSampler(claim, pid=trainer.pid, read_step=lambda: 7, every=0.05),
@@ -250,15 +250,15 @@ def test_new_samples_come_as_they_are(alice_client: Client, run: Run) -> None:
 
 def test_over_steps_a_resume_shows_each_step_once(run: Run) -> None:
     for number, from_step in ((1, 0), (2, 5)):
-        Epoch.objects.create(
+        RunAttempt.objects.create(
             run=run, number=number, from_step=from_step, worker="w", claimed_at=START
         )
-    make_samples(run, 10, epoch=1)
-    make_samples(run, 10, epoch=2, begin=6)
+    make_samples(run, 10, attempt=1)
+    make_samples(run, 10, attempt=2, begin=6)
 
     points = read_points(run.id, Window(axis="step"))
 
-    assert [(p.epoch, p.step) for p in points] == [
+    assert [(p.attempt, p.step) for p in points] == [
         *((1, step) for step in range(6)),
         *((2, step) for step in range(6, 16)),
     ]

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.runs.models import Run
-from dashboard.runs.queries import EpochDirectory, run_directory
+from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.training.lease import claim_run
 from dashboard.training.log_reading import LogClock, LogTimes, stamp_of
 
@@ -101,9 +101,9 @@ def test_a_workers_line_says_its_time_itself() -> None:
 
 
 @pytest.fixture
-def life(run: Run) -> EpochDirectory:
+def life(run: Run) -> AttemptDirectory:
     claim_run(run.id, "training@gpu-1")
-    files = run_directory(run.id).epoch(1)
+    files = run_directory(run.id).attempt(1)
     files.path.mkdir(parents=True)
     return files
 
@@ -117,7 +117,7 @@ def ask(client: Client, name: str, run: Run, **query: object) -> Any:
 def test_parts_of_both_logs_come_with_times(
     alice_client: Client,
     run: Run,
-    life: EpochDirectory,
+    life: AttemptDirectory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clocked = Clocked(life.trainer_log, life.trainer_times, monkeypatch)
@@ -135,7 +135,7 @@ def test_parts_of_both_logs_come_with_times(
 
 
 def test_both_are_searched_at_once(
-    alice_client: Client, run: Run, life: EpochDirectory
+    alice_client: Client, run: Run, life: AttemptDirectory
 ) -> None:
     life.trainer_times.touch()
     life.trainer_log.write_text("a match\n" * 150)
@@ -149,7 +149,7 @@ def test_both_are_searched_at_once(
 
 
 def test_a_log_without_times_is_shown_apart(
-    alice_client: Client, run: Run, life: EpochDirectory
+    alice_client: Client, run: Run, life: AttemptDirectory
 ) -> None:
     life.trainer_log.write_text("step 1\n")
 

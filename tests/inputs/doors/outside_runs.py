@@ -63,7 +63,7 @@ def _post(
     world: World,
     run: Run,
     body: bytes = b"",
-    query: str = "epoch=1&first=1",
+    query: str = "attempt=1&first=1",
     **headers: str,
 ) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -139,7 +139,7 @@ LINES = [
     Case("no type", event(GROUP, type="absent")),
     Case("a type that is unknown", event(GROUP, type="Exploded")),
     Case("another line's number", event(GROUP, line=7)),
-    Case("another epoch", event(GROUP, epoch=3)),
+    Case("another attempt", event(GROUP, attempt=3)),
     Case("a time before 1970", event(GROUP, time=-1.0)),
     Case("a time that is no number", event(GROUP, time=float("nan"))),
     Case("a time beyond any calendar", event(GROUP, time=1e300)),
@@ -160,13 +160,13 @@ LINES = [
     Case("a metric without a name", event(STEP, metrics={"": 1.0})),
 ]  # fmt: skip
 BATCHES = [
-    Case("no first line", {"query": "epoch=1"}),
-    Case("no epoch", {"query": "first=1"}),
-    Case("a first line of zero", {"query": "epoch=1&first=0"}),
-    Case("a first line that is a word", {"query": "epoch=1&first=x"}),
-    Case("a first line of 5,000 digits", {"query": "epoch=1&first=" + "9" * 5_000}),
-    Case("a first line behind a gap", {"query": "epoch=1&first=9", "body": b"{}\n"}, status=409),
-    Case("an epoch to come", {"query": "epoch=7&first=1", "body": b"{}\n"}, status=409),
+    Case("no first line", {"query": "attempt=1"}),
+    Case("no attempt", {"query": "first=1"}),
+    Case("a first line of zero", {"query": "attempt=1&first=0"}),
+    Case("a first line that is a word", {"query": "attempt=1&first=x"}),
+    Case("a first line of 5,000 digits", {"query": "attempt=1&first=" + "9" * 5_000}),
+    Case("a first line behind a gap", {"query": "attempt=1&first=9", "body": b"{}\n"}, status=409),
+    Case("an attempt to come", {"query": "attempt=7&first=1", "body": b"{}\n"}, status=409),
     Case("gzip that is none", {"body": b"{}", "Content_Encoding": "gzip"}, status=400),
     Case("gzip cut short", {"body": gzip.compress(b"{}" * 99)[:-9], "Content_Encoding": "gzip"}, status=400),
     Case("garbage behind gzip", {"body": gzip.compress(b"{}") + b"garbage", "Content_Encoding": "gzip"}, status=400),

@@ -210,7 +210,7 @@ ASKED_BY_SCRIPTS = [
     Case("curves from below zero", "runs/{run}/curves.json?metrics=loss&first_step=-1"),
     Case("a stream after a word", "runs/{run}/stream.json?after=now"),
     Case("a stream after 5,000 digits", "runs/{run}/stream.json?after=" + "9" * 5_000),
-    Case("a stream of an epoch below zero", "runs/{run}/stream.json?after=1&epoch=-1"),
+    Case("a stream of an attempt below zero", "runs/{run}/stream.json?after=1&attempt=-1"),
 ]  # fmt: skip
 ACTS = [
     Case("a tag with a comma and a quote", ("runs/{run}/describe", {"name": "a", "tags": 'a"b'})),

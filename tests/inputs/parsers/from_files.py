@@ -88,7 +88,7 @@ CHANGED_EVENTS = st.builds(
 
 
 def check_events(lines: list[bytes]) -> None:
-    events = read_events(Lines(first=1, texts=tuple(lines), end=0), epoch=1)
+    events = read_events(Lines(first=1, texts=tuple(lines), end=0), attempt=1)
 
     assert [event.line for event in events] == list(range(1, len(lines) + 1))
     for event in events:

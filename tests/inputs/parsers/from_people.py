@@ -327,6 +327,6 @@ PARSERS = [
         st.text(st.characters(exclude_categories=["Cs"]), max_size=9), st.floats(width=32), max_size=4)),
         check_scalars_again, SCALARS),
     Parser("requests of a page", JSON.map(dumped) | ANY_TEXT | DEEP
-           | shaped(type=st.just("after"), seq=st.integers(), epoch=st.integers()).map(dumped),
+           | shaped(type=st.just("after"), seq=st.integers(), attempt=st.integers()).map(dumped),
            check_request, ("dashboard.live.messages",)),
 ]  # fmt: skip

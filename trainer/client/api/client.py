@@ -216,7 +216,7 @@ class Runs:
         """Queue a run, checked in full. What is not named is as its start has it.
 
         start     the key of a published system or of a team's preset, see `/presets`;
-                  "run-7"; or a run's checkpoint, "fork-7-step-000050-epoch-1"
+                  "run-7"; or a run's checkpoint, "fork-7-step-000050-attempt-1"
         is_scaled the preset's settings made smaller for one machine
         dataset   a version, its id, "sums" or "sums@2" for its second version; without
                   it the start's, or the only one there is

@@ -207,7 +207,7 @@ class Run:
     ) -> Path:
         """The model of one, as a tar with a folder that transformers loads.
 
-        `name` is such as step-000050-epoch-1. `path` is a file or a folder that is
+        `name` is such as step-000050-attempt-1. `path` is a file or a folder that is
         there; without it, the file is placed here.
         """
         target = Path(path)
@@ -274,7 +274,7 @@ class RunDetail(Run):
     cloned_from_id: int | None
     forked_from_id: int | None
     fork_step: int | None
-    epoch: int
+    attempt: int
     config: dict[str, Any]
 
     @property

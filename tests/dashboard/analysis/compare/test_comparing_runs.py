@@ -50,7 +50,7 @@ def make_evaluation(run: Run, step: int, mean: float, **fields: Any) -> None:
         run=run,
         step=step,
         name="heldout",
-        epoch=1,
+        attempt=1,
         seq=1000 + step,
         time=datetime(2026, 3, 1, tzinfo=UTC),
         metrics={"eval/heldout/mean": mean},

@@ -41,7 +41,7 @@ def test_what_was_read_is_kept(run: Run) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("moved", ["seq", "epoch"])
+@pytest.mark.parametrize("moved", ["seq", "attempt"])
 def test_a_run_that_went_on_is_read_again(run: Run, moved: str) -> None:
     read_values(run)
     change_unnoticed(run)
@@ -52,7 +52,7 @@ def test_a_run_that_went_on_is_read_again(run: Run, moved: str) -> None:
 
 @pytest.mark.django_db
 def test_steps_newer_than_the_run_as_it_was_read_are_not_kept(run: Run) -> None:
-    run.steps.create(step=4, epoch=1, seq=4, time=START, values=[0.4, 4.0])
+    run.steps.create(step=4, attempt=1, seq=4, time=START, values=[0.4, 4.0])
 
     assert read_values(run) == [0.1, 0.2, 0.3, 0.4]
     change_unnoticed(run)
@@ -75,7 +75,7 @@ def test_a_run_is_read_beside_one_that_is_kept(team: Team, run: Run) -> None:
 def test_the_longest_unused_go_when_there_are_too_many_bytes() -> None:
     points = Points(steps=np.arange(3), at=np.arange(3.0), values=np.arange(3.0))
     two = KeptPoints[Points](2 * points.nbytes)
-    runs = [Run(pk=pk, epoch=1, seq=3) for pk in (1, 2, 3)]
+    runs = [Run(pk=pk, attempt=1, seq=3) for pk in (1, 2, 3)]
     for run in runs[:2]:
         two.keep(run, "loss", "step", points)
 

@@ -33,7 +33,7 @@ def add_step(run: Run, step: int, value: float, superseded_by: int | None) -> No
     Step.objects.create(
         run=run,
         step=step,
-        epoch=1,
+        attempt=1,
         seq=100 + step,
         time=START,
         values=[value, 5.0],
@@ -81,7 +81,7 @@ def test_held_out_scores_lie_between_the_steps_around_them(run: Run) -> None:
             run=run,
             step=step,
             name="heldout",
-            epoch=1,
+            attempt=1,
             seq=200 + step,
             time=START + timedelta(hours=1),
             metrics={"eval/heldout/mean": 0.25},

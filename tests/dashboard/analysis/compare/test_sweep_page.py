@@ -144,7 +144,7 @@ def test_an_evaluation_is_an_outcome_too(team: Team) -> None:
             run=run,
             step=step,
             name="held",
-            epoch=1,
+            attempt=1,
             seq=step,
             time=datetime(2026, 3, 1, tzinfo=UTC),
             metrics={"eval/held/mean": mean},

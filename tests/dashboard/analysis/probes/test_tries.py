@@ -204,7 +204,7 @@ def test_a_prompt_is_needed(checkpoint: Checkpoint, alice_client: Client) -> Non
         {"row": "", "prompt": " "},
         {"num_samples": "17"},
         {"temperature": "0"},
-        {"checkpoint": "step-000099-epoch-1"},
+        {"checkpoint": "step-000099-attempt-1"},
     ]
     for changes in wrong:
         assert alice_client.post(address, sent | changes).status_code == 422, changes

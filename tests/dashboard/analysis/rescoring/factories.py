@@ -73,7 +73,7 @@ def _add_group(run: Run, step: int, prompt: int, texts: Sequence[str]) -> Group:
         run=run,
         step=step,
         prompt_index=prompt,
-        epoch=1,
+        attempt=1,
         seq=step,
         prompt=row.prompt,
         answer=row.answer,

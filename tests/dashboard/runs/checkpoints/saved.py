@@ -32,7 +32,7 @@ class Saving(Story):
         self.take_steps(1, **{"reward/mean": reward})
         if score is not None:
             self.evaluate(**{"eval/heldout/mean": score})
-        name = f"step-{self.step:06d}-epoch-{self.claim.epoch}"
+        name = f"step-{self.step:06d}-attempt-{self.claim.attempt}"
         sha256, num_bytes = write_checkpoint(
             self.folder / name,
             files or {"model/model.safetensors": b"weights at %d" % self.step},

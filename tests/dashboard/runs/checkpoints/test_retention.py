@@ -53,7 +53,7 @@ def test_a_disk_that_lets_nothing_go_costs_no_line_of_the_log(
 def test_a_kept_one_is_read_where_it_stays(saving: Saving, run: Run) -> None:
     saving.save(score=0.9)
 
-    found = CheckpointStore(run.pk).find("step-000001-epoch-1")
+    found = CheckpointStore(run.pk).find("step-000001-attempt-1")
 
     assert found is not None
     saving.save(score=0.2)
@@ -246,7 +246,7 @@ def test_a_stranger_finds_no_checkpoint(
     assert charlie_client.get(f"{address}/model.tar").status_code == 404
     for action in ("pin", "unpin", "delete", "publish"):
         assert charlie_client.post(f"{address}/{action}").status_code == 404
-    for name in ("..", "%2e%2e", "step-000001-epoch-1%2f..", "other"):
+    for name in ("..", "%2e%2e", "step-000001-attempt-1%2f..", "other"):
         odd = f"/alpha/runs/{run.pk}/checkpoints/{name}/model.tar"
         assert charlie_client.get(odd).status_code == 404
 
@@ -254,7 +254,7 @@ def test_a_stranger_finds_no_checkpoint(
 def test_names_lead_nowhere(alice_client: Client, saving: Saving, run: Run) -> None:
     saving.save()
 
-    for name in ("..", "%2e%2e", "%2e%2e%2fcheckpoints", "step-000009-epoch-1"):
+    for name in ("..", "%2e%2e", "%2e%2e%2fcheckpoints", "step-000009-attempt-1"):
         odd = f"/alpha/runs/{run.pk}/checkpoints/{name}/model.tar"
         assert alice_client.get(odd).status_code == 404
 

@@ -130,16 +130,16 @@ def test_its_checkpoints_stay_too(
     amber = runs["amber"]
     Run.objects.filter(pk=amber.pk).update(locked_at=timezone.now(), locked_by=alice)
     amber.checkpoints.create(
-        name="step-000001-epoch-1",
+        name="step-000001-attempt-1",
         step=1,
-        epoch=1,
+        attempt=1,
         sha256="ab" * 32,
         num_bytes=1,
         saved_at=timezone.now(),
         pinned_at=timezone.now(),
     )
     for asked in ("delete", "unpin"):
-        address = f"/alpha/runs/{amber.pk}/checkpoints/step-000001-epoch-1/{asked}"
+        address = f"/alpha/runs/{amber.pk}/checkpoints/step-000001-attempt-1/{asked}"
 
         (said,) = alice_client.post(address, follow=True).context["messages"]
 
@@ -184,9 +184,9 @@ def test_an_archived_run_that_goes_on_is_in_the_list_again(
     amber = runs["amber"]
     do(alice_client, "archive", [amber])
     amber.checkpoints.create(
-        name="step-000100-epoch-1",
+        name="step-000100-attempt-1",
         step=100,
-        epoch=1,
+        attempt=1,
         sha256="ab" * 32,
         num_bytes=1,
         saved_at=timezone.now(),

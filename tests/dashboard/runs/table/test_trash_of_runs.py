@@ -32,7 +32,7 @@ def run(team: Team, settings: Settings, tmp_path: Path) -> Run:
     run = make_run(team, "calm-otter")
     make_steps(run, {"reward/mean": [0.1, 0.2]})
     make_group(run, step=1, prompt_index=0)
-    path = run_directory(run.pk).checkpoints / "step-000001-epoch-1"
+    path = run_directory(run.pk).checkpoints / "step-000001-attempt-1"
     path.mkdir(parents=True)
     (path / "weights").write_bytes(b"1")
     return run

@@ -75,7 +75,7 @@ def check_moves(entries: Sequence[Entry]) -> None:
         assert body["is_leased"] == (target in HELD), f"lease of {target}: {body}"
         is_claim = (source, target) == ("queued", "starting")
         rise = body["epoch_to"] - body["epoch_from"]
-        assert rise == (1 if is_claim else 0), f"the epoch rose by {rise}: {body}"
+        assert rise == (1 if is_claim else 0), f"the attempt rose by {rise}: {body}"
         if source == target:
             continue
         assert RunState(target) in TRANSITIONS[RunState(source)], (source, target)
@@ -110,7 +110,7 @@ def check_writer(actor: Actor, entry: Entry) -> None:
     elif entry.kind == "run" and actor.name == "reap" and body["to"] == "lost":
         assert body["has_expired"], f"reaped with a lease: {body}"
     elif entry.kind == "run" and claim and entry.run_id == claim.run_id:
-        assert body["epoch_to"] == claim.epoch, f"a zombie of {claim}: {body}"
+        assert body["epoch_to"] == claim.attempt, f"a zombie of {claim}: {body}"
         is_held = body["from"] in (*HELD, "lost", "queued")
         assert is_held, f"{claim} wrote without holding it: {body}"
 
@@ -125,25 +125,25 @@ def check_run(run: Run) -> None:
 
 
 def _check_lives(run: Run) -> None:
-    lives = run.epochs.filter(ended_at=None).values_list("number", flat=True)
-    expected = [run.epoch] if run.state in HELD else []
+    lives = run.attempts.filter(ended_at=None).values_list("number", flat=True)
+    expected = [run.attempt] if run.state in HELD else []
     assert list(lives) == expected, f"{run.state} with open lives {list(lives)}"
 
 
 def _check_lines(run: Run) -> None:
     lines: dict[int, list[int]] = defaultdict(list)
-    events = run.events.order_by("epoch", "line")
-    for epoch, line, seq in events.values_list("epoch", "line", "seq"):
-        lines[epoch].append(line)
+    events = run.events.order_by("attempt", "line")
+    for attempt, line, seq in events.values_list("attempt", "line", "seq"):
+        lines[attempt].append(line)
         assert seq <= run.seq, f"event {seq} of a stream of {run.seq}"
-    for epoch, stored in lines.items():
+    for attempt, stored in lines.items():
         whole = list(range(1, len(stored) + 1))
-        assert stored == whole, f"lines {stored} of epoch {epoch}"
+        assert stored == whole, f"lines {stored} of attempt {attempt}"
 
 
 def current_history(run: Run) -> list[tuple[int, int]]:
     steps = run.steps.filter(superseded_by=None).order_by("step")
-    return list(steps.values_list("step", "epoch"))
+    return list(steps.values_list("step", "attempt"))
 
 
 def _check_history(run: Run) -> None:
@@ -155,7 +155,7 @@ def _check_history(run: Run) -> None:
     is_known = any(course[: len(history)] == history for course in own)
     assert is_known or not history, f"{history} is the course of no trainer"
     groups = run.groups.filter(superseded_by=None).order_by("step")
-    seen = list(groups.values_list("step", "epoch"))
+    seen = list(groups.values_list("step", "attempt"))
     assert seen == history, f"groups {seen}, steps {history}"
 
 
@@ -176,16 +176,16 @@ def check_end(run: Run) -> None:
 
 def _check_values(run: Run) -> None:
     """Every step that was ever stored has the values of its line in its log."""
-    logs = {epoch: _logged(run, epoch) for epoch in range(1, run.epoch + 1)}
+    logs = {attempt: _logged(run, attempt) for attempt in range(1, run.attempt + 1)}
     for step in run.steps.all():
-        told = logs[step.epoch][step.step]
+        told = logs[step.attempt][step.step]
         stored = dict(zip(run.metric_names, step.values, strict=False))
         kept = {name: stored.get(name) for name in told}
-        assert kept == told, f"step {step.step} of epoch {step.epoch}: {stored}"
+        assert kept == told, f"step {step.step} of attempt {step.attempt}: {stored}"
 
 
-def _logged(run: Run, epoch: int) -> dict[int, dict[str, float | None]]:
-    path = run_directory(run.pk).epoch(epoch).events
+def _logged(run: Run, attempt: int) -> dict[int, dict[str, float | None]]:
+    path = run_directory(run.pk).attempt(attempt).events
     whole = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     events = [json.loads(line) for line in whole]
     return {e["step"]: e["metrics"] for e in events if e["type"] == "step_finished"}

@@ -2,7 +2,7 @@
 
 It takes the real command and keeps the real contract: its log, its checkpoints, what it
 hears between steps, how it ends. What its "weights" hold is the course that led to them
-(run, epoch, step), so what a run's history should be is known from what was resumed.
+(run, attempt, step), so what a run's history should be is known from what was resumed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Trained:
     """One step, and who trained it."""
 
     run_id: int
-    epoch: int
+    attempt: int
     step: int
 
 
@@ -62,18 +62,18 @@ class ScriptedTrainer:
         options = dict(zip(command[5::2], command[6::2], strict=True))
         self.out = Path(options["--out"])
         self.checkpoints = Path(options["--checkpoints"])
-        self.epoch = int(options["--epoch"])
+        self.attempt = int(options["--attempt"])
         self.run_id = int(self.out.parent.parent.name)
         self.resume_from = options.get("--resume-from")
         self.config = RunConfig.model_validate_json(Path(command[4]).read_bytes())
         self.course: list[Trained] = []
-        self.log = LogBuilder(epoch=self.epoch)
+        self.log = LogBuilder(attempt=self.attempt)
         self.status: int | None = None
         self._is_asked_to_stop = False
         self._saved_step = 0
         self._heard: set[int] = set()
         self._written = 0
-        assert not (self.out / "events.jsonl").exists(), "two trainers of one epoch"
+        assert not (self.out / "events.jsonl").exists(), "two trainers of one attempt"
         log.touch()
         self.all.append(self)
 
@@ -115,7 +115,7 @@ class ScriptedTrainer:
     def history(self) -> list[tuple[int, int]]:
         """What its run's should be: each step, and who trained it."""
         return [
-            (one.step, one.epoch) for one in self.course if one.run_id == self.run_id
+            (one.step, one.attempt) for one in self.course if one.run_id == self.run_id
         ]
 
     def train_on(self, saves: Sequence[bool]) -> None:
@@ -140,7 +140,7 @@ class ScriptedTrainer:
     def die(self, number: int, *, within: str) -> None:
         """Of a signal, within a line of its log, a save, or neither."""
         if within == "save":
-            name = f".step-{self.step + 1:06d}-epoch-{self.epoch}.unfinished"
+            name = f".step-{self.step + 1:06d}-attempt-{self.attempt}.unfinished"
             (self.checkpoints / name).mkdir(exist_ok=True)
         if within == "line":
             with (self.out / "events.jsonl").open("ab") as file:
@@ -171,9 +171,9 @@ class ScriptedTrainer:
 
     def _step(self, *, saves: bool) -> None:
         step = self.step + 1
-        self.course.append(Trained(self.run_id, self.epoch, step))
+        self.course.append(Trained(self.run_id, self.attempt, step))
         self.log.add(GroupScored, step=step, **group(0))
-        metrics = {**metrics_of(step), "life": float(self.epoch)}
+        metrics = {**metrics_of(step), "life": float(self.attempt)}
         self.log.add(StepFinished, step=step, metrics=metrics)
         if saves:
             self._save()
@@ -200,7 +200,7 @@ class ScriptedTrainer:
     def _save(self) -> None:
         if self.step == self._saved_step:
             return
-        name = f"step-{self.step:06d}-epoch-{self.epoch}"
+        name = f"step-{self.step:06d}-attempt-{self.attempt}"
         sha256, num_bytes = write_checkpoint(self.checkpoints / name, self.course)
         self._saved_step = self.step
         told: dict[str, Any] = {"sha256": sha256, "num_bytes": num_bytes}
@@ -209,15 +209,15 @@ class ScriptedTrainer:
 
     def _prune(self) -> None:
         """As output.checkpoint does: what is newer than this life stays, or all."""
-        if any(int(life.name) > self.epoch for life in self.out.parent.iterdir()):
+        if any(int(life.name) > self.attempt for life in self.out.parent.iterdir()):
             return
         places = {
             (int(match[1]), int(match[2])): path
             for path in self.checkpoints.iterdir()
             if (match := NAME.fullmatch(path.name))
         }
-        here = (self.step, self.epoch)
-        own = sorted(at for at in places if at <= here and at[1] <= self.epoch)
+        here = (self.step, self.attempt)
+        own = sorted(at for at in places if at <= here and at[1] <= self.attempt)
         for at in own[:-KEEP_LAST]:
             shutil.rmtree(places[at])
 
@@ -235,7 +235,7 @@ class ScriptedTrainer:
 def write_checkpoint(folder: Path, course: Sequence[Trained]) -> tuple[str, int]:
     """Its manifest's SHA-256, and its bytes; it gets its name last, as the real one."""
     unfinished = folder.with_name(f".{folder.name}.unfinished")
-    told = [[one.run_id, one.epoch, one.step] for one in course]
+    told = [[one.run_id, one.attempt, one.step] for one in course]
     content = json.dumps(told).encode()
     (unfinished / "model").mkdir(parents=True, exist_ok=True)
     (unfinished / "model" / "model.safetensors").write_bytes(content)

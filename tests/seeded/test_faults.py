@@ -1,0 +1,16 @@
+"""The lines that are to be made wrong are there, once each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.seeded.faults import FAULTS, Fault
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.id for fault in FAULTS])
+def test_its_line_stands_once(fault: Fault) -> None:
+    assert (ROOT / fault.file).read_text(encoding="utf-8").count(fault.line) == 1
