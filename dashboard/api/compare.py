@@ -47,7 +47,7 @@ class ChosenRuns(Schema):
 
 
 def runs_query(chosen: ChosenRuns) -> QueryDict:
-    return query_of({"runs": chosen.runs, "group": chosen.sweep_id})
+    return query_of({"runs": chosen.runs, "sweep": chosen.sweep_id})
 
 
 class CurveFilters(ChosenRuns):

@@ -46,7 +46,7 @@ class RunOut(Schema):
     model: str = Field(examples=["SmolLM2-135M-Instruct"])
     dataset_version: VersionRef | None
     recipe_version: VersionRef | None
-    group_id: int | None = Field(description="Of runs launched together.")
+    sweep_id: int | None = Field(description="Of runs launched together.")
     tags: list[str] = Field(examples=[["baseline"]])
     last_step: int = Field(description="Of the steps that are done.", examples=[120])
     num_steps: int = Field(description="That it is to do.", examples=[400])

@@ -36,16 +36,16 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.runs.config.fields import all_fields
+from dashboard.runs.launch import services
 from dashboard.runs.launch.form import LaunchForm
-from dashboard.runs.launch.services import launch_group
-from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, Sweep
-from dashboard.runs.models import Run, RunGroup
+from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, SweepPlan
+from dashboard.runs.models import Run, Sweep
 
 router = Router(tags=["Sweeps"], auth=READ)
 
 
 class SweepOut(Schema):
-    id: int = Field(description="`group_id` of its runs.", examples=[3])
+    id: int = Field(description="`sweep_id` of its runs.", examples=[3])
     name: str = Field(examples=["rates"])
     launched_by: Person | None
     launched_at: datetime
@@ -54,25 +54,25 @@ class SweepOut(Schema):
     )
 
 
-def _sweep(group: RunGroup) -> SweepOut:
+def _sweep(sweep: Sweep) -> SweepOut:
     return fill(
         SweepOut,
-        group,
-        launched_by=Person.of(group.launched_by),
-        run_ids=[run.pk for run in group.runs.all()],
+        sweep,
+        launched_by=Person.of(sweep.launched_by),
+        run_ids=[run.pk for run in sweep.runs.all()],
     )
 
 
-def _groups(team: Team) -> QuerySet[RunGroup]:
-    found = team.rungroup_set.select_related("launched_by")
-    runs = Run.objects.kept().only("group_id").order_by("pk")
+def _sweeps(team: Team) -> QuerySet[Sweep]:
+    found = team.sweep_set.select_related("launched_by")
+    runs = Run.objects.kept().only("sweep_id").order_by("pk")
     return found.prefetch_related(Prefetch("runs", runs))
 
 
 @router.get("", response=Page[SweepOut], summary="List sweeps")
 def sweeps(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first; `/compare/sweep` tells what their outcome goes with."""
-    found = _groups(access_of(request).team)
+    found = _sweeps(access_of(request).team)
     return page_by(found, _sweep, cursor=cursor, limit=limit)
 
 
@@ -103,7 +103,7 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
     refuse_warnings(checked_launch(form), payload)
     planned = _plan(form, payload)
     with or_conflict():
-        group = launch_group(
+        sweep = services.launch_sweep(
             team=access.team,
             user=access.user,
             name=form.name,
@@ -111,12 +111,12 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
             cloned_from=form.start.run,
             fork_of=form.start.fork,
         )
-    return Status(201, _sweep(_groups(access.team).get(pk=group.pk)))
+    return Status(201, _sweep(_sweeps(access.team).get(pk=sweep.pk)))
 
 
-def _plan(form: LaunchForm, payload: SweepIn) -> Sweep:
+def _plan(form: LaunchForm, payload: SweepIn) -> SweepPlan:
     rows = [_row(each, place) for place, each in enumerate(payload.sweep)]
-    found = Sweep(rows=rows, mode=payload.mode)
+    found = SweepPlan(rows=rows, mode=payload.mode)
     found.plan(form)
     if found.problem:
         raise refuse_field("body.sweep", found.problem)
@@ -224,7 +224,7 @@ def weigh_sweep(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
     return _swept(found)
 
 
-def _swept(found: summary.Sweep) -> SweptOut:
+def _swept(found: summary.SweepSummary) -> SweptOut:
     weighed = found.weighed
     weights = [*weighed.weights, *([weighed.rest] if weighed.rest else [])]
     keys = [setting.key for setting in found.settings]

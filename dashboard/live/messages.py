@@ -58,8 +58,8 @@ def parse_position(query: QueryDict) -> Position:
 
 
 def parse_protocol(query: QueryDict) -> int:
-    """`protocol` of an address; who names none speaks the first."""
-    return _count("protocol", query.get("protocol") or "1")
+    """`protocol` of an address; who names none, as no page does, takes the newest."""
+    return _count("protocol", query.get("protocol") or str(PROTOCOL))
 
 
 def other_protocol() -> dict[str, Any]:

@@ -28,8 +28,8 @@ from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import (
     PublishedModel,
     Run,
-    RunGroup,
     SavedView,
+    Sweep,
     TeamPreset,
 )
 from dashboard.samples.models import Group
@@ -67,16 +67,18 @@ def _nothing(_: Any) -> list[Any]:
     return []
 
 
+SWEEP = Kind(
+    label="sweep",
+    model=Sweep,
+    page="runs",
+    args=_nothing,
+    query=lambda sweep: {"sweep": sweep.pk},
+)
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         "run": Kind(label="run", model=Run, page="run"),
-        "rungroup": Kind(
-            label="group of runs",
-            model=RunGroup,
-            page="runs",
-            args=_nothing,
-            query=lambda group: {"group": group.pk},
-        ),
+        "sweep": SWEEP,
+        "rungroup": SWEEP,  # in older entries
         "dataset": Kind(label="dataset", model=Dataset, page="dataset"),
         "datasetversion": Kind(
             label="dataset",

@@ -29,9 +29,9 @@ from dashboard.runs.launch.initial_values import (
     offer_team_presets,
 )
 from dashboard.runs.launch.sections import describe_sets, describe_sweep, mark
-from dashboard.runs.launch.services import launch_group, launch_run
+from dashboard.runs.launch.services import launch_run, launch_sweep
 from dashboard.runs.launch.summary import summarize, warn
-from dashboard.runs.launch.sweep import Sweep
+from dashboard.runs.launch.sweep import SweepPlan
 from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 
@@ -54,13 +54,13 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
     launch = form.check()
     if launch is None or _must_confirm(request, launch):
         return show_form(request, team_, form, status=422)
-    sweep = Sweep.read(request.POST)
+    sweep = SweepPlan.read(request.POST)
     sweep.plan(form)
     if sweep.problem:
         return show_form(request, team_, form, refused=sweep.problem, status=422)
     try:
         if sweep.runs:
-            return _launch_group(request, team_, form, sweep)
+            return _launch_sweep(request, team_, form, sweep)
         assert isinstance(request.user, User)
         run = launch_run(
             launch,
@@ -133,11 +133,11 @@ def _must_confirm(request: HttpRequest, launch: Launch) -> bool:
     return bool(warn(launch)) and request.POST.get("confirmed") != "on"
 
 
-def _launch_group(
-    request: HttpRequest, team: Team, form: LaunchForm, sweep: Sweep
+def _launch_sweep(
+    request: HttpRequest, team: Team, form: LaunchForm, sweep: SweepPlan
 ) -> HttpResponse:
     assert isinstance(request.user, User)
-    group = launch_group(
+    launched = launch_sweep(
         team=team,
         user=request.user,
         name=form.name,
@@ -145,7 +145,7 @@ def _launch_group(
         cloned_from=form.start.run,
         fork_of=form.start.fork,
     )
-    query = urlencode({"group": group.pk})
+    query = urlencode({"sweep": launched.pk})
     return redirect(f"{reverse('runs', args=[team.slug])}?{query}")
 
 

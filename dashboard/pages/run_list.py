@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.project.edits import Edit, EditConflict, show_conflict
-from dashboard.runs.models import Run, RunGroup, RunState, SavedView
+from dashboard.runs.models import Run, RunState, SavedView, Sweep
 from dashboard.runs.table.columns import NAME, OWN, Column, default_columns, sort_runs
 from dashboard.runs.table.expressions import ACTIVE, QueryError
 from dashboard.runs.table.grouping import (
@@ -35,7 +35,7 @@ from dashboard.runs.table.query import (
     with_related,
 )
 from dashboard.runs.table.rows import (
-    RunGroupRow,
+    GroupedRuns,
     make_rows,
     read_group,
     read_open,
@@ -91,14 +91,14 @@ def _frame(
     """What stands around the rows, whatever they are."""
     assert isinstance(request.user, User)
     team = membership.team
-    groups = RunGroup.objects.filter(team=team, pk=query.group or 0)
+    sweeps = Sweep.objects.filter(team=team, pk=query.sweep or 0)
     views = list(visible_views(team, request.user))
     chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
     here = _kept(request.GET)
     return {
         "team": team,
         "can_write": membership.can_write,
-        "group": groups.first() if query.group else None,
+        "sweep": sweeps.first() if query.sweep else None,
         "query": query,
         "facets": read_facets(team),
         "states": [ACTIVE, *RunState.values],
@@ -168,7 +168,7 @@ def _grouped(
 
 
 def _fill(
-    group: RunGroupRow, found: QuerySet[Run], query: ListQuery, request: HttpRequest
+    group: GroupedRuns, found: QuerySet[Run], query: ListQuery, request: HttpRequest
 ) -> None:
     assert isinstance(request.user, User)
     own = with_related(runs_of(found, group), request.user)
@@ -177,7 +177,7 @@ def _fill(
 
 
 def _links(
-    request: HttpRequest, group: RunGroupRow, query: ListQuery
+    request: HttpRequest, group: GroupedRuns, query: ListQuery
 ) -> tuple[str, str]:
     """Where a click unfolds or folds it, and where all its runs are listed."""
     turned = request.GET.copy()

@@ -13,7 +13,12 @@ from dashboard.analysis.compare.selection import join_ids, read_selection
 from dashboard.analysis.compare.series import list_metrics
 from dashboard.analysis.sweeps.axes import Axis, Kept
 from dashboard.analysis.sweeps.importance import KINDS, MAX_SETTINGS, read_outcomes
-from dashboard.analysis.sweeps.summary import MAX_SWEPT, Sweep, SweepForm, read_sweep
+from dashboard.analysis.sweeps.summary import (
+    MAX_SWEPT,
+    SweepForm,
+    SweepSummary,
+    read_sweep,
+)
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -65,7 +70,7 @@ def _keeps(query: QueryDict) -> list[str]:
     return [*kept, f"{key}:{low}..{high}"] if low or high else kept
 
 
-def _shown(found: Sweep, query: QueryDict) -> dict[str, Any]:
+def _shown(found: SweepSummary, query: QueryDict) -> dict[str, Any]:
     best = [line.run.pk for line in found.lines if line.is_kept][:MAX_COMPARED]
     return {
         "sweep": found,
@@ -76,7 +81,7 @@ def _shown(found: Sweep, query: QueryDict) -> dict[str, Any]:
     }
 
 
-def _chip(found: Sweep, kept: Kept, query: QueryDict) -> dict[str, str]:
+def _chip(found: SweepSummary, kept: Kept, query: QueryDict) -> dict[str, str]:
     axis = next(axis for axis in found.axes if axis.key == kept.key)
     return {"words": _say(axis, kept), "query": _without(query, found.kept, kept)}
 

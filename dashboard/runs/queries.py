@@ -179,7 +179,7 @@ RELATED = (
     "trashed_by",
     "cloned_from",
     "forked_from",
-    "group",
+    "sweep",
     "dataset_version__dataset",
 )
 RELATED_RECIPE = "recipe_version__recipe"

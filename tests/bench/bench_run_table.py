@@ -21,7 +21,7 @@ from django.utils import timezone
 from playwright.sync_api import Playwright
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.models import MetricSummary, Run, RunGroup
+from dashboard.runs.models import MetricSummary, Run, Sweep
 from tests.bench.machine import heading, say, table
 from tests.bench.undisturbed import undisturbed
 from tests.dashboard.runs.launching import (
@@ -88,7 +88,7 @@ def make_runs(team: Team, owner: User, num: int) -> None:
     draw = random.Random(0)
     dataset, recipe = make_dataset(team), make_recipe(team)
     first = make_run(team, "run-0", dataset=dataset, recipe=recipe, owner=owner)
-    group = RunGroup.objects.create(team=team, name="sweep")
+    group = Sweep.objects.create(team=team, name="sweep")
     configs = [
         make_config(
             optim={"learning_rate": rate}, data={"rows": "rows.jsonl"}, seed=seed
@@ -107,7 +107,7 @@ def make_runs(team: Team, owner: User, num: int) -> None:
                 model_label=f"model-{number % 5}",
                 dataset_version=dataset,
                 recipe_version=recipe,
-                group=group if number % 10 == 0 else None,
+                sweep=group if number % 10 == 0 else None,
                 num_steps=1_000,
                 last_step=1_000,
                 state="finished",

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import RunGroup
+from dashboard.runs.models import Sweep
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import (
     make_config,
@@ -25,8 +25,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def group(team: Team) -> RunGroup:
-    group = RunGroup.objects.create(team=team, name="rates")
+def group(team: Team) -> Sweep:
+    group = Sweep.objects.create(team=team, name="rates")
     version, recipe = make_dataset(team), make_recipe(team)
     for place in range(12):
         rate, aggregation = 10.0 ** (place // 4 - 6), place // 2 % 2
@@ -34,7 +34,7 @@ def group(team: Team) -> RunGroup:
         make_run(
             team,
             f"rates-{place + 1}",
-            group=group,
+            sweep=group,
             dataset_version=version,
             recipe_version=recipe,
             config=make_config(
@@ -47,10 +47,10 @@ def group(team: Team) -> RunGroup:
     return group
 
 
-def test_a_sweep_is_brushed_and_leads_to_its_runs(page: Page, group: RunGroup) -> None:
+def test_a_sweep_is_brushed_and_leads_to_its_runs(page: Page, group: Sweep) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(f"/alpha/sweep?group={group.pk}")
+    page.goto(f"/alpha/sweep?sweep={group.pk}")
     plot = page.locator('[data-figure="parallel"]')
     expect(plot.locator(".scatterlayer .trace")).to_have_count(12)
     assert findings_in_each_view(page) == []

@@ -1,6 +1,6 @@
 """Which runs are compared: `?runs=3,5` in an address, the baseline first.
 
-`?group=7` is the runs of a group, of which `runs` chooses some.
+`?sweep=7` is the runs of a sweep, of which `runs` chooses some.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dashboard.analysis.compare.seeds import (
     SEEDS,
     Arrangement,
 )
-from dashboard.runs.models import REWARD, Run, RunGroup
+from dashboard.runs.models import REWARD, Run, Sweep
 from dashboard.samples.forms import FilterForm
 
 MAX_RUNS = MAX_SETS * MAX_SEEDS
 MAX_OFFERED = 12
-MAX_CHOICES = 200  # of a group, or of runs that were ticked
+MAX_CHOICES = 200  # of a sweep, or of runs that were ticked
 MAX_VALUES = 4  # that a choice is told apart by
 
 
@@ -36,7 +36,7 @@ MAX_VALUES = 4  # that a choice is told apart by
 class Selection:
     runs: list[Run]
     num_chosen: int  # more than `runs` when too many were chosen
-    group: RunGroup | None = None
+    sweep: Sweep | None = None
     choices: list[int] = field(default_factory=list)  # that `runs` are some of
 
     @property
@@ -73,10 +73,10 @@ def join_ids(ids: Iterable[int]) -> str:
 def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Selection:
     """The team's runs in the order they were named; 404 when one is not its own."""
     ids = list(dict.fromkeys(_read_ids(query)))
-    group = _read_group(team, query)
+    sweep = _read_sweep(team, query)
     choices = ids
-    if group is not None:
-        own = Run.objects.kept().filter(team=team, group=group).order_by("pk")
+    if sweep is not None:
+        own = Run.objects.kept().filter(team=team, sweep=sweep).order_by("pk")
         choices = list(own.values_list("pk", flat=True))
         ids = ids or choices
     found = _runs(team).in_bulk(ids[:most])
@@ -86,7 +86,7 @@ def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Sel
     return Selection(
         runs=[found[pk] for pk in ids[:most]],
         num_chosen=len(ids),
-        group=group,
+        sweep=sweep,
         choices=choices[:MAX_CHOICES] if len(choices) > MAX_SETS else [],
     )
 
@@ -120,16 +120,16 @@ def list_choices(team: Team, selection: Selection) -> list[Choice]:
     ]
 
 
-def _read_group(team: Team, query: QueryDict) -> RunGroup | None:
-    number = query.get("group", "")
+def _read_sweep(team: Team, query: QueryDict) -> Sweep | None:
+    number = query.get("sweep", "") or query.get("group", "")
     if not number:
         return None
-    groups = RunGroup.objects.filter(team=team).select_related("launched_by")
+    sweeps = Sweep.objects.filter(team=team).select_related("launched_by")
     is_number = number.isascii() and number.isdigit() and len(number) <= 18
-    group = groups.filter(pk=int(number)).first() if is_number else None
-    if group is None:
-        raise Http404(f"No group {number[:20]!r} in {team}.")
-    return group
+    sweep = sweeps.filter(pk=int(number)).first() if is_number else None
+    if sweep is None:
+        raise Http404(f"No sweep {number[:20]!r} in {team}.")
+    return sweep
 
 
 def _read_ids(query: QueryDict) -> list[int]:

@@ -72,7 +72,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sweep:
+class SweepSummary:
     settings: list[Swept]  # of the chart and the fit
     all_settings: list[Swept]
     lines: list[Line]  # the best outcome first
@@ -94,7 +94,7 @@ def read_sweep(
     x: str = "",
     without: Sequence[str] = (),
     keep: Sequence[str] = (),
-) -> Sweep:
+) -> SweepSummary:
     """`x`: the setting of the scatter; `without`: settings that are left aside."""
     every = swept_settings(runs)
     chosen = [one for one in every if one.key not in without][:MAX_SETTINGS]
@@ -107,7 +107,7 @@ def read_sweep(
     shown = is_kept(axes, kept, len(runs))
     weighed = _weigh(runs, outcomes, {key for one in chosen for key in one.names})
     scattered = _scattered(chosen, weighed, x)
-    return Sweep(
+    return SweepSummary(
         settings=chosen,
         all_settings=every,
         lines=_lines(runs, outcomes, chosen, shown),

@@ -35,9 +35,9 @@ def children_of(run: Run) -> list[Run]:
 
 
 @register.simple_tag
-def size_of_group(run: Run) -> int:
+def size_of_sweep(run: Run) -> int:
     """Of the runs that it was launched with, itself included; one query."""
-    return Run.objects.filter(group=run.group_id).count()
+    return Run.objects.filter(sweep=run.sweep_id).count()
 
 
 @register.simple_tag(takes_context=True)

@@ -26,7 +26,7 @@ from dashboard.runs.launch.eval_sets import (
     number_drafts,
 )
 from dashboard.runs.launch.form import Launch, LaunchForm
-from dashboard.runs.launch.sweep import MAX_RUNS, MODES, Sweep
+from dashboard.runs.launch.sweep import MAX_RUNS, MODES, SweepPlan
 from dashboard.runs.models import TeamPreset
 
 LONGEST_NAME = TeamPreset._meta.get_field("name").max_length or 60
@@ -247,7 +247,7 @@ def change_sets(form: LaunchForm, action: str) -> None:
 
 
 def describe_sweep(post: Mapping[str, Any], form: LaunchForm) -> dict[str, Any]:
-    sweep = Sweep.read(post)
+    sweep = SweepPlan.read(post)
     if sweep.used and not form.problems:
         sweep.plan(form)
     return {

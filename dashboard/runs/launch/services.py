@@ -16,7 +16,7 @@ from dashboard.runs.checkpoints.listing import add_origin, taken
 from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.launch.form import Launch
-from dashboard.runs.models import Checkpoint, EvaluationSet, Run, RunGroup
+from dashboard.runs.models import Checkpoint, EvaluationSet, Run, Sweep
 from dashboard.runs.queries import eval_rows, run_directory
 from dashboard.runs.state import notify_workers
 
@@ -28,7 +28,7 @@ def launch_run(
     user: User | None,
     cloned_from: Run | None = None,
     fork_of: Checkpoint | None = None,
-    group: RunGroup | None = None,
+    sweep: Sweep | None = None,
 ) -> Run:
     """Queue a run. Its directory is written by the worker that first claims it.
 
@@ -37,16 +37,16 @@ def launch_run(
     unpublished, or the team has as many runs or files as it may.
     """
     if fork_of is None:
-        return _queue(launch, team, user, group=group, cloned_from=cloned_from)
+        return _queue(launch, team, user, sweep=sweep, cloned_from=cloned_from)
     with taken(fork_of) as files, transaction.atomic():
-        run = _queue(launch, team, user, group=group, fork_of=fork_of)
+        run = _queue(launch, team, user, sweep=sweep, fork_of=fork_of)
         if files is not None:
             files.rename(run_directory(run.id).path)
     return run
 
 
 @transaction.atomic
-def launch_group(
+def launch_sweep(
     *,
     team: Team,
     user: User | None,
@@ -54,9 +54,9 @@ def launch_group(
     launches: Sequence[Launch],
     cloned_from: Run | None = None,
     fork_of: Checkpoint | None = None,
-) -> RunGroup:
+) -> Sweep:
     """Queue all of them, or none. ValueError as for a single one."""
-    group = RunGroup.objects.create(team=team, name=name, launched_by=user)
+    sweep = Sweep.objects.create(team=team, name=name, launched_by=user)
     for launch in launches:
         launch_run(
             launch,
@@ -64,11 +64,11 @@ def launch_group(
             user=user,
             cloned_from=cloned_from,
             fork_of=fork_of,
-            group=group,
+            sweep=sweep,
         )
     num_runs = len(launches)
-    record(team, user, "group.launched", group, name=name, num_runs=num_runs)
-    return group
+    record(team, user, "sweep.launched", sweep, name=name, num_runs=num_runs)
+    return sweep
 
 
 @transaction.atomic
@@ -77,7 +77,7 @@ def _queue(
     team: Team,
     user: User | None,
     *,
-    group: RunGroup | None,
+    sweep: Sweep | None,
     cloned_from: Run | None = None,
     fork_of: Checkpoint | None = None,
 ) -> Run:
@@ -96,7 +96,7 @@ def _queue(
         recipe_version=launch.recipe_version,
         model_label=launch.model_label,
         cloned_from=cloned_from,
-        group=group,
+        sweep=sweep,
         num_steps=launch.config.optim.num_steps,
         **({} if fork_of is None else _origin(fork_of)),
     )

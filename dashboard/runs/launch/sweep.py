@@ -65,7 +65,7 @@ class Planned:
 
 
 @dataclass(kw_only=True, slots=True)
-class Sweep:
+class SweepPlan:
     """What the form's part Several runs holds, and the runs that follow from it."""
 
     rows: list[Row] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Sweep:
     runs: list[Planned] = field(default_factory=list)
 
     @classmethod
-    def read(cls, post: Mapping[str, Any]) -> Sweep:
+    def read(cls, post: Mapping[str, Any]) -> SweepPlan:
         rows = [
             Row(
                 path=post.get(f"sweep-{n}-path", ""),

@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name="RunGroup",
+            name="Sweep",
             fields=[
                 (
                     "id",
@@ -71,6 +71,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={"db_table": "runs_rungroup"},
         ),
         migrations.CreateModel(
             name="Run",
@@ -261,13 +262,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "group",
+                    "sweep",
                     models.ForeignKey(
                         blank=True,
+                        db_column="group_id",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="runs",
-                        to="runs.rungroup",
+                        to="runs.sweep",
                     ),
                 ),
             ],

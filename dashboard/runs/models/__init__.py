@@ -22,8 +22,8 @@ from dashboard.runs.models.run import (
     REWARD,
     Priority,
     Run,
-    RunGroup,
     RunState,
+    Sweep,
 )
 
 __all__ = [
@@ -42,11 +42,11 @@ __all__ = [
     "Run",
     "RunAttempt",
     "RunEvent",
-    "RunGroup",
     "RunStar",
     "RunState",
     "SavedView",
     "SettingChange",
     "Step",
+    "Sweep",
     "TeamPreset",
 ]

@@ -43,7 +43,7 @@ ENDED = (RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
 HELD = (RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING)
 
 
-class RunGroup(models.Model):
+class Sweep(models.Model):
     """Runs that were launched together: one form, some settings with several values."""
 
     team = models.ForeignKey(Team, models.CASCADE)
@@ -52,6 +52,9 @@ class RunGroup(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
     launched_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "runs_rungroup"
 
     def __str__(self) -> str:
         return self.name
@@ -115,8 +118,13 @@ class Run(models.Model):
     fork_sha256 = models.CharField(max_length=64, blank=True, db_default="")
     # What its axes go on from (charts/carried.py); null: no fork, or not counted.
     fork_totals = models.JSONField[dict[str, float] | None](null=True, blank=True)
-    group = models.ForeignKey(
-        RunGroup, models.SET_NULL, null=True, blank=True, related_name="runs"
+    sweep = models.ForeignKey(
+        Sweep,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="runs",
+        db_column="group_id",
     )
     num_steps = models.PositiveIntegerField()
 

@@ -89,7 +89,7 @@ ORDERS: Mapping[str, Any] = MappingProxyType(
         "finished": F("finished_at"),
         "tags": F("tags"),
         "notes": Lower("notes"),
-        "sweep": Lower("group__name"),
+        "sweep": Lower("sweep__name"),
         "steps": F("num_steps"),
         "worker": Lower("worker"),
     }

@@ -260,9 +260,9 @@ def _dataset(operator: str, value: Value, _term: Compare) -> Q:
 
 def _sweep(operator: str, value: Value, _term: Compare) -> Q:
     if operator != "~" and is_none(value):
-        return Q(group=None)
+        return Q(sweep=None)
     how = "icontains" if operator == "~" else "iexact"
-    named = Run.objects.filter(**{f"group__name__{how}": value.text})
+    named = Run.objects.filter(**{f"sweep__name__{how}": value.text})
     return Q(pk__in=named.values("pk"))
 
 

@@ -26,7 +26,7 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import EvaluationSet, Run
 from dashboard.runs.table.columns import Column
 from dashboard.runs.table.expressions import CONFIG
-from dashboard.runs.table.rows import RunGroupRow
+from dashboard.runs.table.rows import GroupedRuns
 from dashboard.runs.table.sql import SettingNumber, SettingText, stat_of
 
 PATHS = {
@@ -35,7 +35,7 @@ PATHS = {
     "model": "model_label",
     "dataset": "dataset_version__dataset__name",
     "reward": "recipe_version__recipe__name",
-    "sweep": "group__name",
+    "sweep": "sweep__name",
 }
 ROWS_IN_A_GROUP = 20  # of an unfolded one; a link leads to all
 
@@ -142,7 +142,7 @@ def _orders(
     return orders
 
 
-def runs_of(runs: QuerySet[Run], group: RunGroupRow) -> QuerySet[Run]:
+def runs_of(runs: QuerySet[Run], group: GroupedRuns) -> QuerySet[Run]:
     """Those of a group, exactly: case counts here, as it does in grouping."""
     for i, (key, value) in enumerate(zip(group.keys, group.values, strict=True)):
         if key == "tag":

@@ -1,7 +1,7 @@
 """What the run list's address asks for: which runs, in what order, with which columns.
 
 q      a query in the filter language (syntax.py)
-state, owner, model, dataset, group   shortcuts: one value each, added to the query
+state, owner, model, dataset, sweep   shortcuts: one value each, added to the query
 sort   a column's key, "-" before it from the top
 cols   the columns' keys, with commas between
 by     keys to group by, with commas between; open: groups that are unfolded
@@ -66,7 +66,7 @@ class ListQuery:
     owner: int | None = None
     model: str = ""
     dataset: int | None = None
-    group: int | None = None
+    sweep: int | None = None
     sort: str = ""
     columns: tuple[Column, ...] = ()
     by: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class ListQuery:
             owner=_positive(parameters.get("owner", "")),
             model=parameters.get("model", "")[:200].replace("\x00", ""),
             dataset=_positive(parameters.get("dataset", "")),
-            group=_positive(parameters.get("group", "")),
+            sweep=_positive(parameters.get("sweep", "") or parameters.get("group", "")),
             sort=sort if sort in ("num", "-num") else _sort(turned, column),
             columns=read_columns(parameters.get("cols", "").replace("\x00", "")),
             by=by,
@@ -93,7 +93,7 @@ class ListQuery:
     @property
     def is_filtered(self) -> bool:
         values = (self.text, self.state, self.owner, self.model, self.dataset)
-        return any((*values, self.group))
+        return any((*values, self.sweep))
 
     @property
     def written_columns(self) -> str:
@@ -122,7 +122,7 @@ class ListQuery:
             runs = runs.filter(model_label=self.model)
         if self.dataset:
             runs = runs.filter(_uses(self.dataset))
-        return runs.filter(group_id=self.group) if self.group else runs
+        return runs.filter(sweep_id=self.sweep) if self.sweep else runs
 
 
 def _sort(turned: str, column: Column | None) -> str:
@@ -152,7 +152,7 @@ def _uses(dataset_id: int) -> Q:
 def with_related(runs: QuerySet[Run], user: User) -> QuerySet[Run]:
     """What rows show beside their columns."""
     starred = RunStar.objects.filter(run=OuterRef("pk"), user=user)
-    related = ("owner", "group", "locked_by", "dataset_version__dataset")
+    related = ("owner", "sweep", "locked_by", "dataset_version__dataset")
     return (
         runs.select_related(*related, "recipe_version__recipe")
         .defer("config", "metric_names", "summary", "fail_reason", "pause_reason")

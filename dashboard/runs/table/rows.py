@@ -184,7 +184,7 @@ class Average:
 
 
 @dataclass(kw_only=True, slots=True)
-class RunGroupRow:
+class GroupedRuns:
     keys: tuple[str, ...]
     values: tuple[str | None, ...]
     num_runs: int
@@ -226,11 +226,11 @@ def _shown(value: str | None, key: str) -> str:
 
 def read_group(
     row: dict[str, Any], keys: Sequence[str], columns: Sequence[Column]
-) -> RunGroupRow:
+) -> GroupedRuns:
     metrics = [column for column in columns if column.metric]
     values = tuple(row[f"key_{i}"] for i in range(len(keys)))
     own = dict(zip(keys, values, strict=True))
-    return RunGroupRow(
+    return GroupedRuns(
         keys=tuple(keys),
         values=values,
         num_runs=row["num_runs"],

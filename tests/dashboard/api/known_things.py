@@ -13,7 +13,7 @@ from dashboard.alerts.services import add_channel
 from dashboard.datasets.imports import start_job, store_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.exchange.models import RunImport
-from dashboard.runs.models import Run, RunGroup
+from dashboard.runs.models import Run, Sweep
 from dashboard.training.external_runs import Opening, open_run
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
@@ -65,7 +65,7 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         "alert_id": make_alert(run, make_rule(team)).pk,
         "rescoring_id": start(run).pk,
         "worker_id": make_worker().pk,
-        "sweep_id": RunGroup.objects.create(team=team, name="Rates").pk,
+        "sweep_id": Sweep.objects.create(team=team, name="Rates").pk,
         "model_id": model.pk,
         "probe_id": make_probe(team, make_version(team)).pk,
         "report_id": make_report(team, user, "::table runs=1").pk,

@@ -247,7 +247,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
         f"/compare?runs={run.pk}",
         f"/compare/curves?runs={run.pk}",
         f"/compare/sweep?runs={run.pk}",
-        f"/compare/sweep?sweep_id={team.rungroup_set.get().pk}",
+        f"/compare/sweep?sweep_id={team.sweep_set.get().pk}",
         f"/alerts?run_id={run.pk}",
     ):
         assert program.get(address).status_code == 404, address

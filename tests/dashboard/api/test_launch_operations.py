@@ -14,7 +14,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.api.launches import LaunchIn
 from dashboard.runs.checkpoints.files import CheckpointStore
-from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
+from dashboard.runs.models import Checkpoint, PublishedModel, Run, Sweep
 from tests.dashboard.analysis.probes.factories import (
     completion,
     finish,
@@ -65,7 +65,7 @@ def test_a_sweep_is_launched_whole(
 
     assert made.status_code == 201, made.text
     names = [f"brave-otter-{n}" for n in range(1, 7)]
-    group = RunGroup.objects.get()
+    group = Sweep.objects.get()
     assert list(group.runs.order_by("pk").values_list("name", flat=True)) == names
     assert len(made.json()["run_ids"]) == 6
     assert group.runs.count() == 6

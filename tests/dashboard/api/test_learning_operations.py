@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.models import Run, RunGroup
+from dashboard.runs.models import Run, Sweep
 from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.samples.factories import (
@@ -95,14 +95,14 @@ def test_curves_of_seeds_become_bands_with_a_verdict(
 
 
 def test_a_sweep_is_weighed_by_its_settings(program: Program, team: Team) -> None:
-    group = RunGroup.objects.create(team=team, name="Rates")
+    group = Sweep.objects.create(team=team, name="Rates")
     version, recipe = make_version(team), make_recipe(team)
     for number in range(8):
         rate = (1e-6, 3e-6)[number % 2]
         make_run(
             team,
             f"r{number}",
-            group=group,
+            sweep=group,
             dataset_version=version,
             recipe_version=recipe,
             config=make_config(seed=number, optim={"learning_rate": rate}),

@@ -31,7 +31,7 @@ WRITES = {
     "runs_view_change": {"view.changed", "view.deleted"},
     "run_act": {"run.deleted", "run.locked", "run.trashed", "run.restored"},
     "run_describe": {"run.described"},
-    "run_new": {"run.launched", "group.launched"},
+    "run_new": {"run.launched", "sweep.launched"},
     "run_new_recipe": {"recipe.version_created"},
     "run_new_from_toml": {"recipe.version_created"},
     "preset_save": {"preset.saved", "preset.overwritten"},

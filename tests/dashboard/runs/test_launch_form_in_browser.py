@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import RunGroup, TeamPreset
+from dashboard.runs.models import Sweep, TeamPreset
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 
 pytestmark = pytest.mark.browser
@@ -60,5 +60,5 @@ def test_a_form_is_changed_put_back_kept_and_launched_with_several_values(
     expect(plan.get_by_role("row")).to_have_count(4)
     page.get_by_role("button", name="Launch 3 runs").click()
 
-    expect(page).to_have_url(re.compile(f"group={RunGroup.objects.get().pk}"))
+    expect(page).to_have_url(re.compile(f"sweep={Sweep.objects.get().pk}"))
     expect(page.get_by_role("link", name="Compare them")).to_be_visible()

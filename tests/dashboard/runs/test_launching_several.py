@@ -10,8 +10,8 @@ from django.test import Client
 from dashboard.accounts.models import AuditEntry, Team
 from dashboard.runs.launch import services
 from dashboard.runs.launch.form import Launch
-from dashboard.runs.launch.sweep import Row, Sweep
-from dashboard.runs.models import Run, RunGroup
+from dashboard.runs.launch.sweep import Row, SweepPlan
+from dashboard.runs.models import Run, Sweep
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
 from tests.dashboard.runs.test_clone import _fields
 
@@ -28,8 +28,10 @@ def filled(alice_client: Client, team: Team) -> dict[str, Any]:
     return fields | chosen
 
 
-def _plan(client: Client, team: Team, fields: dict[str, Any]) -> Sweep:
-    planned: Sweep = client.post(f"/{team.slug}/runs/new/plan", fields).context["sweep"]
+def _plan(client: Client, team: Team, fields: dict[str, Any]) -> SweepPlan:
+    planned: SweepPlan = client.post(f"/{team.slug}/runs/new/plan", fields).context[
+        "sweep"
+    ]
     return planned
 
 
@@ -42,14 +44,14 @@ def test_a_grid_is_launched_with_a_shared_group(
     answer = alice_client.post(f"/{team.slug}/runs/new", fields)
 
     assert len(planned.runs) == 6
-    group = RunGroup.objects.get()
-    assert answer.headers["Location"] == f"/{team.slug}/runs/?group={group.pk}"
+    group = Sweep.objects.get()
+    assert answer.headers["Location"] == f"/{team.slug}/runs/?sweep={group.pk}"
     runs = list(group.runs.order_by("pk"))
     assert [run.name for run in runs] == [f"brave-otter-{n}" for n in range(1, 7)]
     assert [(r.config["optim"]["learning_rate"], r.config["seed"]) for r in runs] == [
         (rate, seed) for rate in (1e-6, 3e-6) for seed in (0, 1, 2)
     ]
-    entry = AuditEntry.objects.get(verb="group.launched")
+    entry = AuditEntry.objects.get(verb="sweep.launched")
     assert entry.detail == {"name": "brave-otter", "num_runs": 6}
 
 
@@ -118,7 +120,7 @@ def test_all_are_launched_or_none(
     assert answer.status_code == 422
     assert answer.context["form"].problems.together == ["in the trash"]
     assert not Run.objects.exists()
-    assert not RunGroup.objects.exists()
+    assert not Sweep.objects.exists()
 
 
 def test_the_list_shows_a_group_and_leads_to_its_comparison(
@@ -127,13 +129,13 @@ def test_the_list_shows_a_group_and_leads_to_its_comparison(
     alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
     dataset, recipe = make_dataset(team, "other"), make_recipe(team, "other")
     make_run(team, "lonely", dataset=dataset, recipe=recipe)
-    group = RunGroup.objects.get()
+    group = Sweep.objects.get()
 
-    page = alice_client.get(f"/{team.slug}/runs/?group={group.pk}").text
+    page = alice_client.get(f"/{team.slug}/runs/?sweep={group.pk}").text
 
     assert "brave-otter-2" in page
     assert "lonely" not in page
-    address = f"/{team.slug}/compare?group={group.pk}"
+    address = f"/{team.slug}/compare?sweep={group.pk}"
     assert address in page
     compared = alice_client.get(address).text
     assert all(run.name in compared for run in group.runs.all())

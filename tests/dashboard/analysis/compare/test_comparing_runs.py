@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Evaluation, Run, RunGroup
+from dashboard.runs.models import Evaluation, Run, Sweep
 from tests.dashboard.samples.factories import (
     make_config,
     make_group,
@@ -280,11 +280,11 @@ def test_no_name_is_markup_in_a_chart(alice_client: Client, team: Team) -> None:
 
 
 def make_sweep(team: Team, number: int) -> list[Run]:
-    group = RunGroup.objects.create(team=team, name="seeds")
+    group = Sweep.objects.create(team=team, name="seeds")
     runs = []
     for n in range(number):
         config = make_config(seed=n + 1)
-        runs.append(make_run(team, f"seeds-{n + 1}", config=config, group=group))
+        runs.append(make_run(team, f"seeds-{n + 1}", config=config, sweep=group))
     return runs
 
 
@@ -293,9 +293,9 @@ def test_a_groups_runs_are_compared_by_its_address(
 ) -> None:
     runs = make_sweep(team, 3)
 
-    page = ask(alice_client, f"?group={runs[0].group_id}")
+    page = ask(alice_client, f"?sweep={runs[0].sweep_id}")
 
-    assert page.context["selection"].group == runs[0].group
+    assert page.context["selection"].sweep == runs[0].sweep
     assert set(page.context["selection"].runs) == set(runs)
     assert "data-choices" not in page.text
 
@@ -304,11 +304,11 @@ def test_of_a_large_group_one_chooses_which_are_compared(
     alice_client: Client, team: Team
 ) -> None:
     runs = make_sweep(team, 12)
-    group = runs[0].group_id
+    group = runs[0].sweep_id
 
-    page = ask(alice_client, f"?group={group}")
+    page = ask(alice_client, f"?sweep={group}")
     html = page.text
-    chosen = get(alice_client, f"?group={group}&runs={runs[11].pk}&runs={runs[2].pk}")
+    chosen = get(alice_client, f"?sweep={group}&runs={runs[11].pk}&runs={runs[2].pk}")
 
     assert (len(page.context["selection"].runs), page.context["selection"].is_cut) == (
         10,
@@ -320,7 +320,7 @@ def test_of_a_large_group_one_chooses_which_are_compared(
     assert '<span class="mono">seed</span> 12' in html
     compared = re.findall(r'data-run="(\d+)"', chosen)
     assert compared == [str(runs[11].pk), str(runs[2].pk)]
-    assert f'name="group" value="{group}"' in chosen
+    assert f'name="sweep" value="{group}"' in chosen
 
 
 def test_another_teams_group_is_not_found(
@@ -330,9 +330,9 @@ def test_another_teams_group_is_not_found(
     other = reverse("compare", args=["other"])
     own = reverse("compare", args=["alpha"])
 
-    assert charlie_client.get(f"{other}?group={run.group_id}").status_code == 404
+    assert charlie_client.get(f"{other}?sweep={run.sweep_id}").status_code == 404
     for wrong in ("x", "0", "9" * 30):
-        assert alice_client.get(f"{own}?group={wrong}").status_code == 404
+        assert alice_client.get(f"{own}?sweep={wrong}").status_code == 404
 
 
 def test_several_runs_lead_to_their_settings(

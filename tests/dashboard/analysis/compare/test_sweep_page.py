@@ -21,7 +21,7 @@ from dashboard.analysis.sweeps.axes import (
     swept_settings,
 )
 from dashboard.analysis.sweeps.importance import read_outcomes
-from dashboard.runs.models import Evaluation, Run, RunGroup
+from dashboard.runs.models import Evaluation, Run, Sweep
 from tests.dashboard.samples.factories import (
     make_config,
     make_dataset,
@@ -46,9 +46,9 @@ def figures(response: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def group(team: Team) -> RunGroup:
+def group(team: Team) -> Sweep:
     """Three learning rates, two aggregations, two seeds; the rate decides."""
-    group = RunGroup.objects.create(team=team, name="rates")
+    group = Sweep.objects.create(team=team, name="rates")
     version, recipe = make_dataset(team), make_recipe(team)
     for i, rate in enumerate(RATES):
         for aggregation in ("token_mean", "sequence_mean_token_mean"):
@@ -56,7 +56,7 @@ def group(team: Team) -> RunGroup:
                 run = make_run(
                     team,
                     f"rates-{rate}-{aggregation}-{seed}",
-                    group=group,
+                    sweep=group,
                     dataset_version=version,
                     recipe_version=recipe,
                     config=make_config(
@@ -74,7 +74,7 @@ def group(team: Team) -> RunGroup:
     return group
 
 
-def runs_of(group: RunGroup) -> list[Run]:
+def runs_of(group: Sweep) -> list[Run]:
     return list(
         group.runs.order_by("pk").select_related(
             "dataset_version__dataset", "recipe_version__recipe"
@@ -82,7 +82,7 @@ def runs_of(group: RunGroup) -> list[Run]:
     )
 
 
-def test_settings_are_those_that_differ_but_the_seed(group: RunGroup) -> None:
+def test_settings_are_those_that_differ_but_the_seed(group: Sweep) -> None:
     found = {one.key: one for one in swept_settings(runs_of(group))}
 
     assert found.keys() == {"optim.learning_rate", "loss.aggregation"}
@@ -110,7 +110,7 @@ def test_settings_that_always_go_together_are_one(team: Team) -> None:
     assert (one.key, one.aliases) == ("optim.learning_rate", ["model"])
 
 
-def test_an_outcome_is_taken_of_all_stored_steps(group: RunGroup) -> None:
+def test_an_outcome_is_taken_of_all_stored_steps(group: Sweep) -> None:
     runs = runs_of(group)
     expected = {"last": 0.8, "tail": 0.75, "highest": 0.8, "lowest": 0.0}
 
@@ -178,7 +178,7 @@ def test_a_number_of_four_values_has_a_curve_and_with_few_runs_a_line(
     assert re.findall(r"\d", design(settings, 4).problem)[-2:] == ["5", "4"]
 
 
-def test_stretches_keep_what_lies_on_their_ends(group: RunGroup) -> None:
+def test_stretches_keep_what_lies_on_their_ends(group: Sweep) -> None:
     settings = swept_settings(runs_of(group))
     axes = [Axis.of(one) for one in settings]
 
@@ -193,7 +193,7 @@ def test_stretches_keep_what_lies_on_their_ends(group: RunGroup) -> None:
     assert [i for i, one in enumerate(inside) if one] == [6, 7, 10, 11]
 
 
-def test_a_stretch_that_cannot_be_read_is_named(group: RunGroup) -> None:
+def test_a_stretch_that_cannot_be_read_is_named(group: Sweep) -> None:
     axes = [Axis.of(one) for one in swept_settings(runs_of(group))]
 
     for word in (
@@ -210,9 +210,9 @@ def test_a_stretch_that_cannot_be_read_is_named(group: RunGroup) -> None:
 
 
 def test_the_page_weighs_all_runs_and_lists_what_is_kept(
-    alice_client: Client, group: RunGroup
+    alice_client: Client, group: Sweep
 ) -> None:
-    whole = get(alice_client, f"?group={group.pk}")
+    whole = get(alice_client, f"?sweep={group.pk}")
 
     assert whole.context["sweep"].weighed.num_runs == 12
     bars = figures(whole)["importance"]["data"][0]
@@ -240,21 +240,21 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(
     (chip,) = typed_in.context["kept"]
     assert "sequence_mean_token_mean" in chip["words"]
 
-    less = get(alice_client, f"?group={group.pk}&without=optim.learning_rate")
+    less = get(alice_client, f"?sweep={group.pk}&without=optim.learning_rate")
 
     sweep = less.context["sweep"]
     assert (len(sweep.settings), len(sweep.all_settings)) == (1, 2)
     bars = figures(less)["importance"]["data"][0]
     assert bars["y"] == ["loss.aggregation", "all else"]
 
-    other = get(alice_client, f"?group={group.pk}&keep=loss.kl_coef:0..1")
+    other = get(alice_client, f"?sweep={group.pk}&keep=loss.kl_coef:0..1")
 
     assert "loss.kl_coef" in other.context["sweep"].problem
     assert other.context["sweep"].num_kept == 12
 
 
 def test_runs_that_cannot_be_weighed_are_counted(
-    alice_client: Client, group: RunGroup
+    alice_client: Client, group: Sweep
 ) -> None:
     runs = runs_of(group)
     few = ",".join(str(run.pk) for run in runs[::3])
@@ -263,7 +263,7 @@ def test_runs_that_cannot_be_weighed_are_counted(
     alike = get(alice_client, f"?runs={runs[0].pk},{runs[1].pk}")
     none = get(alice_client, "")
     Run.objects.filter(pk=runs[0].pk).update(summary={}, name="<b>x</b>")
-    eleven = get(alice_client, f"?group={group.pk}")
+    eleven = get(alice_client, f"?sweep={group.pk}")
 
     assert re.findall(r"\d", four.context["sweep"].weighed.problem)[-1] == "4"
     assert "parallel" in figures(four)
@@ -278,10 +278,10 @@ def test_runs_that_cannot_be_weighed_are_counted(
 
 
 def test_runs_of_another_team_are_not_found(
-    charlie_client: Client, group: RunGroup
+    charlie_client: Client, group: Sweep
 ) -> None:
     run = runs_of(group)[0]
 
     get(charlie_client, f"?runs={run.pk}", "other", status=404)
-    get(charlie_client, f"?group={group.pk}", "other", status=404)
-    get(charlie_client, f"?group={group.pk}", status=404)
+    get(charlie_client, f"?sweep={group.pk}", "other", status=404)
+    get(charlie_client, f"?sweep={group.pk}", status=404)

@@ -18,7 +18,7 @@ from dashboard.analysis.reports.block_options import (
     split_text,
 )
 from dashboard.analysis.reports.inserting import translate_addresses
-from dashboard.runs.models import Run, RunGroup
+from dashboard.runs.models import Run, Sweep
 from tests.dashboard.samples.factories import make_run, make_steps
 
 HOST = "cohort.lan:8000"
@@ -161,8 +161,8 @@ def test_a_chart_of_a_run_whose_settings_are_no_longer_known_stays_text(
 
 
 def test_the_runs_of_a_group_are_named(team: Team) -> None:
-    group = RunGroup.objects.create(team=team, name="seeds")
-    first, second = (make_run(team, name, group=group) for name in ("a", "b"))
+    group = Sweep.objects.create(team=team, name="seeds")
+    first, second = (make_run(team, name, sweep=group) for name in ("a", "b"))
     query = QueryDict(f"group={group.pk}").urlencode()
 
     line = translate_addresses(f"/alpha/compare?{query}", team, ())

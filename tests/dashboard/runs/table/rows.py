@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.models import Run, RunGroup, RunState
+from dashboard.runs.models import Run, RunState, Sweep
 from tests.dashboard.runs.launching import (
     make_config,
     make_dataset,
@@ -23,7 +23,7 @@ def make_runs(team: Team, owner: User) -> dict[str, Run]:
     """amber finished, brave running, calm queued, deft failed and without an owner."""
     sums, words = make_dataset(team, "sums"), make_dataset(team, "words")
     recipe = make_recipe(team)
-    sweep = RunGroup.objects.create(team=team, name="rates")
+    sweep = Sweep.objects.create(team=team, name="rates")
     now = timezone.now()
     end = now + timedelta(minutes=1)  # a run ends after it was created
     fields = {
@@ -39,10 +39,10 @@ def make_runs(team: Team, owner: User) -> dict[str, Run]:
             "lease_until": end,
             "tags": ["baseline"],
             "started_at": end - timedelta(minutes=30),
-            "group": sweep,
+            "sweep": sweep,
             "last_step": 50,
         },
-        "calm": {"notes": "Looks odd, see #3", "group": sweep},
+        "calm": {"notes": "Looks odd, see #3", "sweep": sweep},
         "deft": {
             "state": RunState.FAILED,
             "finished_at": end,
