@@ -66,7 +66,7 @@ def test_one_number_from_the_request_to_the_trainer(
     assert acted["process"] == "web"
     assert (acted["method"], acted["run"], acted["user"]) == ("POST", run.pk, alice.pk)
     rest = lines_of(worker.log)
-    supervised = [line for line in rest if line["logger"].endswith("journal")]
+    supervised = [line for line in rest if line["logger"].endswith("event_log")]
     said = [line for line in rest if line["process"] == "trainer"]
     assert {line["request_id"] for line in supervised + said} == {REQUEST_ID}
     assert {line["run"] for line in supervised + said} == {run.pk}

@@ -244,7 +244,7 @@ def test_a_form_that_failed_is_sent_again(
 
     key = uuid4()
     with monkeypatch.context() as full:
-        full.setattr(selections, "check_room_to_copy", refuse)
+        full.setattr(selections, "check_disk_space_to_copy", refuse)
         for _ in range(2):
             answer = save(alice_client, version, "answer=no", key=key)
             assert answer.status_code == 422

@@ -154,7 +154,7 @@ def test_no_page_is_rung_for_before_their_step_is_there(
 ) -> None:
     rung: list[int] = []
     monkeypatch.setattr(
-        "dashboard.training.ingest.ring_on_commit", lambda _, seq: rung.append(seq)
+        "dashboard.training.ingest.notify_on_commit", lambda _, seq: rung.append(seq)
     )
     started, *groups_and_tokens, step = told(LogBuilder().started(), 1).events
     ingest(claim, [started])

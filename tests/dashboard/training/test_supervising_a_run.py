@@ -244,7 +244,7 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
         write_snapshot(run, **options)
         Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 
-    monkeypatch.setattr(startup, "freeze", freeze_slowly)
+    monkeypatch.setattr(startup, "write_snapshot", freeze_slowly)
 
     supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
 
@@ -271,7 +271,7 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
             is_ending.append(True)
         return bool(is_ending)
 
-    monkeypatch.setattr(DatabaseRetry, "num_losses", attempt_unless_away)
+    monkeypatch.setattr(DatabaseRetry, "attempt", attempt_unless_away)
 
     ended = live(run, "save_slowly", is_shutting_down)
 
@@ -298,7 +298,7 @@ def test_one_that_slept_since_its_claim_leaves_the_next_life_alone(
     assert first
     assert claim_run(run.id, "worker-2")
     broken = OSError("no folder here")
-    monkeypatch.setattr(startup, "freeze", Mock(side_effect=broken))
+    monkeypatch.setattr(startup, "write_snapshot", Mock(side_effect=broken))
 
     supervise(first, is_shutting_down=never, command=script("finish"), timing=FAST)
 

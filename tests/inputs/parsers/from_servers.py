@@ -72,7 +72,7 @@ def check_hub(given: tuple[str, str, str]) -> None:
         )
 
     asked = hub.Hub(HUB, None, on_wait=lambda: None)
-    with patch.object(hub, "ask", ask), contextlib.suppress(NotFetched):
+    with patch.object(hub, "fetch", ask), contextlib.suppress(NotFetched):
         for file in asked.find("a/b", "main").files:
             file.path.encode()
             assert file.num_bytes >= 0

@@ -61,7 +61,7 @@ class Fetched:
     def run(self, url: str, **changes: Any) -> bytes:
         known = changes.pop("known", RemoteFile())
         asked = {
-            "gate": links_allowlist(),
+            "allowlist": links_allowlist(),
             "token": None,
             "report": self.report,
             **changes,

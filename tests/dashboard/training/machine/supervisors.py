@@ -110,7 +110,7 @@ def replace_surroundings(
     monkeypatch.setattr(supervisor, "SystemSampler", lambda *_, **__: nullcontext())
     for module in (watchdog, watchdog, supervisor):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(state, "wake", broker.wake)
+    monkeypatch.setattr(state, "wake_workers", broker.wake)
     monkeypatch.setattr("dashboard.live.pubsub.notify_group", lambda *_: None)
     hardware = {"takes": "any", "gpus": []}
     monkeypatch.setattr(workers, "read_hardware", lambda: hardware)
