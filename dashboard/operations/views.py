@@ -33,12 +33,12 @@ def server(request: HttpRequest) -> HttpResponse:
         "sections": sections,
         "num_bad": sum(section.num_bad for section in sections),
     }
-    return render(request, "upkeep/server.html", context)
+    return render(request, "operations/server.html", context)
 
 
 @require_safe
 def runbook(request: HttpRequest) -> HttpResponse:
-    return render(request, "upkeep/runbook.html", {"text": runbook_as_html()})
+    return render(request, "operations/runbook.html", {"text": runbook_as_html()})
 
 
 @cache

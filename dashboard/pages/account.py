@@ -189,4 +189,4 @@ def _show(request: HttpRequest, user: User, refusal: str = "") -> HttpResponse:
         "refusal": refusal,
     }
     status = 422 if refusal else 200
-    return render(request, "upkeep/person.html", context, status=status)
+    return render(request, "operations/person.html", context, status=status)

@@ -77,7 +77,7 @@ def compare(request: HttpRequest, team: str) -> HttpResponse:
         "offered": [(run, selection.with_run(run)) for run in offered],
         **(_compared(selection, arrangement, form) if selection.runs else {}),
     }
-    return render(request, "insights/compare.html", context)
+    return render(request, "compare/compare.html", context)
 
 
 @require_GET
@@ -96,8 +96,8 @@ def compare_figure(request: HttpRequest, team: str) -> HttpResponse:
             **found.figure,
             "differences": found.differences,
             "better": found.better,
-            "notes": render_to_string("insights/curve_notes.html", context, request),
-            "contrasts": render_to_string("insights/contrasts.html", context, request),
+            "notes": render_to_string("compare/curve_notes.html", context, request),
+            "contrasts": render_to_string("compare/baseline_comparisons.html", context, request),
         }
     )
 
@@ -202,7 +202,7 @@ def compare_prompt(request: HttpRequest, team: str) -> HttpResponse:
     context = {"team": team_, "choice": choice, "form": choice.form, "view": view}
     if choice.runs:
         context |= _compare(choice, choice.runs)
-    return render(request, "insights/prompt.html", context)
+    return render(request, "compare/prompt.html", context)
 
 
 def _compare(choice: Choice, runs: tuple[Run, Run]) -> dict[str, Any]:

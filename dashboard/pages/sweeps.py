@@ -58,7 +58,7 @@ def sweep(request: HttpRequest, team: str) -> HttpResponse:
         context["metrics"] = list_metrics(selection.runs, shown=metric)
         known = [value for value in outcomes.values() if value is not None]
         context["note"] = NOTE if has_clipped(known) else ""
-    return render(request, "insights/sweep.html", context)
+    return render(request, "sweeps/sweep.html", context)
 
 
 def _keeps(query: QueryDict) -> list[str]:
@@ -123,7 +123,7 @@ def run_audit(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "audit": found,
         "figures": {key: figure for key, figure in figures.items() if figure},
     }
-    return render(request, "insights/audit.html", context)
+    return render(request, "audit/audit.html", context)
 
 
 @require_safe
@@ -148,7 +148,7 @@ def run_audit_examples(
             _side("After", run, change.after),
         ],
     }
-    return render(request, "insights/audit_examples.html", context)
+    return render(request, "audit/examples.html", context)
 
 
 def _side(title: str, run: Run, window: Window) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _show(
         "preview": preview(team, chosen.days),
         "completions": preview_completions(team, chosen.completion_days),
     }
-    return render(request, "upkeep/storage.html", context, status=status)
+    return render(request, "operations/storage.html", context, status=status)
 
 
 PER_PAGE = 50
@@ -140,7 +140,7 @@ def audit_log(request: HttpRequest, team: str) -> HttpResponse:
         "formats": WRITERS,
     }
     status = 400 if form.errors else 200
-    return render(request, "auditlog/list.html", context, status=status)
+    return render(request, "operations/audit_log.html", context, status=status)
 
 
 def _count(form: FilterForm, page: Page[AuditEntry]) -> int:
