@@ -1,153 +1,479 @@
-"""What a run measures: each metric's name, unit and meaning.
+"""What a run measures: each metric's name, title, unit, meaning and better direction.
 
-A part in angle brackets stands for a name: `reward/<rule>/mean`.
+A part in angle brackets stands for a name: `reward/<rule>/mean`. Pages, API,
+reports and help describe a metric by this list, and one that isn't in it by its name.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+Better = Literal["higher", "lower"]
+SHOWN = ("nats per token", "tokens", "seconds", "tokens/s", "updates")  # beside a title
+MAIN_SET = "heldout"  # the rows that a run holds out of its own dataset
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
+    """
+    Attributes:
+        better: the direction of improvement; None where it depends, as for KL, entropy,
+            loss, norms and lengths.
+        has_interval: <name>/low and <name>/high are its 95 % confidence interval.
+    """
+
     name: str
+    title: str
     unit: str
     about: str  # Markdown
-    has_interval: bool = False  # <name>/low and <name>/high: 95 % confidence
+    better: Better | None = None
+    has_interval: bool = False
+
+    def parts_of(self, name: str) -> dict[str, str] | None:
+        """What stands in the places in angle brackets; None for another metric."""
+        places = re.split(r"<(\w+)>", self.name)
+        pattern = "".join(
+            f"(?P<{part}>[^/]+)" if i % 2 else re.escape(part)
+            for i, part in enumerate(places)
+        )
+        bound = "(/low|/high)?" if self.has_interval else ""
+        found = re.fullmatch(pattern + bound, name)
+        return found.groupdict() if found else None
 
     def matches(self, name: str) -> bool:
-        parts = re.split(r"<\w+>", self.name)
-        pattern = "[^/]+".join(map(re.escape, parts))
-        end = "(/low|/high)?" if self.has_interval else ""
-        return re.fullmatch(pattern + end, name) is not None
+        return self.parts_of(name) is not None
 
 
 METRICS: dict[str, tuple[Metric, ...]] = {
     "Reward": (
-        Metric("reward/mean", "reward", "Mean reward of the step's completions."),
-        Metric("reward/std", "reward", "Standard deviation over all completions."),
-        Metric("reward/<rule>/mean", "score", "Mean score of a rule, before weights."),
-        Metric("reward/<rule>/weight", "weight", "Weight of a rule with a schedule."),
-        Metric("reward/overlong/mean", "reward", "Mean penalty for length."),
-        Metric("advantage/abs_mean", "advantage", "Mean absolute advantage."),
+        Metric(
+            "reward/mean",
+            "Reward (mean)",
+            "reward",
+            "Mean reward of the step's completions.",
+            better="higher",
+        ),
+        Metric(
+            "reward/std",
+            "Reward (standard deviation)",
+            "reward",
+            "Standard deviation over all completions.",
+        ),
+        Metric(
+            "reward/<rule>/mean",
+            "Score of <rule>",
+            "score",
+            "Mean score of a rule, before weights.",
+            better="higher",
+        ),
+        Metric(
+            "reward/<rule>/weight",
+            "Weight of <rule>",
+            "weight",
+            "Weight of a rule with a schedule.",
+        ),
+        Metric(
+            "reward/overlong/mean",
+            "Length penalty",
+            "reward",
+            "Mean penalty for length.",
+            better="higher",
+        ),
+        Metric(
+            "advantage/abs_mean",
+            "Advantage (mean size)",
+            "advantage",
+            "Mean absolute advantage.",
+        ),
     ),
     "Signal within groups": (
-        Metric("group/std_mean", "reward", "Mean of the groups' standard deviations."),
-        Metric("group/frac_zero_std", "share", "Groups whose rewards are all equal."),
-        Metric("group/frac_all_max", "share", "Groups with the highest reward only."),
-        Metric("group/frac_all_min", "share", "Groups with the lowest reward only."),
-        Metric("group/frac_tied", "share", "Groups with one reward in between."),
-        Metric("group/frac_unscorable", "share", "Groups that no rule could score."),
-        Metric("group/num_effective", "groups", "Groups whose rewards differ."),
+        Metric(
+            "group/std_mean",
+            "Reward spread within groups",
+            "reward",
+            "Mean of the groups' standard deviations.",
+        ),
+        Metric(
+            "group/frac_zero_std",
+            "Groups with equal rewards",
+            "share",
+            "Groups whose rewards are all equal.",
+            better="lower",
+        ),
+        Metric(
+            "group/frac_all_max",
+            "All-correct groups",
+            "share",
+            "Groups with the highest reward only.",
+        ),
+        Metric(
+            "group/frac_all_min",
+            "All-wrong groups",
+            "share",
+            "Groups with the lowest reward only.",
+            better="lower",
+        ),
+        Metric(
+            "group/frac_tied",
+            "Tied groups",
+            "share",
+            "Groups with one reward in between.",
+        ),
+        Metric(
+            "group/frac_unscorable",
+            "Unscored groups",
+            "share",
+            "Groups that no rule could score.",
+            better="lower",
+        ),
+        Metric(
+            "group/num_effective",
+            "Groups with signal",
+            "groups",
+            "Groups whose rewards differ.",
+            better="higher",
+        ),
     ),
     "Dynamic sampling": (
-        Metric("sampling/frac_dropped", "share", "Groups left out of the batch."),
-        Metric("sampling/num_dropped", "groups", "Groups left out of the batch."),
-        Metric("sampling/num_rounds", "rounds", "Rounds of sampling."),
-        Metric("sampling/num_completions", "completions", "Sampled in all rounds."),
-        Metric("sampling/num_tokens", "tokens", "Sampled in all rounds."),
-        Metric("sampling/without_signal", "0 or 1", "1: no group has a signal."),
+        Metric(
+            "sampling/frac_dropped",
+            "Dropped groups",
+            "share",
+            "Groups left out of the batch.",
+            better="lower",
+        ),
+        Metric(
+            "sampling/num_dropped",
+            "Dropped groups (count)",
+            "groups",
+            "Groups left out of the batch.",
+            better="lower",
+        ),
+        Metric(
+            "sampling/num_rounds",
+            "Sampling rounds",
+            "rounds",
+            "Rounds of sampling.",
+            better="lower",
+        ),
+        Metric(
+            "sampling/num_completions",
+            "Completions sampled in the step",
+            "completions",
+            "Sampled in all rounds.",
+        ),
+        Metric(
+            "sampling/num_tokens",
+            "Tokens sampled in the step",
+            "tokens",
+            "Sampled in all rounds.",
+        ),
+        Metric(
+            "sampling/without_signal",
+            "Steps without signal",
+            "0 or 1",
+            "1: no group has a signal.",
+            better="lower",
+        ),
     ),
     "Policy": (
         Metric(
             "kl/mean",
+            "KL to reference",
             "nats per token",
             "KL between policy and reference, mean over tokens. With a KL weight of 0: "
             "to the start model, over a sample of tokens.",
         ),
-        Metric("kl/sampled_tokens", "tokens", "Sample that `kl/mean` is measured on."),
-        Metric("kl/p99", "nats per token", "99th percentile over tokens."),
-        Metric("kl/max", "nats per token", "Largest KL of a token."),
-        Metric("kl/coef", "weight", "KL weight while a controller adapts it."),
-        Metric("entropy", "nats per token", "Entropy of the policy's next token."),
+        Metric(
+            "kl/sampled_tokens",
+            "Tokens that KL is measured on",
+            "tokens",
+            "Sample that `kl/mean` is measured on.",
+        ),
+        Metric(
+            "kl/p99",
+            "KL to reference (99th percentile)",
+            "nats per token",
+            "99th percentile over tokens.",
+        ),
+        Metric(
+            "kl/max",
+            "KL to reference (largest)",
+            "nats per token",
+            "Largest KL of a token.",
+        ),
+        Metric(
+            "kl/coef", "KL weight", "weight", "KL weight while a controller adapts it."
+        ),
+        Metric(
+            "entropy",
+            "Entropy",
+            "nats per token",
+            "Entropy of the policy's next token.",
+        ),
         Metric(
             "ratio/mean",
+            "Policy ratio (mean)",
             "ratio",
             "Mean of the tokens' probability ratios, new policy to old.",
         ),
-        Metric("ratio/max", "ratio", "Largest ratio of a token."),
-        Metric("clip/frac", "share", "Tokens that any bound clips."),
-        Metric("clip/frac_low", "share", "Tokens whose ratio the lower bound clips."),
-        Metric("clip/frac_high", "share", "Tokens whose ratio the upper bound clips."),
-        Metric("clip/frac_dual", "share", "Tokens that dual clip bounds."),
+        Metric(
+            "ratio/max", "Policy ratio (largest)", "ratio", "Largest ratio of a token."
+        ),
+        Metric("clip/frac", "Clipped tokens", "share", "Tokens that any bound clips."),
+        Metric(
+            "clip/frac_low",
+            "Tokens clipped below",
+            "share",
+            "Tokens whose ratio the lower bound clips.",
+        ),
+        Metric(
+            "clip/frac_high",
+            "Tokens clipped above",
+            "share",
+            "Tokens whose ratio the upper bound clips.",
+        ),
+        Metric(
+            "clip/frac_dual",
+            "Dual-clipped tokens",
+            "share",
+            "Tokens that dual clip bounds.",
+        ),
     ),
     "Optimization": (
-        Metric("loss", "loss", "Mean loss of the step's updates."),
-        Metric("grad_norm", "norm", "Gradient norm before clipping."),
-        Metric("lr", "rate", "Learning rate."),
+        Metric("loss", "Loss", "loss", "Mean loss of the step's updates."),
+        Metric("grad_norm", "Gradient norm", "norm", "Gradient norm before clipping."),
+        Metric("lr", "Learning rate", "rate", "Learning rate."),
     ),
     "Completions": (
-        Metric("completion/mean_length", "tokens", "Mean length."),
-        Metric("completion/max_length", "tokens", "Longest completion."),
-        Metric("completion/frac_truncated", "share", "Cut at the length limit."),
+        Metric(
+            "completion/mean_length",
+            "Completion length (mean)",
+            "tokens",
+            "Mean length.",
+        ),
+        Metric(
+            "completion/max_length",
+            "Completion length (longest)",
+            "tokens",
+            "Longest completion.",
+        ),
+        Metric(
+            "completion/frac_truncated",
+            "Truncated completions",
+            "share",
+            "Cut at the length limit.",
+            better="lower",
+        ),
     ),
     "Off-policy": (
         Metric(
             "staleness/mean",
+            "Sample age",
             "updates",
             "Updates between sampling and training, mean over the batch.",
         ),
         Metric(
             "staleness/kl",
+            "KL since sampling",
             "nats per token",
             "KL from the weights that sampled the batch to the policy, one step off.",
         ),
         Metric(
             "mismatch/mean",
+            "Sampler mismatch (mean)",
             "nats per token",
             "Mean absolute difference of the rollout engine's log-probs and the "
             "trainer's.",
+            better="lower",
         ),
-        Metric("mismatch/max", "nats per token", "Largest such difference."),
-        Metric("mismatch/kl", "nats per token", "KL from the engine to the trainer."),
-        Metric("importance/mean", "weight", "Mean importance correction of tokens."),
-        Metric("importance/frac_masked", "share", "Tokens that the correction drops."),
+        Metric(
+            "mismatch/max",
+            "Sampler mismatch (largest)",
+            "nats per token",
+            "Largest such difference.",
+            better="lower",
+        ),
+        Metric(
+            "mismatch/kl",
+            "KL from sampler to trainer",
+            "nats per token",
+            "KL from the engine to the trainer.",
+            better="lower",
+        ),
+        Metric(
+            "importance/mean",
+            "Importance weight (mean)",
+            "weight",
+            "Mean importance correction of tokens.",
+        ),
+        Metric(
+            "importance/frac_masked",
+            "Tokens dropped by the correction",
+            "share",
+            "Tokens that the correction drops.",
+        ),
     ),
     "Held-out prompts": (
         Metric(
             "eval/<set>/mean",
+            "Held-out reward",
             "reward",
             "Mean reward over prompts.",
             has_interval=True,
+            better="higher",
         ),
         Metric(
             "eval/<set>/pass@<k>",
+            "Held-out pass@<k>",
             "share",
             "Chance that at least one of k completions gets the highest reward.",
             has_interval=True,
+            better="higher",
         ),
         Metric(
             "eval/<set>/maj@<k>",
+            "Held-out maj@<k>",
             "share",
             "Prompts whose most frequent answer of k is right.",
             has_interval=True,
+            better="higher",
         ),
-        Metric("eval/<set>/mean_length", "tokens", "Mean length of completions."),
-        Metric("eval/<set>/frac_truncated", "share", "Cut at the length limit."),
+        Metric(
+            "eval/<set>/mean_length",
+            "Held-out completion length",
+            "tokens",
+            "Mean length of completions.",
+        ),
+        Metric(
+            "eval/<set>/frac_truncated",
+            "Held-out truncated completions",
+            "share",
+            "Cut at the length limit.",
+            better="lower",
+        ),
     ),
     "Time": (
-        Metric("time/step", "seconds", "A step, from sampling to the update."),
+        Metric(
+            "time/step",
+            "Step time",
+            "seconds",
+            "A step, from sampling to the update.",
+            better="lower",
+        ),
         Metric(
             "time/generate",
+            "Sampling time",
             "seconds",
             "Sampling; with sampling ahead, the wait for a batch.",
+            better="lower",
         ),
-        Metric("time/score", "seconds", "Scoring after sampling has ended."),
-        Metric("time/score_work", "seconds", "Scoring, added up over its processes."),
-        Metric("time/logprobs", "seconds", "Log-probs of policy and reference."),
-        Metric("time/update", "seconds", "Updates of the weights."),
-        Metric("time/sync", "seconds", "Handing the weights to the rollout engine."),
-        Metric("time/ahead_generate", "seconds", "Sampling of the next step's batch."),
-        Metric("time/ahead_score", "seconds", "Scoring of the next step's batch."),
-        Metric("tokens_per_second", "tokens/s", "Completion tokens of a whole step."),
-        Metric("total/tokens", "tokens", "Sampled since the run began."),
-        Metric("total/completions", "completions", "Sampled since the run began."),
+        Metric(
+            "time/score",
+            "Scoring time",
+            "seconds",
+            "Scoring after sampling has ended.",
+            better="lower",
+        ),
+        Metric(
+            "time/score_work",
+            "Scoring time of all processes",
+            "seconds",
+            "Scoring, added up over its processes.",
+            better="lower",
+        ),
+        Metric(
+            "time/logprobs",
+            "Log-prob time",
+            "seconds",
+            "Log-probs of policy and reference.",
+            better="lower",
+        ),
+        Metric(
+            "time/update",
+            "Update time",
+            "seconds",
+            "Updates of the weights.",
+            better="lower",
+        ),
+        Metric(
+            "time/sync",
+            "Weight sync time",
+            "seconds",
+            "Handing the weights to the rollout engine.",
+            better="lower",
+        ),
+        Metric(
+            "time/ahead_generate",
+            "Sampling time ahead",
+            "seconds",
+            "Sampling of the next step's batch.",
+            better="lower",
+        ),
+        Metric(
+            "time/ahead_score",
+            "Scoring time ahead",
+            "seconds",
+            "Scoring of the next step's batch.",
+            better="lower",
+        ),
+        Metric(
+            "tokens_per_second",
+            "Throughput",
+            "tokens/s",
+            "Completion tokens of a whole step.",
+            better="higher",
+        ),
+        Metric(
+            "total/tokens", "Tokens sampled", "tokens", "Sampled since the run began."
+        ),
+        Metric(
+            "total/completions",
+            "Completions sampled",
+            "completions",
+            "Sampled since the run began.",
+        ),
     ),
 }
 
 
+@lru_cache(maxsize=4_096)
 def find_metric(name: str) -> Metric | None:
     """The exact name before one with a place for names."""
     found = [one for group in METRICS.values() for one in group if one.matches(name)]
     return min(found, key=lambda one: "<" in one.name, default=None)
+
+
+def title_of(name: str, *, with_unit: bool = False) -> str:
+    """The metric in words; the name itself where it is not in the registry.
+
+    >>> title_of("kl/mean", with_unit=True), title_of("reward/format/mean")
+    ('KL to reference (nats per token)', 'Score of format')
+    >>> title_of("eval/heldout/pass@8"), title_of("eval/math/pass@8")
+    ('Held-out pass@8', 'math: pass@8')
+    """
+    metric = find_metric(name)
+    if metric is None:
+        return name
+    parts = metric.parts_of(name) or {}
+    title = metric.title
+    for part, value in parts.items():
+        title = title.replace(f"<{part}>", value)
+    if parts.get("set", MAIN_SET) != MAIN_SET:
+        title = f"{parts['set']}: {title.removeprefix('Held-out ')}"
+    if name.endswith(("/low", "/high")):
+        title += f" ({'lower' if name.endswith('/low') else 'upper'} bound)"
+    return f"{title} ({metric.unit})" if with_unit and metric.unit in SHOWN else title
+
+
+def better_of(name: str) -> Better | None:
+    """Whether the higher or the lower value of a metric is the better one, if either.
+
+    >>> better_of("reward/mean"), better_of("time/step"), better_of("entropy")
+    ('higher', 'lower', None)
+    """
+    metric = find_metric(name)
+    return metric.better if metric else None

@@ -44,14 +44,15 @@ def _setting(one: Setting) -> tuple[str, str, str]:
 
 
 def _metrics() -> str:
-    head = ("Metric", "Meaning", "Unit")
+    head = ("Metric", "Name", "Meaning", "Unit")
     parts = ((group, _table(head, map(_metric, m))) for group, m in METRICS.items())
     return _sections(parts, level=3)
 
 
-def _metric(one: Metric) -> tuple[str, str, str]:
+def _metric(one: Metric) -> tuple[str, str, str, str]:
     interval = " `/low` and `/high`: its 95 % interval." if one.has_interval else ""
-    return f"`{one.name}`", one.about + interval, one.unit
+    title = one.title.replace("<", "*").replace(">", "*")
+    return title, f"`{one.name}`", one.about + interval, one.unit
 
 
 def _rules() -> str:

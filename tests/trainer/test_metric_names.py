@@ -1,0 +1,43 @@
+"""Titles, units and directions of metrics stand in one list."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.metric_names import METRICS, better_of, find_metric, title_of
+
+ALL = [metric for group in METRICS.values() for metric in group]
+
+
+def test_each_name_and_title_is_there_once() -> None:
+    for field in ("name", "title"):
+        values = [getattr(metric, field) for metric in ALL]
+        assert len(set(values)) == len(values), field
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "better"),
+    [
+        ("reward/mean", "Reward (mean)", "higher"),
+        ("reward/short answer/mean", "Score of short answer", "higher"),
+        ("reward/overlong/mean", "Length penalty", "higher"),
+        ("kl/mean", "KL to reference (nats per token)", None),
+        ("eval/heldout/pass@8", "Held-out pass@8", "higher"),
+        ("eval/math/mean/low", "math: reward (lower bound)", "higher"),
+        ("time/step", "Step time (seconds)", "lower"),
+        ("critic/loss", "critic/loss", None),
+        ("reward/a/b/mean", "reward/a/b/mean", None),
+    ],
+)
+def test_a_metric_has_a_title_with_its_unit_and_a_direction(
+    name: str, title: str, better: str | None
+) -> None:
+    assert title_of(name, with_unit=True) == title
+    assert better_of(name) == better
+
+
+def test_the_exact_name_comes_before_one_with_places() -> None:
+    found = find_metric("reward/overlong/mean")
+
+    assert found is not None
+    assert found.name == "reward/overlong/mean"
