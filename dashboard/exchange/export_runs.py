@@ -1,12 +1,10 @@
-"""A run's completions, each with what is known of its group and said of it."""
+"""A run as files: completions and metrics as tables, metrics as TensorBoard events."""
 
 from __future__ import annotations
 
-import io
-import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -15,14 +13,27 @@ import pyarrow as pa
 from django.db.models import F, Func, Q, QuerySet
 from django.utils.http import content_disposition_header
 
-from dashboard.exchange.export_tables import TYPES, WRITERS, Record, Span, Table
+from dashboard.exchange.export_tables import TYPES, WRITERS, Record, Sink, Span, Table
 from dashboard.exchange.tensorboard import write_scalars, write_version
 from dashboard.project.downloads import Streamed
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.samples.annotations import Marks, marked_group_ids, read_marks
 from dashboard.samples.models import Completion, Group
+from trainer.client.lines import number
 
-GROUPS_AT_ONCE = 50  # groups, whose completions are in memory together
+FileName = Literal[
+    "metrics.csv",
+    "metrics.jsonl",
+    "metrics.parquet",
+    "completions.csv",
+    "completions.jsonl",
+    "completions.parquet",
+    "tensorboard.zip",
+]
+GROUPS_AT_ONCE = 50  # whose completions are in memory together
+STEPS_AT_ONCE = 500  # whose values are in memory together
+PIECE_BYTES = 64 * 2**10
+OWN = {"step": pa.int64(), "time": pa.timestamp("us", tz="UTC")}
 _TAG = pa.struct({"name": pa.string(), "by": pa.string()})
 _COMMENT = pa.struct({"text": pa.string(), "by": pa.string(), "at": pa.string()})
 COLUMNS: dict[str, pa.DataType] = {
@@ -88,7 +99,7 @@ def _completion_rows(run: Run, span: Span) -> Iterator[Record]:
 
 
 def _row(group: Group, completion: Completion, marks: Marks) -> Record:
-    scores = map(_finite, completion.rule_scores)
+    scores = map(number, completion.rule_scores)
     return {
         "step": group.step,
         "prompt_index": group.prompt_index,
@@ -96,16 +107,16 @@ def _row(group: Group, completion: Completion, marks: Marks) -> Record:
         "prompt": group.prompt,
         "answer": group.answer,
         "completion": completion.text,
-        "reward": _finite(completion.reward),
+        "reward": number(completion.reward),
         "rules": dict(zip(group.rule_names, scores, strict=False)),
-        "advantage": _finite(completion.advantage),
+        "advantage": number(completion.advantage),
         "num_tokens": completion.num_tokens,
         "end_reason": completion.end_reason,
-        "mean_logprob": _finite(completion.mean_logprob),
+        "mean_logprob": number(completion.mean_logprob),
         "signal": group.signal,
         "is_trained": group.is_trained,
-        "group_reward_mean": _finite(group.reward_mean),
-        "group_reward_std": _finite(group.reward_std),
+        "group_reward_mean": number(group.reward_mean),
+        "group_reward_std": number(group.reward_std),
         "good": marks.num_up,
         "bad": marks.num_down,
         "tags": [{"name": t.name, "by": _name(t.user)} for t in marks.tags],
@@ -116,19 +127,8 @@ def _row(group: Group, completion: Completion, marks: Marks) -> Record:
     }
 
 
-def _finite(value: float | None) -> float | None:
-    """JSON has no NaN, which an outside trainer may log."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _name(user: Any) -> str | None:
     return user.username if user else None
-
-
-# Every point of a run's current history, as a row a step.
-
-STEPS_AT_ONCE = 500  # steps, whose values are in memory together
-OWN = {"step": pa.int64(), "time": pa.timestamp("us", tz="UTC")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,39 +180,32 @@ def _merged(
         point = points.setdefault(step, Point(step, time, {}))
         point.values.update(_numbers(metrics))
     for step, time, values in steps:
-        told = _numbers(dict(zip(names, values, strict=False)))
+        measured = _numbers(dict(zip(names, values, strict=False)))
         before = points[step].values if step in points else {}
-        points[step] = Point(step, time, told | before)
+        points[step] = Point(step, time, measured | before)
     yield from (points[step] for step in sorted(points))
 
 
 def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
     """As floats: of 1e16, which jsonb holds exactly, it gives an integer back."""
-    told = {n: float(v) for n, v in metrics.items() if v is not None}
-    return {n: v for n, v in told.items() if math.isfinite(v)}
+    return {n: v for n, value in metrics.items() if (v := number(value)) is not None}
 
 
 def metrics_table(run: Run, span: Span) -> Table:
     """Columns `step`, `time` and one for each metric, a number or none."""
     names = {name: _free(name) for name in metric_names(run)}
     columns = OWN | {column: pa.float64() for column in names.values()}
-    return Table(columns=columns, rows=_metric_rows(run, span, names), maps={})
+    rows = (
+        {"step": point.step, "time": point.time}
+        | {column: point.values.get(name) for name, column in names.items()}
+        for point in read_points(run, span)
+    )
+    return Table(columns=columns, rows=rows, maps={})
 
 
 def _free(name: str) -> str:
     """A metric of an outside trainer may be called as a column of ours."""
     return f"metric/{name}" if name in OWN else name
-
-
-def _metric_rows(run: Run, span: Span, names: dict[str, str]) -> Iterator[Record]:
-    for point in read_points(run, span):
-        values = {column: point.values.get(name) for name, column in names.items()}
-        yield {"step": point.step, "time": point.time, **values}
-
-
-# A run as TensorBoard keeps its own: a zip file, written while it is read.
-
-PIECE_BYTES = 64 * 2**10
 
 
 def folder_name(run: Run) -> str:
@@ -222,10 +215,20 @@ def folder_name(run: Run) -> str:
 
 
 def write_tensorboard(run: Run, span: Span) -> Iterator[bytes]:
-    """A folder of the run's name with one event file."""
+    """A zip file, written while it is read: a folder with one event file."""
     began = int(run.created_at.timestamp())
     name = f"{folder_name(run)}/events.out.tfevents.{began}.cohort.{run.pk}.0"
-    return _zipped([(name, _events(run, span))])
+    sink = Sink()
+    # Its length is not known yet, and may be too much for the old format.
+    with (
+        zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(name, "w", force_zip64=True) as file,
+    ):
+        for part in _events(run, span):
+            file.write(part)
+            if sink.num_bytes >= PIECE_BYTES:
+                yield sink.taken()
+    yield sink.taken()
 
 
 def _events(run: Run, span: Span) -> Iterator[bytes]:
@@ -235,52 +238,7 @@ def _events(run: Run, span: Span) -> Iterator[bytes]:
             yield write_scalars(point.step, point.time.timestamp(), point.values)
 
 
-def _zipped(files: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[bytes]:
-    sink = _Sink()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, parts in files:
-            # Its length is not known yet, and may be too much for the old format.
-            with archive.open(name, "w", force_zip64=True) as file:
-                for part in parts:
-                    file.write(part)
-                    if sink.length >= PIECE_BYTES:
-                        yield sink.taken()
-    yield sink.taken()
-
-
-class _Sink(io.RawIOBase):
-    """What cannot be sought in, and is taken away while it is written."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self.length = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        self.length += len(data)
-        return len(data)
-
-    def taken(self) -> bytes:
-        data, self._parts, self.length = b"".join(self._parts), [], 0
-        return data
-
-
-# A run as one of the files that it can be taken as.
-
-FileName = Literal[
-    "metrics.csv",
-    "metrics.jsonl",
-    "metrics.parquet",
-    "completions.csv",
-    "completions.jsonl",
-    "completions.parquet",
-    "tensorboard.zip",
-]
 TABLES = {"metrics": metrics_table, "completions": completions_table}
-ARCHIVES = {"tensorboard": write_tensorboard}
 
 
 def send_file(run: Run, span: Span, file: str) -> Streamed:
@@ -297,8 +255,8 @@ def send_file(run: Run, span: Span, file: str) -> Streamed:
 
 
 def _pieces(run: Run, span: Span, name: str, suffix: str) -> Iterator[bytes]:
-    if name in ARCHIVES:
-        return ARCHIVES[name](run, span)
+    if suffix == "zip":
+        return write_tensorboard(run, span)
     return WRITERS[suffix](TABLES[name](run, span))
 
 

@@ -1,8 +1,9 @@
-"""A table as CSV, JSON lines or Parquet, written while it is read."""
+"""Tables as CSV, JSON lines or Parquet, written while they are read; which steps."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ from django import forms
 from django.http import QueryDict
 from django.utils.http import urlencode
 
-from dashboard.datasets.row_exports import defused
+from dashboard.datasets.row_exports import defused, joined
 
 ROW_GROUP_ROWS = 1_000
 ROW_GROUP_BYTES = 8 * 2**20
-PIECE_BYTES = 64 * 2**10
+LARGEST_STEP = 2**31 - 1
 
 Record = dict[str, Any]
 
@@ -43,12 +44,12 @@ class Table:
 
 
 def write_jsonl(table: Table) -> Iterator[bytes]:
-    return _joined(_line(table, row) for row in table.rows)
+    return joined(_line(table, row) for row in table.rows)
 
 
-def _line(table: Table, row: Record) -> bytes:
+def _line(table: Table, row: Record) -> str:
     ordered = {name: row.get(name) for name in table.columns}
-    return f"{_as_json(ordered)}\n".encode()
+    return f"{_as_json(ordered)}\n"
 
 
 def _as_json(value: Any) -> str:
@@ -62,7 +63,7 @@ def _as_text(value: Any) -> str:
 
 def write_csv(table: Table) -> Iterator[bytes]:
     """With a mark at the beginning by which spreadsheets know UTF-8."""
-    return _joined(part.encode() for part in _csv_lines(table))
+    return joined(_csv_lines(table))
 
 
 def _csv_lines(table: Table) -> Iterator[str]:
@@ -103,7 +104,7 @@ def _cell(value: Any) -> str:
 
 def write_parquet(table: Table) -> Iterator[bytes]:
     """Group by group, so that memory holds one of them; compressed with zstd."""
-    sink = _Sink()
+    sink = Sink()
     with pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"), table.schema, compression="zstd"
     ) as writer:
@@ -141,20 +142,8 @@ TYPES = {
 
 def jsonl_bytes(table: Table, num_rows: int) -> tuple[int, int]:
     """What the first rows take as JSON lines, and how many of them there are."""
-    lines = [len(_line(table, row)) for row in islice(table.rows, num_rows)]
+    lines = [len(_line(table, row).encode()) for row in islice(table.rows, num_rows)]
     return sum(lines), len(lines)
-
-
-def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
-    held, length = [], 0
-    for part in parts:
-        held.append(part)
-        length += len(part)
-        if length >= PIECE_BYTES:
-            yield b"".join(held)
-            held, length = [], 0
-    if held:
-        yield b"".join(held)
 
 
 class _Line:
@@ -164,43 +153,37 @@ class _Line:
         return line
 
 
-class _Sink:
-    """A file that is taken away while it is written."""
-
-    closed = False
+class Sink(io.RawIOBase):
+    """A file without seek, whose bytes are taken away while it is written."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._at = 0
+        self.num_bytes = 0  # written since they were taken last
 
-    def write(self, data: bytes) -> int:
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
         self._parts.append(bytes(data))
         self._at += len(data)
+        self.num_bytes += len(data)
         return len(data)
 
     def tell(self) -> int:
         return self._at
 
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed = True
-
     def taken(self) -> bytes:
-        data, self._parts = b"".join(self._parts), []
+        data, self._parts, self.num_bytes = b"".join(self._parts), [], 0
         return data
-
-
-# Which steps are taken.
-
-LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
+    """Which steps are taken, both included."""
+
     first: int = 0
-    last: int = LARGEST
+    last: int = LARGEST_STEP
 
     @property
     def is_all(self) -> bool:
@@ -211,10 +194,10 @@ class SpanForm(forms.Form):
     """Steps in the address. A bad number is named, and nothing is taken."""
 
     first_step = forms.IntegerField(
-        required=False, min_value=0, max_value=LARGEST, label="From step"
+        required=False, min_value=0, max_value=LARGEST_STEP, label="From step"
     )
     last_step = forms.IntegerField(
-        required=False, min_value=0, max_value=LARGEST, label="To step"
+        required=False, min_value=0, max_value=LARGEST_STEP, label="To step"
     )
 
     @classmethod
@@ -238,11 +221,11 @@ class SpanForm(forms.Form):
     def span(self) -> Span:
         first = self.cleaned_data.get("first_step")
         last = self.cleaned_data.get("last_step")
-        return Span(first or 0, LARGEST if last is None else last)
+        return Span(first or 0, LARGEST_STEP if last is None else last)
 
     @property
     def query(self) -> str:
         """Of the files' addresses; "?…" or empty."""
         given = {n: self.cleaned_data.get(n) for n in self.fields}
-        told = {n: value for n, value in given.items() if value is not None}
-        return f"?{urlencode(told)}" if told else ""
+        query = urlencode({n: v for n, v in given.items() if v is not None})
+        return f"?{query}" if query else ""

@@ -1,4 +1,4 @@
-"""Completions as TRL, verl and Cohort write them.
+"""Completions as TRL, verl and Cohort write them, and the items read of any file.
 
 TRL (GRPOTrainer with log_completions): one Parquet file a step,
 `completions/completions_00005.parquet`, with step (a text in older versions), prompt
@@ -12,20 +12,19 @@ gts (not in older versions), score, step, and what the reward function told besi
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.datasets.parsing.records import Record, Refusal, broken_text, quote
 from dashboard.datasets.row import Prompt, as_json
-from trainer.client.lines import rule_name
+from trainer.client.lines import number, rule_name
 
-# What is read of a file, whatever tool wrote it.
-
-MAX_STEP = 2**31 - 1
+MAX_STEP = MAX_COUNT = 2**31 - 1
 LATEST_TIME = 253_402_300_800  # the year 10000
+_TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
+_VERL_OWN = {"input", "output", "gts", "score", "step"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,19 +55,13 @@ Item = Sample | Point
 
 
 def as_tree(item: Item) -> dict[str, Any]:
-    """For the spool; `from_tree` reads it."""
+    """As JSON, which `from_tree` reads."""
     tree = {name: getattr(item, name) for name in item.__dataclass_fields__}
     return tree | {"is_point": isinstance(item, Point)}
 
 
 def from_tree(tree: dict[str, Any]) -> Item:
     return Point(**tree) if tree.pop("is_point") else Sample(**tree)
-
-
-Read = Callable[[Record], Sample]
-MAX_COUNT = 2**31 - 1
-_TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
-_VERL_OWN = {"input", "output", "gts", "score", "step"}
 
 
 class Bad(ValueError):
@@ -181,13 +174,7 @@ def _count(values: dict[str, Any], column: str) -> int | None:
 def _prompt(value: Any, column: str) -> Prompt:
     if isinstance(value, str) or not _is_chat(value):
         return _text(value, column)
-    return [
-        {
-            "role": _text(m["role"], column),
-            "content": _content(m.get("content"), column),
-        }
-        for m in value
-    ]
+    return [{"role": r, "content": c} for r, c in _messages(value, column)]
 
 
 def _text(value: Any, column: str) -> str:
@@ -197,13 +184,10 @@ def _text(value: Any, column: str) -> str:
             raise Bad(column, value, f"The text holds {broken}.", "Remove it.")
         return value
     if _is_chat(value):
-        said = [
-            (_text(m["role"], column), _content(m.get("content"), column))
-            for m in value
-        ]
-        if len(said) == 1:
-            return said[0][1]
-        return "\n\n".join(f"{role}: {content}" for role, content in said)
+        messages = _messages(value, column)
+        if len(messages) == 1:
+            return messages[0][1]
+        return "\n\n".join(f"{role}: {content}" for role, content in messages)
     raise Bad(
         column, value, "It is neither a text nor messages.", "Write it as a text."
     )
@@ -268,13 +252,7 @@ def _rules(given: Any) -> dict[str, float | None]:
 
 
 def _finite(value: Any) -> float | None:
-    if not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    return number(value) if isinstance(value, int | float) else None
 
 
 def _scores(values: dict[str, Any], own: set[str]) -> dict[str, float | None]:

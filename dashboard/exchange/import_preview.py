@@ -1,4 +1,4 @@
-"""What is in an import's files, for the page that is shown before a run is made."""
+"""The page of an import before its run is made: what its files hold, and its form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from dashboard.exchange.models import RunImport
 
 SHOWN_FILES = 200
 SHOWN_COLUMNS = 300
-MAX_SCORES = 300  # each has a field on the page that makes the run
+MAX_SCORES = 300  # each has a field in MakeForm
+WEIGHT = "weight:"  # what the names of these fields begin with
 
 
 def digest_of(sample: Sample) -> bytes:
@@ -193,11 +194,6 @@ class Findings:
         }
 
 
-# What an import's page asks before a run is made.
-
-WEIGHT = "weight:"
-
-
 def _input(**attrs: str) -> forms.NumberInput:
     return forms.NumberInput(attrs={"class": "form-control", "step": "any", **attrs})
 
@@ -256,9 +252,9 @@ class MakeForm(forms.Form):
                 initial=weight,
                 widget=_input(**{"aria-label": f"Weight of {name}"}),
             )
-        self._keep_what_is_asked()
+        self._delete_unused_fields()
 
-    def _keep_what_is_asked(self) -> None:
+    def _delete_unused_fields(self) -> None:
         found = self.found
         if not found["num_samples"]:
             del self.fields["right_from"]

@@ -1,4 +1,4 @@
-"""All files of an import, row by row, each as the tool that wrote it meant it."""
+"""The files of an import row by row, with W&B's CSV and TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -27,15 +27,11 @@ from dashboard.exchange.import_formats import (
 from dashboard.exchange.models import ImportFile
 from dashboard.exchange.tensorboard import is_event_file, read_scalars
 from dashboard.project.subprocesses import ChildFailed, call
-from trainer.client.lines import metric_name
+from trainer.client.lines import metric_name, number
 
-# Metrics as W&B writes them into CSV files.
-#
-# The export of a panel has its x axis first (Step, or a metric such as
-# train/global_step) and for each run "<run> - <metric>", with "…__MIN" and "…__MAX" of
-# what was averaged for the screen. `run.history()` has _step, _timestamp and the
-# metrics.
-
+PROCESS = "dashboard.exchange.parquet_process"
+TENSORBOARD = "TensorBoard"
+WANDB = "W&B"
 # The trainer's own step comes before W&B's, which counts calls of log().
 STEPS = (
     "train/global_step",
@@ -53,15 +49,17 @@ _OWN = {"_step", "_timestamp", "_runtime", "_wandb", "time"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """Where in a row what stands."""
+    """The columns of a W&B file.
+
+    The export of a panel has its x axis first (Step, or a metric such as
+    train/global_step) and for each run "<run> - <metric>", with "…__MIN" and "…__MAX"
+    of what was averaged for the screen. `run.history()` has _step, _timestamp and the
+    metrics.
+    """
 
     step: str
     time: str | None
     metrics: dict[str, tuple[str, str]]  # column: its run, its metric
-
-    @property
-    def runs(self) -> list[str]:
-        return list(dict.fromkeys(run for run, _ in self.metrics.values()))
 
 
 def layout_of(columns: Iterable[str]) -> Layout | None:
@@ -116,16 +114,7 @@ def _values(
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-PROCESS = "dashboard.exchange.parquet_process"
-TENSORBOARD = "TensorBoard"
-WANDB = "W&B"
+    return number(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,26 +203,28 @@ def _parsed(
 
 def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
     """Each with where its record ends."""
-    number = end = 0
+    line = end = 0
     with file.path.open("rb") as opened:
         try:
-            for number, scalars in enumerate(read_scalars(opened), start=1):
+            for line, scalars in enumerate(read_scalars(opened), start=1):
                 names = {tag: metric_name(tag) for tag in scalars.values}
                 item: Item | Refusal | None = None
                 if broken := next(filter(broken_text, names), None):
-                    item = _bad_name(number, broken)
+                    item = _bad_name(line, broken)
                 elif scalars.values and not 0 <= scalars.step <= MAX_STEP:
-                    item = _bad_step(number, scalars.step)
+                    item = _bad_step(line, scalars.step)
                 elif scalars.values:
                     values = {
-                        names[t]: v for t, v in scalars.values.items() if _is_number(v)
+                        names[t]: v
+                        for t, v in scalars.values.items()
+                        if math.isfinite(v)
                     }
                     item = Point(step=scalars.step, time=scalars.time, values=values)
                 end = scalars.end
                 yield Found(file, TENSORBOARD, item, names), end
         except ValueError as error:
             refusal = Refusal(
-                line=number + 1,
+                line=line + 1,
                 problem=str(error),
                 remedy="Copy the file again, whole; what comes before is read.",
                 ends_file=True,
@@ -241,22 +232,18 @@ def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
             yield Found(file, TENSORBOARD, refusal, {}), end
 
 
-def _is_number(value: float) -> bool:
-    return value - value == 0  # neither NaN nor infinite
-
-
-def _bad_name(number: int, name: str) -> Refusal:
+def _bad_name(line: int, name: str) -> Refusal:
     return Refusal(
-        line=number,
+        line=line,
         value=quote(name),
         problem=f"The name of a value holds {broken_text(name)}.",
         remedy="Log it under another name.",
     )
 
 
-def _bad_step(number: int, step: int) -> Refusal:
+def _bad_step(line: int, step: int) -> Refusal:
     return Refusal(
-        line=number,
+        line=line,
         value=quote(step),
         problem="The step is below 0 or too large.",
         remedy=f"Steps go from 0 to {MAX_STEP:,}.",
@@ -279,19 +266,16 @@ def _rows(
                 tool = WANDB
         if layout:
             point = read_point(layout, wandb_run, record)
-            told = {c: m for c, (_, m) in layout.metrics.items()}
-            yield Found(file, tool, point, told)
+            columns = {c: m for c, (_, m) in layout.metrics.items()}
+            yield Found(file, tool, point, columns)
         elif tool:
             sample = read_sample(tool, record)
-            kept = {} if isinstance(sample, Refusal) else _told(sample.scores)
-            yield Found(file, tool, sample, kept)
+            scores = () if isinstance(sample, Refusal) else sample.scores
+            columns = {name: f"reward/{name}/mean" for name in scores}
+            yield Found(file, tool, sample, columns)
         else:
             yield Found(file, "", _unknown(record), {})
             return
-
-
-def _told(scores: Iterable[str]) -> dict[str, str]:
-    return {name: f"reward/{name}/mean" for name in scores}
 
 
 def _unknown(record: Record) -> Refusal:
@@ -303,8 +287,3 @@ def _unknown(record: Record) -> Refusal:
         remedy="Export it from one of them as it is, or leave the file out.",
         ends_file=True,
     )
-
-
-def with_name(refusal: Refusal, filename: str) -> dict[str, object]:
-    """As a page lists it, over many files."""
-    return {"file": filename, **refusal.as_json()}

@@ -19,7 +19,7 @@ from dashboard.accounts.services import record
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version, open_draft
-from dashboard.exchange.import_events import Place, Scoring, make_group, metrics_of
+from dashboard.exchange.import_events import Place, Scoring, make_group
 from dashboard.exchange.import_formats import (
     LATEST_TIME,
     Item,
@@ -35,14 +35,19 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import END_TIME
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim
+from trainer.client.lines import metrics_of
 from trainer.events import Event, GroupScored, RunFinished, StepFinished
 
-# Items on disk, to be had again step by step: files come in any order of steps.
-#
-# Memory holds sixteen bytes for each: its step, and where it lies.
+EVENTS_AT_ONCE = 500
+SHOWN_FILENAMES = 5
 
 
 class ItemBuffer:
+    """Items on disk, to be read step by step: files come in any order of steps.
+
+    Memory holds sixteen bytes for each: its step, and where it lies.
+    """
+
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._steps = array("q")
@@ -74,17 +79,11 @@ class ItemBuffer:
         return from_tree(json.loads(self._file.readline()))
 
 
-EVENTS_AT_ONCE = 500
-SHOWN_FILENAMES = 5
-
-Report = Callable[[int, int], None]
-
-
 def make_run(
     run_import: RunImport,
     *,
     on_read: Callable[[int], None],
-    on_stored: Report,
+    on_stored: Callable[[int, int], None],
     on_made: Callable[[Run], None],
 ) -> Run:
     """ValueError where the files do not hold what was shown.
@@ -94,7 +93,7 @@ def make_run(
     """
     choices = run_import.choices
     with open_draft() as file, open_draft() as prompts:
-        spool, findings = _read(run_import, ItemBuffer(file), on_read)
+        buffer, findings = _read(run_import, ItemBuffer(file), on_read)
         if findings.num_refused != choices["leave_out"]:
             raise ValueError(
                 f"{findings.num_refused:,} rows are refused now, "
@@ -106,26 +105,26 @@ def make_run(
         with transaction.atomic():
             run = _begin(run_import, findings)
             began = findings.first_time or time.time()
-            story = Story(run, _scoring(run_import), Prompts(prompts), began)
-            for number, (step, items) in enumerate(spool.by_step(), start=1):
-                story.tell(step, items)
+            events = EventWriter(run, _scoring(run_import), Prompts(prompts), began)
+            for number, (step, items) in enumerate(buffer.by_step(), start=1):
+                events.add_step(step, items)
                 on_stored(number, num_steps)
-            story.end()
-            _end(run_import, run, story.prompts)
+            events.end()
+            _finish(run_import, run, events.prompts)
             on_made(run)
     return run
 
 
 def _read(
-    run_import: RunImport, spool: ItemBuffer, on_read: Callable[[int], None]
+    run_import: RunImport, buffer: ItemBuffer, on_read: Callable[[int], None]
 ) -> tuple[ItemBuffer, Findings]:
     findings = Findings()
     files = run_import.files.order_by("pk")
     wandb_run = run_import.choices.get("wandb_run")
     for found in read_files(files, wandb_run=wandb_run, on_read=on_read):
         if findings.add(found) is None and isinstance(found.item, Point | Sample):
-            spool.add(found.item)
-    return spool, findings
+            buffer.add(found.item)
+    return buffer, findings
 
 
 def _scoring(run_import: RunImport) -> Scoring:
@@ -207,8 +206,8 @@ class Prompts:
 
 
 @dataclass(slots=True)
-class Story:
-    """The events of the run's one life, ingested as they come."""
+class EventWriter:
+    """The events of the run's only attempt, ingested as they come."""
 
     run: Run
     scoring: Scoring
@@ -218,19 +217,19 @@ class Story:
     _step: int = 0
     _events: list[Event] = field(default_factory=list)
 
-    def tell(self, step: int, items: list[Item]) -> None:
+    def add_step(self, step: int, items: list[Item]) -> None:
         points = [item for item in items if isinstance(item, Point)]
         for point in points:
             if point.time is not None and 0 <= point.time < LATEST_TIME:
                 self.time = point.time
         self._step = step
         groups = list(self._groups([i for i in items if isinstance(i, Sample)]))
-        metrics = metrics_of(groups) if groups else {}
+        metrics = metrics_of([g.model_dump() for g in groups]) if groups else {}
         for point in points:  # of a step told of twice the last value counts
             metrics |= point.values
-        self._add(*groups)
         place = self._place()
-        self._add(
+        self._events += groups
+        self._events.append(
             StepFinished(
                 line=place.line, attempt=1, time=place.time, step=step, metrics=metrics
             )
@@ -240,7 +239,7 @@ class Story:
 
     def end(self) -> None:
         place = self._place()
-        self._add(
+        self._events.append(
             RunFinished(line=place.line, attempt=1, time=place.time, step=self._step)
         )
         self._ingest()
@@ -256,9 +255,6 @@ class Story:
         self._line += 1
         return Place(line=self._line, time=self.time, step=self._step)
 
-    def _add(self, *events: Event) -> None:
-        self._events += events
-
     def _ingest(self) -> None:
         claim = Claim(run_id=self.run.pk, attempt=1)
         # Alerts are for those who can still do something.
@@ -266,8 +262,8 @@ class Story:
         self._events = []
 
 
-def _end(run_import: RunImport, run: Run, prompts: Prompts) -> None:
-    version = _keep_prompts(run_import, run, prompts) if len(prompts) else None
+def _finish(run_import: RunImport, run: Run, prompts: Prompts) -> None:
+    version = _store_prompts(run_import, run, prompts) if len(prompts) else None
     Run.objects.filter(pk=run.pk).update(
         state=RunState.FINISHED,
         lease_until=None,
@@ -277,7 +273,7 @@ def _end(run_import: RunImport, run: Run, prompts: Prompts) -> None:
     record(run.team, run.owner, "run.imported", run, tools=run.origin["tools"])
 
 
-def _keep_prompts(run_import: RunImport, run: Run, prompts: Prompts) -> DatasetVersion:
+def _store_prompts(run_import: RunImport, run: Run, prompts: Prompts) -> DatasetVersion:
     return create_dataset_version(
         team=run.team,
         name=_free_name(run),

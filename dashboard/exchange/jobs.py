@@ -1,4 +1,4 @@
-"""The kinds of jobs of an import: its files are read, then its run is made."""
+"""Jobs of an import: its files are read, then its run is made."""
 
 from __future__ import annotations
 
@@ -95,14 +95,6 @@ def _gone() -> ValueError:
     )
 
 
-for name, run in ((RunImport.READ, read), (RunImport.MAKE, make)):
-    register(Kind(name=name, run=run, noun="import of a run", lane="run_import"))
-register_purge(purge_imports)
-
-
-# An import is asked to be read, or made a run of, and stopped.
-
-
 def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
     """Let it be read, or made; False where it is at work, or made already.
 
@@ -113,7 +105,6 @@ def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
         row = held.select_related("job").get(pk=run_import.pk)
         if row.is_open or row.run_id:
             return False
-        num_bytes = sum(row.files.values_list("num_bytes", flat=True))
         for name, value in fields.items():
             setattr(row, name, value)
         row.job = job = enqueue(
@@ -121,7 +112,7 @@ def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
             row.pk,
             team_id=row.team_id,
             user=row.created_by,
-            total=num_bytes,
+            total=_num_bytes(row),
             unit="bytes",
             notify=False,
         )
@@ -132,3 +123,8 @@ def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
         transaction.on_commit(lambda: notify_workers("default"))
     run_import.refresh_from_db()
     return True
+
+
+for name, run in ((RunImport.READ, read), (RunImport.MAKE, make)):
+    register(Kind(name=name, run=run, noun="import of a run", lane="run_import"))
+register_purge(purge_imports)

@@ -7,14 +7,17 @@ summary.proto) only the fields that scalars need are written and read.
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-# CRC-32C (Castagnoli), as RFC 3720 has it, which TFRecord files are checked by.
-
-_POLYNOMIAL = 0x82F63B78  # reflected
+VERSION = "brain.Event:2"
+MAX_RECORD_BYTES = 64 * 2**20  # pictures may lie between the scalars
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_DT_FLOAT, _DT_DOUBLE = 1, 2
+_POLYNOMIAL = 0x82F63B78  # of CRC-32C (Castagnoli, RFC 3720), reflected
 _MASK_DELTA = 0xA282EAD8
 
 
@@ -38,12 +41,6 @@ def masked_crc32c(data: bytes) -> int:
     """Rotated right by 15 bits and shifted, as TFRecord stores it."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-VERSION = "brain.Event:2"
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_DT_FLOAT, _DT_DOUBLE = 1, 2
-MAX_RECORD_BYTES = 64 * 2**20  # pictures may lie between the scalars
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +91,11 @@ def read_scalars(file: BinaryIO) -> Iterator[Scalars]:
 
 
 def _length(head: bytes) -> int:
-    length: int = struct.unpack_from("<Q", head)[0]
-    return length
+    return int.from_bytes(head[:8], "little")
 
 
 def _check(data: bytes, check: bytes) -> bool:
-    found: int = struct.unpack("<I", check)[0]
-    return found == masked_crc32c(data)
+    return int.from_bytes(check, "little") == masked_crc32c(data)
 
 
 def _scalars(message: bytes, end: int) -> Scalars:
@@ -196,29 +191,22 @@ def write_version(time: float) -> bytes:
 def write_scalars(step: int, time: float, values: Mapping[str, float]) -> bytes:
     """One record: the values of a step by tag."""
     summary = b"".join(_field(1, _value(tag, value)) for tag, value in values.items())
-    return _record(_double(1, time) + _number(2, step) + _field(5, summary))
+    at_step = _key(2, _VARINT) + _varint(step)
+    return _record(_double(1, time) + at_step + _field(5, summary))
 
 
 def _value(tag: str, value: float) -> bytes:
-    return _text(1, tag) + _key(2, _FIXED32) + _float32(value)
-
-
-def _float32(value: float) -> bytes:
     try:
-        return struct.pack("<f", value)
+        packed = struct.pack("<f", value)
     except OverflowError:
-        return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+        packed = struct.pack("<f", math.copysign(math.inf, value))
+    return _text(1, tag) + _key(2, _FIXED32) + packed
 
 
 def _record(message: bytes) -> bytes:
     length = struct.pack("<Q", len(message))
-    parts: Iterable[bytes] = (
-        length,
-        struct.pack("<I", masked_crc32c(length)),
-        message,
-        struct.pack("<I", masked_crc32c(message)),
-    )
-    return b"".join(parts)
+    checks = [struct.pack("<I", masked_crc32c(part)) for part in (length, message)]
+    return length + checks[0] + message + checks[1]
 
 
 def _key(number: int, kind: int) -> bytes:
@@ -232,10 +220,6 @@ def _varint(value: int) -> bytes:
         value >>= 7
     written.append(value)
     return bytes(written)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _key(field, _VARINT) + _varint(value)
 
 
 def _double(field: int, value: float) -> bytes:

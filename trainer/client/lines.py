@@ -14,7 +14,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 # Only what means the same is renamed. TRL's `reward_std` is not: by version it is the
 # deviation over the batch or within groups; nor verl's `actor/pg_loss`, which is a part
@@ -191,9 +191,9 @@ def group_tree(
         "prompt_index": prompt_index,
         "prompt": prompt[:MAX_TEXT],
         "answer": answer,
-        "reward_mean": _mean(scored),
+        "reward_mean": mean(scored),
         "reward_std": std(scored),
-        "signal": _signal(scored, right_from, lowest),
+        "signal": signal_of(scored, right_from=right_from, lowest=lowest),
         "completions": [_tree(one) for one in completions],
     }
 
@@ -211,9 +211,10 @@ def _tree(one: Completion) -> dict[str, Any]:
     }
 
 
-def _signal(
-    scored: Sequence[float], right_from: float | None, lowest: float | None
-) -> str:
+def signal_of(
+    scored: Sequence[float], *, right_from: float | None, lowest: float | None
+) -> Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]:
+    """What a group's rewards teach; `lowest` is the lowest reward of the run."""
     if not scored:
         return "unscorable"
     if min(scored) < max(scored):
@@ -233,9 +234,9 @@ def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     count = Counter(group["signal"] for group in groups)
     num = len(groups)
     metrics = {
-        "reward/mean": _mean(rewards),
+        "reward/mean": mean(rewards),
         "reward/std": std(rewards),
-        "group/std_mean": _mean(spreads),
+        "group/std_mean": mean(spreads),
         "group/frac_zero_std": 1 - count["mixed"] / num,
         "group/frac_all_max": count["all_right"] / num,
         "group/frac_all_min": count["all_wrong"] / num,
@@ -246,7 +247,7 @@ def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     }
     for name in dict.fromkeys(name for one in found for name in one["rules"]):
         scores = [s for one in found if (s := one["rules"].get(name)) is not None]
-        metrics[f"reward/{name}/mean"] = _mean(scores)
+        metrics[f"reward/{name}/mean"] = mean(scores)
     return metrics | _of_completions(found)
 
 
@@ -254,10 +255,10 @@ def _of_completions(found: Sequence[Mapping[str, Any]]) -> dict[str, float | Non
     metrics: dict[str, float | None] = {}
     advantages = [abs(a) for one in found if (a := one["advantage"]) is not None]
     if advantages:
-        metrics["advantage/abs_mean"] = _mean(advantages)
+        metrics["advantage/abs_mean"] = mean(advantages)
     lengths = [n for one in found if (n := one["num_tokens"]) is not None]
     if lengths and len(lengths) == len(found):
-        metrics["completion/mean_length"] = _mean(lengths)
+        metrics["completion/mean_length"] = mean(lengths)
         metrics["sampling/num_tokens"] = float(sum(lengths))
     ends = [one["end_reason"] for one in found]
     if ends and "unknown" not in ends:
@@ -265,7 +266,7 @@ def _of_completions(found: Sequence[Mapping[str, Any]]) -> dict[str, float | Non
     return metrics
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
