@@ -1,7 +1,8 @@
-"""Sending what waits. The rows are the truth: whatever dies, it is sent later.
+"""Messages to channels: put into the outbox with what they tell, and sent until taken.
 
-An attempt takes a row for LEASE; one that is never heard of again leaves it to the
-next. So a message comes at least once, each time under the same id.
+The rows are the truth: whatever dies, a message is sent later. An attempt takes a row
+for LEASE; one that is never heard of again leaves it to the next. So a message comes at
+least once, each time under the same id.
 """
 
 from __future__ import annotations
@@ -47,37 +48,51 @@ from dashboard.project.mail import why_not_mailed
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import run_moved
 
-# What is to be sent, put down in the transaction of what it tells.
-
+logger = logging.getLogger(__name__)
 MAX_AN_HOUR = 60  # messages to one channel
+MAX_FAILED = 5  # messages in a row, each tried for a day and a half
+ADVISORY_LOCK = 0x416C6572  # any number of our own, the same in every process
+LEASE = timedelta(seconds=90)  # well above what an attempt may take
+AT_ONCE = 8
+PER_CALL = 24
+# After the first attempt; a day and a half in all.
+PAUSES = [timedelta(seconds=s) for s in (15, 60, 300, 1_800, 7_200, 28_800, 86_400)]
+MAX_ATTEMPTS = len(PAUSES) + 1
+KEEP_FOR = timedelta(days=90)
+EVENTS = {
+    RunState.FINISHED: Event.RUN_FINISHED,
+    RunState.FAILED: Event.RUN_FAILED,
+    RunState.STOPPED: Event.RUN_STOPPED,
+    RunState.PAUSED: Event.RUN_PAUSED,
+}
 
 
 def add_to_outbox(team_id: int, event: Event, **about: Any) -> None:
-    """To every channel of the team that wants to be told of it."""
-    wanting = hold_channels(team_id).filter(is_enabled=True, events__contains=[event])
-    put_to(wanting, event.value, **about)
+    """To each channel of the team that wants it, in the transaction of the event."""
+    wanting = lock_channels(team_id).filter(is_enabled=True, events__contains=[event])
+    add_deliveries(wanting, event.value, **about)
 
 
-def hold_channels(team_id: int) -> QuerySet[Channel]:
+def lock_channels(team_id: int) -> QuerySet[Channel]:
     """All in one order, so that nobody waits for who waits for them."""
     channels = Channel.objects.select_for_update(no_key=True)
     return channels.filter(team_id=team_id).order_by("pk")
 
 
-def put_to(channels: QuerySet[Channel], event: str, **about: Any) -> None:
+def add_deliveries(channels: QuerySet[Channel], event: str, **about: Any) -> None:
     Delivery.objects.bulk_create(
         Delivery(
             channel=channel,
             event=event,
             not_before=Now(),
             **about,
-            **_too_many(channel),
+            **_over_limit(channel),
         )
         for channel in channels
     )
 
 
-def _too_many(channel: Channel) -> dict[str, Any]:
+def _over_limit(channel: Channel) -> dict[str, Any]:
     """A rule that fires at every other step fills nobody's mailbox; one query."""
     hour_ago = timezone.now() - timedelta(hours=1)
     sent = channel.deliveries.filter(created_at__gt=hour_ago)
@@ -87,12 +102,7 @@ def _too_many(channel: Channel) -> dict[str, Any]:
     return {"state": DeliveryState.FAILED, "said": said}
 
 
-# A channel that takes nothing any more is switched off, and the team is told.
-
-MAX_FAILED = 5  # messages in a row, each tried for a day and a half
-
-
-def note_outcome(delivery: Delivery, *, is_sent: bool) -> None:
+def count_failures(delivery: Delivery, *, is_sent: bool) -> None:
     """Of a message that was sent, or given up. A test counts neither way."""
     if delivery.is_test:
         return
@@ -100,12 +110,12 @@ def note_outcome(delivery: Delivery, *, is_sent: bool) -> None:
     if is_sent:
         same.filter(num_failed__gt=0).update(num_failed=0)
     elif same.update(num_failed=F("num_failed") + 1):
-        _give_up_where_due(delivery.channel)
+        _disable_where_due(delivery.channel)
 
 
 @transaction.atomic
-def _give_up_where_due(channel: Channel) -> None:
-    held = list(hold_channels(channel.team_id))
+def _disable_where_due(channel: Channel) -> None:
+    held = list(lock_channels(channel.team_id))
     mine = next((one for one in held if one.pk == channel.pk), None)
     if mine is None or not mine.is_enabled or mine.num_failed < MAX_FAILED:
         return
@@ -114,18 +124,7 @@ def _give_up_where_due(channel: Channel) -> None:
     to = shown_address(mine)
     record(mine.team, None, "alert_channel.switched_off", mine, to=to, why=why)
     others = Channel.objects.filter(team=mine.team_id, is_enabled=True).order_by("pk")
-    put_to(others, CHANNEL_OFF, told={"to": to, "why": why})
-
-
-logger = logging.getLogger(__name__)
-ADVISORY_LOCK = 0x416C6572  # any number of our own, the same in every process
-LEASE = timedelta(seconds=90)  # well above what an attempt may take
-AT_ONCE = 8
-PER_CALL = 24
-# After the first attempt; a day and a half in all.
-PAUSES = [timedelta(seconds=s) for s in (15, 60, 300, 1_800, 7_200, 28_800, 86_400)]
-MAX_ATTEMPTS = len(PAUSES) + 1
-KEPT = timedelta(days=90)
+    add_deliveries(others, CHANNEL_OFF, told={"to": to, "why": why})
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def _due_in_turn() -> list[Any]:
 
 
 @contextmanager
-def alone() -> Iterator[bool]:
+def advisory_lock() -> Iterator[bool]:
     """Whether nobody else delivers: receivers that are slow keep one slot of a worker
     from other work, not all. A lost connection unlocks it."""
     with connection.cursor() as cursor:
@@ -227,10 +226,10 @@ def _send_mail(letter: Email) -> str:
 def _note(delivery: Delivery, *, is_sent: bool, said: str) -> None:
     if is_sent:
         if _end(delivery, DeliveryState.SENT, said, sent_at=Now()):
-            note_outcome(delivery, is_sent=True)
+            count_failures(delivery, is_sent=True)
     elif delivery.num_attempts >= MAX_ATTEMPTS or delivery.is_test:
         if _end(delivery, DeliveryState.FAILED, said):
-            note_outcome(delivery, is_sent=False)
+            count_failures(delivery, is_sent=False)
     else:
         pause = PAUSES[delivery.num_attempts - 1]
         _mine(delivery).update(not_before=Now() + pause, said=said[:300])
@@ -250,24 +249,14 @@ def _mine(delivery: Delivery) -> QuerySet[Delivery]:
 
 
 def purge_alerts() -> None:
-    Delivery.objects.filter(created_at__lt=Now() - KEPT).exclude(
+    Delivery.objects.filter(created_at__lt=Now() - KEEP_FOR).exclude(
         state=DeliveryState.PENDING
     ).delete()
 
 
-# What a channel is told of runs: how each ends, and that it waits for somebody.
-
-EVENTS = {
-    RunState.FINISHED: Event.RUN_FINISHED,
-    RunState.FAILED: Event.RUN_FAILED,
-    RunState.STOPPED: Event.RUN_STOPPED,
-    RunState.PAUSED: Event.RUN_PAUSED,
-}
-
-
 @receiver(run_moved)
-def tell(run: Run, **_: Any) -> None:
-    """Within the transition: it is told of once, and of nothing that did not happen."""
+def add_run_event(run: Run, **_: Any) -> None:
+    """Within the transition, so that it is told once, and only what happened."""
     event = EVENTS.get(RunState(run.state))
     if event is None:
         return
@@ -281,6 +270,6 @@ register_purge(purge_alerts)
 
 @shared_task(name="alerts.deliver", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def deliver() -> None:
-    with alone() as is_alone:
+    with advisory_lock() as is_alone:
         while is_alone and not shutdown.is_announced() and deliver_due():
             pass

@@ -36,7 +36,7 @@ class WarningSeen(Triggered[int]):
 
 
 @dataclass
-class Collecting:
+class ReadingCollector:
     """An alert that still gets the readings after its step."""
 
     alert: Alert
@@ -73,7 +73,7 @@ class RunEvaluator(RuleEvaluator[int]):
         super().__init__({rule.pk: rule.as_asked for rule in rules})
         self.rows = {rule.pk: rule for rule in rules}
         self.alerts: dict[Key, Alert] = {}
-        self.collecting: list[Collecting] = []
+        self.collecting: list[ReadingCollector] = []
         self._left_out = left_out
         self._last: defaultdict[str, deque[Reading]] = defaultdict(
             lambda: deque(maxlen=AROUND + 1)
@@ -100,7 +100,7 @@ class RunEvaluator(RuleEvaluator[int]):
 
     def collect(self, alert: Alert) -> None:
         """An alert may be over before it has all readings after its step."""
-        collecting = Collecting(alert)
+        collecting = ReadingCollector(alert)
         if not collecting.is_done:
             self.collecting.append(collecting)
 

@@ -1,4 +1,4 @@
-"""Alerts as rows: raised, ended, and kept true when a run's history goes back."""
+"""Alerts as rows: raised and ended by ingest, and kept true when a run goes back."""
 
 from __future__ import annotations
 
@@ -43,6 +43,9 @@ TITLES = {
     "rolled_back": "The run went back to a checkpoint",
     "update_skipped": "An update was skipped",
 }
+RULES_SECONDS = 5.0  # until a changed rule is heard of
+MAX_CACHED = 8  # of one process; the default worker may hold several runs in turn
+HEEDED = (StepFinished, Evaluated, Warned, PhaseStarted)
 
 
 def raise_alert(
@@ -70,7 +73,7 @@ def raise_alert(
         read_as=clean_json(_read_as(rule, found)),
         is_muted=rule.is_muted or muted.exists(),
         readings=readings,
-        groups=_telling_groups(run_id, found.step),
+        groups=_example_groups(run_id, found.step),
     )
     if rule.is_sent and not alert.is_muted:
         add_to_outbox(rule.team_id, AlertEvent.ALERT_FIRED, alert=alert)
@@ -96,7 +99,7 @@ def _title(code: str) -> str:
     return TITLES.get(code) or f"The trainer warns: {code}"
 
 
-def _telling_groups(run_id: int, step: int) -> list[list[int]]:
+def _example_groups(run_id: int, step: int) -> list[list[int]]:
     """Of the last step with groups: the lowest, the middle and the highest reward."""
     current = Group.objects.current().filter(run_id=run_id, step__lte=step)
     last = current.order_by("-step").values_list("step", flat=True).first()
@@ -117,11 +120,7 @@ def resolve(alert: Alert, *, step: int) -> bool:
     )
 
 
-def keep_readings(alert: Alert) -> None:
-    Alert.objects.filter(pk=alert.pk).update(readings=alert.readings)
-
-
-def paused_before(run_id: int, found: Triggered[int]) -> bool:
+def has_paused_before(run_id: int, found: Triggered[int]) -> bool:
     """Whether this very alert has paused the run, before its steps were gone back.
 
     Somebody resumed it since, knowing of it: it is not paused for that again.
@@ -166,11 +165,7 @@ def supersede(run_id: int, *, after: int) -> bool:
     return bool(num_later or opened)
 
 
-# What ingest calls: events in, alerts out, in ingest's own transaction.
-
-RULES_SECONDS = 5.0  # until a changed rule is heard of
-MAX_CACHED = 8  # of one process; the default worker may hold several runs in turn
-HEEDED = (StepFinished, Evaluated, Warned, PhaseStarted)
+# Observing events, in ingest's transaction.
 
 
 @dataclass
@@ -224,7 +219,8 @@ def _take(
     """None when there is nothing to see. It is put back once it has seen the events:
     one that an error interrupts is not used again."""
     cached = _cached.pop(run_id, None)
-    if cached is not None and not _continues(cached, events[0]):
+    place = (events[0].attempt, events[0].line)
+    if cached is not None and (cached.attempt, cached.line + 1) != place:
         cached = None
     if not any(isinstance(event, HEEDED) for event in events):
         return cached
@@ -239,10 +235,6 @@ def _take(
         signature=signature(evaluator.rows.values()),
         looked_at=time.monotonic(),
     )
-
-
-def _continues(cached: CachedEvaluator, first: Event) -> bool:
-    return (cached.attempt, cached.line + 1) == (first.attempt, first.line)
 
 
 def _is_current(run_id: int, cached: CachedEvaluator) -> bool:
@@ -271,19 +263,17 @@ def _act(
     outcome.has_changed = True
     rule = alert.rule
     assert rule is not None, "it was raised for one"
-    if rule.pauses_run and not alert.is_muted and not paused_before(run_id, found):
+    if rule.pauses_run and not alert.is_muted and not has_paused_before(run_id, found):
         outcome.pausing.append(alert)
 
 
 def _keep_collected(evaluator: RunEvaluator) -> None:
     for collecting in evaluator.collecting:
         if collecting.is_changed:
-            keep_readings(collecting.alert)
+            alert = collecting.alert
+            Alert.objects.filter(pk=alert.pk).update(readings=alert.readings)
             collecting.is_changed = False
     evaluator.collecting = [one for one in evaluator.collecting if not one.is_done]
-
-
-# A run that pauses because of an alert.
 
 
 def pause_for(alert: Alert, *, when: Q) -> bool:

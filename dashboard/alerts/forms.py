@@ -1,3 +1,5 @@
+"""Forms of rules, mutes, channels, and the filters of the alerts page."""
+
 from __future__ import annotations
 
 import math

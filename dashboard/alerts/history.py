@@ -1,4 +1,4 @@
-"""An evaluator as if it had seen the run from the start, read from the rows."""
+"""A run's evaluator as if it had seen all events, read from the rows."""
 
 from __future__ import annotations
 

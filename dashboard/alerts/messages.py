@@ -1,4 +1,4 @@
-"""What is told of an alert or a run, in a mail and to a webhook."""
+"""What an e-mail and a webhook say of an alert or a run; posting a webhook, signed."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ PATHS = {
     "alert_rules": "/{}/alerts/rules/",
     "alert_delivery": "/{}/alerts/delivery/",
 }
+VARIABLE = "COHORT_WEBHOOK_HOSTS"
+TIMEOUT_SECONDS = 10.0
 
 
 def public_link(name: str, *args: object) -> str:
@@ -170,10 +172,7 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-# A webhook's message: signed JSON, posted to an address that was looked at first.
-
-VARIABLE = "COHORT_WEBHOOK_HOSTS"
-TIMEOUT_SECONDS = 10.0
+# Webhooks: signed JSON, posted to an address that was looked at first.
 
 
 class NotSent(Exception):

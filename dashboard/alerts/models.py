@@ -1,3 +1,5 @@
+"""Rules, the alerts that they raise, and the channels that receive them."""
+
 from __future__ import annotations
 
 import uuid
@@ -26,6 +28,8 @@ WARNINGS = AlertRule(
 )
 BUILT_IN = {rule.code: rule for rule in (*RULES, WARNINGS)}
 OWN_KINDS = (Kind.ABOVE, Kind.BELOW, Kind.CHANGES, Kind.MISSING)
+TEST = "test"  # asked for by a person, sent once
+CHANNEL_OFF = "channel.off"  # another channel of the team was given up
 
 
 class Rule(models.Model):
@@ -218,10 +222,6 @@ class Event(models.TextChoices):
     RUN_FAILED = "run.failed", "A run fails"
     RUN_STOPPED = "run.stopped", "A run stops"
     RUN_PAUSED = "run.paused", "A run pauses"
-
-
-TEST = "test"  # asked for by a person, sent once
-CHANNEL_OFF = "channel.off"  # another channel of the team was given up
 
 
 def alerts_alone() -> list[str]:

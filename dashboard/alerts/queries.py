@@ -1,4 +1,4 @@
-"""Lookups of alerts and rules, through the team only, and what pages show of them."""
+"""Lookups of rules, alerts, channels and deliveries, through the team only."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:
     return related.order_by("-created_at", "pk")
 
 
-# A team's rules: those built in, which are there from the start, and its own.
+# Rules: those built in, which are there from the start, and a team's own.
 
 
 def list_rules(team_id: int) -> list[Rule]:

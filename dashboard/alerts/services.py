@@ -1,4 +1,4 @@
-"""What people do to rules and alerts; each change with its audit row."""
+"""What people do to rules, alerts and channels; each change with its audit row."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ MAX_RULES = 200
 # What a change of makes it another rule, whose open alerts are another's.
 ASKS = {"metric", "kind", "threshold", "back", "for_steps", "run", "name_pattern"}
 CHANGED = (*sorted(ASKS), "name", "is_sent", "pauses_run")
+MAX_CHANNELS = 20
+MAX_ASKED = 30  # tests and repeats of a team, an hour
+ASKED_WINDOW = timedelta(hours=1)
 
 
 @transaction.atomic
@@ -68,13 +71,12 @@ def change_rule(*, rule: Rule, user: User) -> bool:
         _withdraw(rule)
     rule.revision = before.revision + 1
     rule.save(update_fields=[*changed, "revision"])
-    old, new = ({n: _told(one, n) for n in changed} for one in (before, rule))
+    names = {n: "run_id" if n == "run" else n for n in changed}
+    old, new = (
+        {n: getattr(one, field) for n, field in names.items()} for one in (before, rule)
+    )
     _record(rule, user, "alert_rule.changed", **told_change(old, new))
     return True
-
-
-def _told(rule: Rule, name: str) -> Any:
-    return rule.run_id if name == "run" else getattr(rule, name)
 
 
 @transaction.atomic
@@ -108,11 +110,11 @@ def _record(rule: Rule, user: User, verb: str, **more: Any) -> None:
 def _withdraw(rule: Rule) -> None:
     still = Alert.objects.filter(rule=rule, state__in=OPEN)
     # The run first, as ingest has it: so neither waits for the other.
-    _tell_pages(still.values_list("run_id", flat=True))
+    _notify_pages(still.values_list("run_id", flat=True))
     still.update(state=AlertState.WITHDRAWN, ended_at=Now())
 
 
-def _tell_pages(run_ids: Iterable[int]) -> None:
+def _notify_pages(run_ids: Iterable[int]) -> None:
     for run_id in sorted(set(run_ids)):
         Run.objects.filter(id=run_id).update(seq=F("seq") + 1, alerts_seq=F("seq") + 1)
         seq = Run.objects.values_list("seq", flat=True).get(id=run_id)
@@ -122,7 +124,7 @@ def _tell_pages(run_ids: Iterable[int]) -> None:
 @transaction.atomic
 def acknowledge(*, alert: Alert, user: User) -> bool:
     """Somebody looks after it; False when it is no longer firing."""
-    _tell_pages([alert.run_id])
+    _notify_pages([alert.run_id])
     firing = Alert.objects.filter(pk=alert.pk, state=AlertState.FIRING)
     taken = firing.update(
         state=AlertState.ACKNOWLEDGED, acknowledged_at=Now(), acknowledged_by=user
@@ -154,11 +156,7 @@ def mute_run(*, run: Run, user: User, until: datetime | None) -> None:
     record(run.team, user, verb, run, until=said)
 
 
-# Where a team's alerts go: what people do to that.
-
-MAX_CHANNELS = 20
-MAX_ASKED = 30  # tests and repeats of a team, an hour
-ASKED_WINDOW = timedelta(hours=1)
+# Channels.
 
 
 @transaction.atomic
@@ -233,7 +231,7 @@ def send_test(*, channel: Channel, user: User) -> Delivery:
 
 
 @transaction.atomic
-def send_again(*, delivery: Delivery, user: User) -> bool:
+def resend(*, delivery: Delivery, user: User) -> bool:
     """Under the same id, with all attempts anew; False while it is still tried.
 
     ValueError when its channel is off, or the team has asked for as many as it may.

@@ -22,7 +22,7 @@ from dashboard.alerts.services import (
     change_secret,
     choose_events,
     delete_channel,
-    send_again,
+    resend,
     send_test,
     shown_address,
     switch_channel,
@@ -121,7 +121,7 @@ def alert_delivery_again(
     delivery = get_delivery(get_writable_team(request, team), delivery_id)
     assert isinstance(request.user, User)
     try:
-        is_waiting = send_again(delivery=delivery, user=request.user)
+        is_waiting = resend(delivery=delivery, user=request.user)
     except ValueError as error:
         messages.error(request, str(error))
     else:

@@ -18,7 +18,7 @@ from dashboard.alerts import delivery as outbox
 from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver_due
 from dashboard.alerts.messages import write_mail
 from dashboard.alerts.models import Channel, Delivery, Event, MutedRun
-from dashboard.alerts.services import choose_events, send_again, switch_channel
+from dashboard.alerts.services import choose_events, resend, switch_channel
 from dashboard.runs.control import cancel_run, request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import END_TIME, transition
@@ -261,8 +261,8 @@ def test_what_has_failed_is_sent_again_under_the_same_id(
     deliver_due()
     hook.status = 204
 
-    assert send_again(delivery=delivery, user=alice)
-    assert not send_again(delivery=delivery, user=alice)  # it waits
+    assert resend(delivery=delivery, user=alice)
+    assert not resend(delivery=delivery, user=alice)  # it waits
     deliver_due()
 
     delivery.refresh_from_db()
