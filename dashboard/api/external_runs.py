@@ -25,7 +25,7 @@ from dashboard.training.external_events import (
     Over,
 )
 from dashboard.training.external_ingest import read_place, take_lines
-from dashboard.training.external_runs import Opening, open_life, open_run
+from dashboard.training.external_runs import Opening, open_attempt, open_run
 
 ROOM_SECONDS = 120  # within the silence after which a run is lost
 GZIP = 31  # zlib's window for it, with its head and check
@@ -183,7 +183,7 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
     run = _find(request, outside_id)
     user = access_of(request).user
     try:
-        attempt = open_life(
+        attempt = open_attempt(
             run, from_step=payload.from_step, host=payload.host, user=user
         )
     except Over as error:

@@ -24,6 +24,11 @@ ROW_GROUP_BYTES = 8 * 2**20
 LARGEST_STEP = 2**31 - 1
 
 Record = dict[str, Any]
+TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "jsonl": "application/jsonl; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,11 +137,6 @@ WRITERS: dict[str, Callable[[Table], Iterator[bytes]]] = {
     "csv": write_csv,
     "jsonl": write_jsonl,
     "parquet": write_parquet,
-}
-TYPES = {
-    "csv": "text/csv; charset=utf-8",
-    "jsonl": "application/jsonl; charset=utf-8",
-    "parquet": "application/vnd.apache.parquet",
 }
 
 

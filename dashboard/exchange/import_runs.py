@@ -16,9 +16,8 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from dashboard.accounts.services import record
-from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version, open_draft
+from dashboard.datasets.services import open_draft
 from dashboard.exchange.import_events import Place, Scoring, make_group
 from dashboard.exchange.import_formats import (
     LATEST_TIME,
@@ -33,6 +32,7 @@ from dashboard.exchange.import_reader import read_files
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import END_TIME
+from dashboard.training.external_ingest import create_prompts_version
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim
 from trainer.client.lines import metrics_of
@@ -110,7 +110,7 @@ def make_run(
                 events.add_step(step, items)
                 on_stored(number, num_steps)
             events.end()
-            _finish(run_import, run, events.prompts)
+            _finish(run, events.prompts)
             on_made(run)
     return run
 
@@ -262,8 +262,8 @@ class EventWriter:
         self._events = []
 
 
-def _finish(run_import: RunImport, run: Run, prompts: Prompts) -> None:
-    version = _store_prompts(run_import, run, prompts) if len(prompts) else None
+def _finish(run: Run, prompts: Prompts) -> None:
+    version = create_prompts_version(run, prompts.rows()) if len(prompts) else None
     Run.objects.filter(pk=run.pk).update(
         state=RunState.FINISHED,
         lease_until=None,
@@ -271,21 +271,3 @@ def _finish(run_import: RunImport, run: Run, prompts: Prompts) -> None:
         dataset_version=version,
     )
     record(run.team, run.owner, "run.imported", run, tools=run.origin["tools"])
-
-
-def _store_prompts(run_import: RunImport, run: Run, prompts: Prompts) -> DatasetVersion:
-    return create_dataset_version(
-        team=run.team,
-        name=_free_name(run),
-        rows=prompts.rows(),
-        mapping={"prompt": "prompt", "answer": "answer", "columns": []},
-        source={"kind": "run_import", "filename": f"prompts of {run.name}"},
-        user=run_import.created_by,
-    )
-
-
-def _free_name(run: Run) -> str:
-    name = f"Prompts of {run.name}"[:70]
-    taken = set(Dataset.objects.filter(team=run.team).values_list("name", flat=True))
-    numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
-    return next(one for one in (name, *numbered) if one not in taken)

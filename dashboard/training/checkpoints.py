@@ -1,4 +1,4 @@
-"""A checkpoint's model as one file, sent while it is read and checked."""
+"""Checkpoints on disk: checked against their manifests, and a model sent as a tar."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from dashboard.runs.models import Checkpoint
 
 PIECE_BYTES = 1024 * 1024
 BLOCK = tarfile.BLOCKSIZE
+NAME = re.compile(r"step-(\d+)-(?:attempt|epoch)-(\d+)")
 
 
 def model_files(manifest: Manifest) -> dict[str, ManifestFile]:
@@ -129,11 +130,6 @@ class ModelArchive:
 
 def _padding(size: int) -> int:
     return -size % BLOCK
-
-
-# Checkpoints on disk, checked against their manifests without torch.
-
-NAME = re.compile(r"step-(\d+)-(?:attempt|epoch)-(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

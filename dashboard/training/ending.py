@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import transaction
@@ -17,23 +17,17 @@ from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.runs.state import END_TIME, transition
 from dashboard.training.event_log import with_tail
 from dashboard.training.lease import (
-    HOLDING,
     Claim,
-    LeaseLost,
     close_attempt,
     fail,
+    lock_run,
     lose_attempt,
 )
-from trainer.events import RunFailed, RunFinished, RunPaused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from trainer.events import Event
+from trainer.events import Event, RunFailed, RunFinished, RunPaused
 
 FINISHED, FAILED, BAD_CONFIG, STOPPED, PAUSED = range(5)
 # What goes on by itself is known by it, so it ends the reason of no other pause.
-ROOM_REMEDY = (
+DISK_REMEDY = (
     "Free some space there: the run then goes on by itself, from its last checkpoint."
 )
 OWNERS_REMEDY = (
@@ -43,6 +37,14 @@ MEMORY_ADVICE = (
     "Lower optim.micro_batch_tokens or rollout.max_batch_rows, choose a smaller model, "
     "or a worker with more memory."
 )
+_STATUS_NAMES = {
+    FINISHED: "finished",
+    FAILED: "failed",
+    BAD_CONFIG: "refused its configuration",
+    STOPPED: "stopped",
+    PAUSED: "paused by itself",
+    75: "left alone by its supervisor",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +76,6 @@ class Ending:
         return self.status not in (FINISHED, STOPPED, PAUSED, -signal.SIGKILL)
 
 
-_STATUS_NAMES = {
-    FINISHED: "finished",
-    FAILED: "failed",
-    BAD_CONFIG: "refused its configuration",
-    STOPPED: "stopped",
-    PAUSED: "paused by itself",
-    75: "left alone by its supervisor",
-}
-
-
 def _signal_name(number: int) -> str:
     if number == signal.SIGKILL:
         return "SIGKILL (a person, or the kernel when memory ran out)"
@@ -93,7 +85,7 @@ def _signal_name(number: int) -> str:
 @transaction.atomic
 def conclude(claim: Claim, ending: Ending) -> None:
     """Move the run on after its trainer's end; Fenced when it is not ours any more."""
-    run = _hold(claim)
+    run = lock_run(claim)
     close_attempt(run.id, claim.attempt, ending.outcome)
     if isinstance(ending.last_word, RunFinished) and ending.status == FINISHED:
         _finish(run, ending)
@@ -119,20 +111,9 @@ def conclude(claim: Claim, ending: Ending) -> None:
 @transaction.atomic
 def give_up(claim: Claim, reason: str) -> None:
     """Fail the run for what its supervisor met; Fenced when it is not ours any more."""
-    run = _hold(claim)
+    run = lock_run(claim)
     close_attempt(run.id, claim.attempt, f"given up at step {run.last_step}")
     fail(run.id, reason)
-
-
-def _hold(claim: Claim) -> Run:
-    """Until the transaction's end nobody else takes it."""
-    held = Run.objects.select_for_update().filter(
-        claim.guard, id=claim.run_id, state__in=HOLDING
-    )
-    run = held.first()
-    if run is None:
-        raise LeaseLost(claim)
-    return run
 
 
 def _finish(run: Run, ending: Ending) -> None:
@@ -170,9 +151,9 @@ def _pause(run: Run, *, reason: str) -> None:
 def _pause_reason(run: Run, paused: RunPaused) -> str:
     """Who asked for it, what failed, and what to do, in lines."""
     if paused.share is None:
-        waits_for_room = paused.needs_bytes is not None and not _asked(run)
-        remedy = ROOM_REMEDY if waits_for_room else OWNERS_REMEDY
-        return clean_text("\n".join([*_asked(run), paused.reason, remedy]))
+        waits_for_room = paused.needs_bytes is not None and not _pause_request(run)
+        remedy = DISK_REMEDY if waits_for_room else OWNERS_REMEDY
+        return clean_text("\n".join([*_pause_request(run), paused.reason, remedy]))
     faults = [
         f'{fault.count:,} times, rule "{fault.rule}": {fault.error}'
         for fault in paused.faults
@@ -182,10 +163,10 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
         "scored again. To go on although scores fail, allow more errors when you "
         "resume."
     )
-    return clean_text("\n".join([*_asked(run), paused.reason, *faults, remedy]))
+    return clean_text("\n".join([*_pause_request(run), paused.reason, *faults, remedy]))
 
 
-def _asked(run: Run) -> list[str]:
+def _pause_request(run: Run) -> list[str]:
     """Why somebody, or an alert, asked for the pause."""
     return [run.pause_reason] if run.state == RunState.PAUSING else []
 
@@ -193,24 +174,25 @@ def _asked(run: Run) -> list[str]:
 def _silent_pause_reason(ending: Ending) -> str:
     """Of a trainer whose last word did not fit on the disk either."""
     return _with_log(
-        f"The trainer paused the run and could not write why. {_say_room()}", ending
+        f"The trainer paused the run and could not write why. {_describe_disk()}",
+        ending,
     )
 
 
 @transaction.atomic
-def pause_for_room(claim: Claim) -> None:
+def pause_for_disk(claim: Claim) -> None:
     """Of a run whose files could not be written, so that no trainer was started.
 
     Fenced when it is not ours any more.
     """
-    run = _hold(claim)
+    run = lock_run(claim)
     outcome = "its disk was full, so no trainer was started"
     close_attempt(run.id, claim.attempt, outcome)
     if run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)
     else:
-        reason = f"The run's files could not be written. {_say_room()}"
-        _pause(run, reason="\n".join([*_asked(run), reason]))
+        reason = f"The run's files could not be written. {_describe_disk()}"
+        _pause(run, reason="\n".join([*_pause_request(run), reason]))
 
 
 @transaction.atomic
@@ -219,7 +201,7 @@ def end_unstarted(claim: Claim) -> None:
 
     Fenced when it is not ours any more.
     """
-    run = _hold(claim)
+    run = lock_run(claim)
     close_attempt(run.id, claim.attempt, "no trainer was started")
     if run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)
@@ -227,7 +209,7 @@ def end_unstarted(claim: Claim) -> None:
         _pause(run, reason=run.pause_reason)
 
 
-def _say_room() -> str:
+def _describe_disk() -> str:
     free = shutil.disk_usage(settings.COHORT_DATA).free
     return (
         f"The disk that holds {settings.COHORT_DATA} has {num_bytes(free)} free. "
@@ -247,7 +229,7 @@ def _release(run: Run, ending: Ending, *, why: str) -> None:
 
 
 def _is_poison(claim: Claim, ending: Ending) -> bool:
-    """The life before died at the same step in the same way."""
+    """The attempt before died at the same step in the same way."""
     if not ending.is_a_crash:
         return False
     before = RunAttempt.objects.filter(run_id=claim.run_id, number__lt=claim.attempt)

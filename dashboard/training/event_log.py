@@ -1,4 +1,4 @@
-"""Lines of an event log as events, each with its place in the log."""
+"""An attempt's log files: new event lines as events, the supervisor's log, tails."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from pydantic import ValidationError
 from dashboard.project.database import clean_text
 from trainer.events import Event, UnknownEvent, Warned, parse_event
 
-# Reading a log that is still being written: whole lines only.
-
+logger = logging.getLogger(__name__)
 BATCH_BYTES = 4 * 1024 * 1024
+MAX_SHOWN = 200
+MAX_FIELDS = 5  # named of a line; a group may have a thousand completions
+BLOCK_BYTES = 64 * 1024
+MAX_TAIL_BYTES = 1024 * 1024
+SHOWN_LINES = 20  # behind a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +76,6 @@ class LogTailer:
             while b"\n" not in data and (more := file.read(max_bytes)):
                 data += more
         return data[: data.rfind(b"\n") + 1]
-
-
-MAX_SHOWN = 200
-MAX_FIELDS = 5  # named of a line; a group may have a thousand completions
 
 
 def read_events(lines: Lines, *, attempt: int) -> list[Event]:
@@ -160,11 +160,6 @@ def _of_field(one: Any) -> str:
     return f"{told}; got {ascii(one['input'])[:60]}"
 
 
-# What a supervisor did in one life of a trainer, for the run's log page.
-
-logger = logging.getLogger(__name__)
-
-
 class SupervisorLog:
     """Lines with their time; a full disk never stops the supervisor."""
 
@@ -184,11 +179,7 @@ class SupervisorLog:
             logger.warning("%s: could not write %s: %s", self.about, self.path, error)
 
 
-# The end of a log file, without reading the rest of it.
-
-BLOCK_BYTES = 64 * 1024
-MAX_TAIL_BYTES = 1024 * 1024
-SHOWN_LINES = 20  # behind a sentence
+# The end of any log file.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

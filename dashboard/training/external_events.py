@@ -1,7 +1,7 @@
-"""Which events an outside trainer may tell: what is no good becomes a warning.
+"""What an outside trainer may send: limits, which events, and why a batch is refused.
 
-A batch that the database refused would be sent again and again, and everything behind
-it would wait.
+An event that is no good becomes a warning. A batch that the database refused would be
+sent again and again, and everything behind it would wait.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from trainer.events import (
     TokensMeasured,
     Warned,
 )
-
-# How much an outside trainer may send.
 
 # A reporter that has nothing to tell says so every 30 s.
 SILENCE = timedelta(minutes=5)
@@ -189,9 +187,6 @@ def _with_known_names(event: GroupScored) -> GroupScored:
         for one in event.completions
     ]
     return event.model_copy(update={"completions": completions})
-
-
-# Why what an outside trainer sends is not taken.
 
 
 class AttemptReplaced(Exception):

@@ -1,9 +1,9 @@
-"""Lines of an outside trainer's event log, as they come: each is stored once."""
+"""Event lines of an outside trainer, each stored once, up to the run's end."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,9 @@ from dashboard.training.ingest import ingest, last_ingested_line
 from dashboard.training.lease import Claim, close_attempt
 from trainer.events import Event, GroupScored, RunFailed, RunFinished, Warned
 
-# The last word of an outside trainer.
-
 logger = logging.getLogger(__name__)
 MAX_REASON = 20_000
+LEFT_OUT = ("unreadable_line", "not_taken")
 
 
 def end_run(run: Run, last_word: Event) -> None:
@@ -49,7 +48,7 @@ def end_run(run: Run, last_word: Event) -> None:
     else:
         reason = "Its trainer ended before its last step."
         _move(run, RunState.STOPPED, stop_reason=reason)
-    _keep_prompts(run)
+    _store_prompts(run)
 
 
 def _move(run: Run, target: RunState, **fields: Any) -> None:
@@ -64,7 +63,7 @@ def _move(run: Run, target: RunState, **fields: Any) -> None:
         close_attempt(run.pk, run.attempt, f"{target} at step {run.last_step}")
 
 
-def _keep_prompts(run: Run) -> None:
+def _store_prompts(run: Run) -> None:
     """What its groups number becomes a dataset, as an import's prompts do.
 
     Not where numbers are missing: a row's place would be another prompt's.
@@ -76,27 +75,30 @@ def _keep_prompts(run: Run) -> None:
     num_prompts = groups.values("prompt_index").distinct().count()
     if num_prompts != highest + 1:
         return
+    known = run.dataset_version.dataset if run.dataset_version else None
+    if known is not None and known.trashed_at is not None:
+        known = None
     try:
         with transaction.atomic():
-            version = _make_version(run)
+            version = create_prompts_version(run, _rows(run), dataset=known)
     except ValueError as error:
         logger.warning("run %s: no dataset of its prompts: %s", run.pk, error)
         return
     Run.objects.filter(pk=run.pk).update(dataset_version=version)
 
 
-def _make_version(run: Run) -> DatasetVersion:
-    known = run.dataset_version.dataset if run.dataset_version else None
-    if known is not None and known.trashed_at is not None:
-        known = None
+def create_prompts_version(
+    run: Run, rows: Iterable[Row], *, dataset: Dataset | None = None
+) -> DatasetVersion:
+    """The prompts of a run that was trained elsewhere, in a new dataset or this one."""
     return create_dataset_version(
         team=run.team,
-        name=known.name if known else _free_name(run),
-        rows=_rows(run),
+        name=dataset.name if dataset else _free_name(run),
+        rows=rows,
         mapping={"prompt": "prompt", "answer": "answer", "columns": []},
         source={"kind": "run_import", "filename": f"prompts of {run.name}"},
         user=run.owner,
-        dataset=known,
+        dataset=dataset,
     )
 
 
@@ -112,9 +114,6 @@ def _free_name(run: Run) -> str:
     taken = set(Dataset.objects.filter(team=run.team).values_list("name", flat=True))
     numbered = (f"{name} {number}" for number in range(2, len(taken) + 3))
     return next(one for one in (name, *numbered) if one not in taken)
-
-
-LEFT_OUT = ("unreadable_line", "not_taken")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,15 +174,15 @@ def take_lines(run: Run, *, attempt: int, first: int, texts: Sequence[bytes]) ->
     if new and run.has_ended:
         raise Over(f"The run is {run.state}: it takes no line behind {stored:,}.")
     if not run.has_ended:
-        _hear(run)
+        _extend_lease(run)
     if new:
-        _take_room(run, sum(map(len, new)))
+        _take_storage(run, sum(map(len, new)))
         _store(run, Lines(first=stored + 1, texts=tuple(new), end=0))
     run.refresh_from_db(fields=["state", "last_step"])
     return read_place(run)
 
 
-def _hear(run: Run) -> None:
+def _extend_lease(run: Run) -> None:
     lease = Now() + SILENCE
     if run.state == RunState.LOST:
         transition(
@@ -193,13 +192,13 @@ def _hear(run: Run) -> None:
             verb="run.heard_again",
             lease_until=lease,
         )
-        life = RunAttempt.objects.filter(run=run, number=run.attempt)
-        life.update(ended_at=None, outcome="")
+        current = RunAttempt.objects.filter(run=run, number=run.attempt)
+        current.update(ended_at=None, outcome="")
     else:
         Run.objects.filter(pk=run.pk).update(lease_until=lease)
 
 
-def _take_room(run: Run, num_bytes: int) -> None:
+def _take_storage(run: Run, num_bytes: int) -> None:
     """What a run was told of counts as long as the run is there."""
     try:
         check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")

@@ -1,4 +1,4 @@
-"""An outside trainer begins a run, or goes on with one from a step."""
+"""An outside trainer opens a run, or another attempt of one from a step."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from dashboard.training.external_events import (
 )
 from dashboard.training.lease import Claim, close_attempt
 from dashboard.training.takeover import cut_history
+from trainer.client.lines import plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +114,7 @@ def _check_rules(opening: Opening) -> None:
         raise ValueError("right_from must be a finite number, or left out.")
 
 
-def _check_room(team: Team) -> None:
+def _check_quota(team: Team) -> None:
     try:
         check_runs(team)
     except ValueError as error:
@@ -121,7 +122,7 @@ def _check_room(team: Team) -> None:
 
 
 def _make(opening: Opening, team: Team, user: User | None) -> Run:
-    _check_room(team)
+    _check_quota(team)
     rules = [
         {"name": clean_text(name), "weight": weight}
         for name, weight in opening.rules.items()
@@ -136,7 +137,7 @@ def _make(opening: Opening, team: Team, user: User | None) -> Run:
         config={
             "reward": {"recipe": {"rules": rules}, "right_from": opening.right_from},
             "checkpoint": {"keep_last": 0},
-            "settings": clean_json(json.loads(_as_json(opening.settings))),
+            "settings": clean_json(plain(opening.settings)),
         },
         model_label=clean_text(opening.model) or "–",
         num_steps=opening.num_steps,
@@ -151,38 +152,23 @@ def _make(opening: Opening, team: Team, user: User | None) -> Run:
             "host": clean_text(opening.host),
         },
     )
-    _begin_life(run, opening.host)
+    _begin_attempt(run, opening.host)
     record(run.team, user, "run.opened", run, tool=opening.tool)
     return run
 
 
-def _as_json(settings: Mapping[str, Any]) -> str:
-    """Whatever is no JSON as its text; a number that is not finite as null."""
-    return json.dumps(_finite(dict(settings)), default=str)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return value
-
-
-def _begin_life(run: Run, host: str) -> None:
+def _begin_attempt(run: Run, host: str) -> None:
     RunAttempt.objects.create(
         run=run, number=run.attempt, worker=clean_text(host)[:120], claimed_at=Now()
     )
 
 
 @transaction.atomic
-def open_life(run: Run, *, from_step: int, host: str = "", user: User | None) -> int:
-    """Another life, trained on from behind `from_step`; its attempt.
+def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None) -> int:
+    """Begin another attempt, which trains on from behind `from_step`; its number.
 
-    Whatever the life before told of later steps is no part of the history any more,
-    and what it sends from now on is fenced off.
+    Whatever the one before told of later steps is no part of the history any more, and
+    what it sends from now on is fenced off.
     """
     held = Run.objects.select_for_update(of=("self",)).select_related("team")
     run = held.get(pk=run.pk)
@@ -200,7 +186,7 @@ def open_life(run: Run, *, from_step: int, host: str = "", user: User | None) ->
     close_attempt(run.pk, run.attempt, f"another attempt began, from step {from_step}")
     _make_running(run, user)
     run.refresh_from_db(fields=["attempt"])
-    _begin_life(run, host)
+    _begin_attempt(run, host)
     claim = Claim(run_id=run.pk, attempt=run.attempt)
     cut_history(claim, after=from_step, checkpoint=None)
     return run.attempt
@@ -217,7 +203,7 @@ def _make_running(run: Run, user: User | None) -> None:
         return
     verb = EXTENDED if run.state in ENDED else "run.resumed"
     if run.state in ENDED:
-        _check_room(run.team)
+        _check_quota(run.team)
         fields |= {"finished_at": None, "fail_reason": "", "stop_reason": ""}
     transition(
         run.pk,

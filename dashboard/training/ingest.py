@@ -101,7 +101,7 @@ def _store(
     # A page shows groups with their step, so there is nothing to see before.
     if not all(isinstance(event, GroupScored | TokensMeasured) for event in events):
         notify_on_commit(claim.run_id, last_seq)
-    _note_life(claim, events)
+    _note_attempt(claim, events)
     for alert in pausing:
         pause_for(alert, when=claim.guard)
 
@@ -134,7 +134,7 @@ def write_progress(run_id: int, progress: Progress) -> None:
     )
 
 
-def _note_life(claim: Claim, events: Sequence[Event]) -> None:
+def _note_attempt(claim: Claim, events: Sequence[Event]) -> None:
     """Its own trainer's first word makes the run running; a checkpoint, unhurt."""
     own = [event for event in events if event.attempt == claim.attempt]
     if any(isinstance(event, RunStarted | RunResumed) for event in own):

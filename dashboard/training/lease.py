@@ -1,6 +1,7 @@
-"""Holding a run: one UPDATE claims it, its epoch fences off whoever held it before.
+"""Holding a run: one UPDATE claims it, its attempt fences off whoever held it before.
 
-Times are the database's own, so workers' clocks do not matter.
+Then losing it, and finding runs whose worker is gone. Times are the database's own, so
+workers' clocks do not matter.
 """
 
 from __future__ import annotations
@@ -23,7 +24,21 @@ from dashboard.runs.state import END_TIME, transition
 from dashboard.training.event_log import SHOWN_LINES, read_tail, with_tail
 from dashboard.training.models import ReaperWatch, Worker
 
-# Workers that finish what they run and take nothing new, as an admin asked.
+LEASE = timedelta(seconds=60)
+RENEW_SECONDS = 10.0
+HOLDING = [RunState(state) for state in HELD]
+REQUESTS = {
+    RunState.STOPPING: "a stop was requested",
+    RunState.PAUSING: "a pause was requested",
+}
+MAX_LOSSES = 3
+ENDING = [RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING]
+ADVISORY_LOCK = 0x436F686F  # any number of our own, the same in every process
+DELETE_AFTER = timedelta(days=7)
+# Behind so long a gap a lease may be over that was fresh at the look before it.
+GAP = LEASE - timedelta(seconds=2 * RENEW_SECONDS)
+# Within it each living supervisor renews.
+TURN = timedelta(seconds=RENEW_SECONDS + 2)
 
 
 @transaction.atomic
@@ -48,15 +63,6 @@ def undrain(worker: Worker, *, team: Team, user: User) -> bool:
 
 def is_drained(name: str) -> bool:
     return Worker.objects.filter(name=name, drained_at__isnull=False).exists()
-
-
-LEASE = timedelta(seconds=60)
-RENEW_SECONDS = 10.0
-HOLDING = [RunState(state) for state in HELD]
-WISHES = {
-    RunState.STOPPING: "a stop was requested",
-    RunState.PAUSING: "a pause was requested",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +140,17 @@ def renew(claim: Claim) -> RunState:
     return read_state(claim)
 
 
+def lock_run(claim: Claim) -> Run:
+    """Until the transaction's end nobody else takes it."""
+    held = Run.objects.select_for_update().filter(
+        claim.guard, id=claim.run_id, state__in=HOLDING
+    )
+    run = held.first()
+    if run is None:
+        raise LeaseLost(claim)
+    return run
+
+
 def read_state(claim: Claim) -> RunState:
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
     state = held.values_list("state", flat=True).first()
@@ -143,16 +160,11 @@ def read_state(claim: Claim) -> RunState:
 
 
 def close_attempt(run_id: int, number: int, outcome: str) -> None:
-    lives = RunAttempt.objects.filter(
-        run_id=run_id, number=number, ended_at__isnull=True
-    )
-    lives.update(ended_at=Now(), outcome=outcome[:200])
+    found = RunAttempt.objects.filter(run_id=run_id, number=number, ended_at=None)
+    found.update(ended_at=Now(), outcome=outcome[:200])
 
 
-# A run that lost its trainer or its worker: another life, or the end.
-
-MAX_LOSSES = 3
-ENDING = [RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING]
+# Losing a run.
 
 
 def back_off(num_losses: int) -> timedelta:
@@ -236,14 +248,7 @@ def fail(run_id: int, reason: str) -> bool:
     )
 
 
-# Finding runs whose worker is gone.
-
-ADVISORY_LOCK = 0x436F686F  # any number of our own, the same in every process
-FORGET_AFTER = timedelta(days=7)
-# Behind so long a gap a lease may be over that was fresh at the look before it.
-GAP = LEASE - timedelta(seconds=2 * RENEW_SECONDS)
-# Within it each living supervisor renews.
-TURN = timedelta(seconds=RENEW_SECONDS + 2)
+# Reaping runs whose worker is gone.
 
 
 @transaction.atomic
@@ -254,7 +259,7 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
     the database's start supervisors have `grace` to report again; after a time in
     which nobody looked, as the machine slept, they have a turn of it.
     """
-    if not _is_alone():
+    if not _take_advisory_lock():
         return []
     if not _watches_for(min(grace, TURN)) or not _is_up_for(grace):
         return []
@@ -262,7 +267,7 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
         state__in=HOLDING, lease_until__lt=Now()
     )
     lost = [run.id for run in expired if lose_attempt(run, outcome=_outcome(run))]
-    Worker.objects.filter(last_seen__lt=Now() - FORGET_AFTER).delete()
+    Worker.objects.filter(last_seen__lt=Now() - DELETE_AFTER).delete()
     return lost
 
 
@@ -271,7 +276,7 @@ def _outcome(run: Run) -> str:
     return f"its {who} was not heard of"
 
 
-def _is_alone() -> bool:
+def _take_advisory_lock() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [ADVISORY_LOCK])
         return bool(cursor.fetchone()[0])

@@ -1,4 +1,4 @@
-"""Parts of a log by byte, so that a page reads only what it lacks."""
+"""Parts of a log by byte, as a page may show them, with the times of their lines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
-
-# A line of a log as a page may show it: no control codes, no hidden characters.
 
 # Colours, cursor moves (CSI), titles and links (OSC), and the short escapes.
 _ESCAPES = re.compile(
@@ -38,20 +36,21 @@ _SHOWN: dict[int, int | str] = {
     **_DELETE,
     **{code: f"\\u{code:04x}" for code in _HIDDEN},
 }
-
-
-def show_line(raw: bytes) -> str:
-    """Only what follows the last carriage return: a progress bar's last state."""
-    text = raw.decode("utf-8", "replace").rstrip("\r").rsplit("\r", 1)[-1]
-    return _ESCAPES.sub("", text).translate(_SHOWN)
-
-
 BLOCK_BYTES = 256 * 1024
 MAX_LINES = 500
 MAX_PART_BYTES = 256 * 1024
 MAX_LINE_CHARS = 2_000
 MAX_WHOLE_LINE_BYTES = 1024 * 1024
 MARK_BYTES = 256
+_RECORD = struct.Struct("<Qd")
+# As a supervisor's journal writes them; those of older ones lack the milliseconds.
+STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?) ")
+
+
+def show_line(raw: bytes) -> str:
+    """Only what follows the last carriage return: a progress bar's last state."""
+    text = raw.decode("utf-8", "replace").rstrip("\r").rsplit("\r", 1)[-1]
+    return _ESCAPES.sub("", text).translate(_SHOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,21 +219,15 @@ def _count_newlines(file: BinaryIO, end: int) -> int:
     return count
 
 
-# When the lines of a trainer's log were written, kept beside the log.
-#
-# A trainer, and whatever it starts, writes straight into its log, which is never
-# changed. So its supervisor notes each time it sees that the log has grown: a record of
-# 16 bytes, the log's size and the time, in trainer.times. A line was written by the
-# first record whose size is beyond the line's first byte. A log without records has no
-# times.
-
-_RECORD = struct.Struct("<Qd")
-# As a supervisor's journal writes them; those of older ones lack the milliseconds.
-STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?) ")
-
-
 class LogClock:
-    """Notes how a log grows, and follows it when its first part is cut off."""
+    """Notes how a log grows, and follows it when its first part is cut off.
+
+    A trainer, and whatever it starts, writes straight into its log, which is never
+    changed. So its supervisor notes each time it sees that the log has grown: a record
+    of 16 bytes, the log's size and the time, in trainer.times. A line was written by
+    the first record whose size is beyond the line's first byte. A log without records
+    has no times.
+    """
 
     def __init__(self, log: Path, *, times: Path) -> None:
         self._log, self._times = log, times

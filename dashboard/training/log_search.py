@@ -1,4 +1,4 @@
-"""Lines of a log that hold a text or a pattern, over the whole file."""
+"""Which log of a run is meant, its search for a text or a pattern, its download."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ BLOCK_BYTES = 1024 * 1024
 MAX_WORK = 40_000_000
 MAX_INSTRUCTIONS = 5_000  # `.{1,500}` takes 4,500
 _PLAIN = re.compile(rb"[\t\n\x20-\x7e]*")
+# Both: the trainer's lines with its supervisor's among them, by their times.
+SOURCES = {"both": "Both", "trainer": "Trainer", "supervisor": "Worker"}
+PIECE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,15 +193,12 @@ def _texts(lines: Any) -> list[str]:
     return [cut_text(0, show_line(raw.removesuffix(b"\n"))).text for raw in lines]
 
 
-# Which log of a run is meant, and why it may be missing here.
-
-# Both: the trainer's lines with its supervisor's among them, by their times.
-SOURCES = {"both": "Both", "trainer": "Trainer", "supervisor": "Worker"}
+# A run's logs.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What the trainer printed in a life, or what its supervisor did, or both."""
+    """What the trainer printed in an attempt, or what its supervisor did, or both."""
 
     name: str
     attempt: RunAttempt
@@ -232,7 +232,7 @@ class Source:
 
 
 def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
-    """?source=&attempt=, or the trainer's last life; None before the first."""
+    """?source=&attempt=, or the trainer's last attempt; None before the first."""
     attempts = {
         str(attempt.number): attempt for attempt in run.attempts.order_by("number")
     }
@@ -246,11 +246,6 @@ def find_source(run: Run, query: Mapping[str, str]) -> Source | None:
     name = name if name in SOURCES else "trainer"
     path = files.supervisor_log if name == "supervisor" else files.trainer_log
     return replace(both, name=name, path=path)
-
-
-# One log, or the trainer's and its supervisor's together, searched and sent.
-
-PIECE_BYTES = 64 * 1024
 
 
 def search_source(source: Source, pattern: Any, *, first: int = 0) -> dict[str, Any]:

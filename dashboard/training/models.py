@@ -1,3 +1,5 @@
+"""Training workers, the reaper's last look, and samples of a run's machine."""
+
 from __future__ import annotations
 
 from typing import Any, ClassVar

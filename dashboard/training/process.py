@@ -1,4 +1,4 @@
-"""The trainer as a child process that cannot outlive its supervisor."""
+"""The trainer as a child process that cannot outlive its supervisor, and its files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -23,9 +24,8 @@ from dashboard.training.workers import trainer_variables
 from trainer.config import Change, ChangeList
 from trainer.events import Event, SettingsChanged
 
-# The trainer has no business with our servers, nor a model's code with our keys.
-# What the trainer has no use for, by value or by file.
-# OpenTelemetry reads its headers itself, which may hold a key.
+# The trainer has no business with our servers, nor a model's code with our keys, by
+# value or by file. OpenTelemetry reads its headers itself, which may hold a key.
 TELEMETRY = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 WITHHELD = frozenset(
     f"{name}{end}" for name in (*SECRETS, *TELEMETRY) for end in ("", "_FILE")
@@ -88,7 +88,9 @@ class TrainerProcess:
         finally:
             for end in (read_end, *log_ends):
                 os.close(end)
-        _prefer_for_oom(self.pid)
+        with suppress(OSError):  # not Linux, or already gone
+            score = Path(f"/proc/{self.pid}/oom_score_adj")
+            score.write_text(str(OOM_SCORE_ADJ), "ascii")
 
     @property
     def pid(self) -> int:
@@ -156,11 +158,9 @@ def _log_ends() -> list[int]:
 def _environment(
     base: Mapping[str, str], parent_pipe: int, log_ends: Sequence[int]
 ) -> dict[str, str]:
-    kept = {name: value for name, value in base.items() if name not in WITHHELD}
-    own = trainer_variables()
     return {
-        **kept,
-        **own,
+        **{name: value for name, value in base.items() if name not in WITHHELD},
+        **trainer_variables(),
         **hub_token_path(base),
         **log_facts(),
         **({"COHORT_LOG_FD": str(log_ends[0])} if log_ends else {}),
@@ -169,14 +169,7 @@ def _environment(
     }
 
 
-def _prefer_for_oom(pid: int) -> None:
-    try:
-        Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE_ADJ), "ascii")
-    except OSError:
-        return  # not Linux, or already gone
-
-
-# Writing down what a run was launched with, for its trainer to read.
+# The files that a trainer reads.
 
 
 def write_snapshot(
@@ -223,11 +216,8 @@ def write_durably(path: Path, text: str) -> None:
         os.close(folder)
 
 
-# Changed settings on their way to a run's trainer, and what it says of them.
-
-
 def write_changes(run: Run, path: Path) -> None:
-    """What the trainer of one life hears of, as far as anybody has asked for it."""
+    """What the trainer of one attempt hears of, as far as anybody has asked for it."""
     changes = run.changes.order_by("number").values_list(
         "number", "heard_step", "after"
     )
@@ -244,7 +234,7 @@ def write_changes(run: Run, path: Path) -> None:
 
 
 def record_changes(run_id: int, events: Iterable[Event]) -> None:
-    """At which step each was heard of first; every later life repeats it there."""
+    """At which step each was heard of first; every later attempt repeats it there."""
     for event in events:
         if isinstance(event, SettingsChanged):
             unheard = SettingChange.objects.filter(run_id=run_id, heard_step=None)

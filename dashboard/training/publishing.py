@@ -58,7 +58,10 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
     """
     run = checkpoint.run
     name = " ".join(name.split())
-    _check_name(name)
+    if not name or len(name) > 80 or not name.isprintable():
+        raise ValueError(
+            f"A model's name has 1 to 80 plain characters; got {name[:90]!r}."
+        )
     if run.team.published_models.count() >= MOST:
         raise ValueError(f"{run.team} has {MOST} models. Unpublish one first.")
     source = find_files(checkpoint)
@@ -123,10 +126,3 @@ def unpublish(*, model: PublishedModel, user: User) -> None:
     folder = held.folder
     held.delete()
     transaction.on_commit(lambda: discard(folder))
-
-
-def _check_name(name: str) -> None:
-    if not name or len(name) > 80 or not name.isprintable():
-        raise ValueError(
-            f"A model's name has 1 to 80 plain characters; got {name[:90]!r}."
-        )

@@ -1,4 +1,4 @@
-"""A step's rollup, stored with its last line; and those that older steps lack."""
+"""A step's rollup, stored with its last line, and those that older steps lack; COPY."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from dashboard.samples.signals.composition import Compositions, read_composition
 from dashboard.samples.signals.records import StepGroup, from_event, read_groups
 from dashboard.samples.signals.rollup import roll_up
 from trainer.events import Event, GroupScored, StepFinished
-
-# Rows into PostgreSQL by COPY, the fastest way in.
 
 EVENT_COLUMNS = ("run_id", "seq", "epoch", "line", "type", "step", "time", "body")
 STEP_COLUMNS = ("run_id", "step", "epoch", "seq", "time", "values")
@@ -66,6 +64,7 @@ ROLLUP_COLUMNS = (
 )
 TOKEN_COLUMNS = ("group_id", "packed")
 NOTE_COLUMNS = ("run_id", "group_id", "step", "position", "rule", "is_error", "text")
+STEPS_AT_A_TIME = 500
 
 
 def copy_rows(
@@ -105,9 +104,6 @@ def take_ids(table: str, count: int) -> list[int]:
             [table, count],
         )
         return [row[0] for row in cursor.fetchall()]
-
-
-STEPS_AT_A_TIME = 500
 
 
 def copy_rollups(run_id: int, events: Sequence[Event], *, first_seq: int) -> None:

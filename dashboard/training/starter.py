@@ -28,6 +28,7 @@ from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS
+from dashboard.training.event_log import read_tail
 from trainer.config import RunConfig, load_config
 from trainer.rewards.spec import Recipe
 
@@ -69,26 +70,19 @@ def warm_up(folder: Path, *, show: Show) -> None:
         assert child.stdout is not None
         try:
             for line in child.stdout:
-                _show_line(line, show)
+                if line.startswith("{"):
+                    progress = json.loads(line)
+                    show(progress["phase"], progress["done"], progress["total"])
         except BaseException:
             child.terminate()
             raise
     if child.returncode != 0 or not is_warmed_up(folder):
         raise StarterFault(
             f"The starter model could not be made (exit {child.returncode}), so there "
-            f"is no first run. Its log, {log}, ends:\n{_tail(log)}\nStart Cohort again "
-            "to try once more, or launch a run of your own model."
+            f"is no first run. Its log, {log}, ends:\n"
+            f"{read_tail(log, max_lines=6).text}\nStart Cohort again to try once more, "
+            "or launch a run of your own model."
         )
-
-
-def _show_line(line: str, show: Show) -> None:
-    if line.startswith("{"):
-        progress = json.loads(line)
-        show(progress["phase"], progress["done"], progress["total"])
-
-
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-6:])
 
 
 @transaction.atomic

@@ -1,4 +1,4 @@
-"""What comes before a life's trainer: its files, and where it resumes."""
+"""What comes before an attempt's trainer: its files, and where it resumes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dashboard.runs.checkpoints.listing import origin_of, take_checkpoint
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.checkpoints import SavedCheckpoint
-from dashboard.training.ending import end_unstarted, give_up, pause_for_room
+from dashboard.training.ending import end_unstarted, give_up, pause_for_disk
 from dashboard.training.event_log import SupervisorLog
 from dashboard.training.lease import (
     RENEW_SECONDS,
-    WISHES,
+    REQUESTS,
     Claim,
     LeaseLost,
     lose_attempt,
@@ -26,12 +26,7 @@ from dashboard.training.lease import (
 )
 from dashboard.training.process import write_changes, write_snapshot
 from dashboard.training.takeover import CannotResume, take_over
-from dashboard.training.watchdog import Beat, DatabaseRetry
-
-# Which request a run's present life goes back to: its launch, or a resume.
-#
-# A claim may follow long after, of another run than the one whose message woke the
-# worker; so it is read where the act is written down.
+from dashboard.training.watchdog import DatabaseRetry, Periodic
 
 QUEUEING = ("run.launched", "run.resume_requested", "run.extended")
 
@@ -47,9 +42,6 @@ def originating_request(run_id: int) -> dict[str, str | None]:
         return {"team": run.team.slug, "request_id": asked.first()}
     except (OperationalError, InterfaceError, Run.DoesNotExist):
         return {}
-
-
-# What a fork begins from, where its launch could not see the files.
 
 
 def take_origin(
@@ -105,13 +97,13 @@ def prepare(
     DatabaseRetry(supervisor_log, "Preparing the run").insist(
         lambda: found.append(_start_of(claim, directory, supervisor_log)),
         is_too_late=is_too_late,
-        meanwhile=Beat(lambda: holding.attempt(lambda: _hold(claim)), look_seconds),
+        meanwhile=Periodic(lambda: holding.attempt(lambda: _hold(claim)), look_seconds),
     )
     return found[-1]
 
 
 def _hold(claim: Claim) -> None:
-    wish = WISHES.get(renew(claim))
+    wish = REQUESTS.get(renew(claim))
     if wish is not None:
         end_unstarted(claim)
         raise CannotStart(wish)
@@ -121,7 +113,7 @@ def _start_of(
     claim: Claim, directory: RunDirectory, supervisor_log: SupervisorLog
 ) -> Start:
     damaged: list[str] = []
-    keep_alive = Beat(lambda: renew(claim), RENEW_SECONDS)
+    keep_alive = Periodic(lambda: renew(claim), RENEW_SECONDS)
     runs = Run.objects.select_related("dataset_version__dataset")
     run = runs.filter(claim.guard, id=claim.run_id).first()
     if run is None:  # what is done with it below goes by its attempt
@@ -146,7 +138,7 @@ def _start_of(
     except OSError as error:
         outcome = f"the run's files could not be prepared: {error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            pause_for_room(claim)
+            pause_for_disk(claim)
             raise CannotStart(outcome) from error
         lose_attempt(run, outcome=outcome)
         raise CannotStart(outcome) from error
@@ -158,7 +150,7 @@ def _start_of(
 
 
 def _set_old_log_aside(directory: RunDirectory, attempt: int) -> None:
-    """What a full disk refuses to a life is asked of it before the life begins."""
+    """What a full disk refuses to an attempt is asked of it before that begins."""
     files = directory.attempt(attempt)
     files.path.mkdir(parents=True, exist_ok=True)
     for path in (files.trainer_log, files.trainer_times):

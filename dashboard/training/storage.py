@@ -1,4 +1,4 @@
-"""Events into their tables, each with its number in the run's stream."""
+"""Events into their tables, and what a run's own row says about its progress."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from dashboard.training.rollups import (
     take_ids,
     text_array,
 )
+from trainer.client.lines import number
 from trainer.events import (
     CheckpointSaved,
     Evaluated,
@@ -41,8 +42,6 @@ from trainer.events import (
     TokensMeasured,
 )
 
-# What a run's own row says about its progress: metric names, last and best values.
-
 NAME_LENGTH = 120
 LARGEST = sys.float_info.max
 # What a step sampled, and the metric that adds it up: the axis of a chart.
@@ -50,6 +49,9 @@ TOTALS = {
     "sampling/num_tokens": "total/tokens",
     "sampling/num_completions": "total/completions",
 }
+# What is stored elsewhere is not stored in RunEvent.body again.
+WITHOUT_BODY = (StepFinished, GroupScored, TokensMeasured)
+PLACE_FIELDS = {"type", "line", "attempt", "time", "step"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,15 +134,7 @@ class Progress:
 
 def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
     """jsonb has no NaN: a number that is not finite is no value."""
-    return {
-        name: value if value is not None and math.isfinite(value) else None
-        for name, value in metrics.items()
-    }
-
-
-# What is stored elsewhere is not stored in RunEvent.body again.
-WITHOUT_BODY = (StepFinished, GroupScored, TokensMeasured)
-PLACE_FIELDS = {"type", "line", "attempt", "time", "step"}
+    return {name: number(value) for name, value in metrics.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,28 +185,18 @@ def copy_groups(run_id: int, placed: Iterable[Placed]) -> None:
     if not groups:
         return
     ids = take_ids("samples_group", len(groups))
+    with_ids = [(pk, *group) for pk, group in zip(ids, groups, strict=True)]
     copy_rows(
         "samples_group",
         GROUP_COLUMNS,
-        [
-            _group_row(group_id, run_id, seq, event)
-            for group_id, (seq, event) in zip(ids, groups, strict=True)
-        ],
+        [_group_row(pk, run_id, seq, event) for pk, seq, event in with_ids],
     )
     copy_rows(
         "samples_groupcompletions",
         COMPLETION_COLUMNS,
-        (
-            _completions_row(group_id, event)
-            for group_id, (_, event) in zip(ids, groups, strict=True)
-            if event.completions
-        ),
+        (_completions_row(pk, e) for pk, _, e in with_ids if e.completions),
     )
-    notes = [
-        row
-        for group_id, (_, event) in zip(ids, groups, strict=True)
-        for row in _note_rows(group_id, run_id, event)
-    ]
+    notes = [row for pk, _, e in with_ids for row in _note_rows(pk, run_id, e)]
     if notes:
         copy_rows("samples_rulenote", NOTE_COLUMNS, notes)
 
@@ -245,7 +229,7 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
 def _group_ids(
     run_id: int, told: Iterable[TokensMeasured]
 ) -> dict[tuple[int, int, int], int]:
-    """Of the groups that have no token values yet, by life, step and prompt."""
+    """Of the groups that have no token values yet, by attempt, step and prompt."""
     places = {(event.attempt, event.step, event.prompt_index) for event in told}
     attempts, steps, prompts = zip(*places, strict=True)
     found = Group.objects.filter(

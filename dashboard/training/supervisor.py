@@ -1,4 +1,4 @@
-"""One life of a run: start its trainer, store what it says, heed what is asked."""
+"""One attempt of a run: start its trainer, store what it says, heed what is asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from django.db import DatabaseError, InterfaceError, OperationalError
 
@@ -26,7 +26,7 @@ from dashboard.training.event_log import (
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import (
     RENEW_SECONDS,
-    WISHES,
+    REQUESTS,
     Claim,
     LeaseLost,
     read_state,
@@ -39,24 +39,21 @@ from dashboard.training.system_samples import SystemSampler
 from dashboard.training.watchdog import (
     HANG_SECONDS,
     PATIENCE_SECONDS,
-    Beat,
     DatabaseRetry,
     MemoryKills,
+    Periodic,
     TooLate,
     Watchdog,
 )
 from trainer.events import Event, RunFailed, RunFinished, RunPaused, RunStopped
 
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class CommandFactory(Protocol):
-        def __call__(
-            self, directory: RunDirectory, *, attempt: int, resume_from: Path | None
-        ) -> list[str]: ...
-
-
 LAST_WORDS = (RunFinished, RunFailed, RunStopped, RunPaused)
+
+
+class CommandFactory(Protocol):
+    def __call__(
+        self, directory: RunDirectory, *, attempt: int, resume_from: Path | None
+    ) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +114,10 @@ def _supervise(
         argv = command(directory, attempt=claim.attempt, resume_from=start.resume_from)
         for reason in start.passed_over:
             argv += ["--passed-over", reason]
-        life = Attempt(
+        attempt = Attempt(
             claim, directory, supervisor_log, is_shutting_down, is_too_late, timing
         )
-        life.live(argv)
+        attempt.run(argv)
     except CannotStart as error:
         supervisor_log.write(f"The run could not be started: {error}")
     except LeaseLost as error:
@@ -147,7 +144,7 @@ class Attempt:
     ) -> None:
         self._claim = claim
         self._files = directory.attempt(claim.attempt)
-        self._journal = supervisor_log
+        self._log = supervisor_log
         self._is_shutting_down = is_shutting_down
         self._is_too_late = is_too_late
         self._timing = timing
@@ -162,10 +159,10 @@ class Attempt:
         self._asked_at: float | None = None
         self._was_killed = False
         self._was_released = False
-        self._look = Beat(self._look_at_run, timing.look_seconds)
-        self._renew = Beat(self._renew_lease, timing.renew_seconds)
+        self._look = Periodic(self._look_at_run, timing.look_seconds)
+        self._renew = Periodic(self._renew_lease, timing.renew_seconds)
 
-    def live(self, argv: list[str]) -> None:
+    def run(self, argv: list[str]) -> None:
         log, times = self._files.trainer_log, self._files.trainer_times
         with TrainerProcess(argv, log=log) as trainer:
             self._trainer = trainer
@@ -174,11 +171,11 @@ class Attempt:
             self._hang = Watchdog(
                 trainer,
                 self._files.pulse,
-                self._journal,
+                self._log,
                 hang_seconds=self._timing.hang_seconds,
                 patience_seconds=self._timing.hang_patience_seconds,
             )
-            self._journal.write(f"Started the trainer as process {trainer.pid}.")
+            self._log.write(f"Started the trainer as process {trainer.pid}.")
             try:
                 with SystemSampler(
                     self._claim, pid=trainer.pid, read_step=lambda: self._step
@@ -244,7 +241,7 @@ class Attempt:
             if is_too_late and self._trainer.has_exited():  # before, it may still save
                 raise TooLate
         if self._is_overdue():
-            self._journal.write("It did not stop in time and was killed.")
+            self._log.write("It did not stop in time and was killed.")
             self._was_killed = True
             self._trainer.kill()
 
@@ -259,20 +256,20 @@ class Attempt:
 
     def _read_wish(self) -> None:
         wish = read_state(self._claim)
-        if wish in WISHES:
-            self._ask_to_stop(WISHES[wish])
-        # Into this life's own folder, which only its own trainer reads.
+        if wish in REQUESTS:
+            self._ask_to_stop(REQUESTS[wish])
+        # Into this attempt's own folder, which only its own trainer reads.
         try:
             write_changes(Run(id=self._claim.run_id), self._files.changes)
         except OSError as error:
-            self._journal.write(f"Changed settings could not be handed on: {error}")
+            self._log.write(f"Changed settings could not be handed on: {error}")
 
     def _renew_lease(self) -> None:
         self._holding.attempt(lambda: renew(self._claim))
 
     def _ask_to_stop(self, why: str) -> None:
         if self._asked_at is None:
-            self._journal.write(f"Asked the trainer to save and stop: {why}.")
+            self._log.write(f"Asked the trainer to save and stop: {why}.")
             self._asked_at = time.monotonic()
             self._trainer.ask_to_stop()
 
@@ -295,11 +292,11 @@ class Attempt:
             and not self._hang.has_killed
             and self._memory_kills.has_risen(),
         )
-        self._journal.write(f"The trainer ended: {ending.outcome}.")
+        self._log.write(f"The trainer ended: {ending.outcome}.")
         self._insist(lambda: conclude(self._claim, ending))
 
     def _insist(self, action: Callable[[], None]) -> None:
-        DatabaseRetry(self._journal, "Writing down the run's end").insist(
+        DatabaseRetry(self._log, "Writing down the run's end").insist(
             action, is_too_late=self._is_too_late, meanwhile=self._renew
         )
 
@@ -308,5 +305,5 @@ class Attempt:
             f"The run's log could not be stored, so it was ended at step {self._step}: "
             f"{error}"
         )
-        self._journal.write(reason)
+        self._log.write(reason)
         self._insist(lambda: give_up(self._claim, reason))

@@ -29,6 +29,7 @@ Values = list[float | None]
 BLOCK = Path("/sys/block")
 # Not disks of their own: they lie on one that is counted.
 STACKED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
+_Counts = tuple[float, float]
 
 
 class Reader:
@@ -121,7 +122,6 @@ class _Use:
 
 
 _IDLE = _Use(0.0, 0)
-_Counts = tuple[float, float]
 
 
 class _Look:

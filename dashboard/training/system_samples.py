@@ -1,4 +1,4 @@
-"""Samples of a run's machine: kept to a number, and read in as many points as asked.
+"""What a run's machine uses: sampled, kept to some rows, drawn on the System tab.
 
 Neighbours become one: the mean of what is a rate or a share, the peak of what is held,
 the least of what is left. So a short peak of memory is never lost.
@@ -24,12 +24,20 @@ from dashboard.training.lease import Claim
 from dashboard.training.models import SystemSample
 from dashboard.training.system_metrics import METRICS, Reader
 
+logger = logging.getLogger(__name__)
 MAX_ROWS = 10_000
 MAX_POINTS = 500
 SHORTEST_SECONDS = 5.0
 PEAKS = frozenset({"trainer_memory", "memory"})
 LEASTS = frozenset({"disk_free"})
 Axis = Literal["time", "step"]
+PERCENT = {"ticksuffix": " %", "rangemode": "tozero"}
+# system.js divides bytes by the unit that fits, as Plotly knows no binary ones.
+BYTES = {"ticksuffix": "B", "rangemode": "tozero"}
+BYTES_PER_SECOND = {**BYTES, "ticksuffix": "B/s"}
+HOVER = {" %": "%{y:.1f}", "B": "%{y:.3~g}", "B/s": "%{y:.3~g}"}
+FIRST_SECONDS = 1.0
+SAMPLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +143,7 @@ def _where(run_id: int, window: Window) -> tuple[str, list[Any]]:
     place = _place(window.axis)
     where, parameters = "sample.run_id = %s", [run_id]
     if window.axis == "step":
-        # Steps that a resume went back before are told by the later life alone.
+        # Steps that a resume went back before are told by the later attempt alone.
         where += """ AND NOT EXISTS (
           SELECT 1 FROM runs_epoch AS later WHERE later.run_id = sample.run_id
           AND later.number > sample.epoch AND later.from_step < sample.step)"""
@@ -187,13 +195,7 @@ def _how(index: int) -> str:
     return "max" if name in PEAKS else "min" if name in LEASTS else "avg"
 
 
-# The charts of the System tab; static/js/pages/system.js fills them.
-
-PERCENT = {"ticksuffix": " %", "rangemode": "tozero"}
-# system.js divides bytes by the unit that fits, as Plotly knows no binary ones.
-BYTES = {"ticksuffix": "B", "rangemode": "tozero"}
-BYTES_PER_SECOND = {**BYTES, "ticksuffix": "B/s"}
-HOVER = {" %": "%{y:.1f}", "B": "%{y:.3~g}", "B/s": "%{y:.3~g}"}
+# The charts; static/js/pages/system.js fills them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,14 +275,9 @@ CHARTS = (
 )
 
 
-# Stores every 5 s what a run's machine uses, beside the supervisor; never fails it.
-
-logger = logging.getLogger(__name__)
-FIRST_SECONDS = 1.0
-SAMPLE_SECONDS = 5.0
-
-
 class SystemSampler:
+    """Stores a sample every 5 s, beside the supervisor; never fails it."""
+
     def __init__(
         self,
         claim: Claim,
@@ -321,10 +318,10 @@ class SystemSampler:
         run_id, attempt = self._claim.run_id, self._claim.attempt
         try:
             # Of a run that another worker has claimed since, nothing is told any more.
-            lives = RunAttempt.objects.filter(
+            current = RunAttempt.objects.filter(
                 run_id=run_id, number=attempt, run__attempt=attempt
             )
-            from_step = lives.values_list("from_step", flat=True).first()
+            from_step = current.values_list("from_step", flat=True).first()
             if from_step is None:
                 return
             sample = SystemSample.objects.create(

@@ -1,4 +1,4 @@
-"""Going on where another life of the run ended: one history, nothing lost."""
+"""Going on where another attempt of the run ended: one history, nothing lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dashboard.training.checkpoints import (
 )
 from dashboard.training.event_log import LogTailer, SupervisorLog, read_events
 from dashboard.training.ingest import ingest, write_progress
-from dashboard.training.lease import HOLDING, Claim, LeaseLost
+from dashboard.training.lease import Claim, lock_run
 from dashboard.training.process import record_changes
 from dashboard.training.storage import Progress
 
@@ -58,7 +58,7 @@ def take_over(
     saved. None: no checkpoint was ever saved, so the run begins again from step 0.
     """
     refused: list[str] = []
-    ends = _ends_of_lives(claim, directory)
+    ends = _ends_of_attempts(claim, directory)
     checkpoint = newest_verified(
         directory.checkpoints,
         is_ours=lambda saved: saved.step <= ends.get(saved.attempt, 0),
@@ -81,8 +81,8 @@ def take_over(
     return checkpoint
 
 
-def _ends_of_lives(claim: Claim, directory: RunDirectory) -> dict[int, float]:
-    """Up to which step each earlier life belongs to the run's history.
+def _ends_of_attempts(claim: Claim, directory: RunDirectory) -> dict[int, float]:
+    """Up to which step each earlier attempt belongs to the run's history.
 
     A worker cut off from the database goes on training and saving after another has
     taken its run over: what it saves past that point is no part of the history.
@@ -96,13 +96,13 @@ def _ends_of_lives(claim: Claim, directory: RunDirectory) -> dict[int, float]:
         ends[number] = end
         if directory.attempt(number).events.exists():  # it came to train
             end = min(end, from_step)
-    return ends | {0: math.inf}  # what a fork begins from, saved before its lives
+    return ends | {0: math.inf}  # what a fork begins from, saved before its attempts
 
 
 def _set_aside(claim: Claim, directory: RunDirectory, *, after: int) -> None:
-    """Out of the way of the new life, which keeps the furthest and deletes others.
+    """Out of the way of the new attempt, which keeps the furthest and deletes others.
 
-    Those of lives before it only: it may have slept since its claim, and another life
+    Those of attempts before it only: it may have slept since its claim, and another
     have begun, whose checkpoints are the run's by now.
     """
     for path in checkpoint_folders(directory.checkpoints):
@@ -129,9 +129,9 @@ def drain_old_log(
     up_to_step: int,
     keep_alive: Callable[[], None],
 ) -> int:
-    """Store what the last life logged but its supervisor did not live to store.
+    """Store what the last attempt logged but its supervisor did not live to store.
 
-    Only the last one's log can hold such lines: each life drains the one before it
+    Only the last one's log can hold such lines: each attempt drains the one before it
     ahead of writing a log of its own.
     """
     earlier = [n for n in directory.attempt_numbers() if n < claim.attempt]
@@ -158,12 +158,7 @@ def cut_history(
     claim: Claim, *, after: int, checkpoint: SavedCheckpoint | None
 ) -> None:
     """Rows past the checkpoint belong to a history that is over."""
-    held = Run.objects.select_for_update().filter(
-        claim.guard, id=claim.run_id, state__in=HOLDING
-    )
-    run = held.first()
-    if run is None:
-        raise LeaseLost(claim)
+    run = lock_run(claim)
     for model in HISTORY:
         current = model._default_manager.filter(
             run_id=run.id, superseded_by__isnull=True

@@ -1,3 +1,5 @@
+"""Celery tasks of the training workers: work, dispatch, reap, resume; heartbeats."""
+
 from __future__ import annotations
 
 import logging
@@ -15,16 +17,16 @@ from dashboard.jobs.schedule import DAY_SECONDS
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.state import notify_workers, transition
-from dashboard.training.ending import ROOM_REMEDY
+from dashboard.training.ending import DISK_REMEDY
 from dashboard.training.lease import claim_next, startable
 from dashboard.training.lease import reap as reap_expired_leases
 from dashboard.training.supervisor import Timing, supervise
 from dashboard.training.worker_hosts import note_unseen, sees_files, this_host
-from dashboard.training.workers import WorkerBeat, reclaim
+from dashboard.training.workers import WorkerHeartbeat, reclaim
 
-# Ringing the training workers for runs that wait.
-
+logger = logging.getLogger(__name__)
 QUEUE = "training"
+_heartbeats: list[WorkerHeartbeat] = []
 
 
 def send_work(app: Celery) -> int:
@@ -44,16 +46,13 @@ def count_waiting(app: Celery) -> int:
         return int(broker.default_channel.client.llen(QUEUE))
 
 
-# Runs that paused as their disk was full go on when there is room.
-
-
 def resume_on_free_disk() -> list[int]:
     """Queue those whose files are here and now have the room they said; their ids.
 
     None that somebody wanted paused besides.
     """
     paused = Run.objects.filter(
-        state=RunState.PAUSED, origin={}, pause_reason__endswith=ROOM_REMEDY
+        state=RunState.PAUSED, origin={}, pause_reason__endswith=DISK_REMEDY
     ).only("id", "attempt")
     return [run.id for run in paused if _has_disk_space(run) and _resume(run)]
 
@@ -92,10 +91,6 @@ def _resume(run: Run) -> bool:
     return is_queued
 
 
-logger = logging.getLogger(__name__)
-_beats: list[WorkerBeat] = []
-
-
 @shared_task(name="training.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def work(self: Task[..., None]) -> None:
     """Take the first run in line that suits this worker, and see it through."""
@@ -131,7 +126,7 @@ def reap() -> None:
 
 
 @shared_task(name="training.go_on", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-def go_on() -> None:
+def resume() -> None:
     resume_on_free_disk()
 
 
@@ -149,16 +144,16 @@ def reclaim_left_runs(sender: str, instance: Any, **_: Any) -> None:
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]  # Celery has no types
-def start_beat(sender: Any, **_: Any) -> None:
+def start_heartbeat(sender: Any, **_: Any) -> None:
     """`sender` is the worker's consumer."""
     if QUEUE in {queue.name for queue in sender.task_consumer.queues}:
         name = sender.hostname
-        beat = WorkerBeat(
+        beat = WorkerHeartbeat(
             name,
             num_slots=sender.controller.concurrency,
             on_drain=lambda is_drained: _heed_drain(sender.app, name, is_drained),
         )
-        _beats.append(beat)
+        _heartbeats.append(beat)
         beat.start()
 
 
@@ -169,6 +164,6 @@ def _heed_drain(app: Any, name: str, is_drained: bool) -> None:
 
 
 @worker_shutdown.connect  # type: ignore[untyped-decorator]  # Celery has no types
-def stop_beat(**_: Any) -> None:
-    while _beats:
-        _beats.pop().stop()
+def stop_heartbeat(**_: Any) -> None:
+    while _heartbeats:
+        _heartbeats.pop().stop()

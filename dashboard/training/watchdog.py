@@ -1,8 +1,4 @@
-"""Whether it was the kernel that ended a process, for want of memory.
-
-SIGKILL does not tell who sent it. The kernel counts the processes that it ends when
-memory runs out: for each control group with a limit, and for the machine.
-"""
+"""What a supervisor watches: memory kills, a trainer that hangs, a database away."""
 
 from __future__ import annotations
 
@@ -21,6 +17,11 @@ MACHINE = PROC / "vmstat"
 WINDOW_SECONDS = 30.0  # that a large process may take to be gone
 _V2 = ("memory.events.local", "memory.events")  # the first since Linux 5.2
 _V1 = ("memory.oom_control",)
+HANG_SECONDS = 1_800.0  # longer than any part of a step that gives no sign
+PATIENCE_SECONDS = 20.0  # to print where it is, and to go on
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 5.0
+LOOK_SECONDS = 0.1
 
 
 class MemoryKills:
@@ -87,10 +88,7 @@ def _read(file: Path) -> str | None:
         return None
 
 
-# What must be done every so often, in a loop that has other things to do.
-
-
-class Beat:
+class Periodic:
     """Calls an action when it is due, however often it is called itself."""
 
     def __init__(self, action: Callable[[], object], every: float) -> None:
@@ -102,12 +100,6 @@ class Beat:
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + self._every
             self._action()
-
-
-# A trainer that gives no sign of life is asked where it is, and then ended.
-
-HANG_SECONDS = 1_800.0  # longer than any part of a step that gives no sign
-PATIENCE_SECONDS = 20.0  # to print where it is, and to go on
 
 
 class Watchdog:
@@ -128,7 +120,7 @@ class Watchdog:
     ) -> None:
         self._trainer = trainer
         self._pulse = pulse
-        self._journal = supervisor_log
+        self._log = supervisor_log
         self._hang_seconds = hang_seconds
         self._patience_seconds = patience_seconds
         self._seen: int | None = None
@@ -142,7 +134,7 @@ class Watchdog:
         if seen != self._seen:
             self._seen, self._moved_at = seen, now
             if self._asked_at is not None:
-                self._journal.write("The trainer goes on, so it is left alone.")
+                self._log.write("The trainer goes on, so it is left alone.")
             self._asked_at = None
         elif seen is None:
             return
@@ -160,7 +152,7 @@ class Watchdog:
 
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
-        self._journal.write(
+        self._log.write(
             f"The trainer has given no sign of life for {self._hang_seconds:g} s. It "
             "is asked to print where each of its threads is (see its own log), and "
             f"ended unless it goes on within {self._patience_seconds:g} s."
@@ -171,15 +163,8 @@ class Watchdog:
         if self.has_killed or self._trainer.has_exited():
             return
         self.has_killed = True
-        self._journal.write("The trainer hangs and was killed.")
+        self._log.write("The trainer hangs and was killed.")
         self._trainer.kill()
-
-
-# Living through a database that is away, or does not do what is asked of it.
-
-FIRST_WAIT_SECONDS = 0.5
-LONGEST_WAIT_SECONDS = 5.0
-LOOK_SECONDS = 0.1
 
 
 class TooLate(Exception):
@@ -194,7 +179,7 @@ class DatabaseRetry:
     """
 
     def __init__(self, supervisor_log: SupervisorLog, doing: str) -> None:
-        self._journal = supervisor_log
+        self._log = supervisor_log
         self._doing = doing
         self._wait = FIRST_WAIT_SECONDS
         self._retry_at = 0.0
@@ -233,7 +218,7 @@ class DatabaseRetry:
     def _put_off(self, error: Exception) -> None:
         if self._down_since is None:
             self._down_since = time.monotonic()
-            self._journal.write(
+            self._log.write(
                 f"{self._doing} fails, and is tried until it works. "
                 f"{str(error).strip()}"
             )
@@ -243,7 +228,7 @@ class DatabaseRetry:
 
     def _note_return(self) -> None:
         if self._down_since is not None:
-            self._journal.write(
+            self._log.write(
                 f"{self._doing} works again after {self.down_seconds:.0f} s."
             )
         self._down_since = None

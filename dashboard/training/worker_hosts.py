@@ -1,4 +1,4 @@
-"""The training workers as one team may see them."""
+"""The training workers as a team sees them, and as the queue knows them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from dashboard.training.checkpoints import checkpoint_folders
 from dashboard.training.models import Worker
 from dashboard.training.workers import GONE_AFTER, read_hardware
 
+logger = logging.getLogger(__name__)
 MAX_RECENT = 5
-MAX_LIVES = 500  # looked through for what each worker ran last
+MAX_ATTEMPTS = 500  # looked through for what each worker ran last
 ORDER = {"busy": 0, "idle": 1, "gone": 2, "stopped": 3}
 
 
@@ -66,14 +67,14 @@ def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCar
     """Five queries, however many workers there are."""
     workers = list(workers)
     held = list(Run.objects.filter(state__in=HELD).order_by("id"))
-    lives = list(
+    attempts = list(
         RunAttempt.objects.filter(run__team=team, worker__in=[w.name for w in workers])
         .select_related("run")
-        .order_by("-claimed_at", "-id")[:MAX_LIVES]
+        .order_by("-claimed_at", "-id")[:MAX_ATTEMPTS]
     )
     members = {m.pk: str(m) for m in team.members.all()}
     silent = set(_silent(workers))
-    cards = [_describe(one, held, lives, members, team, silent) for one in workers]
+    cards = [_describe(one, held, attempts, members, team, silent) for one in workers]
     return sorted(cards, key=lambda card: (ORDER[card.status], card.worker.name))
 
 
@@ -90,14 +91,14 @@ def count_workers(cards: Iterable[WorkerCard]) -> Count:
 def _describe(
     worker: Worker,
     held: list[Run],
-    lives: list[RunAttempt],
+    attempts: list[RunAttempt],
     members: dict[int, str],
     team: Team,
     silent: set[int],
 ) -> WorkerCard:
     runs = [run for run in held if run.worker == worker.name]
     own = [run for run in runs if run.team_id == team.id]
-    ended = [life for life in lives if life.worker == worker.name and life.ended_at]
+    ended = [one for one in attempts if one.worker == worker.name and one.ended_at]
     return WorkerCard(
         worker=worker,
         runs=own,
@@ -122,16 +123,14 @@ def _status(worker: Worker, *, is_busy: bool, is_silent: bool) -> str:
     return "busy" if is_busy else "idle"
 
 
-# Which queued runs this worker can go on with: those whose files it sees.
-
-logger = logging.getLogger(__name__)
+# Queued runs that a worker leaves to others.
 
 
 def sees_files(run: Run) -> bool:
     """A run that was never saved can begin anywhere; another needs its checkpoint.
 
     One whose checkpoints were all deleted waits for nobody: who takes it says so.
-    A fork that waits for its first life may still have to take its own from the run
+    A fork that waits for its first attempt may still have to take its own from the run
     that it was forked from.
     """
     if not run.checkpoints.filter(superseded_by=None, deleted_at=None).exists():
@@ -162,7 +161,7 @@ def note_unseen(worker: str, runs: list[Run]) -> None:
     Worker.objects.filter(name=worker).exclude(notice=notice).update(notice=notice)
 
 
-# Training workers as the queue knows them: what they have and what they take.
+# Workers as the queue knows them.
 
 
 def list_hosts() -> list[Host]:

@@ -1,4 +1,4 @@
-"""Training workers saying that they are alive."""
+"""A training worker: what it has, what it takes, and its heartbeat."""
 
 from __future__ import annotations
 
@@ -32,7 +32,18 @@ from dashboard.training.system_metrics import METRICS, Reader, Values
 from trainer.config import installed_packages
 from trainer.rewards.sandbox.slot import START_SECONDS
 
-# What this process, as a training worker, takes and sees.
+logger = logging.getLogger(__name__)
+ASK_SECONDS = 60
+_ASK_TORCH = """
+import json, warnings, torch
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    found = torch.cuda.is_available()
+said = [str(each.message).strip() for each in caught]
+print(json.dumps([torch.__version__, torch.version.cuda, found, said]))
+"""
+HEARTBEAT_SECONDS = 5.0
+GONE_AFTER = timedelta(seconds=45)
 
 
 def takes_here() -> str:
@@ -84,17 +95,6 @@ def _on_the_cpu(reason: str) -> str:
     return f"Runs train on the CPU: {reason}."
 
 
-ASK_SECONDS = 60
-_ASK_TORCH = """
-import json, warnings, torch
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    found = torch.cuda.is_available()
-said = [str(each.message).strip() for each in caught]
-print(json.dumps([torch.__version__, torch.version.cuda, found, said]))
-"""
-
-
 def _refusal_of_torch() -> str:
     """Why PyTorch cannot use this machine's GPU; empty where it can.
 
@@ -143,11 +143,6 @@ def read_gpus() -> list[dict[str, Any]]:
     ]
 
 
-logger = logging.getLogger(__name__)
-BEAT_SECONDS = 5.0
-GONE_AFTER = timedelta(seconds=45)
-
-
 def list_devices() -> list[Device]:
     """What the workers that are there have to train on; one query."""
     since = Now() - GONE_AFTER
@@ -169,7 +164,7 @@ def _devices_of(worker: Worker) -> list[Device]:
     return [*gpus, cpu]
 
 
-class WorkerBeat:
+class WorkerHeartbeat:
     """Tells the database every 5 s that this worker lives; never fails it.
 
     `on_drain` is called with True when the worker is drained, with False when it is
@@ -209,7 +204,7 @@ class WorkerBeat:
                 self._heed_drain()
                 self._say_packages()
                 self._say_sandbox()
-                if self._end.wait(BEAT_SECONDS):
+                if self._end.wait(HEARTBEAT_SECONDS):
                     break
             self._farewell()
         finally:

@@ -293,7 +293,7 @@ FAULTS = [
     ),
     Fault(
         "D19",
-        "dashboard/training/ending.py",
+        "dashboard/training/lease.py",
         "        claim.guard, id=claim.run_id, state__in=HOLDING",
         "        id=claim.run_id, state__in=HOLDING",
         "tests/dashboard/training/test_holding_a_run.py",

@@ -75,7 +75,7 @@ class LogBuilder:
 
 
 def metrics_of(step: int) -> dict[str, float | None]:
-    """The same in every life, as a deterministic trainer's are."""
+    """The same in every attempt, as a deterministic trainer's are."""
     return {"reward/mean": (step % 7) / 10, "loss": -0.1 * step, "kl/mean": None}
 
 

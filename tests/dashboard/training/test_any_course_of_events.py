@@ -44,7 +44,7 @@ EXTENSIBLE = set(RunState) - {RunState.FAILED, RunState.STOPPING}
 
 
 @dataclass
-class Life:
+class Attempt:
     """A supervisor with its trainer, which may not know that it is a zombie."""
 
     claim: Claim
@@ -69,7 +69,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
         def launch(self) -> None:
             self.run = launch()
             self.directory = run_directory(self.run.id)
-            self.lives: list[Life] = []
+            self.attempts: list[Attempt] = []
             self.end: str | None = None
             self.claim()
 
@@ -78,12 +78,12 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
         def launch_another(self) -> None:
             self.launch()
 
-        def owns(self, life: Life) -> bool:
+        def owns(self, attempt: Attempt) -> bool:
             self.run.refresh_from_db()
-            return life.claim.attempt == self.run.attempt and self.run.state in HELD
+            return attempt.claim.attempt == self.run.attempt and self.run.state in HELD
 
-        def pick(self, data: st.DataObject) -> Life:
-            return data.draw(st.sampled_from(self.lives[::-1]))
+        def pick(self, data: st.DataObject) -> Attempt:
+            return data.draw(st.sampled_from(self.attempts[::-1]))
 
         @precondition(lambda self: self.run.state == RunState.QUEUED)
         @rule()
@@ -103,45 +103,47 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
                     keep_alive=lambda: None,
                 )
             step = found.step if found else 0
-            self.lives.append(Life(claim, step, LogBuilder(attempt=claim.attempt)))
+            self.attempts.append(
+                Attempt(claim, step, LogBuilder(attempt=claim.attempt))
+            )
 
-        @precondition(lambda self: self.lives)
+        @precondition(lambda self: self.attempts)
         @rule(data=st.data(), saves=st.lists(st.booleans(), min_size=1, max_size=4))
         def train(self, data: st.DataObject, saves: list[bool]) -> None:
-            life = self.pick(data)
+            attempt = self.pick(data)
             for does_save in saves:
-                life.step += 1
-                life.log.stepped(life.step, num_groups=1)
+                attempt.step += 1
+                attempt.log.stepped(attempt.step, num_groups=1)
                 if does_save:
-                    save(self.directory, life.step, attempt=life.claim.attempt)
-                    life.log.saved(life.step)
-            life.log.write(life.tailer.path)
+                    save(self.directory, attempt.step, attempt=attempt.claim.attempt)
+                    attempt.log.saved(attempt.step)
+            attempt.log.write(attempt.tailer.path)
 
-        @precondition(lambda self: self.lives)
+        @precondition(lambda self: self.attempts)
         @rule(data=st.data(), num_bytes=st.sampled_from([1, 1_000, 100_000]))
         def follow(self, data: st.DataObject, num_bytes: int) -> None:
-            life = self.pick(data)
-            lines = life.tailer.read(max_bytes=num_bytes)
+            attempt = self.pick(data)
+            lines = attempt.tailer.read(max_bytes=num_bytes)
             if not lines:
                 return
-            owned, before = self.owns(life), self.run.events.count()
-            events = read_events(lines, attempt=life.claim.attempt)
+            owned, before = self.owns(attempt), self.run.events.count()
+            events = read_events(lines, attempt=attempt.claim.attempt)
             try:
-                num_new = ingest(life.claim, events)
+                num_new = ingest(attempt.claim, events)
             except LeaseLost:
                 assert not owned
                 assert self.run.events.count() == before
             else:
                 assert owned or num_new == 0
-                life.tailer.advance(lines)
+                attempt.tailer.advance(lines)
 
-        @precondition(lambda self: self.lives)
+        @precondition(lambda self: self.attempts)
         @rule(data=st.data())
         def renew(self, data: st.DataObject) -> None:
-            life = self.pick(data)
-            owned = self.owns(life)
+            attempt = self.pick(data)
+            owned = self.owns(attempt)
             try:
-                renew(life.claim)
+                renew(attempt.claim)
             except LeaseLost:
                 assert not owned
             else:
@@ -190,7 +192,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             assert self.run.lease_until is None
             assert resume_run(run=self.run, user=self.user)
 
-        @precondition(lambda self: self.lives)
+        @precondition(lambda self: self.attempts)
         @rule(
             data=st.data(),
             status=st.sampled_from([-9, 3, 4, -11, 75, 1, 0]),
@@ -199,12 +201,12 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
         def trainer_ends(
             self, data: st.DataObject, status: int, was_released: bool
         ) -> None:
-            life = self.pick(data)
-            self.lives.remove(life)
-            owned = self.owns(life)
+            attempt = self.pick(data)
+            self.attempts.remove(attempt)
+            owned = self.owns(attempt)
             if self.run.state == RunState.STARTING:
                 return  # it ends before its first word: its lease runs out
-            place = {"line": 1, "attempt": 1, "time": 0.0, "step": life.step}
+            place = {"line": 1, "attempt": 1, "time": 0.0, "step": attempt.step}
             words: dict[int, Event] = {
                 0: RunFinished.model_validate(place),
                 4: RunPaused.model_validate({**place, **PAUSE}),
@@ -212,12 +214,12 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             ending = Ending(
                 status=status,
                 last_word=words.get(status),
-                step=life.step,
+                step=attempt.step,
                 log_lines=[],
                 was_released=was_released,
             )
             try:
-                conclude(life.claim, ending)
+                conclude(attempt.claim, ending)
             except LeaseLost:
                 assert not owned
             else:

@@ -14,7 +14,7 @@ from dashboard.runs.queue.hosts import Host
 from dashboard.training import tasks
 from dashboard.training.lease import claim_next, claim_run, drain, undrain
 from dashboard.training.models import Worker
-from dashboard.training.workers import WorkerBeat
+from dashboard.training.workers import WorkerHeartbeat
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.machines import make_worker
 
@@ -119,7 +119,7 @@ class Control:
 def test_its_beat_leaves_the_messages_to_others(team: Team, alice: User) -> None:
     worker = make_worker(NAME)
     app = SimpleNamespace(control=Control())
-    beat = WorkerBeat(
+    beat = WorkerHeartbeat(
         NAME,
         num_slots=1,
         on_drain=lambda is_drained: tasks._heed_drain(app, NAME, is_drained),
@@ -143,7 +143,7 @@ def test_without_redis_the_beat_goes_on_and_heeds_its_drain_later(
     with Celery(broker="redis+socket:///nowhere/r.sock", set_as_current=False) as app:
         app.conf.broker_transport_options = {"max_retries": 0}
         asked: list[bool] = []
-        beat = WorkerBeat(NAME, num_slots=1)
+        beat = WorkerHeartbeat(NAME, num_slots=1)
         drain(make_worker(NAME), team=team, user=alice)
 
         beat._on_drain = lambda is_drained: tasks._heed_drain(app, NAME, is_drained)

@@ -57,7 +57,7 @@ def fork(checkpoint: Checkpoint, launch: Launcher, **parts: Any) -> Run:
 
 
 def live(run: Run) -> tuple[Run, list[Path | None]]:
-    """One life of a trainer that ends at once; what it was told to resume from."""
+    """One attempt of a trainer that ends at once; what it was told to resume from."""
     told: list[Path | None] = []
 
     def command(
@@ -233,7 +233,7 @@ def test_a_fork_that_is_lost_before_it_saved_begins_from_its_origin_again(
     assert told == [origin_of(child, run_directory(child.id))]
 
 
-def test_a_later_life_goes_on_from_what_the_fork_saved_itself(
+def test_a_later_attempt_goes_on_from_what_the_fork_saved_itself(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     child = fork(checkpoint, launch)

@@ -71,7 +71,7 @@ def test_of_a_limited_set_the_rows_are_the_same_in_every_run(
     assert len(set(prompts)) == 5
 
 
-def test_the_rows_stay_for_every_life_of_the_run(
+def test_the_rows_stay_for_every_attempt_of_the_run(
     launch: Launcher, held_out: DatasetVersion
 ) -> None:
     run = evaluated_on(launch, held_out, max_rows=None)

@@ -67,7 +67,7 @@ def test_the_run_says_how_late_its_events_were_stored(
     assert Run.objects.get(id=claim.run_id).ingest_lag == 7
 
 
-def test_a_checkpoint_ends_the_count_of_lost_lives(claim: Claim) -> None:
+def test_a_checkpoint_ends_the_count_of_lost_attempts(claim: Claim) -> None:
     Run.objects.filter(id=claim.run_id).update(num_losses=2)
     log = LogBuilder().started().stepped(1)
 
@@ -159,7 +159,7 @@ def wait_for_a_waiter() -> None:
     pytest.fail("nobody waits")
 
 
-def test_numbers_of_the_stream_have_no_gap_within_a_life(claim: Claim) -> None:
+def test_numbers_of_the_stream_have_no_gap_within_an_attempt(claim: Claim) -> None:
     log = LogBuilder().started()
     ingest(claim, log.events)  # the change to running takes a number as well
     for step in range(1, 6):

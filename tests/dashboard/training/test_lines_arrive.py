@@ -18,7 +18,7 @@ from dashboard.samples.models import Group
 from dashboard.training import lease
 from dashboard.training.external_events import MAX_LINES, AttemptReplaced, Gap, Over
 from dashboard.training.external_ingest import read_place, take_lines
-from dashboard.training.external_runs import Opening, open_life, open_run
+from dashboard.training.external_runs import Opening, open_attempt, open_run
 from tests.dashboard.samples.stored import completions_of
 from tests.dashboard.training.logs import LogBuilder, group
 from tests.dashboard.training.sending import lines_of, send
@@ -91,9 +91,9 @@ def test_a_gap_is_refused_with_the_line_to_go_on_from(outside: Run) -> None:
     assert raised.value.stored == read_place(outside).line == 3
 
 
-def test_a_life_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
+def test_an_attempt_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
     send(outside, LogBuilder().stepped(1))
-    open_life(outside, from_step=1, user=alice)
+    open_attempt(outside, from_step=1, user=alice)
 
     with pytest.raises(AttemptReplaced, match="attempt 2"):
         send(outside, LogBuilder().stepped(1).stepped(2))

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def first_life(run: Run) -> AttemptDirectory:
+def first_attempt(run: Run) -> AttemptDirectory:
     claim_run(run.id, "training@gpu-1")
     files = run_directory(run.id).attempt(1)
     files.path.mkdir(parents=True)
@@ -54,9 +54,9 @@ def test_before_a_worker_takes_the_run_there_is_nothing_to_read(
 
 
 def test_a_page_begins_with_the_last_lines_and_their_numbers(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    write_steps(first_life, 1, 800)
+    write_steps(first_attempt, 1, 800)
 
     answer = part(alice_client, run)
 
@@ -66,11 +66,11 @@ def test_a_page_begins_with_the_last_lines_and_their_numbers(
 
 
 def test_then_it_is_given_only_what_was_written_since(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    write_steps(first_life, 1, 600)
+    write_steps(first_attempt, 1, 600)
     known = part(alice_client, run)
-    write_steps(first_life, 601, 603)
+    write_steps(first_attempt, 601, 603)
 
     answer = part(alice_client, run, after=known["next"], mark=known["mark"])
 
@@ -79,11 +79,11 @@ def test_then_it_is_given_only_what_was_written_since(
 
 
 def test_a_line_still_being_written_is_read_again(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    first_life.trainer_log.write_text("one\nloa")
+    first_attempt.trainer_log.write_text("one\nloa")
     known = part(alice_client, run)
-    first_life.trainer_log.write_text("one\nloaded\n")
+    first_attempt.trainer_log.write_text("one\nloaded\n")
 
     answer = part(alice_client, run, after=known["next"], mark=known["mark"])
 
@@ -92,9 +92,9 @@ def test_a_line_still_being_written_is_read_again(
 
 
 def test_earlier_lines_end_where_the_known_ones_begin(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    write_steps(first_life, 1, 1_200)
+    write_steps(first_attempt, 1, 1_200)
     known = part(alice_client, run)
 
     answer = part(alice_client, run, before=known["first"], mark=known["mark"])
@@ -104,9 +104,9 @@ def test_earlier_lines_end_where_the_known_ones_begin(
 
 
 def test_a_line_is_found_by_its_number(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    write_steps(first_life, 1, 100_000)
+    write_steps(first_attempt, 1, 100_000)
 
     answer = part(alice_client, run, line=50_000)
 
@@ -115,12 +115,12 @@ def test_a_line_is_found_by_its_number(
 
 
 def test_a_log_that_was_cut_is_read_from_its_end(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    write_steps(first_life, 1, 3_000)
+    write_steps(first_attempt, 1, 3_000)
     known = part(alice_client, run)
-    first_life.trainer_log.write_text("[9000 bytes left out]\n")
-    write_steps(first_life, 2_900, 9_000)
+    first_attempt.trainer_log.write_text("[9000 bytes left out]\n")
+    write_steps(first_attempt, 2_900, 9_000)
 
     answer = part(alice_client, run, after=known["next"], mark=known["mark"])
 
@@ -129,9 +129,9 @@ def test_a_log_that_was_cut_is_read_from_its_end(
 
 
 def test_a_very_long_line_is_cut_and_given_whole_when_asked_for(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    first_life.trainer_log.write_text("short\n" + "x" * 300_000 + "\nend\n")
+    first_attempt.trainer_log.write_text("short\n" + "x" * 300_000 + "\nend\n")
 
     answer = part(alice_client, run, line=1)
     long = answer["lines"][1]
@@ -143,9 +143,9 @@ def test_a_very_long_line_is_cut_and_given_whole_when_asked_for(
 
 
 def test_the_workers_own_messages_are_shown(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    first_life.supervisor_log.write_text("Started process 7.\n")
+    first_attempt.supervisor_log.write_text("Started process 7.\n")
 
     answer = part(alice_client, run, source="supervisor")
 
@@ -153,18 +153,18 @@ def test_the_workers_own_messages_are_shown(
 
 
 def test_a_progress_bar_shows_its_last_state(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    first_life.trainer_log.write_bytes(b"load 10%\rload 90%\r\n\xff\n")
+    first_attempt.trainer_log.write_bytes(b"load 10%\rload 90%\r\n\xff\n")
 
     assert texts(part(alice_client, run)) == ["load 90%", "\ufffd"]
 
 
 def test_control_codes_and_hidden_characters_do_nothing(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
     log = "\x1b[1;31mred\x1b[0m \x1b]0;title\x07a\x00b\x07 \u202egpj.exe\u2066\n"
-    first_life.trainer_log.write_text(log + "<script>alert(1)</script>\n")
+    first_attempt.trainer_log.write_text(log + "<script>alert(1)</script>\n")
 
     first, second = texts(part(alice_client, run))
 
@@ -173,9 +173,9 @@ def test_control_codes_and_hidden_characters_do_nothing(
 
 
 def test_odd_questions_get_the_default_answer(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    first_life.trainer_log.write_text("hello\n")
+    first_attempt.trainer_log.write_text("hello\n")
 
     for query in (
         {"attempt": "../../.."},
@@ -189,7 +189,7 @@ def test_odd_questions_get_the_default_answer(
 
 
 def test_a_place_that_is_no_number_is_refused(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
     url = reverse("run_log_part", args=["alpha", run.id])
 
@@ -201,7 +201,7 @@ def test_a_place_that_is_no_number_is_refused(
 
 
 def test_a_log_on_another_machine_is_said_to_be_there(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
     register("training@gpu-1", num_slots=1)
     Worker.objects.update(host="gpu-1.example", last_seen=Now())
@@ -212,9 +212,9 @@ def test_a_log_on_another_machine_is_said_to_be_there(
 
 
 def test_the_whole_log_can_be_downloaded(
-    alice_client: Client, run: Run, first_life: AttemptDirectory
+    alice_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    first_life.trainer_log.write_text("all of it\n")
+    first_attempt.trainer_log.write_text("all of it\n")
 
     response = alice_client.get(reverse("run_log_download", args=["alpha", run.id]))
 
@@ -225,9 +225,9 @@ def test_the_whole_log_can_be_downloaded(
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_download_is_read_as_far_as_it_is_taken(
-    alice: User, first_life: AttemptDirectory, run: Run
+    alice: User, first_attempt: AttemptDirectory, run: Run
 ) -> None:
-    first_life.trainer_log.write_bytes(b"a" * 1_000_000)
+    first_attempt.trainer_log.write_bytes(b"a" * 1_000_000)
     client = AsyncClient()
     await client.aforce_login(alice)
 
@@ -235,7 +235,7 @@ async def test_a_download_is_read_as_far_as_it_is_taken(
     response = cast("Streamed", await client.get(address))
     pieces = aiter(response)
     first = await anext(pieces)
-    first_life.trainer_log.write_bytes(b"b" * 1_000_000)
+    first_attempt.trainer_log.write_bytes(b"b" * 1_000_000)
     rest = b"".join([piece async for piece in pieces])
 
     assert set(first) == {ord("a")}
@@ -244,9 +244,9 @@ async def test_a_download_is_read_as_far_as_it_is_taken(
 
 
 def test_a_stranger_finds_no_log(
-    charlie_client: Client, run: Run, first_life: AttemptDirectory
+    charlie_client: Client, run: Run, first_attempt: AttemptDirectory
 ) -> None:
-    first_life.trainer_log.write_text("secret\n")
+    first_attempt.trainer_log.write_text("secret\n")
 
     for name in ("logs", "log_part", "log_line", "log_search", "log_download"):
         for slug in ("alpha", "other"):

@@ -1,4 +1,4 @@
-"""An outside trainer opens a run, and goes on with it in another life."""
+"""An outside trainer opens a run, and goes on with it in another attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.runs.control import request_pause, request_stop
 from dashboard.runs.models import Run, RunState, Step
 from dashboard.training.external_events import Over
-from dashboard.training.external_runs import Opening, open_life, open_run
+from dashboard.training.external_runs import Opening, open_attempt, open_run
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.sending import send
 
@@ -100,13 +100,13 @@ def test_what_is_no_good_is_refused_by_its_name(team: Team, alice: User) -> None
     assert not Run.objects.exists()
 
 
-def test_another_life_takes_back_the_steps_behind_its_checkpoint(
+def test_another_attempt_takes_back_the_steps_behind_its_checkpoint(
     team: Team, alice: User
 ) -> None:
     run = opened(team, alice)
     send(run, LogBuilder().stepped(1).stepped(2).stepped(3))
 
-    attempt = open_life(run, from_step=2, host="node-4", user=alice)
+    attempt = open_attempt(run, from_step=2, host="node-4", user=alice)
 
     run.refresh_from_db()
     assert (attempt, run.attempt, run.last_step) == (2, 2, 2)
@@ -121,7 +121,7 @@ def test_a_failed_run_is_trained_on(team: Team, alice: User) -> None:
     log = LogBuilder().stepped(1).failed("Out of memory.")
     assert send(run, log).state == RunState.FAILED
 
-    open_life(run, from_step=1, user=alice)
+    open_attempt(run, from_step=1, user=alice)
 
     run.refresh_from_db()
     assert (run.state, run.fail_reason, run.finished_at) == ("running", "", None)
@@ -133,7 +133,7 @@ def test_nothing_goes_on_from_a_step_that_is_not_stored(
     run = opened(team, alice)
 
     with pytest.raises(ValueError, match="from 0 to 0"):
-        open_life(run, from_step=1, user=alice)
+        open_attempt(run, from_step=1, user=alice)
 
 
 def test_a_run_in_the_trash_is_not_trained_on(team: Team, alice: User) -> None:
@@ -142,7 +142,7 @@ def test_a_run_in_the_trash_is_not_trained_on(team: Team, alice: User) -> None:
     Run.objects.filter(pk=run.pk).update(trashed_at=run.created_at)
 
     with pytest.raises(Over, match="in the trash"):
-        open_life(run, from_step=1, user=alice)
+        open_attempt(run, from_step=1, user=alice)
 
 
 def test_it_is_closed_at_once_and_never_paused(team: Team, alice: User) -> None:

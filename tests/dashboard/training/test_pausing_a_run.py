@@ -13,7 +13,7 @@ from dashboard.runs.control import request_pause, request_stop, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Host
-from dashboard.training.ending import OWNERS_REMEDY, ROOM_REMEDY, pause_for_room
+from dashboard.training.ending import DISK_REMEDY, OWNERS_REMEDY, pause_for_disk
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_next, claim_run, lose_attempt, reap
 from dashboard.training.process import write_snapshot
@@ -59,7 +59,7 @@ def test_one_that_waits_for_room_goes_on_by_itself(run: Run) -> None:
     paused = live(run, "wait_for_room")
 
     assert paused.state == RunState.PAUSED
-    assert paused.pause_reason.endswith(f"\n{ROOM_REMEDY}")
+    assert paused.pause_reason.endswith(f"\n{DISK_REMEDY}")
     assert resume_on_free_disk() == [run.id]
     run.refresh_from_db()
     assert (run.state, run.pause_reason) == (RunState.QUEUED, "")
@@ -91,7 +91,7 @@ def test_a_stop_is_heeded_where_the_files_found_no_room(run: Run, alice: User) -
     assert claim is not None
     assert request_stop(run=run, user=alice)
 
-    pause_for_room(claim)
+    pause_for_disk(claim)
 
     run.refresh_from_db()
     assert run.state == RunState.STOPPED
@@ -117,7 +117,7 @@ def test_a_trainer_killed_behind_its_word_has_paused(run: Run) -> None:
     assert paused.state == RunState.PAUSED
 
 
-def test_a_supervisor_killed_behind_that_word_costs_a_life_only(run: Run) -> None:
+def test_a_supervisor_killed_behind_that_word_costs_an_attempt_only(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     log = LogBuilder().started().stepped(1).saved(1)

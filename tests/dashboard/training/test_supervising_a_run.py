@@ -46,7 +46,7 @@ def live(
     *,
     timing: Timing = FAST,
 ) -> Run:
-    """One life of the run, from claim to end."""
+    """One attempt of the run, from claim to end."""
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     supervise(
@@ -181,7 +181,9 @@ def test_a_worker_that_shuts_down_hands_the_run_back(run: Run) -> None:
     assert run.checkpoints.exists()
 
 
-def test_a_killed_trainer_costs_a_life_and_is_taken_up_after_a_rest(run: Run) -> None:
+def test_a_killed_trainer_costs_an_attempt_and_is_taken_up_later(
+    run: Run,
+) -> None:
     ended = live(run, "be_killed")
 
     assert ended.state == RunState.QUEUED
@@ -191,7 +193,7 @@ def test_a_killed_trainer_costs_a_life_and_is_taken_up_after_a_rest(run: Run) ->
     assert claim_run(run.id, "worker-1") is None
 
 
-def test_four_lives_lost_in_a_row_end_the_run(run: Run) -> None:
+def test_four_attempts_lost_in_a_row_end_the_run(run: Run) -> None:
     for _ in range(4):
         rest_is_over(run)
         ended = live(run, "be_killed")
@@ -290,7 +292,7 @@ def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:
     assert run.attempts.get(number=2).outcome.startswith("given up")
 
 
-def test_one_that_slept_since_its_claim_leaves_the_next_life_alone(
+def test_one_that_slept_since_its_claim_leaves_the_next_attempt_alone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = claim_run(run.id, "worker-1")

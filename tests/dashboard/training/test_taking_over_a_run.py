@@ -91,7 +91,7 @@ def test_what_the_old_log_still_holds_is_stored_up_to_the_checkpoint(
     assert not run.events.filter(step=4).exists()
 
 
-def test_the_new_life_goes_on_without_gap_or_duplicate(
+def test_the_new_attempt_goes_on_without_gap_or_duplicate(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     log = LogBuilder().started().stepped(1).stepped(2).saved(2).stepped(3)
@@ -179,7 +179,7 @@ def test_an_old_log_already_behind_a_resume_is_not_drained_again(
     assert history(run) == [(1, 1), (2, 2), (3, 2)]
 
 
-def test_what_a_cut_off_life_saved_later_is_no_part_of_the_history(
+def test_what_a_cut_off_attempt_saved_later_is_no_part_of_the_history(
     run: Run, first: Claim, directory: RunDirectory
 ) -> None:
     old = LogBuilder().started().stepped(1).saved(1)
@@ -201,14 +201,14 @@ def test_what_a_cut_off_life_saved_later_is_no_part_of_the_history(
     assert "step-000005-attempt-1" not in names
 
 
-def test_a_life_that_slept_takes_no_checkpoint_from_the_next(
+def test_an_attempt_that_slept_takes_no_checkpoint_from_the_next(
     run: Run, first: Claim, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = LogBuilder().started().stepped(1).saved(1)
     log.write(directory.attempt(1).events)
     ingest(first, log.events)
     save(directory, 1)
-    save(directory, 3)  # of this life as well: it died before it told of it
+    save(directory, 3)  # of this attempt as well: it died before it told of it
     cut = takeover.cut_history
 
     def cut_and_sleep(claim: Claim, **options: Any) -> None:

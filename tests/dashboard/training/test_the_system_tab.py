@@ -104,7 +104,7 @@ def test_samples_are_stored_while_a_trainer_runs(run: Run, data_folder: Path) ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_resumed_life_begins_at_its_checkpoints_step(
+def test_a_resumed_attempt_begins_at_its_checkpoints_step(
     run: Run, data_folder: Path
 ) -> None:
     claim = claim_run(run.id, "training@gpu-1")

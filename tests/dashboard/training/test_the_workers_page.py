@@ -21,7 +21,7 @@ from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
 from dashboard.training.system_metrics import Reader
 from dashboard.training.worker_hosts import list_hosts
-from dashboard.training.workers import WorkerBeat, register, tell_facts
+from dashboard.training.workers import WorkerHeartbeat, register, tell_facts
 from tests.dashboard.training.factories import Launcher
 from trainer.rewards.sandbox.slot import Found
 
@@ -120,7 +120,7 @@ def test_a_worker_that_was_forgotten_registers_again(
 ) -> None:
     sandbox = describe(Found(level="B", reasons={}))
     monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
-    beat = WorkerBeat("training@gpu-1", num_slots=2)
+    beat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     reader = Reader(tmp_path)
     beat._say(reader)
     beat._say_sandbox()
@@ -139,7 +139,7 @@ def test_a_worker_tells_of_a_package_that_is_installed_meanwhile(
 ) -> None:
     here = ["peft"]
     monkeypatch.setattr(workers, "installed_packages", lambda: list(here))
-    beat = WorkerBeat("training@gpu-1", num_slots=2)
+    beat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     beat._say(Reader(tmp_path))
     beat._say_packages()
     assert list_hosts()[0].packages == {"peft"}
@@ -152,7 +152,7 @@ def test_a_worker_tells_of_a_package_that_is_installed_meanwhile(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_registers_and_signs_off() -> None:
-    beat = WorkerBeat("training@gpu-1", num_slots=2)
+    beat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     beat.start()
     beat.stop()
 
@@ -198,7 +198,7 @@ def test_the_servers_own_sandbox_is_told(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_beating_worker_tells_its_sandbox() -> None:
-    beat = WorkerBeat("training@gpu-1", num_slots=2)
+    beat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     beat.start()
     deadline = time.monotonic() + 60
     while not Worker.objects.filter(hardware__has_key="sandbox").exists():

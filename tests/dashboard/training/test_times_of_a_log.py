@@ -101,7 +101,7 @@ def test_a_workers_line_says_its_time_itself() -> None:
 
 
 @pytest.fixture
-def life(run: Run) -> AttemptDirectory:
+def attempt(run: Run) -> AttemptDirectory:
     claim_run(run.id, "training@gpu-1")
     files = run_directory(run.id).attempt(1)
     files.path.mkdir(parents=True)
@@ -117,13 +117,13 @@ def ask(client: Client, name: str, run: Run, **query: object) -> Any:
 def test_parts_of_both_logs_come_with_times(
     alice_client: Client,
     run: Run,
-    life: AttemptDirectory,
+    attempt: AttemptDirectory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clocked = Clocked(life.trainer_log, life.trainer_times, monkeypatch)
+    clocked = Clocked(attempt.trainer_log, attempt.trainer_times, monkeypatch)
     clocked.write("loss 1\n", at=60.5)
     monkeypatch.undo()
-    life.supervisor_log.write_text("1970-01-01 00:01:00.250 Claimed.\nmore\n")
+    attempt.supervisor_log.write_text("1970-01-01 00:01:00.250 Claimed.\nmore\n")
 
     page = alice_client.get(reverse("run_logs", args=["alpha", run.id]))
     own = ask(alice_client, "run_log_part", run, source="both")
@@ -135,11 +135,11 @@ def test_parts_of_both_logs_come_with_times(
 
 
 def test_both_are_searched_at_once(
-    alice_client: Client, run: Run, life: AttemptDirectory
+    alice_client: Client, run: Run, attempt: AttemptDirectory
 ) -> None:
-    life.trainer_times.touch()
-    life.trainer_log.write_text("a match\n" * 150)
-    life.supervisor_log.write_text("1970-01-01 00:01:00 a match too\n")
+    attempt.trainer_times.touch()
+    attempt.trainer_log.write_text("a match\n" * 150)
+    attempt.supervisor_log.write_text("1970-01-01 00:01:00 a match too\n")
 
     first = ask(alice_client, "run_log_search", run, source="both", q="match")
     rest = ask(alice_client, "run_log_search", run, source="both", q="match", first=100)
@@ -149,9 +149,9 @@ def test_both_are_searched_at_once(
 
 
 def test_a_log_without_times_is_shown_apart(
-    alice_client: Client, run: Run, life: AttemptDirectory
+    alice_client: Client, run: Run, attempt: AttemptDirectory
 ) -> None:
-    life.trainer_log.write_text("step 1\n")
+    attempt.trainer_log.write_text("step 1\n")
 
     page = alice_client.get(reverse("run_logs", args=["alpha", run.id]))
     own = ask(alice_client, "run_log_part", run)

@@ -119,15 +119,17 @@ def check_run(run: Run) -> None:
     """What is stored of one run, as it is now."""
     assert (run.lease_until is not None) == (run.state in HELD), run.state
     assert (run.finished_at is not None) == (run.state in ENDED), run.state
-    _check_lives(run)
+    _check_attempts(run)
     _check_lines(run)
     _check_history(run)
 
 
-def _check_lives(run: Run) -> None:
-    lives = run.attempts.filter(ended_at=None).values_list("number", flat=True)
+def _check_attempts(run: Run) -> None:
+    attempts = run.attempts.filter(ended_at=None).values_list("number", flat=True)
     expected = [run.attempt] if run.state in HELD else []
-    assert list(lives) == expected, f"{run.state} with open lives {list(lives)}"
+    assert list(attempts) == expected, (
+        f"{run.state} with open attempts {list(attempts)}"
+    )
 
 
 def _check_lines(run: Run) -> None:

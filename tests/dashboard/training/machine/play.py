@@ -142,8 +142,8 @@ class Play:
         return [one for one in ScriptedTrainer.all if not one.has_exited()]
 
     def trainers_of(self, work: Actor) -> list[ScriptedTrainer]:
-        lives = [(claim.run_id, claim.attempt) for claim in work.claims]
-        return [one for one in self.trainers() if (one.run_id, one.attempt) in lives]
+        attempts = [(claim.run_id, claim.attempt) for claim in work.claims]
+        return [one for one in self.trainers() if (one.run_id, one.attempt) in attempts]
 
     def works(self) -> list[Actor]:
         """Of the supervisors that can act, stalled ones too."""

@@ -173,7 +173,7 @@ class ScriptedTrainer:
         step = self.step + 1
         self.course.append(Trained(self.run_id, self.attempt, step))
         self.log.add(GroupScored, step=step, **group(0))
-        metrics = {**metrics_of(step), "life": float(self.attempt)}
+        metrics = {**metrics_of(step), "attempt": float(self.attempt)}
         self.log.add(StepFinished, step=step, metrics=metrics)
         if saves:
             self._save()
@@ -208,8 +208,10 @@ class ScriptedTrainer:
         self._prune()
 
     def _prune(self) -> None:
-        """As output.checkpoint does: what is newer than this life stays, or all."""
-        if any(int(life.name) > self.attempt for life in self.out.parent.iterdir()):
+        """As output.checkpoint does: what is newer than this attempt stays, or all."""
+        if any(
+            int(attempt.name) > self.attempt for attempt in self.out.parent.iterdir()
+        ):
             return
         places = {
             (int(match[1]), int(match[2])): path
