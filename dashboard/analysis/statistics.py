@@ -38,13 +38,11 @@ class Estimate:
     high: Array
     num: NDArray[np.int64]
 
-    def take(self, places: NDArray[np.int64]) -> Estimate:
-        return Estimate(
-            value=self.value[places],
-            low=self.low[places],
-            high=self.high[places],
-            num=self.num[places],
-        )
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """At the first position; None where there is none."""
+        low, high = float(self.low[0]), float(self.high[0])
+        return None if math.isnan(low) else (low, high)
 
 
 def t_quantile(p: float, df: Array) -> Array:

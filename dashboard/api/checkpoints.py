@@ -11,13 +11,8 @@ from ninja import Path, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.probes.tries import (
-    MAX_CHARS,
-    MAX_SAMPLES,
-    MAX_TOKENS,
-    UNSCORED,
-    TryForm,
-)
+from dashboard.analysis.probes.forms import MAX_TOKENS
+from dashboard.analysis.probes.tries import MAX_CHARS, MAX_SAMPLES, UNSCORED, TryForm
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.probes import ProbeOut, probe_out
 from dashboard.api.problems import Problem, or_conflict, refuse_field

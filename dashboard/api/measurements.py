@@ -13,7 +13,6 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.analysis.reports.document import finite
 from dashboard.api.auth import READ, access_of
 from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.schemas import (
@@ -50,6 +49,7 @@ from dashboard.training import system_samples
 from dashboard.training.log_reading import read_part
 from dashboard.training.log_search import Source, find_source, pieces_of
 from dashboard.training.system_samples import Window, as_columns
+from trainer.client.lines import plain
 
 router = Router(tags=["Measurements"], auth=READ)
 MAX_POINTS = 10_000
@@ -305,7 +305,7 @@ def group_tokens(
     found = read_tokens(get_group(run, step, prompt_index))
     if found is None:
         raise Http404(which_are_kept(run))
-    return GroupTokensOut(completions=finite(found))
+    return GroupTokensOut(completions=plain(found))
 
 
 @traces_router.get(

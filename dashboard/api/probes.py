@@ -20,7 +20,6 @@ from dashboard.analysis.probes.services import (
     request_stop,
     waiting_reason,
 )
-from dashboard.analysis.reports.document import finite
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.launches import LaunchIn, checked_launch, read_launch
 from dashboard.api.problems import or_conflict, refuse_field
@@ -40,6 +39,7 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.runs.launch.verdict import verdict_of
+from trainer.client.lines import plain
 
 router = Router(tags=["Probes"], auth=READ)
 
@@ -87,7 +87,7 @@ def _probe(shape: type[S], row: Probe, **fields: Any) -> S:
         model=row.model_label,
         run_id=at.run_id if at else None,
         checkpoint=at.name if at else None,
-        metrics=finite(row.metrics),
+        metrics=plain(row.metrics),
         verdict=fill(ProbeVerdictOut, verdict) if verdict else None,
         created_by=Person.of(row.created_by),
         **job_fields(row) | fields,

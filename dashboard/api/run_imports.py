@@ -11,7 +11,6 @@ from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.reports.document import finite
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import (
@@ -45,6 +44,7 @@ from dashboard.exchange.import_files import (
 from dashboard.exchange.import_preview import WEIGHT, MakeForm
 from dashboard.exchange.models import RunImport
 from dashboard.jobs.queue import reap_of
+from trainer.client.lines import plain
 
 router = Router(tags=["Run imports"], auth=READ)
 
@@ -102,7 +102,7 @@ def find_import(team: Team, import_id: int) -> RunImport:
 
 def _detail(team: Team, import_id: int) -> RunImportDetail:
     found = find_import(team, import_id)
-    findings = {} if found.is_open else finite(found.findings)
+    findings = {} if found.is_open else plain(found.findings)
     return _import(
         RunImportDetail,
         found,

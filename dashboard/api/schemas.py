@@ -15,7 +15,6 @@ from django.utils.http import content_disposition_header
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from dashboard.analysis.reports.document import finite
 from dashboard.api.problems import Problem, refuse_field
 from dashboard.datasets.limits import PART_BYTES
 from dashboard.datasets.parsing.records import broken_text
@@ -24,6 +23,7 @@ from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
 from dashboard.project.downloads import Streamed
 from dashboard.project.edits import Edit
+from trainer.client.lines import plain
 
 LARGEST_STEP = 2**31 - 1
 LARGEST_ID = 2**63 - 1
@@ -34,7 +34,7 @@ StepBound = Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)]
 IdIn = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 StepIn = Annotated[int, Field(ge=0, le=LARGEST_STEP)]
 # JSON knows no infinity and no NaN.
-Real = Annotated[float | None, BeforeValidator(finite)]
+Real = Annotated[float | None, BeforeValidator(plain)]
 
 
 class Input(Schema):

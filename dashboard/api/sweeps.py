@@ -14,7 +14,7 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.compare.selection import read_selection
 from dashboard.analysis.sweeps import summary
 from dashboard.analysis.sweeps.importance import read_outcomes
-from dashboard.analysis.sweeps.summary import MAX_SWEPT, Weight, read_sweep
+from dashboard.analysis.sweeps.summary import MAX_SWEPT, ImportanceRow, read_sweep
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.compare import ChosenRuns, runs_query
 from dashboard.api.launches import (
@@ -181,7 +181,7 @@ class WeightOut(Schema):
     high: Real = Field(examples=[0.6])
 
 
-def _weight(weight: Weight) -> WeightOut:
+def _weight(weight: ImportanceRow) -> WeightOut:
     share = weight.share
     key = weight.setting.key if weight.setting else None
     return WeightOut(key=key, share=share.value, low=share.low, high=share.high)

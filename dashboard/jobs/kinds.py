@@ -11,17 +11,19 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
-from dashboard.jobs.models import Job, JobState
+from dashboard.jobs.models import OPEN, Job, JobState, JobTarget
 from dashboard.project.database import clean_text
 
 _kinds: dict[str, Kind] = {}
 _purges: list[Callable[[], object]] = []
+Target = TypeVar("Target", bound=JobTarget)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +70,25 @@ def register_purge(purge: Callable[[], object]) -> None:
     Registered by a module that workers load: `jobs` of an app, or one of its tasks.
     """
     _purges.append(purge)
+
+
+def delete_old(rows: QuerySet[Target], *, keep: timedelta, most: int) -> int:
+    """Targets whose jobs ended so long ago, and of a team all but the newest so many.
+
+    What waits or runs is not old. How many were deleted.
+    """
+    ended = rows.exclude(job__state__in=OPEN)
+    num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - keep))
+    counted = ended.order_by().values("team").annotate(count=Count("pk"))
+    for team_id in counted.filter(count__gt=most).values_list("team", flat=True):
+        of_team = ended.filter(team=team_id).order_by("-pk")
+        too_many = list(of_team.values_list("pk", flat=True)[most:])
+        num_old += _delete(rows.filter(pk__in=too_many))
+    return num_old
+
+
+def _delete(rows: QuerySet[Target]) -> int:
+    return rows.delete()[1].get(rows.model._meta.label, 0)
 
 
 def all_purges() -> Collection[Callable[[], object]]:

@@ -30,8 +30,8 @@ from dashboard.analysis.compare.selection import (
     MAX_RUNS,
     CompareForm,
     Selection,
+    line_styles,
     list_choices,
-    mark_runs,
     offer_runs,
     read_selection,
 )
@@ -97,7 +97,9 @@ def compare_figure(request: HttpRequest, team: str) -> HttpResponse:
             "differences": found.differences,
             "better": found.better,
             "notes": render_to_string("compare/curve_notes.html", context, request),
-            "contrasts": render_to_string("compare/baseline_comparisons.html", context, request),
+            "contrasts": render_to_string(
+                "compare/baseline_comparisons.html", context, request
+            ),
         }
     )
 
@@ -138,7 +140,7 @@ def _compared(
 
 def _marks(arrangement: Arrangement) -> list[Any]:
     """One for each set; they are in the order of the sets."""
-    marks = mark_runs(one.pk for one in arrangement.sets)
+    marks = line_styles(one.pk for one in arrangement.sets)
     return [marks[one.pk] for one in arrangement.sets]
 
 
@@ -210,7 +212,7 @@ def _compare(choice: Choice, runs: tuple[Run, Run]) -> dict[str, Any]:
     pairs = read_pairs(runs, common_steps.found)
     ordered = sort_pairs(pairs, choice.form.value("sort"))
     page = Paginator(ordered, PROMPTS_PER_PAGE).get_page(choice.form.value("page"))
-    marks = mark_runs(choice.selection.ids)
+    marks = line_styles(choice.selection.ids)
     return {
         "a": runs[0],
         "b": runs[1],

@@ -22,7 +22,7 @@ from dashboard.analysis.reports.block_options import InsertForm
 from dashboard.analysis.reports.document import show_text
 from dashboard.analysis.reports.inserting import offer, translate_addresses
 from dashboard.analysis.reports.models import Report
-from dashboard.analysis.reports.rendering import html_of, render_alone
+from dashboard.analysis.reports.rendering import html_of, render_standalone
 from dashboard.analysis.reports.services import (
     MAX_BLOCKS,
     MAX_CHARS,
@@ -219,4 +219,4 @@ class _Question:
 
 @lru_cache(maxsize=16)
 def _answer_once(question: _Question) -> str:
-    return render_alone(question.report, without_hosts=question.hosts)
+    return render_standalone(question.report, without_hosts=question.hosts)

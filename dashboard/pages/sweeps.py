@@ -11,7 +11,7 @@ from dashboard.analysis.audit.change_points import Window
 from dashboard.analysis.audit.findings import AuditForm, audit, draw, draw_examples
 from dashboard.analysis.compare.selection import join_ids, read_selection
 from dashboard.analysis.compare.series import list_metrics
-from dashboard.analysis.sweeps.axes import Axis, Kept
+from dashboard.analysis.sweeps.axes import Axis, AxisRange
 from dashboard.analysis.sweeps.importance import KINDS, MAX_SETTINGS, read_outcomes
 from dashboard.analysis.sweeps.summary import (
     MAX_SWEPT,
@@ -81,12 +81,12 @@ def _shown(found: SweepSummary, query: QueryDict) -> dict[str, Any]:
     }
 
 
-def _chip(found: SweepSummary, kept: Kept, query: QueryDict) -> dict[str, str]:
+def _chip(found: SweepSummary, kept: AxisRange, query: QueryDict) -> dict[str, str]:
     axis = next(axis for axis in found.axes if axis.key == kept.key)
     return {"words": _say(axis, kept), "query": _without(query, found.kept, kept)}
 
 
-def _say(axis: Axis, kept: Kept) -> str:
+def _say(axis: Axis, kept: AxisRange) -> str:
     if axis.texts is None:
         low, high = f"{kept.low:.4g}", f"{kept.high:.4g}"
     else:
@@ -99,7 +99,7 @@ def _say(axis: Axis, kept: Kept) -> str:
     return f"{axis.key} from {low} to {high}"
 
 
-def _without(query: QueryDict, all_kept: list[Kept], kept: Kept) -> str:
+def _without(query: QueryDict, all_kept: list[AxisRange], kept: AxisRange) -> str:
     left = query.copy()
     for name in ("keep_axis", "keep_from", "keep_to"):
         left.pop(name, None)

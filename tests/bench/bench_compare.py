@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.points import kept
+from dashboard.analysis.compare.points import cache
 from dashboard.runs.models import Run
 from tests.bench.bench_curves import NUM_STEPS, best_seconds
 from tests.bench.machine import heading, say, table
@@ -90,5 +90,5 @@ def test_ten_runs_are_compared(team: Team, alice_client: Client) -> None:
 
 
 def ask_first(client: Client, address: str, asked: dict[str, str]) -> None:
-    kept.clear()
+    cache.clear()
     client.get(address, asked)

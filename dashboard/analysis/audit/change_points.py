@@ -19,6 +19,12 @@ from dashboard.analysis.compare.points import Points
 from dashboard.analysis.statistics import CONFIDENCE, Array, subtract, t_quantile
 
 MOST_STRETCHES = 60
+FEWEST = 12  # points; fewer say nothing
+LEAST_SHARE = 0.05  # of the points, on either side of a change
+LEAST_SIDE = 3
+MOST_CARRIED = 0.95
+WINDOW_SHARE = 0.1  # of the points, on either side of a change
+LEAST_WINDOW = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,14 +63,6 @@ def rate_of(series: Series) -> Series:
     with np.errstate(over="ignore", invalid="ignore"):
         rates = 100 * np.diff(values.mean(axis=1)) / np.diff(steps.mean(axis=1))
     return Series.known(steps=steps[1:, 0], values=rates)
-
-
-FEWEST = 12  # points; fewer say nothing
-LEAST_SHARE = 0.05  # of the points, on either side of a change
-LEAST_SIDE = 3
-MOST_CARRIED = 0.95
-WINDOW_SHARE = 0.1  # of the points, on either side of a change
-LEAST_WINDOW = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

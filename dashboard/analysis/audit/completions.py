@@ -24,9 +24,9 @@ from dashboard.runs.models import Run
 from dashboard.samples.rewards import rule_names, rule_weights
 from dashboard.samples.search.annotated import find_near_duplicates
 
-# How rules, and reward and length, agree about the completions of a group.
-
 MOST_RULES = 8
+SECONDS = 1.5
+Measure = Callable[[list[SampledGroup], list[Text]], float]
 
 
 def numbers(values: Sequence[float | int | None]) -> Array:
@@ -92,9 +92,6 @@ def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
     return list(combinations(names[:MOST_RULES], 2))
 
 
-SECONDS = 1.5
-
-Measure = Callable[[list[SampledGroup], list[Text]], float]
 MEASURES: dict[str, Measure] = {
     "duplicates": lambda groups, texts: near_duplicates(groups),
     "shared": lambda groups, texts: shared(texts),

@@ -1,4 +1,4 @@
-"""A run's signals, each with what has changed and how far that stands out."""
+"""The audit of a run: its signals, what has changed, examples and charts of that."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ LARGE = 0.8  # effect, as Cohen calls it
 
 # suspect: as where a reward is gamed; otherwise: clear as well, but the other way.
 Status = Literal["suspect", "otherwise", "steady", "few", "aside", "missing"]
+NUM_EXAMPLES = 10
+MOST_STEPS = 200  # among which those of the examples are drawn
+Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
+FEW = 60  # points, which are drawn as such
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,13 +163,7 @@ def _phrases(studied: Study, findings: Sequence[Finding]) -> list[Phrase]:
     return risen_phrases(before, after, studied.vocabulary)
 
 
-# Completions from before and after a change, for people to read.
-
-NUM_EXAMPLES = 10
-MOST_STEPS = 200  # among which those of the examples are drawn
-
-Key = TypeVar("Key", bound=Hashable)
-T = TypeVar("T")
+# Examples from before and after a change.
 
 
 def draw_examples(run: Run, window: Window) -> list[Completion]:
@@ -202,9 +201,7 @@ def _deal(pairs: Iterable[tuple[Key, T]], chance: random.Random) -> list[T]:
     return list(islice((each for each in rounds if each is not None), NUM_EXAMPLES))
 
 
-# A finding's chart: the signal over the steps, and what is compared of it.
-
-FEW = 60  # points, which are drawn as such
+# Charts.
 
 
 def draw(finding: Finding) -> dict[str, Any] | None:

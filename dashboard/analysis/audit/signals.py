@@ -1,4 +1,4 @@
-"""The signals that the trainer's metrics and the evaluations tell, of all steps."""
+"""The audit's signals, each as a series and what a change of it may mean."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from dashboard.analysis.statistics import Array
 from dashboard.runs.models import REWARD, Evaluation, Run
 from trainer.alert_evaluator import REWARDS
 
-# What the audit looks at, each as a series and what a change of it may mean.
-
 # Which way it goes where a reward is gamed.
 Suspect = Literal["up", "down", "either"]
+LENGTH, ENTROPY, KL = "completion/mean_length", "entropy", "kl/mean"
+MOST_SETS = 20
+NO_SET = (
+    "The run is not evaluated on held-out prompts. Choose a held-out set when you "
+    "launch one: without it nobody can tell learning from gaming by the reward alone."
+)
+MOST_LINES = 5
+NO_TEXTS = "No completions of this run are stored."
+ONE_RULE = "The run has no two rules, which could disagree."
+NEVER_APART = "No two completions of a group are told apart by two rules at once."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,14 +58,6 @@ class Signal:
         if self.lines or self.series is None:
             return self.lines
         return (Line(name=self.title, series=self.series),)
-
-
-LENGTH, ENTROPY, KL = "completion/mean_length", "entropy", "kl/mean"
-MOST_SETS = 20
-NO_SET = (
-    "The run is not evaluated on held-out prompts. Choose a held-out set when you "
-    "launch one: without it nobody can tell learning from gaming by the reward alone."
-)
 
 
 def measure(run: Run) -> list[Signal]:
@@ -181,10 +181,8 @@ def _kl(run: Run) -> Signal:
     )
 
 
-# What a study says, as signals.
+# Signals of completions.
 
-MOST_LINES = 5
-NO_TEXTS = "No completions of this run are stored."
 SIGNALS = (
     Signal(
         key="duplicates",
@@ -244,8 +242,6 @@ RULES = Signal(
     browse={"sort": "-reward"},
     browse_words="highest reward first",
 )
-ONE_RULE = "The run has no two rules, which could disagree."
-NEVER_APART = "No two completions of a group are told apart by two rules at once."
 
 
 def tell(study: Study, find: Callable[[Series], Change | None]) -> list[Signal]:

@@ -1,4 +1,9 @@
-"""What completions have in common: words in a row, within one and between many.
+"""A sample of a run's completions, and the words in a row that they have in common.
+
+A run has millions of texts. Of up to 60 steps, evenly spread, so many groups are read
+that their completions are 64 at most, where groups are as large as the run's setting
+says, or 8 of an import; of a larger group its first 64 are. Of each text it is the
+first 4,000 characters.
 
 A text's words are told apart by white space, in lower case; a character of Chinese,
 Japanese or Korean is a word of its own. A phrase is four words in a row.
@@ -19,13 +24,6 @@ from numpy.typing import NDArray
 
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import Run
-
-# Completions of some groups of some steps, read for what only they can tell.
-#
-# A run has millions of texts. Of up to 60 steps, evenly spread, so many groups are read
-# that their completions are 64 at most, where groups are as large as the run's setting
-# says, or 8 of an import; of a larger group its first 64 are. Of each text it is the
-# first 4,000 characters.
 
 MOST_STEPS = 60
 MOST_COMPLETIONS = 64  # of a step
@@ -64,6 +62,15 @@ SELECT g.prompt_index, g.rule_names, packed.rewards[:%(most)s],
   FROM sampled g JOIN samples_groupcompletions packed ON packed.group_id = g.id
  ORDER BY g.prompt_index, g.id
 """
+Phrases = NDArray[np.uint64]  # hashes
+Counts = NDArray[np.int64]
+NUM_WORDS = 4
+MOST_TOLD = 10
+MOST_LOOKED_AT = 100
+LEAST_RISE = 0.05
+MOST_SOUGHT = 198  # letters
+EAST_ASIAN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+WORD = re.compile(rf"[{EAST_ASIAN}]|[^\s{EAST_ASIAN}]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,18 +155,6 @@ def read_groups(run: Run, step: int) -> list[SampledGroup]:
 def _clipped(values: Sequence[float | None]) -> list[float | None]:
     """None of what is no number."""
     return [None if v is None or not math.isfinite(v) else clip(v) for v in values]
-
-
-Phrases = NDArray[np.uint64]  # hashes
-Counts = NDArray[np.int64]
-
-NUM_WORDS = 4
-MOST_TOLD = 10
-MOST_LOOKED_AT = 100
-LEAST_RISE = 0.05
-MOST_SOUGHT = 198  # letters
-EAST_ASIAN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-WORD = re.compile(rf"[{EAST_ASIAN}]|[^\s{EAST_ASIAN}]+")
 
 
 @dataclass(frozen=True, slots=True)

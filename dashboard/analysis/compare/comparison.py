@@ -1,4 +1,4 @@
-"""All that the curves of a comparison and the numbers beside them are made of."""
+"""A comparison of runs: curves, figures beside the baseline's, and verdicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dashboard.analysis.compare.seeds import (
     make_bands,
     make_difference,
 )
-from dashboard.analysis.compare.selection import CompareForm, mark_runs
+from dashboard.analysis.compare.selection import CompareForm, line_styles
 from dashboard.analysis.compare.series import (
     Better,
     Series,
@@ -36,7 +36,8 @@ from dashboard.analysis.statistics import Estimate, iqm_interval, mean_interval
 from dashboard.runs.charts.chart import NOTE
 from dashboard.runs.models import Run
 
-# Each set beside the baseline: last, best, and a window's mean, with a verdict.
+SMOOTHING = 0.6  # of single runs; a band is shown as it was measured
+MAX_EACH = 30  # runs drawn behind their bands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +74,7 @@ def compare_with_baseline(
 ) -> list[BaselineComparison]:
     """The first set is the baseline."""
     values = {
-        "last": [_mean_of(one, points, _last) for one in sets],
+        "last": [_mean_of(one, points, lambda p: float(p.values[-1])) for one in sets],
         "best": [_mean_of(one, points, lambda p: _best(p, better)) for one in sets],
     }
     estimates = [_window(one, points, window, statistic) for one in sets]
@@ -86,7 +87,7 @@ def compare_with_baseline(
         BaselineComparison(
             set=one,
             num=int(estimates[i].num[0]),
-            interval=_interval(estimates[i]),
+            interval=estimates[i].interval,
             verdict=None
             if i == 0
             else judge(
@@ -117,10 +118,6 @@ def _mean_of(
     return _number(float(np.mean(found))) if found else None
 
 
-def _last(points: Points) -> float:
-    return float(points.values[-1])
-
-
 def _best(points: Points, better: Better) -> float:
     if better == "neither":
         return math.nan
@@ -128,17 +125,8 @@ def _best(points: Points, better: Better) -> float:
     return float(values.max() if better == "higher" else values.min())
 
 
-def _interval(estimate: Estimate) -> tuple[float, float] | None:
-    low, high = float(estimate.low[0]), float(estimate.high[0])
-    return None if math.isnan(low) else (low, high)
-
-
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
-
-
-SMOOTHING = 0.6  # of single runs; a band is shown as it was measured
-MAX_EACH = 30  # runs drawn behind their bands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,12 +248,12 @@ def _draw(
         form.value("y") == "log",
     )
     sets = arrangement.sets
-    marks = mark_runs(one.pk for one in sets)
+    styles = line_styles(one.pk for one in sets)
     if not arrangement.has_bands:
         figure = overlay(
             arrangement.runs,
             curves.lines,
-            marks,
+            styles,
             metric=metric,
             axis=axis,
             smoothing=smoothing_of(arrangement, form),
@@ -275,7 +263,7 @@ def _draw(
     figure = draw_bands(
         sets,
         curves.bands,
-        marks,
+        styles,
         members=curves.members,
         metric=metric,
         axis=axis,
@@ -284,5 +272,5 @@ def _draw(
     if not curves.differences:
         return figure, None
     return figure, draw_differences(
-        sets, curves.differences, marks, metric=metric, axis=axis
+        sets, curves.differences, styles, metric=metric, axis=axis
     )

@@ -1,4 +1,4 @@
-"""The settings of several runs side by side, and in which of them they differ."""
+"""In what runs differ: settings, reward recipes, and completions of one prompt."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from trainer.rewards.spec import Recipe
 
 ABSENT = None
 MAX_LISTED = 5  # values of a set
+WHOLE = "how the rules combine"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,35 +128,23 @@ def whole_config(config: dict[str, Any]) -> dict[str, Any]:
         return copy
 
 
-def rule_settings(
-    rule: dict[str, Any], *, prefix: str | None = None
-) -> Iterator[tuple[str, str]]:
-    for key, value in flatten_rule(rule, prefix=prefix):
-        yield key, write_setting(value)
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in flatten_tree(tree, prefix):
-        yield key, write_setting(value)
-
-
 # One prompt as several runs answered it, each at the step nearest to the wanted.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answered:
+class RunAnswer:
     run: Run
     group: Group | None
     best: Completion | None
     reason: str  # why there is no group
 
 
-def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[Answered]:
+def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[RunAnswer]:
     """Two queries per run with the baseline's dataset version."""
     return [_find(run, runs[0], prompt, step) for run in runs]
 
 
-def _find(run: Run, baseline: Run, prompt: int, step: int | None) -> Answered:
+def _find(run: Run, baseline: Run, prompt: int, step: int | None) -> RunAnswer:
     if run.dataset_version_id != baseline.dataset_version_id:
         reason = (
             "It has no prompts."
@@ -163,12 +152,12 @@ def _find(run: Run, baseline: Run, prompt: int, step: int | None) -> Answered:
             else f"Its prompts are {run.dataset_version}, the baseline's "
             f"{baseline.dataset_version}: number {prompt} is another prompt there."
         )
-        return Answered(run=run, group=None, best=None, reason=reason)
+        return RunAnswer(run=run, group=None, best=None, reason=reason)
     group = _nearest(run, prompt, run.num_steps if step is None else step)
     if group is None:
         reason = f"Has not sampled prompt {prompt} (yet)."
-        return Answered(run=run, group=None, best=None, reason=reason)
-    return Answered(run=run, group=group, best=_best(group), reason="")
+        return RunAnswer(run=run, group=None, best=None, reason=reason)
+    return RunAnswer(run=run, group=group, best=_best(group), reason="")
 
 
 def _nearest(run: Run, prompt: int, step: int) -> Group | None:
@@ -186,9 +175,7 @@ def _best(group: Group) -> Completion | None:
     )
 
 
-# What one run's reward recipe has that the baseline's has not, rule by rule.
-
-WHOLE = "how the rules combine"
+# Rules that a recipe has and the baseline's has not.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,11 +195,11 @@ def find_changes(base: Run, other: Run) -> list[Change]:
         *(_one("removed", mine[name]) for name in mine if name not in its),
         *(_one("added", its[name]) for name in its if name not in mine),
         *(
-            _changed(name, dict(_told(mine[name])), dict(_told(its[name])))
+            _changed(name, _rule_settings(mine[name]), _rule_settings(its[name]))
             for name in mine
             if name in its
         ),
-        _changed(WHOLE, dict(flatten(ours)), dict(flatten(theirs))),
+        _changed(WHOLE, _written(flatten_tree(ours)), _written(flatten_tree(theirs))),
     ]
     return [change for change in found if change is not None]
 
@@ -232,14 +219,18 @@ def _recipe(run: Run) -> dict[str, Any]:
     return dict(recipe)
 
 
-def _told(rule: dict[str, Any]) -> list[tuple[str, str]]:
-    return list(rule_settings(rule, prefix=""))
+def _rule_settings(rule: dict[str, Any]) -> dict[str, str]:
+    return _written(flatten_rule(rule, prefix=""))
+
+
+def _written(settings: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    return {key: write_setting(value) for key, value in settings}
 
 
 def _one(kind: Literal["added", "removed"], rule: dict[str, Any]) -> Change:
     settings: list[tuple[str, str | None, str | None]] = [
         (key, None, value) if kind == "added" else (key, value, None)
-        for key, value in _told(rule)
+        for key, value in _rule_settings(rule).items()
     ]
     return Change(kind=kind, name=rule["name"], settings=settings)
 

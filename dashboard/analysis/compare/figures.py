@@ -1,4 +1,7 @@
-"""Sets of seeds as bands, how many seeds they are of, and the bands' differences."""
+"""The figures of a comparison: overlaid curves, confidence bands, their differences.
+
+They are drawn in the browser. Colours are CSS variables, so a chart follows the theme.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,21 @@ import plotly.graph_objects as go
 
 from dashboard.analysis.compare.points import AXES
 from dashboard.analysis.compare.seeds import ConfidenceBand, RunSet
-from dashboard.analysis.compare.selection import Mark
+from dashboard.analysis.compare.selection import LineStyle
 from dashboard.analysis.compare.series import Series
 from dashboard.analysis.statistics import Array
 from dashboard.runs.charts.chart import figure_tree
 from dashboard.runs.models import Run
 
-# The overlaid curves, defined here and drawn in the browser.
-#
-# Colours are CSS variables, as in the run's own figures, so a chart follows the theme.
+STRIP = {"domain": [0, 0.12], "title": {"text": "n"}, "rangemode": "tozero"}
+ALPHA = 0.16
+NUM_COUNTS = 4  # ticks of the strip
 
 
 def overlay(
     runs: Sequence[Run],
     series: Sequence[Series],
-    marks: dict[int, Mark],
+    styles: dict[int, LineStyle],
     *,
     metric: str,
     axis: str,
@@ -36,8 +39,8 @@ def overlay(
     drawn = list(zip(runs, series, strict=True))
     faint = drawn if smoothing > 0 else []
     tree = figure_tree(
-        [_raw(marks[run.pk]) for run, _ in faint]
-        + [_line(run, s, marks[run.pk], bold=run is runs[0]) for run, s in drawn],
+        [_raw(styles[run.pk]) for run, _ in faint]
+        + [_line(run, s, styles[run.pk], bold=run is runs[0]) for run, s in drawn],
         xaxis={"title": {"text": AXES[axis]}},
         yaxis=y_axis(plain(metric), type="log" if log_y else "linear"),
         hovermode="x unified" if axis == "step" else "closest",
@@ -61,22 +64,22 @@ def _fill(
             trace["customdata"] = one.steps
 
 
-def _line(run: Run, series: Series, mark: Mark, *, bold: bool) -> go.Scatter:
+def _line(run: Run, series: Series, style: LineStyle, *, bold: bool) -> go.Scatter:
     few = len(series.x) < 30
     return go.Scatter(
         name=plain(run.name),
         mode="lines+markers" if few else "lines",
-        line={"color": colour_of(mark), "width": 3 if bold else 2, "dash": mark.dash},
-        marker={"size": 5, "color": colour_of(mark)},
+        line={"color": colour_of(style), "width": 3 if bold else 2, "dash": style.dash},
+        marker={"size": 5, "color": colour_of(style)},
         hovertemplate="%{y:.4~g}",
         meta={"run": run.pk},
     )
 
 
-def _raw(mark: Mark) -> go.Scatter:
+def _raw(style: LineStyle) -> go.Scatter:
     return go.Scatter(
         mode="lines",
-        line={"color": colour_of(mark), "width": 1},
+        line={"color": colour_of(style), "width": 1},
         opacity=0.28,
         hoverinfo="skip",
         showlegend=False,
@@ -93,19 +96,14 @@ def plain(text: str) -> str:
     return escape(text, quote=False)
 
 
-def colour_of(mark: Mark) -> str:
-    return f"var(--cohort-series-{mark.colour})"
-
-
-STRIP = {"domain": [0, 0.12], "title": {"text": "n"}, "rangemode": "tozero"}
-ALPHA = 0.16
-NUM_COUNTS = 4  # ticks of the strip
+def colour_of(style: LineStyle) -> str:
+    return f"var(--cohort-series-{style.colour})"
 
 
 def draw_bands(
     sets: Sequence[RunSet],
     bands: Sequence[ConfidenceBand],
-    marks: dict[int, Mark],
+    styles: dict[int, LineStyle],
     *,
     members: Sequence[tuple[RunSet, Series]],
     metric: str,
@@ -113,12 +111,12 @@ def draw_bands(
     log_y: bool,
 ) -> dict[str, Any]:
     """Each set's band, line and number of runs; behind them single runs, if any."""
-    traces = [_member(series, marks[one.pk], one.label) for one, series in members]
+    traces = [_member(series, styles[one.pk], one.label) for one, series in members]
     floor = _lowest_above_0(bands) if log_y else None
     for one, band in zip(sets, bands, strict=True):
         bold = one is sets[0]
-        traces += _band(one.label, band, marks[one.pk], axis, bold=bold, floor=floor)
-        traces.append(_counts(one.label, band, marks[one.pk], axis))
+        traces += _band(one.label, band, styles[one.pk], axis, bold=bold, floor=floor)
+        traces.append(_counts(one.label, band, styles[one.pk], axis))
     most = max((len(one.runs) for one in sets), default=1)
     strip = {**STRIP, "range": [0, most * 1.15], "dtick": -(-most // NUM_COUNTS)}
     tree = figure_tree(
@@ -143,7 +141,7 @@ def _lowest_above_0(bands: Sequence[ConfidenceBand]) -> float | None:
 def draw_differences(
     sets: Sequence[RunSet],
     differences: Sequence[ConfidenceBand],
-    marks: dict[int, Mark],
+    styles: dict[int, LineStyle],
     *,
     metric: str,
     axis: str,
@@ -152,7 +150,7 @@ def draw_differences(
     traces: list[dict[str, Any]] = []
     for one, band in zip(sets[1:], differences, strict=True):
         name = f"{one.label} − {sets[0].label}"
-        traces += _band(name, band, marks[one.pk], axis, bold=False)
+        traces += _band(name, band, styles[one.pk], axis, bold=False)
     tree = figure_tree(
         [],
         xaxis={"title": {"text": AXES[axis]}},
@@ -178,7 +176,7 @@ def draw_differences(
 def _band(
     label: str,
     band: ConfidenceBand,
-    mark: Mark,
+    style: LineStyle,
     axis: str,
     *,
     bold: bool,
@@ -197,33 +195,35 @@ def _band(
             if (drawn != ends).any():
                 edge["meta"]["raw"] = _numbers(ends)  # what is saved as CSV
             edges.append(edge)
-        edges[1] |= {"fill": "tonexty", "fillcolor": colour_of(mark)}
+        edges[1] |= {"fill": "tonexty", "fillcolor": colour_of(style)}
         edges[1]["meta"]["alpha"] = ALPHA
     centre = _trace(name, band, value, axis)
     few = len(value) < 30
     centre |= {
         "mode": "lines+markers" if few else "lines",
         "line": {
-            "color": colour_of(mark),
+            "color": colour_of(style),
             "width": 3 if bold else 2,
-            "dash": mark.dash,
+            "dash": style.dash,
         },
-        "marker": {"size": 5, "color": colour_of(mark)},
+        "marker": {"size": 5, "color": colour_of(style)},
         "text": _said(band),
         "hovertemplate": "%{text}",
     }
     return [*edges, centre]
 
 
-def _counts(label: str, band: ConfidenceBand, mark: Mark, axis: str) -> dict[str, Any]:
+def _counts(
+    label: str, band: ConfidenceBand, style: LineStyle, axis: str
+) -> dict[str, Any]:
     num = band.estimate.num.astype(np.float64)
     return _trace(f"{plain(label)}, n", band, num, axis) | {
         "yaxis": "y2",
         "line": {
-            "color": colour_of(mark),
+            "color": colour_of(style),
             "width": 2,
             "shape": "hv",
-            "dash": mark.dash,
+            "dash": style.dash,
         },
         "hoverinfo": "skip",
     }
@@ -264,14 +264,14 @@ def _said(band: ConfidenceBand) -> list[str]:
     ]
 
 
-def _member(series: Series, mark: Mark, label: str) -> dict[str, Any]:
+def _member(series: Series, style: LineStyle, label: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
         "name": plain(label),
         "x": series.x,
         "y": [float(f"{v:.6g}") for v in series.smoothed],
-        "line": {"color": colour_of(mark), "width": 1},
+        "line": {"color": colour_of(style), "width": 1},
         "opacity": 0.35,
         "hoverinfo": "skip",
     }

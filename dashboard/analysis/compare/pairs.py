@@ -17,6 +17,14 @@ from dashboard.samples.models import Completion, Group
 
 RANK, SAMPLED = "rank", "sampled"
 Scores = list[tuple[str, float | None]]
+MOST = 2**31 - 1
+SORTS = [
+    ("prompt", "prompt number"),
+    ("rate", "lowest win rate first"),
+    ("-rate", "highest win rate first"),
+    ("delta", "lowest difference first"),
+    ("-delta", "highest difference first"),
+]
 
 
 def delta_of(ours: float | None, theirs: float | None) -> float | None:
@@ -115,16 +123,6 @@ def _rule_means(side: Side) -> dict[str, float | None]:
             if score is not None:
                 scores[name].append(score)
     return {n: sum(told) / len(told) if told else None for n, told in scores.items()}
-
-
-MOST = 2**31 - 1
-SORTS = [
-    ("prompt", "prompt number"),
-    ("rate", "lowest win rate first"),
-    ("-rate", "highest win rate first"),
-    ("delta", "lowest difference first"),
-    ("-delta", "highest difference first"),
-]
 
 
 def number() -> forms.IntegerField:

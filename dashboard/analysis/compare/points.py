@@ -1,4 +1,9 @@
-"""Every point of one metric of several runs, in one query, as numpy arrays."""
+"""Every point of one metric of several runs, in one query, as numpy arrays.
+
+A process caches them. They hold as long as the number of the run's last event is what
+it was when they were read: whatever adds or supersedes a step moves it, in the same
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +26,38 @@ from dashboard.runs.charts.chart import clip_all, has_clipped
 from dashboard.runs.charts.series import begin_of
 from dashboard.runs.models import Evaluation, Run
 
-# Points as a process keeps them, so that the next page need not read them.
-#
-# They hold as long as the number of the run's last event is what it was when they were
-# read: whatever adds or supersedes a step moves it, in the same transaction.
-
 MOST_BYTES = 128 * 2**20
+Key = tuple[int, str, str]  # run, metric, axis
+TOTALS = {"tokens": "total/tokens", "samples": "total/completions"}
+AXES = {
+    "step": "step",
+    "time": "minutes since the first step",
+    "tokens": "completion tokens sampled",
+    "samples": "completions sampled",
+}
+# Postgres holds NaN to be greater than every number, so it fails the filter as well.
+# Grouped, not by a subquery a run: so PostgreSQL may share the rows among processes.
+READ = sql.SQL(
+    """
+    SELECT run_id, max(seq), string_agg(int4send(step), ''::bytea),
+           {at}, string_agg(float8send({value}), ''::bytea)
+      FROM runs_step
+     WHERE run_id = ANY({runs}) AND superseded_by IS NULL AND {has_numbers}
+     GROUP BY run_id
+    """
+)
+MICROSECONDS = sql.SQL("string_agg(timestamptz_send(time), ''::bytea)")
+IS_NUMBER = sql.SQL("abs({}) < 'Infinity'")
+COUNTED = sql.SQL("string_agg(float8send({total}), ''::bytea)")
+UNREAD = sql.SQL("NULL::bytea")  # on the axis of steps
+TO_2000 = 946_684_800 * 10**6  # microseconds from 1970 to where PostgreSQL counts from
+FIRST = """
+    SELECT wanted.run, begun.step, begun.seconds
+      FROM unnest(%s::bigint[]) AS wanted(run), LATERAL (
+        SELECT step, extract(epoch FROM time)::float8 AS seconds FROM runs_step
+         WHERE run_id = wanted.run AND superseded_by IS NULL ORDER BY step LIMIT 2
+      ) AS begun ORDER BY 1, 2
+"""
 
 
 class Sized(Protocol):
@@ -35,7 +66,6 @@ class Sized(Protocol):
 
 
 Value = TypeVar("Value", bound=Sized)
-Key = tuple[int, str, str]  # run, metric, axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +76,7 @@ class Version:
     seq: int
 
 
-class KeptPoints(Generic[Value]):
+class PointsCache(Generic[Value]):
     """The newest of each run, metric and axis; the longest unused go first."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -80,38 +110,6 @@ class KeptPoints(Generic[Value]):
             self._num_bytes = 0
 
 
-TOTALS = {"tokens": "total/tokens", "samples": "total/completions"}
-AXES = {
-    "step": "step",
-    "time": "minutes since the first step",
-    "tokens": "completion tokens sampled",
-    "samples": "completions sampled",
-}
-# Postgres holds NaN to be greater than every number, so it fails the filter as well.
-# Grouped, not by a subquery a run: so PostgreSQL may share the rows among processes.
-READ = sql.SQL(
-    """
-    SELECT run_id, max(seq), string_agg(int4send(step), ''::bytea),
-           {at}, string_agg(float8send({value}), ''::bytea)
-      FROM runs_step
-     WHERE run_id = ANY({runs}) AND superseded_by IS NULL AND {has_numbers}
-     GROUP BY run_id
-    """
-)
-MICROSECONDS = sql.SQL("string_agg(timestamptz_send(time), ''::bytea)")
-IS_NUMBER = sql.SQL("abs({}) < 'Infinity'")
-COUNTED = sql.SQL("string_agg(float8send({total}), ''::bytea)")
-UNREAD = sql.SQL("NULL::bytea")  # on the axis of steps
-TO_2000 = 946_684_800 * 10**6  # microseconds from 1970 to where PostgreSQL counts from
-FIRST = """
-    SELECT wanted.run, begun.step, begun.seconds
-      FROM unnest(%s::bigint[]) AS wanted(run), LATERAL (
-        SELECT step, extract(epoch FROM time)::float8 AS seconds FROM runs_step
-         WHERE run_id = wanted.run AND superseded_by IS NULL ORDER BY step LIMIT 2
-      ) AS begun ORDER BY 1, 2
-"""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Points:
     """By rising step; all values are numbers, those beyond ±LARGEST clipped to it."""
@@ -140,7 +138,7 @@ class Points:
 
 NONE = Points(steps=np.empty(0, np.int64), at=np.empty(0), values=np.empty(0))
 UNPLACED = Points(steps=NONE.steps, at=NONE.at, values=NONE.values, is_placed=False)
-kept: KeptPoints[Points] = KeptPoints(MOST_BYTES)
+cache: PointsCache[Points] = PointsCache(MOST_BYTES)
 
 
 def read_points(runs: Sequence[Run], metric: str, *, axis: str) -> dict[int, Points]:
@@ -180,14 +178,14 @@ def _counts(run: Run, axis: str) -> bool:
 def _query(runs: Sequence[Run], metric: str | None, *, axis: str) -> dict[int, Points]:
     """Without a metric: where the steps lie on the axis, and no values of use."""
     name = metric or ""
-    found = {run.pk: kept.find(run, name, axis) for run in runs}
+    found = {run.pk: cache.find(run, name, axis) for run in runs}
     read = {pk: points for pk, points in found.items() if points is not None}
     missing = {run.pk: run for run in runs if run.pk not in read}
     for pk, last_seq, *columns in _rows(list(missing.values()), metric, axis):
         points, run = _unpack(columns, axis), missing[pk]
         # Newer ones were stored since the run was read: its number is not theirs.
         if last_seq <= run.seq:
-            kept.keep(run, name, axis, points)
+            cache.keep(run, name, axis, points)
         read[pk] = points
     return {run.pk: read.get(run.pk, NONE) for run in runs}
 
@@ -281,12 +279,10 @@ def _read_evaluated(runs: Sequence[Run], metric: str, axis: str) -> dict[int, Po
     for pk, step, found in rows:
         if found is not None and np.isfinite(found):
             by_run[pk].append((step, found))
-    clocks = {} if axis == "step" else _clocks(runs, axis)
+    clocks: dict[int, Points] = {}
+    if axis != "step":
+        clocks = _query([run for run in runs if _counts(run, axis)], None, axis=axis)
     return {run.pk: _evaluated(run, by_run[run.pk], axis, clocks) for run in runs}
-
-
-def _clocks(runs: Sequence[Run], axis: str) -> dict[int, Points]:
-    return _query([run for run in runs if _counts(run, axis)], None, axis=axis)
 
 
 def _evaluated(

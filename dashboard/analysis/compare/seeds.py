@@ -1,4 +1,4 @@
-"""Runs that belong together: equal but for their seed, or of one value of a setting."""
+"""Sets of runs that differ in their seed or a setting, and their confidence bands."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ SEEDS = "seeds"
 NONE = "none"
 MAX_NAMED = 2  # settings that a set is called by
 MAX_CHARS = 40
+MEAN, IQM = "mean", "iqm"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,9 +177,7 @@ def _name(setting: Setting, place: int) -> str:
     return f"{setting.key} {short}"
 
 
-# Several runs as one line: at each position their mean, its interval, how many.
-
-MEAN, IQM = "mean", "iqm"
+# Confidence bands: at each position the runs' mean, its interval, how many.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

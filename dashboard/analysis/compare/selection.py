@@ -1,6 +1,7 @@
-"""Which runs are compared: `?runs=3,5` in an address, the baseline first.
+"""Which runs are compared, how, and in which colours.
 
-`?sweep=7` is the runs of a sweep, of which `runs` chooses some.
+`?runs=3,5` in an address, the baseline first; `?sweep=7` is the runs of a sweep, of
+which `runs` chooses some.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ MAX_RUNS = MAX_SETS * MAX_SEEDS
 MAX_OFFERED = 12
 MAX_CHOICES = 200  # of a sweep, or of runs that were ticked
 MAX_VALUES = 4  # that a choice is told apart by
+MOST = 2**31 - 1
+NUM_COLOURS = 10  # --cohort-series-1 … in colors.css
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,9 +172,6 @@ def _runs(team: Team) -> QuerySet[Run]:
     )
 
 
-MOST = 2**31 - 1
-
-
 class CompareForm(FilterForm):
     """What is shown, held in the address. A bad value gives way to its default."""
 
@@ -222,29 +223,26 @@ class CompareForm(FilterForm):
     step = forms.IntegerField(required=False, min_value=0, max_value=MOST)
 
 
-# How a run is drawn in comparisons: always the same colour, whatever is beside it.
-
-NUM_COLOURS = 10  # --cohort-series-1 … in colors.css
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+# How a run is drawn: always in the same colour, whatever is beside it.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
+class LineStyle:
     colour: int  # 1 … NUM_COLOURS
     dash: str
 
 
-def mark_runs(ids: Iterable[int]) -> dict[int, Mark]:
+def line_styles(ids: Iterable[int]) -> dict[int, LineStyle]:
     """Colours by run number; where two meet, the younger run takes the next free one.
 
-    >>> [mark.colour for mark in mark_runs([1, 2, 11]).values()]
+    >>> [style.colour for style in line_styles([1, 2, 11]).values()]
     [1, 2, 3]
     """
-    marks: dict[int, Mark] = {}
+    styles: dict[int, LineStyle] = {}
     taken: set[int] = set()
     for pk in sorted(ids):
         around = ((pk - 1 + i) % NUM_COLOURS for i in range(NUM_COLOURS))
         slot = next(slot for slot in around if slot not in taken)
         taken.add(slot)
-        marks[pk] = Mark(colour=slot + 1, dash=DASHES[slot % len(DASHES)])
-    return marks
+        styles[pk] = LineStyle(colour=slot + 1, dash=DASHES[slot % len(DASHES)])
+    return styles

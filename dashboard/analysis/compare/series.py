@@ -1,4 +1,4 @@
-"""One metric of one run as the line that is drawn."""
+"""A metric of runs as lines: downsampled, smoothed, which way is better, its window."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from django.db.models import QuerySet
 from numpy.typing import NDArray
 
 from dashboard.analysis.compare.points import Points
@@ -19,6 +20,25 @@ from dashboard.runs.models import REWARD, Evaluation, Run
 
 MAX_POINTS = 1_000
 POINTS_PER_BUCKET = 3
+Better = Literal["higher", "lower", "neither"]
+RULE = re.compile(r"reward/(?P<rule>[^/]+)/mean")
+TITLES = {
+    "reward": "Reward",
+    "group": "Signal within groups",
+    "advantage": "Advantage",
+    "kl": "Distance to the reference",
+    "ratio": "Probability ratio",
+    "clip": "Clipping",
+    "completion": "Completions",
+    "sampling": "Dynamic sampling",
+    "mismatch": "Sampling against training",
+    "importance": "Correction of sampling",
+    "eval": "Held-out prompts",
+    "time": "Time",
+}
+LAST = "Optimization"  # names of one word: loss, grad_norm, lr, entropy …
+ORDER = (*TITLES.values(), LAST)
+SHARE = 0.1  # of the common steps, where no width is asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,13 +114,6 @@ def smooth_all(values: Array, weight: float) -> Array:
     return found / norm
 
 
-# Whether more of a metric is better, less, or neither: what deltas are coloured by.
-
-Better = Literal["higher", "lower", "neither"]
-
-RULE = re.compile(r"reward/(?P<rule>[^/]+)/mean")
-
-
 def declare(metric: str, config: dict[str, Any]) -> Better:
     """As declared; of a rule's score by the sign of its weight in this run's recipe."""
     if rule := RULE.fullmatch(metric):
@@ -114,46 +127,28 @@ def _of_rule(name: str, config: dict[str, Any]) -> Better:
     return "lower" if weights and weights[0] < 0 else "higher"
 
 
-# The metrics a comparison offers, in groups with the words users look for.
-
-TITLES = {
-    "reward": "Reward",
-    "group": "Signal within groups",
-    "advantage": "Advantage",
-    "kl": "Distance to the reference",
-    "ratio": "Probability ratio",
-    "clip": "Clipping",
-    "completion": "Completions",
-    "sampling": "Dynamic sampling",
-    "mismatch": "Sampling against training",
-    "importance": "Correction of sampling",
-    "eval": "Held-out prompts",
-    "time": "Time",
-}
-LAST = "Optimization"  # names of one word: loss, grad_norm, lr, entropy …
-ORDER = (*TITLES.values(), LAST)
+# The metrics on offer, in groups with the words users look for.
 
 
 def list_metrics(
     runs: Sequence[Run], *, shown: str = REWARD
 ) -> list[tuple[str, list[str]]]:
     """Names by group, of all the runs together, and the one shown. One query."""
-    names = {name for run in runs for name in run.metric_names} | _evaluated(runs)
+    names = {name for run in runs for name in run.metric_names}
+    evaluated = {name for one in latest_evaluations(runs) for name in one.metrics}
+    names |= {name for name in evaluated if not is_bound(name)}
     names.add(shown)  # no run may have measured it yet
     groups: dict[str, list[str]] = {}
     for name in sorted(names, key=lambda name: (name != REWARD, name)):
         groups.setdefault(_title(name), []).append(name)
-    return sorted(groups.items(), key=lambda group: _rank(group[0]))
+    order = {title: place for place, title in enumerate(ORDER)}
+    return sorted(groups.items(), key=lambda one: (order.get(one[0], len(order)), one))
 
 
-def _evaluated(runs: Sequence[Run]) -> set[str]:
-    latest = (
-        Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
-        .order_by("run_id", "name", "-step")
-        .distinct("run_id", "name")
-    )
-    measured = {metric for evaluation in latest for metric in evaluation.metrics}
-    return {metric for metric in measured if not is_bound(metric)}
+def latest_evaluations(runs: Sequence[Run]) -> QuerySet[Evaluation]:
+    """Of each run and held-out set."""
+    current = Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
+    return current.order_by("run_id", "name", "-step").distinct("run_id", "name")
 
 
 def _title(name: str) -> str:
@@ -161,13 +156,7 @@ def _title(name: str) -> str:
     return TITLES.get(part, part) if slash else LAST
 
 
-def _rank(title: str) -> tuple[int, str]:
-    return (ORDER.index(title) if title in ORDER else len(ORDER), title)
-
-
-# The last steps that all runs have made: what sets of runs are judged by.
-
-SHARE = 0.1  # of the common steps, where no width is asked for
+# The window: the last steps that all runs have made.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,19 +1,18 @@
-"""The few numbers by which runs are compared, each beside the baseline's."""
+"""The few numbers by which runs are compared, and whether seeds tell two sets apart."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from django.db.models import FloatField, Max, QuerySet
+from django.db.models import FloatField, Max
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
 from dashboard.analysis.compare.seeds import IQM
-from dashboard.analysis.compare.series import Better
+from dashboard.analysis.compare.series import Better, latest_evaluations
 from dashboard.analysis.statistics import (
     MOST_SEEDS,
     Array,
@@ -28,6 +27,8 @@ from dashboard.analysis.statistics import (
 )
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import Evaluation, Run
+
+Kind = Literal["none", "one", "open", "same", "better", "worse", "apart"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +83,7 @@ def compare_summaries(
         ("Last reward", [run.reward("last") for run in runs]),
         ("Best reward", [run.reward("best") for run in runs]),
     ]
-    latest = list(_latest_evaluations(runs))
+    latest = list(latest_evaluations(runs))
     for name in sorted({evaluation.name for evaluation in latest}):
         columns += _held_out(runs, name, latest)
     nums = [len(one) for one in sets]
@@ -100,14 +101,6 @@ def _mean(values: Sequence[float | None], places: Sequence[int]) -> float | None
     return sum(found) / len(found) if found else None
 
 
-def _latest_evaluations(runs: Sequence[Run]) -> QuerySet[Evaluation]:
-    return _current(runs).order_by("run_id", "name", "-step").distinct("run_id", "name")
-
-
-def _current(runs: Sequence[Run]) -> QuerySet[Evaluation]:
-    return Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
-
-
 def _held_out(
     runs: Sequence[Run], name: str, latest: Sequence[Evaluation]
 ) -> list[tuple[str, list[float | None]]]:
@@ -122,13 +115,11 @@ def _held_out(
 
 def _best(runs: Sequence[Run], name: str, metric: str) -> dict[int, float | None]:
     value = Cast(KeyTextTransform(metric, "metrics"), FloatField())
-    rows = _current(runs).filter(name=name).order_by().values_list("run_id")
-    return dict(rows.annotate(best=Max(value)))
+    rows = Evaluation.objects.filter(run__in=runs, superseded_by=None, name=name)
+    return dict(rows.order_by().values_list("run_id").annotate(best=Max(value)))
 
 
-# Whether two sets of seeds can be told apart, and how many more it would take.
-
-Kind = Literal["none", "one", "open", "same", "better", "worse", "apart"]
+# Verdicts on two sets of seeds.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,12 +143,11 @@ def judge(
         return Verdict(kind="none", text="no values in the window")
     found = _difference(base, other, statistic=statistic, is_paired=is_paired)
     kind, text = _say(found, base, other, nums, better, is_paired=is_paired)
-    low, high = float(found.low[0]), float(found.high[0])
     return Verdict(
         kind=kind,
         text=text,
         difference=float(found.value[0]),
-        interval=None if math.isnan(low) else (low, high),
+        interval=found.interval,
         is_paired=is_paired,
     )
 
@@ -202,15 +192,8 @@ def _say(
     word = "higher" if value > 0 else "lower"
     if better == "neither":
         return "apart", f"distinguishable: {word}"
-    is_better = word == better
-    return (
-        ("better", "distinguishable: better")
-        if is_better
-        else (
-            "worse",
-            "distinguishable: worse",
-        )
-    )
+    kind: Kind = "better" if word == better else "worse"
+    return kind, f"distinguishable: {kind}"
 
 
 def _more(

@@ -1,4 +1,4 @@
-"""The steps at which two runs sampled the same prompt, or came nearest to that."""
+"""Two runs prompt by prompt: the steps at which both sampled it, and win rates."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from dashboard.analysis.statistics import Array, mean_interval, win_rate
 from dashboard.runs.models import Run
 from dashboard.samples.prompt_visits import Visits, find_span, read_visits
 
-# Which prompt of one run is which of another: by number, or by what the row says.
-
 # A row is the same where its prompt, its answer and its columns are; of several the
 # first counts.
 SAME = """
@@ -31,6 +29,16 @@ SAME = """
      WHERE ours.version_id = %s AND theirs.version_id = %s
        AND ours.position = ANY(%s)
      GROUP BY 1
+"""
+MAX_PROMPTS = 2_000
+Steps = NDArray[np.int32]
+REWARDS = """
+    SELECT asked.prompt, packed.rewards
+      FROM unnest(%s::int[], %s::int[]) AS asked(prompt, step)
+      JOIN samples_group visit
+        ON visit.run_id = %s AND visit.superseded_by IS NULL
+       AND visit.prompt_index = asked.prompt AND visit.step = asked.step
+      JOIN samples_groupcompletions packed ON packed.group_id = visit.id
 """
 
 
@@ -62,10 +70,6 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
         f"{theirs.name} {its}: {len(numbers):,} of {len(told):,} prompts are in both."
     )
     return Matching(numbers=numbers, said=said)
-
-
-MAX_PROMPTS = 2_000
-Steps = NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +182,7 @@ def _by_prompt(visits: Visits) -> dict[int, Steps]:
     return dict(zip(prompts.tolist(), parts, strict=False))
 
 
-# Which two of the compared runs, and what they have in common.
+# The two runs that are chosen.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,16 +227,7 @@ def read_sides(
     return (ours, theirs) if ours and theirs else None
 
 
-# How often one run's completion of a prompt gets more reward than the other's.
-
-REWARDS = """
-    SELECT asked.prompt, packed.rewards
-      FROM unnest(%s::int[], %s::int[]) AS asked(prompt, step)
-      JOIN samples_group visit
-        ON visit.run_id = %s AND visit.superseded_by IS NULL
-       AND visit.prompt_index = asked.prompt AND visit.step = asked.step
-      JOIN samples_groupcompletions packed ON packed.group_id = visit.id
-"""
+# Win rates.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
+from django.db.models import QuerySet
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import Probe
@@ -19,6 +20,8 @@ from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.models import Run
 from trainer.config import AdvantageConfig
 
+AS_SET = "Empty: as the model's settings have it."
+MAX_TOKENS = 131_072
 MAX_ROWS = 12
 DEFAULT_ROWS = "0-3"
 PASTED, FROM_RUN, FROM_PROBE = "pasted", "run", "probe"
@@ -28,66 +31,81 @@ RANGES = re.compile(
 STEPS = re.compile(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*")
 
 
+def number_field(label: str, low: int, high: int, **options: Any) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        min_value=low,
+        max_value=high,
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+        **options,
+    )
+
+
+def float_field(
+    label: str, low: float, high: float, **options: Any
+) -> forms.FloatField:
+    return forms.FloatField(
+        label=label,
+        min_value=low,
+        max_value=high,
+        widget=forms.NumberInput(attrs={"class": "form-control", "step": "any"}),
+        **options,
+    )
+
+
+def select_field(label: str, **options: Any) -> forms.ChoiceField:
+    widget = forms.Select(attrs={"class": "form-select"})
+    return forms.ChoiceField(label=label, widget=widget, **options)
+
+
+def _row_field(label: str, rows: QuerySet[Any], empty: str | None) -> Any:
+    return forms.ModelChoiceField(
+        label=label,
+        queryset=rows,
+        required=False,
+        empty_label=empty,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+
+
+def _text_field(label: str, max_length: int, hint: str) -> forms.CharField:
+    return forms.CharField(
+        label=label,
+        required=False,
+        max_length=max_length,
+        help_text=hint,
+        widget=forms.TextInput(attrs={"class": "form-control", "autocomplete": "off"}),
+    )
+
+
 class ChoiceForm(forms.Form):
     """Which rows, whose completions, and how they are compared."""
 
-    dataset = forms.ModelChoiceField(
-        label="Dataset version",
-        queryset=DatasetVersion.objects.none(),
-        required=False,
-        empty_label=None,
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
-    source = forms.ChoiceField(
-        label="Completions",
+    dataset = _row_field("Dataset version", DatasetVersion.objects.none(), None)
+    source = select_field(
+        "Completions",
         required=False,
         choices=[
             (PASTED, "Pasted here"),
             (FROM_RUN, "Of a past run"),
             (FROM_PROBE, "Sampled by a probe"),
         ],
-        widget=forms.Select(attrs={"class": "form-select"}),
     )
-    rows = forms.CharField(
-        label="Rows",
-        required=False,
-        max_length=200,
-        help_text=f"Such as 0-3, 17. At most {MAX_ROWS}.",
-        widget=forms.TextInput(attrs={"class": "form-control", "autocomplete": "off"}),
-    )
-    run = forms.ModelChoiceField(
-        label="Run",
-        queryset=Run.objects.none(),
-        required=False,
-        empty_label="Choose a run",
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
-    steps = forms.CharField(
-        label="Steps",
-        required=False,
-        max_length=24,
-        help_text="Such as 40 or 40-60. Empty: the last.",
-        widget=forms.TextInput(attrs={"class": "form-control", "autocomplete": "off"}),
-    )
-    probe = forms.ModelChoiceField(
-        label="Probe",
-        queryset=Probe.objects.none(),
-        required=False,
-        empty_label="Choose a probe",
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
-    baseline = forms.ChoiceField(
-        label="Baseline",
+    rows = _text_field("Rows", 200, f"Such as 0-3, 17. At most {MAX_ROWS}.")
+    run = _row_field("Run", Run.objects.none(), "Choose a run")
+    steps = _text_field("Steps", 24, "Such as 40 or 40-60. Empty: the last.")
+    probe = _row_field("Probe", Probe.objects.none(), "Choose a probe")
+    baseline = select_field(
+        "Baseline",
         required=False,
         choices=[
             ("mean", "the group's mean"),
             ("leave_one_out", "mean of the others"),
             ("none", "none"),
         ],
-        widget=forms.Select(attrs={"class": "form-select"}),
     )
-    scale = forms.ChoiceField(
-        label="Divided by",
+    scale = select_field(
+        "Divided by",
         required=False,
         choices=[
             ("group_std", "the group's deviation"),
@@ -95,7 +113,6 @@ class ChoiceForm(forms.Form):
             ("mean", "the group's mean"),
             ("none", "nothing"),
         ],
-        widget=forms.Select(attrs={"class": "form-select"}),
     )
 
     def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
@@ -195,11 +212,7 @@ class ChoiceForm(forms.Form):
 class SampleForm(forms.Form):
     """What to sample now: the model, how much, and from where the settings are."""
 
-    model = forms.ChoiceField(
-        label="Model",
-        required=False,
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
+    model = select_field("Model", required=False)
     model_other = forms.CharField(
         label="Folder or hub id",
         required=False,
@@ -208,36 +221,12 @@ class SampleForm(forms.Form):
             attrs={"class": "form-control mono", "autocomplete": "off"}
         ),
     )
-    samples = forms.IntegerField(
-        label="Completions of each row",
-        min_value=1,
-        max_value=64,
-        initial=8,
-        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    samples = number_field("Completions of each row", 1, 64, initial=8)
+    prompts = number_field("Prompts of a probe", 1, 256, initial=32)
+    max_new_tokens = number_field(
+        "Tokens at most", 1, MAX_TOKENS, required=False, help_text=AS_SET
     )
-    prompts = forms.IntegerField(
-        label="Prompts of a probe",
-        min_value=1,
-        max_value=256,
-        initial=32,
-        widget=forms.NumberInput(attrs={"class": "form-control"}),
-    )
-    max_new_tokens = forms.IntegerField(
-        label="Tokens at most",
-        min_value=1,
-        max_value=131_072,
-        required=False,
-        help_text="Empty: as the model's settings have it.",
-        widget=forms.NumberInput(attrs={"class": "form-control"}),
-    )
-    temperature = forms.FloatField(
-        label="Temperature",
-        min_value=0.01,
-        max_value=5,
-        required=False,
-        help_text="Empty: as the model's settings have it.",
-        widget=forms.NumberInput(attrs={"class": "form-control", "step": "any"}),
-    )
+    temperature = float_field("Temperature", 0.01, 5, required=False, help_text=AS_SET)
     prefix = "sample"
 
     def __init__(self, starters: list[StarterModel], given: Mapping[str, Any]) -> None:

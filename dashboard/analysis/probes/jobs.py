@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,7 @@ class _Following:
 
     def _store(self) -> int:
         lines = self._follower.read()
-        messages = list(_read(lines.texts))
+        messages = [clean_json(json.loads(line)) for line in lines.texts]
         if messages:
             self._take(messages)
         if lines:
@@ -188,11 +188,6 @@ class _Following:
             raise JobCancelled
         if status:
             raise ValueError(clean_text(self._error or _last_words(status, log)))
-
-
-def _read(lines: tuple[bytes, ...]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        yield clean_json(json.loads(line))
 
 
 def _last_words(status: int, log: Path) -> str:

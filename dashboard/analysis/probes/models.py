@@ -1,3 +1,5 @@
+"""Probes of models and the completions that they sampled."""
+
 from __future__ import annotations
 
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""What people do to probes."""
+"""Probes: their settings, started, stopped, purged, and looked up through the team."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, QuerySet
+from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from dashboard.accounts.services import record
 from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import lock_untrashed
+from dashboard.jobs.kinds import delete_old
 from dashboard.jobs.models import OPEN, Job, JobState
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.rewards.models import RecipeVersion
@@ -40,6 +41,16 @@ MAX_OPEN = 8  # of a team, waiting or running
 MAX_PROMPTS = 256
 MAX_SAMPLES = 64
 MAX_COMPLETIONS = 4_096
+# As many prompts as a step takes, within what is quick.
+FEWEST_PROMPTS, MOST_PROMPTS, MOST_SAMPLES = 16, 64, 16
+KEPT = timedelta(days=30)  # after its end
+MOST_KEPT = 200  # of a team
+RELATED = (
+    *("dataset_version__dataset", "recipe_version__recipe", "created_by"),
+    "checkpoint__run",
+    "job",
+)
+NUM_LISTED = 20
 
 
 class TooMuch(ValueError):
@@ -148,12 +159,6 @@ def request_stop(*, probe: Probe, user: User | None) -> bool:
     return is_new
 
 
-# A probe of what a launch form asks for.
-
-# As many prompts as a step takes, within what is quick.
-FEWEST_PROMPTS, MOST_PROMPTS, MOST_SAMPLES = 16, 64, 16
-
-
 def probe_launched(
     team: Team,
     user: User,
@@ -184,22 +189,12 @@ def probe_launched(
     )
 
 
-# Old probes are forgotten: their rows, their completions and their files.
-
-KEPT = timedelta(days=30)  # after its end
-MOST_KEPT = 200  # of a team
+# Purging.
 
 
 def purge_probes() -> int:
-    """How many were forgotten. What waits or runs is not old."""
-    ended = Probe.objects.exclude(job__state__in=OPEN)
-    num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - KEPT))
-    counted = ended.order_by().values("team").annotate(count=Count("pk"))
-    crowded = counted.filter(count__gt=MOST_KEPT).values_list("team", flat=True)
-    for team_id in crowded:
-        of_team = ended.filter(team=team_id).order_by("-pk")
-        too_many = list(of_team.values_list("pk", flat=True)[MOST_KEPT:])
-        num_old += _delete(Probe.objects.filter(pk__in=too_many))
+    """How many were deleted, with their completions and files."""
+    num_old = delete_old(Probe.objects.all(), keep=KEPT, most=MOST_KEPT)
     sweep_folders()
     return num_old
 
@@ -215,12 +210,8 @@ def release_tried_checkpoints() -> None:
             keep_best(run_id)
 
 
-def _delete(probes: QuerySet[Probe]) -> int:
-    return probes.delete()[1].get("probes.Probe", 0)
-
-
 def sweep_folders() -> None:
-    """Remove from this machine the files of probes that are forgotten.
+    """Remove from this machine the files of probes that were deleted.
 
     Each worker does so for itself: they need not share a disk.
     """
@@ -237,7 +228,7 @@ def probes_folder() -> Path:
     return Path(settings.COHORT_DATA) / "probes"
 
 
-# The settings of a probe, where nobody has filled in a launch form.
+# Settings, where nobody has filled in a launch form.
 
 
 def config_of_model(
@@ -312,14 +303,7 @@ def _checked(tree: dict[str, Any]) -> RunConfig:
         raise ValueError(" ".join(sentences)) from None
 
 
-# Everything that reads probes. Another team's are not found.
-
-RELATED = (
-    *("dataset_version__dataset", "recipe_version__recipe", "created_by"),
-    "checkpoint__run",
-    "job",
-)
-NUM_LISTED = 20
+# Lookups. Another team's probes are not found.
 
 
 def get_probe(team: Team, probe_id: int) -> Probe:

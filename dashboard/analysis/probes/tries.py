@@ -10,6 +10,12 @@ from django import forms
 from django.http import Http404
 
 from dashboard.accounts.models import User
+from dashboard.analysis.probes.forms import (
+    MAX_TOKENS,
+    float_field,
+    number_field,
+    select_field,
+)
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     config_of_checkpoint,
@@ -26,36 +32,15 @@ from dashboard.runs.models import Checkpoint, Run
 from trainer.rewards.spec import Recipe
 
 MAX_SAMPLES = 16
-MAX_TOKENS = 131_072
 MAX_CHARS = 50_000
 OWN, UNSCORED = "", "none"  # in place of a recipe version
-
-
-def _number(
-    label: str, low: int, high: int, *, required: bool = True
-) -> forms.IntegerField:
-    return forms.IntegerField(
-        label=label,
-        required=required,
-        min_value=low,
-        max_value=high,
-        widget=forms.NumberInput(attrs={"class": "form-control"}),
-    )
-
-
-def _select(label: str, *, required: bool) -> forms.ChoiceField:
-    return forms.ChoiceField(
-        label=label,
-        required=required,
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
 
 
 class TryForm(forms.Form):
     """A checkpoint, a prompt, and how both models sample. Its address fills it in."""
 
-    checkpoint = _select("Checkpoint", required=True)
-    row = _number("Row", 0, LARGEST, required=False)
+    checkpoint = select_field("Checkpoint")
+    row = number_field("Row", 0, LARGEST, required=False)
     prompt = forms.CharField(
         label="Or your own prompt",
         required=False,
@@ -63,16 +48,11 @@ class TryForm(forms.Form):
         strip=False,
         widget=forms.Textarea(attrs={"class": "form-control mono", "rows": 3}),
     )
-    num_samples = _number("Completions of each", 1, MAX_SAMPLES)
-    temperature = forms.FloatField(
-        label="Temperature",
-        min_value=0.01,
-        max_value=5,
-        widget=forms.NumberInput(attrs={"class": "form-control", "step": "any"}),
-    )
-    max_new_tokens = _number("Tokens at most", 1, MAX_TOKENS)
-    seed = _number("Seed", 0, 2**32 - 1)
-    recipe = _select("Scored by", required=False)
+    num_samples = number_field("Completions of each", 1, MAX_SAMPLES)
+    temperature = float_field("Temperature", 0.01, 5)
+    max_new_tokens = number_field("Tokens at most", 1, MAX_TOKENS)
+    seed = number_field("Seed", 0, 2**32 - 1)
+    recipe = select_field("Scored by", required=False)
 
     def __init__(self, run: Run, given: Mapping[str, Any]) -> None:
         self.version = tried_version(run)

@@ -1,4 +1,9 @@
-"""What a block's options may say, each with its default and its sentence of refusal."""
+"""Blocks in a report's Markdown: their lines, their options, and the runs they name.
+
+`::chart runs=3,5 metric=reward/mean` is a block, live; `pin=2` at its end shows what
+was pinned under that number, a bare `pin` asks for the present to be pinned when the
+report is saved.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +17,26 @@ from django import forms
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.points import AXES
-from dashboard.analysis.compare.selection import mark_runs
+from dashboard.analysis.compare.selection import line_styles
 from dashboard.runs.models import REWARD, Run
 from dashboard.samples.forms import COMPLETION_ORDERS, FilterForm
-
-# A report's text: Markdown, with blocks on lines of their own.
-#
-# `::chart runs=3,5 metric=reward/mean` is a block, live; `pin=2` at its end shows what
-# was pinned under that number, a bare `pin` asks for the present to be pinned when the
-# report is saved.
 
 KINDS = ("chart", "group", "compare", "table")
 LINE = re.compile(r"^::([a-z]+)(?:\s+(.*?))?\s*$")
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 WRITTEN_PLAIN = "/,.:+-_@$()"  # what a value may hold as it is
 MAX_PIN = 10**6
+MAX_RUNS = 10  # more lines of a chart are told apart by nobody
+MAX_COMPLETIONS = 16
+MAX_METRICS = 6
+MAX_NAME = 120
+Reader = Callable[[str], Any]
+EXAMPLES = {
+    "chart": "::chart runs=3,5 metric=reward/mean",
+    "group": "::group run=3 step=40 prompt=7",
+    "compare": "::compare runs=3,5",
+    "table": "::table runs=3,5 metrics=reward/mean,kl/mean",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,18 +92,15 @@ def list_blocks(text: str) -> list[Block]:
 def replace_blocks(text: str, blocks: list[Block]) -> str:
     """The text with its blocks, in their order, written anew."""
     left = iter(blocks)
-    lines = [
-        line
-        if is_code or read_block(line) is None
-        else _written(next(left), instead_of=line)
-        for line, is_code in read_lines(text)
-    ]
+    lines = []
+    for line, is_code in read_lines(text):
+        if is_code or read_block(line) is None:
+            lines.append(line)
+        else:
+            block = next(left)
+            lines.append(line if block.problem else block.line)
     assert next(left, None) is None
     return "\n".join(lines)
-
-
-def _written(block: Block, *, instead_of: str) -> str:
-    return instead_of if block.problem else block.line
 
 
 def read_lines(text: str) -> Iterator[tuple[str, bool]]:
@@ -136,13 +143,6 @@ def _with_pin(kind: str, options: dict[str, str]) -> Block:
         said = f"pin={pin[:20]} names no pin. A bare pin pins what is there now."
         return Block(kind=kind, problem=said)
     return Block(kind=kind, options=options, pin=int(pin[:9]))
-
-
-MAX_RUNS = 10  # more lines of a chart are told apart by nobody
-MAX_COMPLETIONS = 16
-MAX_METRICS = 6
-MAX_NAME = 120
-Reader = Callable[[str], Any]
 
 
 def read_runs(text: str) -> list[int]:
@@ -223,12 +223,6 @@ OPTIONS: dict[str, dict[str, tuple[Reader, str | None]]] = {
         "metrics": (read_metrics, f"{REWARD},kl/mean,completion/mean_length"),
     },
 }
-EXAMPLES = {
-    "chart": "::chart runs=3,5 metric=reward/mean",
-    "group": "::group run=3 step=40 prompt=7",
-    "compare": "::compare runs=3,5",
-    "table": "::table runs=3,5 metrics=reward/mean,kl/mean",
-}
 
 
 def read_options(block: Block) -> dict[str, Any]:
@@ -261,7 +255,7 @@ def _read(block: Block, name: str, reader: Reader, default: str | None) -> Any:
         raise ValueError(f"{said} {example}") from None
 
 
-# The runs that a block names, as much of them as a report shows.
+# The runs that a block names.
 
 
 def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
@@ -278,13 +272,13 @@ def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
 
 
 def describe_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    marks = mark_runs(run.pk for run in runs)
+    styles = line_styles(run.pk for run in runs)
     return [
         {
             "id": run.pk,
             "name": run.name,
-            "colour": marks[run.pk].colour,
-            "dash": marks[run.pk].dash,
+            "colour": styles[run.pk].colour,
+            "dash": styles[run.pk].dash,
             "state": run.state,
             "step": run.last_step,
             "num_steps": run.num_steps,

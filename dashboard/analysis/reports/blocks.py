@@ -1,4 +1,4 @@
-"""The completions of one prompt at one step, with their rewards and advantages."""
+"""What a block shows, as plain data: the same to draw live, and to keep when pinned."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from dashboard.samples.rewards import (
 )
 
 MAX_CHARS = 4_000  # of one text
+MAX_VALUE_CHARS = 300  # of a setting's value
+MAX_SETTINGS = 60
 
 
 def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
@@ -91,9 +93,6 @@ def _cut(text: str) -> dict[str, Any]:
     return {"text": text[:MAX_CHARS], "num_chars": len(text)}
 
 
-# A metric of one run or several, as the page Compare lays them over one another.
-
-
 def read_chart(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     runs, gone = find_runs(team, options["runs"])
     return {**draw_from(runs, options), **newest_of(runs), "gone": gone}
@@ -121,12 +120,6 @@ def _points(points: Points, axis: str) -> dict[str, Any]:
     x = [] if axis == "step" else series.x
     values = [float(f"{value:.7g}") for value in series.values]
     return {"steps": series.steps, "x": x, "values": values}
-
-
-# Runs beside one another: how they stand, and in which settings they differ.
-
-MAX_VALUE_CHARS = 300  # of a setting's value
-MAX_SETTINGS = 60
 
 
 def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
@@ -170,9 +163,6 @@ def _cut_value(value: str | None) -> str | None:
     return f"{value[:MAX_VALUE_CHARS]}… ({len(value):,} characters)"
 
 
-# Runs by some of their figures, a row each.
-
-
 def read_table(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     """The newest value of each metric; a query per run that is asked for `eval/…`."""
     runs, gone = find_runs(team, options["runs"])
@@ -202,8 +192,6 @@ def _seconds(run: Run) -> float | None:
         return None
     return (run.finished_at - run.started_at).total_seconds()
 
-
-# What a block shows, as plain data: the same to draw live, and to keep when pinned.
 
 READERS: dict[str, Callable[[Team, dict[str, Any]], dict[str, Any]]] = {
     "chart": read_chart,

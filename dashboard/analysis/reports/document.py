@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from dashboard.analysis.reports.block_options import Block, split_text
 from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.models import Pin, Report
 from dashboard.runs.models import Run
+from trainer.client.lines import plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +98,7 @@ def _show_block(team: Team, block: Block, *, place: int, pins: dict[int, Pin]) -
         )
         return Shown(place=place, block=block, data={}, problem=said)
     try:
-        data = finite(read_data(team, block))
+        data = plain(read_data(team, block))
     except ValueError as error:
         return Shown(place=place, block=block, data={}, problem=str(error))
     known = frozenset(runs_of(data))
@@ -110,16 +110,7 @@ def _still_there(team: Team, ids: Iterable[int]) -> frozenset[int]:
     return frozenset(runs.values_list("pk", flat=True))
 
 
-def finite(tree: Any) -> Any:
-    """JSON knows no infinity; what is no number is shown as none."""
-    if isinstance(tree, dict):
-        return {name: finite(value) for name, value in tree.items()}
-    if isinstance(tree, list):
-        return [finite(value) for value in tree]
-    return None if isinstance(tree, float) and not math.isfinite(tree) else tree
-
-
-# What a block is called and how new it is, the same on pages and in files.
+# Names and dates of blocks, the same on pages and in files.
 
 
 def name_block(shown: Shown) -> str:

@@ -1,4 +1,4 @@
-"""A pasted address of one of the team's own pages becomes a block."""
+"""Blocks made of a pasted address of the team's pages, or of what a form chooses."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ from dashboard.samples.models import Group
 from dashboard.samples.sparklines import signal_words
 
 ADDRESS = re.compile(r"^\s*<?((?:https?://|/)[^\s<>]{1,2000})>?\s*$")
+MAX_GROUPS = 24
+TITLES = {
+    "chart": "Chart",
+    "group": "Group",
+    "compare": "Comparison",
+    "table": "Figures of runs",
+}
 
 
 def translate_addresses(text: str, team: Team, hosts: Collection[str]) -> str:
@@ -142,15 +149,7 @@ PAGES: dict[str, Callable[[Team, dict[str, Any], SplitResult], str]] = {
 }
 
 
-# A block chosen from what the team has, in place of being typed.
-
-MAX_GROUPS = 24
-TITLES = {
-    "chart": "Chart",
-    "group": "Group",
-    "compare": "Comparison",
-    "table": "Figures of runs",
-}
+# The form that writes a block.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""A report's text as HTML: what members write is trusted no more than a model's."""
+"""A report's text as HTML, and a report as one page of its own, without any script."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from markdown_it.token import Token
 
 from dashboard.analysis.reports.document import show_report
 from dashboard.analysis.reports.models import Report
-from dashboard.analysis.reports.services import (
-    own_hosts,
-)
+from dashboard.analysis.reports.services import own_hosts
 from dashboard.project.environment import ROOT
 from dashboard.samples.rendering import make_markdown
+
+STYLES = ROOT / "static" / "css"
+DARK = re.compile(r'\[data-bs-theme="dark"\] \{(.*?)\n\}', re.DOTALL)
 
 
 def render_prose(text: str, *, without_hosts: Collection[str] = ()) -> SafeString:
@@ -69,15 +70,11 @@ def _without_links(tokens: Sequence[Token], hosts: Collection[str]) -> list[Toke
     return kept
 
 
-# The stylesheet of a report that stands alone: the page's own, and its colours.
-
-STYLES = ROOT / "static" / "css"
-DARK = re.compile(r'\[data-bs-theme="dark"\] \{(.*?)\n\}', re.DOTALL)
-COLOUR = re.compile(r"--cohort-([\w-]+): (#[0-9a-f]{3,6});")
+# A page of its own: no script, no request, no link into the team.
 
 
 @cache
-def alone() -> str:
+def standalone_css() -> str:
     """What a reader's system says of light and dark decides, as there is no script."""
     colors = (STYLES / "colors.css").read_text("utf-8")
     dark = DARK.search(colors)
@@ -94,7 +91,7 @@ def alone() -> str:
 @cache
 def policy() -> str:
     """Nothing is loaded, run or sent: only this very stylesheet counts."""
-    sha256 = hashlib.sha256(alone().encode()).digest()
+    sha256 = hashlib.sha256(standalone_css().encode()).digest()
     known = base64.b64encode(sha256).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; "
@@ -102,14 +99,11 @@ def policy() -> str:
     )
 
 
-# A report in one page of its own: no script, no request, no link into the team.
-
-
-def render_alone(report: Report, *, without_hosts: Collection[str]) -> str:
+def render_standalone(report: Report, *, without_hosts: Collection[str]) -> str:
     context = {
         "report": report,
         "parts": show_report(report),
-        "style": mark_safe(alone()),  # nosec B308, B703 # noqa: S308 - our own files
+        "style": mark_safe(standalone_css()),  # nosec B308, B703 # noqa: S308 - our own files
         "policy": policy(),
         "without_hosts": without_hosts,
         "now": timezone.now(),
@@ -119,7 +113,7 @@ def render_alone(report: Report, *, without_hosts: Collection[str]) -> str:
 
 def html_of(request: HttpRequest, report: Report) -> HttpResponse:
     """One page that needs nothing else."""
-    page = render_alone(report, without_hosts=own_hosts(request))
+    page = render_standalone(report, without_hosts=own_hosts(request))
     response = HttpResponse(page.encode(), content_type="text/html; charset=utf-8")
     name = f"{_file_name(report)}.html"
     response["Content-Disposition"] = f'attachment; filename="{name}"'

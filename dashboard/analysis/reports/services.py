@@ -1,4 +1,4 @@
-"""What changes a report: each save is a version, none goes over another's unseen."""
+"""What changes a report, where each save is a version; lookups of reports."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.analysis.reports.block_options import Block, list_blocks, replace_blocks
 from dashboard.analysis.reports.blocks import has_content, read_data
-from dashboard.analysis.reports.document import finite
 from dashboard.analysis.reports.inserting import translate_addresses
 from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
 from dashboard.samples.forms import FilterForm
+from trainer.client.lines import plain
 
 MAX_CHARS = 40_000
 MAX_BLOCKS = 30
 MAX_VERSIONS = 100
 MAX_REPORTS = 2_000  # of a team
+REPORTS_PER_PAGE = 50
+MAX_WORDS = 8
 
 
 class SavedMeanwhile(Exception):
@@ -104,7 +106,7 @@ def _store(report: Report, user: User, *, title: str, text: str) -> None:
     report.saved_by, report.saved_at = user, timezone.now()
     report.save(update_fields=["number", "title", "text", "saved_by", "saved_at"])
     report.versions.create(number=report.number, title=title, text=text, saved_by=user)
-    _forget_old(report)
+    _delete_old(report)
 
 
 def _pin_what_asks(report: Report, user: User, text: str) -> str:
@@ -127,13 +129,13 @@ def _read_to_pin(team: Team, block: Block) -> dict[str, Any] | None:
     if block.problem or not block.wants_pin:
         return None
     try:
-        data: dict[str, Any] = finite(read_data(team, block))
+        data: dict[str, Any] = plain(read_data(team, block))
     except ValueError:
         return None
     return data if has_content(data) else None
 
 
-def _forget_old(report: Report) -> None:
+def _delete_old(report: Report) -> None:
     """The oldest versions, and pins that none of the others names."""
     old = report.versions.filter(number__lte=report.number - MAX_VERSIONS)
     if not old.delete()[0]:
@@ -158,13 +160,8 @@ def restore_version(
     *, report: Report, user: User, number: int, version: ReportVersion
 ) -> None:
     """The old version as the newest one; what lay between stays in the history."""
-    save_report(
-        report=report,
-        user=user,
-        number=number,
-        title=version.title,
-        text=version.text,
-    )
+    title, text = version.title, version.text
+    save_report(report=report, user=user, number=number, title=title, text=text)
 
 
 def delete_report(*, report: Report, user: User) -> None:
@@ -198,15 +195,8 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-# Under which names this server is reached: links to it lead behind the sign-in.
-
-
 def own_hosts(request: HttpRequest) -> set[str]:
     return {request.get_host(), urlsplit(settings.PUBLIC_URL).netloc} - {""}
-
-
-REPORTS_PER_PAGE = 50
-MAX_WORDS = 8
 
 
 def get_report(team: Team, report_id: int) -> Report:

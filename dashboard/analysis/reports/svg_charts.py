@@ -1,6 +1,6 @@
-"""A chart's lines and ticks as places in a box, for whatever then draws them.
+"""A chart's lines and ticks as places in a box, which pages and files draw as SVG.
 
-Values in, numbers out: the page and the file draw them as SVG.
+Values in, numbers out: a process without a database can draw it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from dashboard.accounts.templatetags.numbers import si, sig4
 from dashboard.analysis.compare.series import smooth
 from dashboard.runs.charts.chart import clip
 
-# A drawn chart: lines and ticks as places in a box, with the colours' numbers.
-#
-# It knows nothing of runs, so that a process without a database can draw it.
-
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 46
+DASHES = {
+    "dash": (8, 5),
+    "dot": (2, 3),
+    "dashdot": (8, 3, 2, 3),
+    "longdash": (12, 5),
+}
+Place = Callable[[float], float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +51,6 @@ class Drawing:
     right: float = WIDTH - RIGHT
     top: float = TOP
     bottom: float = HEIGHT - BOTTOM
-
-
-# Round numbers along an axis.
 
 
 def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -83,15 +83,6 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [p for p in finer if low * (1 - 1e-9) <= p <= high * (1 + 1e-9)]
 
 
-DASHES = {
-    "dash": (8, 5),
-    "dot": (2, 3),
-    "dashdot": (8, 3, 2, 3),
-    "longdash": (12, 5),
-}
-Place = Callable[[float], float]
-
-
 def draw_chart(chart: dict[str, Any]) -> Drawing | None:
     """None where no run has a value that can be drawn."""
     weight, is_log = chart["smoothing"], chart["is_log"]
@@ -101,7 +92,7 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
         values = list(map(clip, line["values"]))
         x = list(map(clip, x_of(line)))
         curves.append((line, x, values, smooth(values, weight)))
-    drawn = [one for one in curves if _is_drawn(one[2], is_log)]
+    drawn = [one for one in curves if any(v > 0 or not is_log for v in one[2])]
     if not drawn:
         return None
     shown = [values for _, _, raw, mean in drawn for values in (raw, mean)]
@@ -131,10 +122,6 @@ def x_of(line: dict[str, Any]) -> list[float]:
     """Steps are not written twice."""
     places: list[float] = line["x"] or line["steps"]
     return places
-
-
-def _is_drawn(values: Sequence[float], is_log: bool) -> bool:
-    return any(value > 0 or not is_log for value in values)
 
 
 def _bounds(series: Sequence[Sequence[float]], is_log: bool) -> tuple[float, float]:

@@ -1,6 +1,8 @@
 """What new rewards would have taught: batch, advantages and signals of a step.
 
-As the engine does it in trainer.gathering and algorithm.credit, which need torch.
+As the engine does it in trainer.gathering and algorithm.credit, which need torch. What
+a rescored step holds is packed little-endian and without padding, so that records of
+many steps are joined as they are and read by numpy in one piece.
 """
 
 from __future__ import annotations
@@ -24,11 +26,6 @@ from trainer.events import Signal
 from trainer.rewards.rules import RULES
 from trainer.rewards.scoring import OVERLONG, Score, parts_of, signal_of_rewards
 from trainer.rewards.spec import Recipe, recipe_bounds
-
-# What a rescored step holds, as packed records.
-#
-# Little-endian and without padding, so that those of many steps are joined as they are
-# and read by numpy in one piece.
 
 Numbers = NDArray[np.float64]
 Records = NDArray[np.void]
@@ -66,10 +63,7 @@ COMPLETION = np.dtype(
     ]
 )
 SCORE = np.dtype("<f8")
-
-
-def unpack(packed: bytes, kind: Any) -> NDArray[Any]:
-    return np.frombuffer(packed, kind)
+Values = list[float | None]
 
 
 def numbers(values: list[float | None]) -> Numbers:
@@ -106,7 +100,7 @@ def _order(values: Numbers) -> NDArray[np.int8]:
     return above - above.T
 
 
-# What a run's configuration makes of a recipe at a step.
+# Configurations and advantages.
 
 
 class StepSettings:
@@ -154,7 +148,7 @@ class StepSettings:
         yield from (config.reward.recipe for config in self._configs)
 
 
-def asking_rules(recipe: Recipe) -> list[str]:
+def judge_rules(recipe: Recipe) -> list[str]:
     """Rules that ask a judge about each completion, which costs money."""
     return [
         rule.name
@@ -191,9 +185,6 @@ def why_no_advantages(config: RunConfig) -> str:
             "(loss.kl_in = reward), and that KL is not stored."
         )
     return ""
-
-
-Values = list[float | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a rescoring's charts draw. Colours are CSS variables, as everywhere."""
+"""A rescoring's charts and files. Colours are CSS variables, as everywhere."""
 
 from __future__ import annotations
 
@@ -19,14 +19,21 @@ from dashboard.analysis.rescoring.credit import (
     SIGNALS,
     Numbers,
     Records,
-    unpack,
 )
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
 from dashboard.datasets.row_exports import defused
 from dashboard.runs.charts.chart import clip_all, figure_tree
+from dashboard.samples.signals.records import unpack
 
 MAX_POINTS = 1_000
 SMALLEST, LARGEST = 5.0, 22.0  # a point's diameter, px
+COLUMNS = (
+    *("run_id", "step", "prompt_index", "position"),
+    *("old_reward", "new_reward", "old_rank", "new_rank"),
+    *("old_advantage", "new_advantage", "old_signal", "new_signal"),
+)
+TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
+RENAMED = {"prompt_index": "prompt", "old_reward": "old", "new_reward": "new"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,10 @@ def draw_scatter(completions: Records) -> Scatter:
     figure["data"][1] |= {
         "x": points[drawn, 0].tolist(),
         "y": points[drawn, 1].tolist(),
-        "text": [_words(count) for count in counts[drawn].tolist()],
+        "text": [
+            f"{count:,} completion{'s' if count != 1 else ''}"
+            for count in counts[drawn].tolist()
+        ],
         # An example of each, to be opened by a click.
         "customdata": np.stack(
             [of["step"], of["prompt"], of["position"]], axis=1
@@ -73,10 +83,6 @@ def draw_scatter(completions: Records) -> Scatter:
         num_completions=len(both),
         num_shown=int(counts[drawn].sum()),
     )
-
-
-def _words(count: int) -> str:
-    return f"{count:,} completion{'s' if count != 1 else ''}"
 
 
 def _diameters(counts: Any) -> list[float]:
@@ -157,15 +163,7 @@ def _means(values: Numbers, where: Any, count: int) -> Numbers:
     return means
 
 
-# What a rescoring found as a file, a line for each completion.
-
-COLUMNS = (
-    *("run_id", "step", "prompt_index", "position"),
-    *("old_reward", "new_reward", "old_rank", "new_rank"),
-    *("old_advantage", "new_advantage", "old_signal", "new_signal"),
-)
-TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
-RENAMED = {"prompt_index": "prompt", "old_reward": "old", "new_reward": "new"}
+# Files, a line for each completion.
 
 
 def jsonl_lines(rescoring: Rescoring) -> Iterator[str]:

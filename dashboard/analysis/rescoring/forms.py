@@ -20,6 +20,7 @@ SORTS = [
     ("reward", "largest change of reward first"),
 ]
 SHOWN = [("moved", "those whose rank changed"), ("all", "all")]
+FIELDS = ("first_step", "last_step", "every")
 
 
 def _number(label: str, least: int, hint: str = "") -> forms.IntegerField:
@@ -70,9 +71,6 @@ class ChoiceForm(forms.Form):
         self.is_valid()
         given = self.cleaned_data.get("recipe") or OWN
         return None if given == OWN else self._versions.get(pk=given)
-
-
-FIELDS = ("first_step", "last_step", "every")
 
 
 class StepsForm(forms.Form):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 from django.db import transaction
 from django.db.models import Sum
 
-from dashboard.analysis.rescoring.credit import StepSettings, asking_rules
+from dashboard.analysis.rescoring.credit import StepSettings, judge_rules
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.analysis.rescoring.results import summarize
 from dashboard.analysis.rescoring.scoring import Refused, rescore_step
@@ -64,7 +64,7 @@ def _conclude(context: Context, rescoring: Rescoring) -> None:
 
 def _score(context: Context, rescoring: Rescoring) -> None:
     settings = StepSettings(rescoring.run.config, rescoring.spec)
-    with _session(rescoring, settings), _closing(GroupScorer(1)) as scorer:
+    with _session(rescoring, settings), closing(GroupScorer(1)) as scorer:
         for recipe in settings.recipes():
             check_rules(recipe)
             if needs_sandbox(recipe) and (problem := sandbox_here().problem):
@@ -110,19 +110,11 @@ def _session(rescoring: Rescoring, settings: StepSettings) -> Iterator[None]:
     """Judges' replies are kept until the end, so that none is asked for twice."""
     sweep_folders()
     folder: Path | None = None
-    if any(asking_rules(recipe) for recipe in settings.recipes()):
+    if any(judge_rules(recipe) for recipe in settings.recipes()):
         folder = folder_of(rescoring.pk)
         folder.mkdir(parents=True, exist_ok=True)
     with open_session(folder):
         yield
-
-
-@contextmanager
-def _closing(scorer: GroupScorer) -> Iterator[GroupScorer]:
-    try:
-        yield scorer
-    finally:
-        scorer.close()
 
 
 register(

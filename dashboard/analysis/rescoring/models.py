@@ -1,3 +1,5 @@
+"""A rescoring of a run, and its steps as packed records."""
+
 from __future__ import annotations
 
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""How new rewards stand beside old ones, over all completions of a rescoring."""
+"""New rewards beside old ones, over all completions, and the completions that moved."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from dashboard.analysis.rescoring.credit import (
     SIGNALS,
     Numbers,
     Records,
-    unpack,
 )
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.runs.charts.chart import clip_all
+from dashboard.samples.signals.records import unpack
 
-# All that a rescoring found, read in one piece.
+# Advantages are floats added up in another order than the engine's.
+ROUNDING = 1e-9
+Bools = NDArray[np.bool_]
+PER_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,6 @@ def read_columns(rescoring: Rescoring) -> Columns:
     return Columns(
         unpack(b"".join(groups), GROUP), unpack(b"".join(completions), COMPLETION)
     )
-
-
-# Advantages are floats added up in another order than the engine's.
-ROUNDING = 1e-9
-Bools = NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -235,9 +233,7 @@ def _mean(values: Numbers) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-# Completions whose place in their group is another one, a page at a time.
-
-PER_PAGE = 50
+# Completions whose rank changed, a page at a time.
 
 
 @dataclass(frozen=True, slots=True)

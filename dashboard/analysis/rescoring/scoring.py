@@ -36,7 +36,6 @@ from trainer.rewards.workers import GroupScorer, Scored
 GROUPS_AT_ONCE = 16
 KEPT_FAILURES = 20  # of a step
 LONGEST_ERROR = 500
-Report = Callable[[int], None]
 
 
 class Refused(ValueError):
@@ -60,7 +59,7 @@ def rescore_step(
     config: RunConfig,
     scorer: GroupScorer,
     *,
-    on_scored: Report = lambda _: None,
+    on_scored: Callable[[int], None] = lambda _: None,
 ) -> RescoredStep:
     """Not saved yet.
 
@@ -125,7 +124,8 @@ def samples_of(
             f"Step {group.step} has a group of {at}, which {version} has not. Its "
             "columns are not known, so its completions cannot be scored."
         )
-    if _stored(row.answer) != group.answer:
+    stored = None if row.answer is None else clean_text(row.answer)
+    if stored != group.answer:
         raise Refused(
             f"The answer of {at} of {version} is {row.answer!r:.80}, but the group of "
             f"step {group.step} had {group.answer!r:.80}: it was made of another row."
@@ -141,10 +141,6 @@ def samples_of(
         Sample(group.prompt, each.text, row.answer, row.columns, messages=messages)
         for each in completions
     ]
-
-
-def _stored(answer: str | None) -> str | None:
-    return None if answer is None else clean_text(answer)
 
 
 def _before(group: Group, completions: Sequence[Completion]) -> ScoredGroup:

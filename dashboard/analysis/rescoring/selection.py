@@ -1,4 +1,4 @@
-"""Which of a run's stored steps are scored anew, and how much that is."""
+"""Which stored steps are scored anew, and what that would take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from django.db.models import Model, QuerySet, Sum
 
-from dashboard.analysis.rescoring.credit import StepSettings, asking_rules
+from dashboard.analysis.rescoring.credit import StepSettings, judge_rules
 from dashboard.analysis.rescoring.scoring import Refused, rows_of, samples_of
 from dashboard.rewards.trial import try_groups
 from dashboard.runs.models import Run
@@ -23,6 +23,9 @@ from trainer.rewards.rule import Sample
 from trainer.rewards.spec import Recipe
 
 M = TypeVar("M", bound=Model)
+NUM_GROUPS = 2
+COMPLETIONS_OF_A_GROUP = 8
+MAX_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,7 @@ def _counted_sizes(run: Run, steps: Iterable[int]) -> dict[int, int]:
     return dict(by_step.annotate(count=Sum(NUM_COMPLETIONS)))
 
 
-# What a rescoring would take, from a few of its completions scored now.
-
-NUM_GROUPS = 2
-COMPLETIONS_OF_A_GROUP = 8
-MAX_SECONDS = 2.0
+# The estimate, from a few completions that are scored now.
 
 
 @dataclass(slots=True)
@@ -118,7 +117,7 @@ def make_estimate(run: Run, selection: Selection, settings: StepSettings) -> Est
     step = selection.steps[0]
     config = settings.at(step)
     recipe = config.reward.recipe
-    found.judges = asking_rules(recipe)
+    found.judges = judge_rules(recipe)
     found.num_calls = len(found.judges) * selection.num_completions
     groups = list(
         Group.objects.current()

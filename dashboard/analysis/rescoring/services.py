@@ -1,26 +1,24 @@
-"""What people do to rescorings."""
+"""Rescorings: started, stopped, deleted, purged, and looked up through the team."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, QuerySet
+from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.analysis.rescoring.credit import StepSettings, asking_rules, check_recipe
+from dashboard.analysis.rescoring.credit import StepSettings, check_recipe, judge_rules
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.analysis.rescoring.selection import Selection
 from dashboard.datasets.trash import lock_untrashed
+from dashboard.jobs.kinds import delete_old
 from dashboard.jobs.models import OPEN
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.rewards.models import RecipeVersion
@@ -29,6 +27,16 @@ from trainer.rewards.spec import Recipe
 
 MAX_OPEN = 4  # of a team, waiting or running
 MAX_COMPLETIONS = 200_000
+KEPT = timedelta(days=30)  # after its end
+MOST_KEPT = 100  # of a team
+RELATED = (
+    "run__dataset_version",
+    "recipe_version__recipe",
+    "created_by",
+    "team",
+    "job",
+)
+MAX_FAILURES = 20
 
 
 @transaction.atomic
@@ -108,9 +116,9 @@ def check_start(
         )
     for recipe in settings.recipes():
         check_recipe(recipe)
-        if asking_rules(recipe) and not may_ask:
+        if judge_rules(recipe) and not may_ask:
             raise ValueError(
-                f"The recipe asks a judge ({', '.join(asking_rules(recipe))}), which "
+                f"The recipe asks a judge ({', '.join(judge_rules(recipe))}), which "
                 "costs money. Agree to the number of its calls below."
             )
 
@@ -144,28 +152,14 @@ def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
         found.delete()
 
 
-# Old rescorings are forgotten: their rows, their results and their judges' replies.
-
-KEPT = timedelta(days=30)  # after its end
-MOST_KEPT = 100  # of a team
+# Purging.
 
 
 def purge_rescorings() -> int:
-    """How many were forgotten. What waits or runs is not old."""
-    ended = Rescoring.objects.exclude(job__state__in=OPEN)
-    num_old = _delete(ended.filter(job__finished_at__lt=timezone.now() - KEPT))
-    counted = ended.order_by().values("team").annotate(count=Count("pk"))
-    crowded = counted.filter(count__gt=MOST_KEPT).values_list("team", flat=True)
-    for team_id in crowded:
-        of_team = ended.filter(team=team_id).order_by("-pk")
-        too_many = list(of_team.values_list("pk", flat=True)[MOST_KEPT:])
-        num_old += _delete(Rescoring.objects.filter(pk__in=too_many))
+    """How many were deleted, with their results and their judges' replies."""
+    num_old = delete_old(Rescoring.objects.all(), keep=KEPT, most=MOST_KEPT)
     sweep_folders()
     return num_old
-
-
-def _delete(rescorings: QuerySet[Rescoring]) -> int:
-    return rescorings.delete()[1].get("rescoring.Rescoring", 0)
 
 
 def folder_of(rescoring_id: int) -> Path:
@@ -188,16 +182,7 @@ def _folder() -> Path:
     return Path(settings.COHORT_DATA) / "rescorings"
 
 
-# Everything that reads rescorings. Another team's are not found.
-
-RELATED = (
-    "run__dataset_version",
-    "recipe_version__recipe",
-    "created_by",
-    "team",
-    "job",
-)
-MAX_FAILURES = 20
+# Lookups. Another team's rescorings are not found.
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +210,7 @@ def list_failures(rescoring: Rescoring) -> list[Failure]:
     parts = rescoring.scored.filter(num_failures__gt=0).order_by("step")
     kept = parts.values_list("step", "failures").iterator(chunk_size=MAX_FAILURES)
     for step, failures in kept:
-        found += list(_read(step, failures))
+        found += [Failure(step=step, **failure) for failure in failures]
         if len(found) >= MAX_FAILURES:
             break
     return found[:MAX_FAILURES]
-
-
-def _read(step: int, failures: list[dict[str, Any]]) -> Iterator[Failure]:
-    for each in failures:
-        yield Failure(step=step, **each)

@@ -1,4 +1,8 @@
-"""The settings in which swept runs differ, as axes of charts and columns of a fit."""
+"""The settings in which swept runs differ, as columns of a fit and axes of charts.
+
+`?keep=rollout.temperature:0.6..1` in an address: the runs of that range, as a drag over
+the axis writes it. An axis of texts is measured by their places, 0 for the first.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +23,17 @@ from dashboard.runs.models import Run
 NOT_SWEPT = {"seed"}
 LOG_FROM = 10.0  # a numeric setting whose largest value is as many times its smallest
 ABSENT = "absent"
+OUTCOME = "outcome"  # the last axis; settings have a dot in their names, or are known
+MAX_TICKS = 8
+NUM_EVEN = 5  # of a number with more values
+NUMBER = r"-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?"
+RANGE = re.compile(rf"(.{{1,200}}):({NUMBER})\.\.({NUMBER})", re.DOTALL)
+# A drag ends between two pixels: nothing that lies on its end is lost by rounding.
+SLACK = 1e-6  # of the axis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Swept:
+class SweptSetting:
     """A setting with several values among the runs."""
 
     key: str
@@ -80,7 +91,7 @@ class Swept:
         return line[:, None] if is_straight else np.stack([line, line**2], axis=1)
 
 
-def swept_settings(runs: Sequence[Run]) -> list[Swept]:
+def swept_settings(runs: Sequence[Run]) -> list[SweptSetting]:
     """Those that differ, but for the seed; twins are one."""
     found: dict[tuple[int, ...], list[Setting]] = {}
     for setting in compare_settings(runs):
@@ -90,11 +101,11 @@ def swept_settings(runs: Sequence[Run]) -> list[Swept]:
     return [_swept(twins) for twins in found.values()]
 
 
-def _swept(twins: Sequence[Setting]) -> Swept:
+def _swept(twins: Sequence[Setting]) -> SweptSetting:
     # A number says more than the name that goes with it.
     ranked = sorted(twins, key=lambda one: _numbers(one) is None)
     chosen = ranked[0]
-    return Swept(
+    return SweptSetting(
         key=chosen.key,
         aliases=[one.key for one in ranked[1:]],
         texts=[ABSENT if text is None else text for text in chosen.values],
@@ -120,7 +131,7 @@ class Design:
     problem: str = ""
 
 
-def design(settings: Sequence[Swept], num_runs: int) -> Design:
+def design(settings: Sequence[SweptSetting], num_runs: int) -> Design:
     if not settings:
         return Design(columns=[], problem="No setting is chosen.")
     needed = 0
@@ -137,7 +148,7 @@ def design(settings: Sequence[Swept], num_runs: int) -> Design:
     )
 
 
-def confounded(settings: Sequence[Swept]) -> list[tuple[str, str]]:
+def confounded(settings: Sequence[SweptSetting]) -> list[tuple[str, str]]:
     """Pairs of which one follows from the other, so that no run tells them apart."""
     columns = [one.columns() for one in settings]
     alone = [degrees([each]) for each in columns]
@@ -149,19 +160,7 @@ def confounded(settings: Sequence[Swept]) -> list[tuple[str, str]]:
     ]
 
 
-# The axes of parallel coordinates, and the stretches of them that a reader keeps.
-#
-# `?keep=rollout.temperature:0.6..1` in an address: the runs of that stretch, as a drag
-# over the axis writes it. An axis of texts is measured by their places, 0 for the
-# first.
-
-OUTCOME = "outcome"  # the last axis; settings have a dot in their names, or are known
-MAX_TICKS = 8
-NUM_EVEN = 5  # of a number with more values
-NUMBER = r"-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?"
-KEPT = re.compile(rf"(.{{1,200}}):({NUMBER})\.\.({NUMBER})", re.DOTALL)
-# A drag ends between two pixels: nothing that lies on its end is lost by rounding.
-SLACK = 1e-6  # of the axis
+# Axes of parallel coordinates, and ranges of them.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +173,7 @@ class Axis:
     is_log: bool = False
 
     @classmethod
-    def of(cls, setting: Swept) -> Self:
+    def of(cls, setting: SweptSetting) -> Self:
         if setting.numbers is not None:
             places = np.array(setting.numbers, dtype=np.float64)
             return cls(key=setting.key, places=places, is_log=setting.is_log)
@@ -228,7 +227,7 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class AxisRange:
     """A stretch of an axis, both ends of it inside."""
 
     key: str
@@ -239,12 +238,14 @@ class Kept:
         return f"{self.key}:{write_number(self.low)}..{write_number(self.high)}"
 
 
-def read_kept(words: Sequence[str], axes: Sequence[Axis]) -> tuple[list[Kept], str]:
+def read_ranges(
+    words: Sequence[str], axes: Sequence[Axis]
+) -> tuple[list[AxisRange], str]:
     """The last stretch of each axis, and what is wrong with the others."""
     keys = {axis.key for axis in axes}
-    found: dict[str, Kept] = {}
+    found: dict[str, AxisRange] = {}
     for word in words:
-        match = KEPT.fullmatch(word)
+        match = RANGE.fullmatch(word)
         if match is None:
             return [], (
                 f"A stretch of an axis is written name:low..high; got {word[:80]!r}. "
@@ -254,11 +255,13 @@ def read_kept(words: Sequence[str], axes: Sequence[Axis]) -> tuple[list[Kept], s
         if key not in keys:
             return [], f"These runs do not differ in {key!r}. All runs are shown."
         found.pop(key, None)
-        found[key] = Kept(key=key, low=min(low, high), high=max(low, high))
+        found[key] = AxisRange(key=key, low=min(low, high), high=max(low, high))
     return list(found.values()), ""
 
 
-def is_kept(axes: Sequence[Axis], kept: Sequence[Kept], num_runs: int) -> list[bool]:
+def in_ranges(
+    axes: Sequence[Axis], kept: Sequence[AxisRange], num_runs: int
+) -> list[bool]:
     """By run."""
     inside = np.ones(num_runs, dtype=bool)
     by_key = {axis.key: axis for axis in axes}

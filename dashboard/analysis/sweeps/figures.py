@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import groupby
 from math import isfinite
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from dashboard.analysis.compare.figures import plain
 from dashboard.analysis.sweeps.axes import Axis
 from dashboard.analysis.sweeps.importance import Share
 from dashboard.runs.charts.chart import figure_tree
@@ -32,7 +32,7 @@ def parallel(
     order = sorted(range(len(runs)), key=lambda i: (kept[i], heights[i, -1]))
     lines = [
         go.Scatter(
-            name=_plain(runs[i].name),
+            name=plain(runs[i].name),
             x=list(range(len(axes))),
             y=[_number(height) for height in heights[i]],
             mode="lines+markers",
@@ -87,11 +87,11 @@ def _unit(axis: Axis) -> dict[str, Any]:
 
 def _told(run: Run, axes: Sequence[Axis], i: int) -> str:
     values = [
-        f"{_plain(axis.key)}: {_plain(axis.write(float(axis.places[i])))}"
+        f"{plain(axis.key)}: {plain(axis.write(float(axis.places[i])))}"
         for axis in axes
         if np.isfinite(axis.places[i])
     ]
-    return "<br>".join([f"<b>{_plain(run.name)}</b>", *values]) + "<extra></extra>"
+    return "<br>".join([f"<b>{plain(run.name)}</b>", *values]) + "<extra></extra>"
 
 
 def _rod(place: int) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def scatter(
         name="run",
         x=x,
         y=[y if isfinite(y) else None for y in outcomes],
-        text=[_plain(run.name) for run in runs],
+        text=[plain(run.name) for run in runs],
         customdata=[run.pk for run in runs],
         mode="markers",
         marker={"size": 8, "color": SERIES, "opacity": 0.75},
@@ -132,8 +132,8 @@ def scatter(
     means = _means(x, axis.places.tolist(), outcomes)
     return figure_tree(
         [points, *([means] if means else [])],
-        xaxis={"title": {"text": _plain(axis.key)}, **_scale(axis)},
-        yaxis={"title": {"text": _plain(title)}},
+        xaxis={"title": {"text": plain(axis.key)}, **_scale(axis)},
+        yaxis={"title": {"text": plain(title)}},
         hovermode="closest",
         showlegend=means is not None,
     )
@@ -210,14 +210,9 @@ def _number(value: float) -> float | None:
 
 def _label(text: str) -> str:
     short = text if len(text) <= LONGEST_LABEL else f"…{text[1 - LONGEST_LABEL :]}"
-    return _plain(short)
+    return plain(short)
 
 
 def _on_two_lines(key: str) -> str:
     part, dot, name = key.rpartition(".")
     return f"{_label(part)}.<br>{_label(name)}" if dot else _label(key)
-
-
-def _plain(text: str) -> str:
-    """Plotly reads labels as a kind of HTML, links and line breaks included."""
-    return escape(text, quote=False)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,31 @@ MAX_SETTINGS = 8  # each more doubles the work
 MIN_FREE = 3  # degrees of freedom that are left for chance
 INTERVAL = (2.5, 97.5)  # percent
 SMALLEST = 1e-9  # of the largest singular value
+LAST, TAIL, HIGHEST, LOWEST = "last", "tail", "highest", "lowest"
+KINDS = [
+    (LAST, "last value"),
+    (TAIL, "mean of the last tenth of its steps"),
+    (HIGHEST, "highest value"),
+    (LOWEST, "lowest value"),
+]
+TAIL_SHARE = 10  # the last 1 of 10
+# NaN and infinities are no measurement; NaN would be PostgreSQL's largest number.
+STEPS = """
+SELECT p.id, avg(v.value), max(v.value), min(v.value)
+FROM (
+    SELECT id, array_position(metric_names, %(metric)s) AS place,
+        CASE WHEN %(is_tail)s THEN last_step - ceil(last_step / %(tail)s::float8)
+        ELSE 0 END AS begin
+    FROM runs_run WHERE id = ANY(%(runs)s)
+) p
+JOIN runs_step s
+    ON s.run_id = p.id AND s.superseded_by IS NULL AND s.step > p.begin
+CROSS JOIN LATERAL (
+    SELECT greatest(least(s.values[p.place], %(largest)s), -%(largest)s) AS value
+) v
+WHERE abs(s.values[p.place]) < 'Infinity'
+GROUP BY p.id
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,33 +176,7 @@ def _shares(
     return np.concatenate([shares, 1 - shares.sum(axis=0, keepdims=True)])
 
 
-# One number a run: what of a metric a sweep is judged by. All stored values count.
-
-LAST, TAIL, HIGHEST, LOWEST = "last", "tail", "highest", "lowest"
-KINDS = [
-    (LAST, "last value"),
-    (TAIL, "mean of the last tenth of its steps"),
-    (HIGHEST, "highest value"),
-    (LOWEST, "lowest value"),
-]
-TAIL_SHARE = 10  # the last 1 of 10
-# NaN and infinities are no measurement; NaN would be PostgreSQL's largest number.
-STEPS = """
-SELECT p.id, avg(v.value), max(v.value), min(v.value)
-FROM (
-    SELECT id, array_position(metric_names, %(metric)s) AS place,
-        CASE WHEN %(is_tail)s THEN last_step - ceil(last_step / %(tail)s::float8)
-        ELSE 0 END AS begin
-    FROM runs_run WHERE id = ANY(%(runs)s)
-) p
-JOIN runs_step s
-    ON s.run_id = p.id AND s.superseded_by IS NULL AND s.step > p.begin
-CROSS JOIN LATERAL (
-    SELECT greatest(least(s.values[p.place], %(largest)s), -%(largest)s) AS value
-) v
-WHERE abs(s.values[p.place]) < 'Infinity'
-GROUP BY p.id
-"""
+# Outcomes: one number a run, of all stored values.
 
 
 def read_outcomes(
@@ -241,10 +240,6 @@ def _take(
     values = [value for _, value in points]
     if kind == TAIL:
         after = begin - math.ceil(begin / TAIL_SHARE)
-        return _mean(value for step, value in points if step > after)
+        tail = [value for step, value in points if step > after]
+        return sum(tail) / len(tail) if tail else None
     return {LAST: values[-1], HIGHEST: max(values), LOWEST: min(values)}[kind]
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    given = list(values)
-    return sum(given) / len(given) if given else None

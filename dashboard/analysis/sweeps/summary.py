@@ -13,12 +13,12 @@ from dashboard.analysis.sweeps import figures
 from dashboard.analysis.sweeps.axes import (
     OUTCOME,
     Axis,
-    Kept,
-    Swept,
+    AxisRange,
+    SweptSetting,
     confounded,
     design,
-    is_kept,
-    read_kept,
+    in_ranges,
+    read_ranges,
     swept_settings,
 )
 from dashboard.analysis.sweeps.importance import (
@@ -46,8 +46,8 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Weight:
-    setting: Swept | None  # None: all else
+class ImportanceRow:
+    setting: SweptSetting | None  # None: all else
     share: Share
 
     @property
@@ -60,11 +60,11 @@ class Weight:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Weighed:
+class SettingImportance:
     """The settings by what they weigh, or why they are not weighed."""
 
-    weights: list[Weight] = field(default_factory=list)
-    rest: Weight | None = None
+    weights: list[ImportanceRow] = field(default_factory=list)
+    rest: ImportanceRow | None = None
     num_runs: int = 0
     is_straight: bool = False
     problem: str = ""
@@ -73,14 +73,14 @@ class Weighed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepSummary:
-    settings: list[Swept]  # of the chart and the fit
-    all_settings: list[Swept]
+    settings: list[SweptSetting]  # of the chart and the fit
+    all_settings: list[SweptSetting]
     lines: list[Line]  # the best outcome first
     num_kept: int
     num_without: int  # runs that have no outcome yet
-    kept: list[Kept]
+    kept: list[AxisRange]
     problem: str
-    weighed: Weighed
+    weighed: SettingImportance
     axes: list[Axis]
     scattered: str  # the setting of the scatter
     figures: dict[str, Any]
@@ -103,9 +103,11 @@ def read_sweep(
     axes = [Axis.of(one) for one in chosen]
     if measured.any():
         axes.append(Axis(key=OUTCOME, places=values))
-    kept, problem = read_kept(keep, axes)
-    shown = is_kept(axes, kept, len(runs))
-    weighed = _weigh(runs, outcomes, {key for one in chosen for key in one.names})
+    kept, problem = read_ranges(keep, axes)
+    shown = in_ranges(axes, kept, len(runs))
+    weighed = _measure_importance(
+        runs, outcomes, {key for one in chosen for key in one.names}
+    )
     scattered = _scattered(chosen, weighed, x)
     return SweepSummary(
         settings=chosen,
@@ -124,7 +126,9 @@ def read_sweep(
     )
 
 
-def _scattered(settings: Sequence[Swept], weighed: Weighed, x: str) -> str:
+def _scattered(
+    settings: Sequence[SweptSetting], weighed: SettingImportance, x: str
+) -> str:
     """The one that was asked for, else the one that weighs most."""
     keys = [setting.key for setting in settings]
     heaviest = [one.setting.key for one in weighed.weights if one.setting]
@@ -135,7 +139,7 @@ def _scattered(settings: Sequence[Swept], weighed: Weighed, x: str) -> str:
 def _lines(
     runs: Sequence[Run],
     outcomes: dict[int, float | None],
-    settings: Sequence[Swept],
+    settings: Sequence[SweptSetting],
     shown: Sequence[bool],
 ) -> list[Line]:
     lines = [
@@ -147,38 +151,37 @@ def _lines(
         )
         for i, run in enumerate(runs)
     ]
-    return sorted(lines, key=_best_first)
+    # The best first.
+    return sorted(lines, key=lambda one: (one.outcome is None, -(one.outcome or 0)))
 
 
-def _best_first(line: Line) -> tuple[bool, float]:
-    return (line.outcome is None, -(line.outcome or 0))
-
-
-def _weigh(
+def _measure_importance(
     runs: Sequence[Run], outcomes: dict[int, float | None], keys: Set[str]
-) -> Weighed:
+) -> SettingImportance:
     """Of the runs that have an outcome, by the settings in which those differ."""
     measured = [run for run in runs if outcomes[run.pk] is not None]
     differing = swept_settings(measured) if measured else []
     settings = [one for one in differing if not keys.isdisjoint(one.names)]
     if not settings:
-        return Weighed(problem="These runs differ in no setting that is weighed here.")
+        return SettingImportance(
+            problem="These runs differ in no setting that is weighed here."
+        )
     plan = design(settings, len(measured))
     if plan.problem:
-        return Weighed(problem=plan.problem)
+        return SettingImportance(problem=plan.problem)
     outcome = np.array([outcomes[run.pk] for run in measured], dtype=np.float64)
     if np.ptp(outcome) == 0:
-        return Weighed(
+        return SettingImportance(
             problem="All runs have the same value: there is nothing to tell."
         )
     found = weigh(plan.columns, outcome)
     weights = [
-        Weight(setting=setting, share=share)
+        ImportanceRow(setting=setting, share=share)
         for setting, share in zip(settings, found.shares, strict=True)
     ]
-    return Weighed(
+    return SettingImportance(
         weights=sorted(weights, key=lambda one: -one.share.value),
-        rest=Weight(setting=None, share=found.rest),
+        rest=ImportanceRow(setting=None, share=found.rest),
         num_runs=found.num_runs,
         is_straight=plan.is_straight,
         together=confounded(settings),
@@ -190,7 +193,7 @@ def _figures(
     values: Numbers,
     axes: Sequence[Axis],
     shown: Sequence[bool],
-    weighed: Weighed,
+    weighed: SettingImportance,
     *,
     title: str,
     scattered: str,

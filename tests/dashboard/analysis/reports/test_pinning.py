@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
-from dashboard.analysis.reports.document import Shown, finite, show_report
+from dashboard.analysis.reports.document import Shown, show_report
 from dashboard.analysis.reports.models import Report
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.reports.stories import (
@@ -18,6 +18,7 @@ from tests.dashboard.analysis.reports.stories import (
     make_sampled_group,
 )
 from tests.dashboard.samples.factories import make_run
+from trainer.client.lines import plain
 
 pytestmark = pytest.mark.django_db
 
@@ -148,7 +149,7 @@ def test_another_teams_run_is_as_one_that_is_not_there(
 def test_numbers_that_are_none_are_left_out_of_what_is_pinned() -> None:
     tree = {"a": [1.0, math.nan, {"b": math.inf}], "c": "NaN"}
 
-    assert finite(tree) == {"a": [1.0, None, {"b": None}], "c": "NaN"}
+    assert plain(tree) == {"a": [1.0, None, {"b": None}], "c": "NaN"}
 
 
 def test_a_live_block_is_asked_for_anew_while_its_run_goes_on(

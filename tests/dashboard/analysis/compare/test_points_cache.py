@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.points import KeptPoints, Points, kept, read_points
+from dashboard.analysis.compare.points import Points, PointsCache, cache, read_points
 from dashboard.runs.models import Run
 from tests.dashboard.samples.factories import START, make_run, make_steps
 
 
 @pytest.fixture
 def run(team: Team) -> Run:
-    kept.clear()
+    cache.clear()
     run = make_run(team)
     make_steps(run, {"reward/mean": [0.1, 0.2, 0.3], "loss": [1.0, 2.0, 3.0]})
     run.seq = 3
@@ -74,7 +74,7 @@ def test_a_run_is_read_beside_one_that_is_kept(team: Team, run: Run) -> None:
 
 def test_the_longest_unused_go_when_there_are_too_many_bytes() -> None:
     points = Points(steps=np.arange(3), at=np.arange(3.0), values=np.arange(3.0))
-    two = KeptPoints[Points](2 * points.nbytes)
+    two = PointsCache[Points](2 * points.nbytes)
     runs = [Run(pk=pk, attempt=1, seq=3) for pk in (1, 2, 3)]
     for run in runs[:2]:
         two.keep(run, "loss", "step", points)

@@ -14,10 +14,10 @@ from django.utils.http import urlencode
 from dashboard.accounts.models import Team
 from dashboard.analysis.sweeps.axes import (
     Axis,
-    Kept,
+    AxisRange,
     design,
-    is_kept,
-    read_kept,
+    in_ranges,
+    read_ranges,
     swept_settings,
 )
 from dashboard.analysis.sweeps.importance import read_outcomes
@@ -182,14 +182,14 @@ def test_stretches_keep_what_lies_on_their_ends(group: Sweep) -> None:
     settings = swept_settings(runs_of(group))
     axes = [Axis.of(one) for one in settings]
 
-    kept, problem = read_kept(
+    kept, problem = read_ranges(
         ["optim.learning_rate:1e-5..1e-4", "loss.aggregation:0..0"], axes
     )
 
     assert problem == ""
-    assert kept[0] == Kept(key="optim.learning_rate", low=1e-5, high=1e-4)
+    assert kept[0] == AxisRange(key="optim.learning_rate", low=1e-5, high=1e-4)
     assert str(kept[0]) == "optim.learning_rate:1e-5..0.0001"
-    inside = is_kept(axes, kept, 12)
+    inside = in_ranges(axes, kept, 12)
     assert [i for i, one in enumerate(inside) if one] == [6, 7, 10, 11]
 
 
@@ -203,7 +203,7 @@ def test_a_stretch_that_cannot_be_read_is_named(group: Sweep) -> None:
         "optim.learning_rate:1e9999..2",
         ":1..2",
     ):
-        kept, problem = read_kept([word], axes)
+        kept, problem = read_ranges([word], axes)
 
         assert kept == [], word
         assert word in problem
