@@ -131,8 +131,8 @@ def _first_evaluations(run: Run, metric: str, before: int) -> list[float]:
     current = Evaluation.objects.filter(
         run=run, superseded_by__isnull=True, seq__lt=before, metrics__has_key=metric
     )
-    told = (e.metrics[metric] for e in current.order_by("seq")[: 4 * FIRST])
-    return [value for value in told if value is not None]
+    values = (e.metrics[metric] for e in current.order_by("seq")[: 4 * FIRST])
+    return [value for value in values if value is not None]
 
 
 def _moments(
@@ -158,10 +158,10 @@ def _rarely_measured(
             continue
         place = f"values__{run.metric_names.index(metric)}"
         rows = _steps(run, first).filter(step__gte=begin, **{f"{place}__isnull": False})
-        told = rows.order_by("-step").values_list("seq", "step", place)
+        newest = rows.order_by("-step").values_list("seq", "step", place)
         found += [
             Moment(seq=seq, step=step, metrics={metric: value})
-            for seq, step, value in told[: reach - num_known]
+            for seq, step, value in newest[: reach - num_known]
         ]
     return found
 
@@ -191,8 +191,8 @@ def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]
     moments = []
     for e in found:
         place = bisect_left(rewards, e.seq, key=itemgetter(0))
-        told = [value for _, value in rewards[max(0, place - REWARDS) : place]]
-        moments.append(Moment(seq=e.seq, step=e.step, metrics=e.metrics, rewards=told))
+        last = [value for _, value in rewards[max(0, place - REWARDS) : place]]
+        moments.append(Moment(seq=e.seq, step=e.step, metrics=e.metrics, rewards=last))
     return moments
 
 

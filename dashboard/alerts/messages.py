@@ -119,41 +119,41 @@ def write_mail(delivery: Delivery) -> tuple[str, str]:
 
 
 def _alert_mail(alert: Alert, team: Team) -> tuple[str, str]:
-    told = describe_alert(alert)
+    data = describe_alert(alert)
     name = f"{alert.read_as['name']}: {alert.run.name}, step {alert.step}"
     value = "" if alert.value is None else f" (it is {alert.value:.4g})"
     lines = [
-        f"{told['condition']}{value}.",
+        f"{data['condition']}{value}.",
         "",
-        told["why"],
+        data["why"],
         "",
-        f"The alert with its evidence: {told['url']}",
-        f"The run: {told['run']['url']}",
-        *(f"A group of that step: {url}" for url in told["groups"]),
+        f"The alert with its evidence: {data['url']}",
+        f"The run: {data['run']['url']}",
+        *(f"A group of that step: {url}" for url in data["groups"]),
         "",
         f"Rules and where alerts go: {public_link('alert_rules', team.slug)}",
     ]
     return f"[Cohort] {one_line(name)}", "\n".join(lines)
 
 
-def _run_mail(told: dict[str, Any], team: Team) -> tuple[str, str]:
-    reward = told["reward_mean"]
+def _run_mail(data: dict[str, Any], team: Team) -> tuple[str, str]:
+    reward = data["reward_mean"]
     lines = [
-        f"{told['name']} is {told['state']} at step {told['step']:,} of "
-        f"{told['num_steps']:,}.",
+        f"{data['name']} is {data['state']} at step {data['step']:,} of "
+        f"{data['num_steps']:,}.",
         *([] if reward is None else [f"Mean reward of its last step: {reward:.4g}."]),
-        *(["", told["reason"]] if told["reason"] else []),
+        *(["", data["reason"]] if data["reason"] else []),
         "",
-        f"The run: {told['url']}",
+        f"The run: {data['url']}",
         _where(team),
     ]
-    title = f"{told['name']} is {told['state']}, step {told['step']:,}"
+    title = f"{data['name']} is {data['state']}, step {data['step']:,}"
     return f"[Cohort] {one_line(title)}", "\n".join(lines)
 
 
-def _channel_mail(told: dict[str, Any], team: Team) -> tuple[str, str]:
-    lines = [f"Nothing is sent to {told['to']} any more: {told['why']}", _where(team)]
-    title = f"Switched off: {told['to']}"
+def _channel_mail(data: dict[str, Any], team: Team) -> tuple[str, str]:
+    lines = [f"Nothing is sent to {data['to']} any more: {data['why']}", _where(team)]
+    title = f"Switched off: {data['to']}"
     return f"[Cohort] {one_line(title)}", "\n\n".join(lines)
 
 

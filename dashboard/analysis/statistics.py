@@ -233,8 +233,8 @@ def _by_count(values: Array) -> list[tuple[int, NDArray[np.int64], Array]]:
 
 def _t_upper(df: Array) -> Array:
     """The 0.975 quantile of each; NaN below 1 degree of freedom. Each value once."""
-    told, back = np.unique(np.where(df >= 1, df, np.nan), return_inverse=True)
-    return t_quantile((1 + CONFIDENCE) / 2, told)[back]
+    distinct, back = np.unique(np.where(df >= 1, df, np.nan), return_inverse=True)
+    return t_quantile((1 + CONFIDENCE) / 2, distinct)[back]
 
 
 def _percentiles(found: Array, of: NDArray[np.int64]) -> tuple[Array, Array]:

@@ -111,7 +111,7 @@ def _advantages(
     samples: Sequence[Sample], rewards: Sequence[float | None], scoring: Scoring
 ) -> list[float | None]:
     """The file's; where it has none, computed if that was chosen."""
-    told = [sample.advantage for sample in samples]
-    if not scoring.computes_advantages or any(one is not None for one in told):
-        return told
+    given = [sample.advantage for sample in samples]
+    if not scoring.computes_advantages or any(one is not None for one in given):
+        return given
     return [*group_advantages(reward_matrix([rewards]), USUAL)[0].tolist()]

@@ -176,8 +176,8 @@ def _is_small(file: ImportFile) -> bool:
         return True  # which is all there is to say of it
     source = Source(file.path, found.format, found.packing, most=AT_ONCE_BYTES)
     num_chars = 0
-    room = slot() if found.format == "parquet" else nullcontext()
-    with room, closing(read_records(source)) as records:
+    reader_slot = slot() if found.format == "parquet" else nullcontext()
+    with reader_slot, closing(read_records(source)) as records:
         for num_rows, item in enumerate(records, 1):
             if isinstance(item, Record):
                 num_chars += num_chars_of(item.values)
@@ -227,21 +227,21 @@ def _take_members(
     run_import: RunImport, file: ImportFile, archive: zipfile.ZipFile
 ) -> None:
     members = [one for one in archive.infolist() if _is_wanted(one)]
-    told = sum(one.file_size for one in members)
+    num_bytes = sum(one.file_size for one in members)
     limit = min(
         MAX_UPLOAD_BYTES, max(UNPACKED_FLOOR_BYTES, MAX_UNPACKED_RATIO * file.num_bytes)
     )
-    if told > limit:
+    if num_bytes > limit:
         raise ValueError(
-            f"{file.filename} unpacks to {told:,} bytes; {limit:,} are allowed. Pack "
-            "fewer steps."
+            f"{file.filename} unpacks to {num_bytes:,} bytes; {limit:,} are allowed. "
+            "Pack fewer steps."
         )
     if run_import.files.count() + len(members) > MAX_FILES:
         raise ValueError(
             f"{file.filename} holds {len(members):,} files; an import may have "
             f"{MAX_FILES:,}. Leave some out."
         )
-    check_disk_space(told, purpose=f"unpacking {file.filename}")
+    check_disk_space(num_bytes, purpose=f"unpacking {file.filename}")
     for member in members:
         if member.flag_bits & 1:
             raise ValueError(

@@ -113,8 +113,8 @@ class Findings:
         self.num_refused += 1
         if len(self.refusals) < SHOWN_REFUSALS:
             place = refusal.place[0].upper() + refusal.place[1:]
-            told = {"file": file.name, "place": place}
-            self.refusals.append(told | refusal.as_json())
+            where = {"file": file.name, "place": place}
+            self.refusals.append(where | refusal.as_json())
 
     def _take(self, found: Found, file: FileFindings, item: Sample | Point) -> None:
         file.take(item.step)
@@ -130,10 +130,10 @@ class Findings:
         if point.time is not None and 0 <= point.time < LATEST_TIME:
             first = self.first_time
             self.first_time = point.time if first is None else min(first, point.time)
-        told = set(point.values)
+        names = set(point.values)
         for column, meaning in found.columns.items():
             key = (found.tool, column, meaning)
-            if meaning in told and key in self.columns:
+            if meaning in names and key in self.columns:
                 self.columns[key] += 1
             if found.tool == WANDB:
                 self.wandb_runs[column.rpartition(SEPARATOR)[0]] = None
@@ -169,8 +169,8 @@ class Findings:
     def as_json(self) -> dict[str, Any]:
         files = list(self.files.values())
         counted = ("num_refused", "num_rows", "num_samples", "num_points", "num_values")
-        told = ("num_advantages", "num_scored", "first_time", "highest", "lowest")
-        return {name: getattr(self, name) for name in (*counted, *told)} | {
+        known = ("num_advantages", "num_scored", "first_time", "highest", "lowest")
+        return {name: getattr(self, name) for name in (*counted, *known)} | {
             "files": [file.as_json() for file in files[:SHOWN_FILES]],
             "num_files": len(files),
             "num_bytes": sum(file.num_bytes for file in files),

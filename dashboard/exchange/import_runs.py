@@ -138,7 +138,7 @@ def _scoring(run_import: RunImport) -> Scoring:
 
 
 def _begin(run_import: RunImport, findings: Findings) -> Run:
-    choices, told = run_import.choices, findings.as_json()
+    choices, found = run_import.choices, findings.as_json()
     rules = [
         {"name": name, "weight": weight}
         for name, weight in choices["weights"]
@@ -157,24 +157,24 @@ def _begin(run_import: RunImport, findings: Findings) -> Run:
             "checkpoint": {"keep_last": 0},
         },
         model_label=choices["model"],
-        num_steps=max(1, told["last_step"]),
+        num_steps=max(1, found["last_step"]),
         attempt=1,
         lease_until=Now() + timedelta(days=1),
         origin={
-            "tools": told["tools"],
-            "num_files": told["num_files"],
-            "num_bytes": told["num_bytes"],
-            "filenames": [file["name"] for file in told["files"][:SHOWN_FILENAMES]],
-            "num_rows": told["num_rows"],
-            "num_left_out": told["num_refused"],
-            "has_times": told["first_time"] is not None,
-            "advantages": _advantages(told, computes=choices["computes_advantages"]),
+            "tools": found["tools"],
+            "num_files": found["num_files"],
+            "num_bytes": found["num_bytes"],
+            "filenames": [file["name"] for file in found["files"][:SHOWN_FILENAMES]],
+            "num_rows": found["num_rows"],
+            "num_left_out": found["num_refused"],
+            "has_times": found["first_time"] is not None,
+            "advantages": _advantages(found, computes=choices["computes_advantages"]),
         },
     )
 
 
-def _advantages(told: dict[str, Any], *, computes: bool) -> str:
-    if told["num_advantages"]:
+def _advantages(found: dict[str, Any], *, computes: bool) -> str:
+    if found["num_advantages"]:
         return "files"
     return "computed" if computes else "unknown"
 

@@ -146,18 +146,18 @@ def _why(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)[:MAX_SHOWN]
     found = error.errors(include_url=False)
-    told = [_of_field(one) for one in found[:MAX_FIELDS]]
+    sentences = [_of_field(one) for one in found[:MAX_FIELDS]]
     if len(found) > MAX_FIELDS:
-        told.append(f"And {len(found) - MAX_FIELDS:,} more")
-    return " ".join(f"{sentence}." for sentence in told)
+        sentences.append(f"And {len(found) - MAX_FIELDS:,} more")
+    return " ".join(f"{sentence}." for sentence in sentences)
 
 
 def _of_field(one: Any) -> str:
     _, *place = map(str, one["loc"] or ("", "the line"))
-    told = f"{'.'.join(place) or 'type'}: {one['msg']}"
+    problem = f"{'.'.join(place) or 'type'}: {one['msg']}"
     if one["type"] == "missing":
-        return told
-    return f"{told}; got {ascii(one['input'])[:60]}"
+        return problem
+    return f"{problem}; got {ascii(one['input'])[:60]}"
 
 
 class SupervisorLog:

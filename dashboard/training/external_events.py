@@ -83,9 +83,9 @@ class Admission:
         if steps:
             current = self.run.steps.filter(superseded_by=None, step__in=steps)
             self._steps = set(current.values_list("step", flat=True))
-        told = {e.step for e in _of(events, GroupScored)}
-        if told:
-            groups = Group.objects.current().filter(run=self.run, step__in=told)
+        scored = {e.step for e in _of(events, GroupScored)}
+        if scored:
+            groups = Group.objects.current().filter(run=self.run, step__in=scored)
             self._groups = set(groups.values_list("step", "prompt_index"))
 
     def _judge(self, event: Event) -> Event:

@@ -204,8 +204,8 @@ def _take_storage(run: Run, num_bytes: int) -> None:
         check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")
     except ValueError as error:
         raise Full(str(error)) from None
-    told = run.origin.get("num_bytes", 0) + num_bytes
-    run.origin = {**run.origin, "num_bytes": told}
+    total = run.origin.get("num_bytes", 0) + num_bytes
+    run.origin = {**run.origin, "num_bytes": total}
     Run.objects.filter(pk=run.pk).update(origin=run.origin)
 
 
@@ -239,8 +239,8 @@ def _learn_rules(run: Run, events: Sequence[Event]) -> None:
     rules = run.config["reward"]["recipe"]["rules"]
     known = {rule["name"] for rule in rules}
     groups = [event for event in events if isinstance(event, GroupScored)]
-    told = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
-    new = [name for name in told if name not in known]
+    names = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
+    new = [name for name in names if name not in known]
     if new:
         rules += [{"name": name, "weight": 1.0} for name in new]
         Run.objects.filter(pk=run.pk).update(config=run.config)

@@ -264,9 +264,9 @@ def _search_both(paths: Sequence[Path], pattern: Any, first: int) -> dict[str, A
         if not path.is_file():
             continue
         found = search(path, pattern, first=max(0, first - total))
-        room = MAX_LISTED - len(matches)
-        told = [{**asdict(m), "source": name} for m in found.matches[:room]]
-        matches += told
+        num_left = MAX_LISTED - len(matches)
+        listed = [{**asdict(m), "source": name} for m in found.matches[:num_left]]
+        matches += listed
         total, stopped = total + found.total, stopped or found.stopped
     return {"matches": matches, "first": first, "total": total, "stopped": stopped}
 

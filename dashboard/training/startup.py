@@ -103,10 +103,10 @@ def prepare(
 
 
 def _hold(claim: Claim) -> None:
-    wish = REQUESTS.get(renew(claim))
-    if wish is not None:
+    request = REQUESTS.get(renew(claim))
+    if request is not None:
         end_unstarted(claim)
-        raise CannotStart(wish)
+        raise CannotStart(request)
 
 
 def _start_of(

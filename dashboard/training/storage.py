@@ -100,15 +100,16 @@ class Progress:
 
     def _with_totals(self, metrics: dict[str, float | None]) -> dict[str, float | None]:
         """With what the run has sampled up to this step, where the step tells."""
-        told = {t: metrics.get(m) for m, t in TOTALS.items() if t in self._totals}
-        for total, value in told.items():
-            if value is not None:
+        totals = {}
+        for metric, total in TOTALS.items():
+            value = metrics.get(metric)
+            if total in self._totals and value is not None:
                 # jsonb has no infinity either.
                 added = self._totals[total] + value
-                self._totals[total] = max(-LARGEST, min(LARGEST, added))
-                self.summary["last"][total] = self._totals[total]
-        given = {t: self._totals[t] for t, value in told.items() if value is not None}
-        return metrics | given
+                totals[total] = max(-LARGEST, min(LARGEST, added))
+        self._totals |= totals
+        self.summary["last"] |= totals
+        return metrics | totals
 
     def _place(self, name: str) -> int:
         place = self._places.get(name)
@@ -207,12 +208,12 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
     The group may have come with an earlier batch. Of a group told of twice the first
     values count, as with evaluations; without its group there is nothing to look at.
     """
-    told = [event for event in events if isinstance(event, TokensMeasured)]
-    if not told:
+    measured = [event for event in events if isinstance(event, TokensMeasured)]
+    if not measured:
         return
-    ids = _group_ids(run_id, told)
+    ids = _group_ids(run_id, measured)
     rows: dict[int, TokensMeasured] = {}
-    for event in told:
+    for event in measured:
         group_id = ids.get((event.attempt, event.step, event.prompt_index))
         if group_id is not None:
             rows.setdefault(group_id, event)
@@ -227,10 +228,10 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
 
 
 def _group_ids(
-    run_id: int, told: Iterable[TokensMeasured]
+    run_id: int, measured: Iterable[TokensMeasured]
 ) -> dict[tuple[int, int, int], int]:
     """Of the groups that have no token values yet, by attempt, step and prompt."""
-    places = {(event.attempt, event.step, event.prompt_index) for event in told}
+    places = {(event.attempt, event.step, event.prompt_index) for event in measured}
     attempts, steps, prompts = zip(*places, strict=True)
     found = Group.objects.filter(
         run_id=run_id, attempt__in=attempts, step__in=steps, prompt_index__in=prompts

@@ -252,12 +252,12 @@ class Attempt:
         if not self._trainer.has_exited():
             self._memory_kills.look()
             self._hang.look()
-        self._hearing.attempt(self._read_wish)
+        self._hearing.attempt(self._read_request)
 
-    def _read_wish(self) -> None:
-        wish = read_state(self._claim)
-        if wish in REQUESTS:
-            self._ask_to_stop(REQUESTS[wish])
+    def _read_request(self) -> None:
+        request = read_state(self._claim)
+        if request in REQUESTS:
+            self._ask_to_stop(REQUESTS[request])
         # Into this attempt's own folder, which only its own trainer reads.
         try:
             write_changes(Run(id=self._claim.run_id), self._files.changes)

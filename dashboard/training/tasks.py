@@ -148,13 +148,13 @@ def start_heartbeat(sender: Any, **_: Any) -> None:
     """`sender` is the worker's consumer."""
     if QUEUE in {queue.name for queue in sender.task_consumer.queues}:
         name = sender.hostname
-        beat = WorkerHeartbeat(
+        heartbeat = WorkerHeartbeat(
             name,
             num_slots=sender.controller.concurrency,
             on_drain=lambda is_drained: _heed_drain(sender.app, name, is_drained),
         )
-        _heartbeats.append(beat)
-        beat.start()
+        _heartbeats.append(heartbeat)
+        heartbeat.start()
 
 
 def _heed_drain(app: Any, name: str, is_drained: bool) -> None:

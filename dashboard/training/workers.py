@@ -187,7 +187,7 @@ class WorkerHeartbeat:
         self._sandbox: Sandbox | None = None
         self._packages: list[str] | None = None
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -196,7 +196,7 @@ class WorkerHeartbeat:
         self._end.set()
         self._thread.join(timeout=5)
 
-    def _beat(self) -> None:
+    def _run(self) -> None:
         reader = Reader(Path(settings.COHORT_DATA))
         try:
             while True:
@@ -221,10 +221,9 @@ class WorkerHeartbeat:
             connection.close()
 
     def _report(self, reader: Reader) -> bool:
-        """False: it was forgotten meanwhile, as after a week of sleep."""
-        use = describe_use(reader.read())
+        """False: its row was deleted meanwhile, as after a week of sleep."""
         row = Worker.objects.filter(name=self.name)
-        return bool(row.update(last_seen=Now(), use=use))
+        return bool(row.update(last_seen=Now(), use=describe_use(reader.read())))
 
     def _heed_drain(self) -> None:
         try:

@@ -265,11 +265,13 @@ def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
         return replace(RULES, missing=NEVER_APART if pairs else ONE_RULE)
     ranked = sorted(known, key=lambda pair: _clearness(find(known[pair])))
     first = ranked[0]
-    told = f" {len(known)} pairs of rules were looked at." if len(known) > 1 else ""
+    about = RULES.about
+    if len(known) > 1:
+        about += f" {len(known)} pairs of rules were looked at."
     return replace(
         RULES,
         title=f"Rules disagree: {_words(first)}",
-        about=RULES.about + told,
+        about=about,
         series=known[first],
         lines=tuple(
             Line(name=_words(pair), series=known[pair]) for pair in ranked[:MOST_LINES]

@@ -65,7 +65,7 @@ SELECT g.prompt_index, g.rule_names, packed.rewards[:%(most)s],
 Phrases = NDArray[np.uint64]  # hashes
 Counts = NDArray[np.int64]
 NUM_WORDS = 4
-MOST_TOLD = 10
+MAX_PHRASES = 10
 MOST_LOOKED_AT = 100
 LEAST_RISE = 0.05
 MOST_SOUGHT = 198  # letters
@@ -274,14 +274,14 @@ def risen_phrases(
     found, counts = _count(after)
     was = _find_counts(found, *_count(before))
     rises = counts / len(after) - was / len(before)
-    told: list[tuple[list[int], int, int]] = []
+    chosen: list[tuple[list[int], int, int]] = []
     for place in np.argsort(-rises, kind="stable")[:MOST_LOOKED_AT].tolist():
-        if rises[place] < LEAST_RISE or len(told) == MOST_TOLD:
+        if rises[place] < LEAST_RISE or len(chosen) == MAX_PHRASES:
             break
         words = _words_of(found[place], after)
-        if not any(_overlap(words, others) for others, _, _ in told):
-            told.append((words, int(was[place]), int(counts[place])))
-    spelled = vocabulary.spell([words for words, _, _ in told])
+        if not any(_overlap(words, others) for others, _, _ in chosen):
+            chosen.append((words, int(was[place]), int(counts[place])))
+    spelled = vocabulary.spell([words for words, _, _ in chosen])
     return [
         Phrase(
             words=words,
@@ -290,7 +290,7 @@ def risen_phrases(
             after=num_after,
             of_after=len(after),
         )
-        for words, (_, num_before, num_after) in zip(spelled, told, strict=True)
+        for words, (_, num_before, num_after) in zip(spelled, chosen, strict=True)
     ]
 
 

@@ -63,11 +63,11 @@ def join_settings(
 
 
 def _join(values: Sequence[str | None]) -> str | None:
-    told = list(dict.fromkeys(values))
-    if told == [ABSENT]:
+    distinct = list(dict.fromkeys(values))
+    if distinct == [ABSENT]:
         return ABSENT
-    words = ["absent" if value is ABSENT else value for value in told[:MAX_LISTED]]
-    rest = len(told) - len(words)
+    words = ["absent" if value is ABSENT else value for value in distinct[:MAX_LISTED]]
+    rest = len(distinct) - len(words)
     return ", ".join(words) + (f" and {rest} more" if rest else "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,8 +42,8 @@ class Side:
 
     @property
     def rewards(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        told = [c.reward for c in self.completions if c.reward is not None]
-        return np.array(told, np.float64)
+        rewards = [c.reward for c in self.completions if c.reward is not None]
+        return np.array(rewards, np.float64)
 
     def rules_of(self, completion: Completion | None) -> Scores:
         if completion is None:
@@ -122,7 +123,7 @@ def _rule_means(side: Side) -> dict[str, float | None]:
         for name, score in side.rules_of(completion):
             if score is not None:
                 scores[name].append(score)
-    return {n: sum(told) / len(told) if told else None for n, told in scores.items()}
+    return {n: fmean(found) if found else None for n, found in scores.items()}
 
 
 def number() -> forms.IntegerField:

@@ -141,10 +141,10 @@ def _make(
         for setting in differing
         if setting.key != SEED and len({setting.values[i] for i in kept}) > 1
     ]
-    told = [s for s in naming if len({s.values[i] for i in places}) == 1]
-    is_told = 0 < len(told) <= MAX_NAMED
+    common = [s for s in naming if len({s.values[i] for i in places}) == 1]
+    is_named = 0 < len(common) <= MAX_NAMED
     names = [runs[place].name for place in places]
-    label = ", ".join(_name(s, first) for s in told) if is_told else _joined(names)
+    label = ", ".join(_name(s, first) for s in common) if is_named else _joined(names)
     return RunSet(
         label=label,
         runs=[runs[i] for i in kept],

@@ -61,13 +61,13 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
         return Matching(numbers={}, said=f"{without} was imported without prompts.")
     if mine.content_sha256 == its.content_sha256:
         return Matching(numbers=None, said="")
-    told = np.unique(prompts).tolist()
+    wanted = np.unique(prompts).tolist()
     with connection.cursor() as cursor:
-        cursor.execute(SAME, [mine.pk, its.pk, told])
+        cursor.execute(SAME, [mine.pk, its.pk, wanted])
         numbers = dict(cursor.fetchall())
     said = (
         f"Matched by the contents of their rows, since {ours.name} has {mine} and "
-        f"{theirs.name} {its}: {len(numbers):,} of {len(told):,} prompts are in both."
+        f"{theirs.name} {its}: {len(numbers):,} of {len(wanted):,} prompts are in both."
     )
     return Matching(numbers=numbers, said=said)
 
