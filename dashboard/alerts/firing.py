@@ -181,7 +181,7 @@ class CachedEvaluator:
 
 @dataclass
 class Outcome:
-    """What ingest has still to do: ring the pages, pause the run."""
+    """What ingest has still to do: notify the pages, pause the run."""
 
     has_changed: bool = False
     pausing: list[Alert] = field(default_factory=list)

@@ -251,7 +251,7 @@ class FilterForm(forms.Form):
 
 
 class EventsForm(forms.Form):
-    """Of what a channel is told."""
+    """Which events a channel receives."""
 
     events = forms.MultipleChoiceField(
         label="Tell it when",

@@ -138,7 +138,7 @@ def _first_evaluations(run: Run, metric: str, before: int) -> list[float]:
 def _moments(
     run: Run, evaluator: RunEvaluator, begin: int, before: int, last: list[Moment]
 ) -> list[Moment]:
-    """The last steps and evaluations, in the order in which they were told."""
+    """The last steps and evaluations, in the order in which they were logged."""
     # What is usual begins anew with a phase.
     steps = [moment for moment in last if moment.step >= begin]
     rare = _rarely_measured(evaluator, run, begin, steps)

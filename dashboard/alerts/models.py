@@ -33,7 +33,7 @@ CHANNEL_OFF = "channel.off"  # another channel of the team was given up
 
 
 class Rule(models.Model):
-    """What a team wants to be told of. A built-in one has a row once it is looked at.
+    """A condition that raises alerts. A built-in one has a row once it is looked at.
 
     Of a built-in rule, a threshold or number of steps that is null is the default's.
     """
@@ -215,7 +215,7 @@ class MutedRun(models.Model):
 
 
 class Event(models.TextChoices):
-    """What a channel may be told of."""
+    """What a channel may receive."""
 
     ALERT_FIRED = "alert.fired", "An alert fires"
     RUN_FINISHED = "run.finished", "A run finishes"
@@ -229,7 +229,7 @@ def alerts_alone() -> list[str]:
 
 
 class Channel(models.Model):
-    """Where a team's alerts go, and what else it is told of."""
+    """Where a team's alerts go, and which other events it receives."""
 
     class Kind(models.TextChoices):
         EMAIL = "email", "E-mail"

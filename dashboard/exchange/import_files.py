@@ -75,7 +75,7 @@ def begin_file(
     run_import: RunImport, *, filename: str, num_bytes: int, fingerprint: str = ""
 ) -> ImportFile:
     """The file to send parts of; the unfinished one of the same name and beginning."""
-    # Two at once would otherwise both be new, or both have the last room.
+    # Two at once would otherwise both be new, or both take the last space.
     Team.objects.select_for_update(no_key=True).get(pk=run_import.team_id)
     held = RunImport.objects.filter(pk=run_import.pk, job=None)
     if not held.exists():

@@ -84,7 +84,7 @@ def _signal_name(number: int) -> str:
 
 @transaction.atomic
 def conclude(claim: Claim, ending: Ending) -> None:
-    """Move the run on after its trainer's end; Fenced when it is not ours any more."""
+    """Move the run on after its trainer's end; LeaseLost when it is another's."""
     run = lock_run(claim)
     close_attempt(run.id, claim.attempt, ending.outcome)
     if isinstance(ending.last_word, RunFinished) and ending.status == FINISHED:
@@ -110,7 +110,7 @@ def conclude(claim: Claim, ending: Ending) -> None:
 
 @transaction.atomic
 def give_up(claim: Claim, reason: str) -> None:
-    """Fail the run for what its supervisor met; Fenced when it is not ours any more."""
+    """Fail the run for what its supervisor met; LeaseLost when it is another's."""
     run = lock_run(claim)
     close_attempt(run.id, claim.attempt, f"given up at step {run.last_step}")
     fail(run.id, reason)
@@ -183,7 +183,7 @@ def _silent_pause_reason(ending: Ending) -> str:
 def pause_for_disk(claim: Claim) -> None:
     """Of a run whose files could not be written, so that no trainer was started.
 
-    Fenced when it is not ours any more.
+    LeaseLost when it is not ours any more.
     """
     run = lock_run(claim)
     outcome = "its disk was full, so no trainer was started"
@@ -199,7 +199,7 @@ def pause_for_disk(claim: Claim) -> None:
 def end_unstarted(claim: Claim) -> None:
     """Stop or pause, as it was asked, a run whose trainer was not started.
 
-    Fenced when it is not ours any more.
+    LeaseLost when it is not ours any more.
     """
     run = lock_run(claim)
     close_attempt(run.id, claim.attempt, "no trainer was started")

@@ -150,8 +150,8 @@ def take_lines(run: Run, *, attempt: int, first: int, texts: Sequence[bytes]) ->
 
     Those that are stored already are passed over, so whatever was not answered may be
     sent again. Without lines it says that the trainer lives. A line that cannot be read
-    becomes a warning, as in a log of ours. Raises Fenced, Gap, Over or Full with
-    nothing stored.
+    becomes a warning, as in a log of ours. Raises AttemptReplaced, Gap, Over or Full,
+    with nothing stored.
     """
     if len(texts) > MAX_LINES:
         raise ValueError(
@@ -199,7 +199,7 @@ def _extend_lease(run: Run) -> None:
 
 
 def _take_storage(run: Run, num_bytes: int) -> None:
-    """What a run was told of counts as long as the run is there."""
+    """What is stored of a run counts as long as the run is there."""
     try:
         check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")
     except ValueError as error:

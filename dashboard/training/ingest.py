@@ -53,7 +53,7 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
     `observes`: alerts are judged.
 
     Whoever holds the run is its only writer, so what is stored ends at one line and
-    everything behind it is new. Raises Fenced, having written nothing, when `claim`
+    everything behind it is new. Raises LeaseLost, having written nothing, when `claim`
     does not hold the run.
     """
     if not events:

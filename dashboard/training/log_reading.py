@@ -43,7 +43,7 @@ MAX_LINE_CHARS = 2_000
 MAX_WHOLE_LINE_BYTES = 1024 * 1024
 MARK_BYTES = 256
 _RECORD = struct.Struct("<Qd")
-# As a supervisor's journal writes them; those of older ones lack the milliseconds.
+# As a supervisor's log has them; those of older ones lack the milliseconds.
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?) ")
 
 
@@ -243,7 +243,7 @@ class LogClock:
         size = self._log.stat().st_size
         if size <= self._size:
             return
-        # As a journal cuts it, so that the two keep their order.
+        # As a supervisor's log cuts it, so that the two keep their order.
         now = math.floor(time.time() * 1_000) / 1_000
         with self._times.open("ab") as file:
             file.write(_RECORD.pack(size, now))

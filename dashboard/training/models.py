@@ -22,7 +22,7 @@ class Worker(models.Model):
     # "packages": those of trainer.config.reading that are installed,
     # "sandbox": dashboard.rewards.sandboxes.Sandbox, once it is known}
     hardware = models.JSONField[dict[str, Any]](default=dict)
-    # dashboard.training.system.reader: what it uses now; empty before the first look
+    # dashboard.training.system_metrics: what it uses now; empty before the first look
     use = models.JSONField[dict[str, Any]](default=dict, blank=True)
     notice = models.TextField(blank=True)  # why it leaves a queued run alone
     # Drained: it finishes what it runs and takes nothing new, after a restart too.
@@ -62,7 +62,7 @@ class SystemSample(models.Model):
     attempt = models.PositiveIntegerField(db_column="epoch")
     time = models.DateTimeField()
     step = models.PositiveIntegerField()  # the last one that was stored then
-    values = ArrayField(models.FloatField(null=True))  # system.reader.METRICS, GPUs
+    values = ArrayField(models.FloatField(null=True))  # METRICS, then GPUs
 
     class Meta:
         indexes: ClassVar[list[models.Index]] = [models.Index(fields=["run", "time"])]

@@ -90,7 +90,7 @@ def prepare(
     """Write the run's files and find where to resume; every step can be repeated.
 
     While the database does not let it, the run is held and what is asked of it heard.
-    Raises CannotStart, Fenced or TooLate.
+    Raises CannotStart, LeaseLost or TooLate.
     """
     found: list[Start] = []
     holding = DatabaseRetry(supervisor_log, "Renewing the lease")

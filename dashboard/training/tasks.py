@@ -47,7 +47,7 @@ def count_waiting(app: Celery) -> int:
 
 
 def resume_on_free_disk() -> list[int]:
-    """Queue those whose files are here and now have the room they said; their ids.
+    """Queue those whose files are here, with the disk space they asked for; their ids.
 
     None that somebody wanted paused besides.
     """

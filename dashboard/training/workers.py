@@ -183,7 +183,7 @@ class WorkerHeartbeat:
         self._on_drain = on_drain
         self._is_drained = False
         self._is_registered = False
-        # As the database was told.
+        # As the database has them.
         self._sandbox: Sandbox | None = None
         self._packages: list[str] | None = None
         self._end = threading.Event()

@@ -112,7 +112,7 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _told_settings(run: Run) -> Iterator[tuple[str, str]]:
-    """Of an outside run: what its trainer told, by its own names."""
+    """Of an outside run: the settings that its trainer sent, by its own names."""
     for rule in run.config["reward"]["recipe"]["rules"]:
         yield f"rules.{rule['name']}.weight", write_setting(rule["weight"])
     for key, value in told_settings(run.config):

@@ -46,7 +46,7 @@ class Probe(JobTarget):
     prompt = models.TextField(blank=True, default="", db_default="")
     is_scored = models.BooleanField(default=True, db_default=True)
 
-    metrics = models.JSONField[dict[str, Any]](default=dict)  # commands.probing's
+    metrics = models.JSONField[dict[str, Any]](default=dict)  # trainer.commands.probe
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

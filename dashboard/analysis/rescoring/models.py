@@ -36,7 +36,7 @@ class Rescoring(JobTarget):
     num_completions = models.PositiveIntegerField()  # that are scored
     num_found = models.PositiveIntegerField()  # stored, from first to last
 
-    result = models.JSONField[dict[str, Any]](default=dict)  # as summary.py makes it
+    result = models.JSONField[dict[str, Any]](default=dict)  # as results.py makes it
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -54,7 +54,7 @@ class Rescoring(JobTarget):
 
 
 class RescoredStep(models.Model):
-    """What came of a step: packed records, laid out in records.py."""
+    """What came of a step: packed records, laid out in credit.py."""
 
     rescoring = models.ForeignKey(
         Rescoring, models.CASCADE, related_name="scored", db_index=False

@@ -55,27 +55,8 @@ class SweptSetting:
 
     @property
     def is_log(self) -> bool:
-        low, high = self._ends
+        low, high = min(self.numbers or [0.0]), max(self.numbers or [0.0])
         return low > 0 and high >= LOG_FROM * low
-
-    @property
-    def _ends(self) -> tuple[float, float]:
-        return (min(self.numbers), max(self.numbers)) if self.numbers else (0.0, 0.0)
-
-    @property
-    def positions(self) -> Numbers:
-        """By run where it lies on its axis, from 0 to 1."""
-        if self.numbers is None:
-            places = {text: place for place, text in enumerate(self.values)}
-            return np.array([places[t] for t in self.texts]) / (len(places) - 1)
-        scaled = self._scaled
-        found: Numbers = (scaled - scaled.min()) / np.ptp(scaled)
-        return found
-
-    @property
-    def _scaled(self) -> Numbers:
-        given = np.array(self.numbers, dtype=np.float64)
-        return np.log10(given) if self.is_log else given
 
     def columns(self, *, is_straight: bool = False) -> Numbers:
         """For the fit, [runs, d]: a column for each value but the first.
@@ -87,7 +68,8 @@ class SweptSetting:
         if self.numbers is None or (len(self.values) <= 3 and not is_straight):
             others = self.values[1:]
             return np.array([[text == v for v in others] for text in self.texts], float)
-        line = self.positions - self.positions.mean()
+        heights = Axis.of(self).heights
+        line = heights - heights.mean()
         return line[:, None] if is_straight else np.stack([line, line**2], axis=1)
 
 
@@ -203,7 +185,7 @@ class Axis:
 
     @property
     def shown(self) -> list[float]:
-        """The places that are told: each value, or of many some."""
+        """The places that have a tick: each value, or of many some."""
         different = np.unique(self.places[np.isfinite(self.places)])
         if self.texts is not None or len(different) <= MAX_TICKS:
             return [float(p) for p in different[:: -(-len(different) // MAX_TICKS)]]
