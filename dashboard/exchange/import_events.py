@@ -10,7 +10,7 @@ from dashboard.exchange.import_formats import Sample
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.client.lines import mean, signal_of, std
 from trainer.config import AdvantageConfig
-from trainer.events import EndReason, GroupScored, ScoredCompletion
+from trainer.events import GroupScored, ScoredCompletion
 
 Weights = Mapping[str, float | None]  # None: the column is no rule
 # A = (reward - mean) / (deviation + 1e-4), ddof 1: as TRL does, and verl but for ε.
@@ -75,7 +75,7 @@ def make_group(
             ScoredCompletion(
                 text=sample.completion,
                 num_tokens=sample.num_tokens,
-                end_reason=_end(sample),
+                end_reason=sample.end_reason,
                 reward=reward,
                 rules=_rules(sample, scoring.weights),
                 advantage=advantage,
@@ -92,11 +92,6 @@ def _text_of(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(f"{m['role']}: {m['content']}" for m in prompt)
-
-
-def _end(sample: Sample) -> EndReason:
-    known: dict[str, EndReason] = {"stop": "stop", "length": "length"}
-    return known.get(sample.end_reason, "unknown")
 
 
 def _rules(sample: Sample, weights: Weights) -> dict[str, float | None]:

@@ -20,7 +20,9 @@ from typing import Any
 from dashboard.datasets.parsing.records import Record, Refusal, broken_text, quote
 from dashboard.datasets.row import Prompt, as_json
 from trainer.client.lines import number, rule_name
+from trainer.events import EndReason
 
+ENDS: dict[str, EndReason] = {"stop": "stop", "length": "length"}
 MAX_STEP = MAX_COUNT = 2**31 - 1
 LATEST_TIME = 253_402_300_800  # the year 10000
 _TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
@@ -39,7 +41,7 @@ class Sample:
     scores: dict[str, float | None] = field(default_factory=dict)  # by column
     advantage: float | None = None
     num_tokens: int | None = None
-    end_reason: str = "unknown"
+    end_reason: EndReason = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +133,7 @@ def _cohort(values: dict[str, Any]) -> Sample:
         scores=_rules(values.get("rules")),
         advantage=_number(values, "advantage"),
         num_tokens=_count(values, "num_tokens"),
-        end_reason="length" if values.get("end_reason") == "length" else "stop",
+        end_reason=ENDS.get(str(values.get("end_reason")), "unknown"),
     )
 
 
