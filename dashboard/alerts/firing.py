@@ -45,7 +45,7 @@ TITLES = {
 }
 RULES_SECONDS = 5.0  # until a changed rule is heard of
 MAX_CACHED = 8  # of one process; the default worker may hold several runs in turn
-HEEDED = (StepFinished, Evaluated, Warned, PhaseStarted)
+OBSERVED = (StepFinished, Evaluated, Warned, PhaseStarted)
 
 
 def raise_alert(
@@ -222,7 +222,7 @@ def _take(
     place = (events[0].attempt, events[0].line)
     if cached is not None and (cached.attempt, cached.line + 1) != place:
         cached = None
-    if not any(isinstance(event, HEEDED) for event in events):
+    if not any(isinstance(event, OBSERVED) for event in events):
         return cached
     if cached is not None and _is_current(run_id, cached):
         return cached

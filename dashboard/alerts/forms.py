@@ -33,7 +33,7 @@ MUTES = {
     "7d": ("1 week", timedelta(days=7)),
 }
 ANY = "all"
-OPEN_ONES = "open"
+OPEN_ONLY = "open"
 
 
 def _input(**attrs: Any) -> forms.TextInput:
@@ -44,7 +44,7 @@ def _number(**attrs: Any) -> forms.NumberInput:
     return forms.NumberInput(attrs={"class": "form-control", **attrs})
 
 
-class DeedForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own class takes no argument when it runs
+class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own class takes no argument when it runs
     """What happens when a rule fires; of a built-in rule also its two numbers."""
 
     class Meta:
@@ -78,34 +78,34 @@ class DeedForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own class
             self.fields["for_steps"].help_text = f"Empty: {asked.for_steps}."
 
     def clean_threshold(self) -> float | None:
-        return finite(self.cleaned_data["threshold"])
+        return check_finite(self.cleaned_data["threshold"])
 
     def clean_for_steps(self) -> int | None:
-        return some_steps(self.cleaned_data["for_steps"])
+        return check_steps(self.cleaned_data["for_steps"])
 
 
-def finite(value: float | None) -> float | None:
+def check_finite(value: float | None) -> float | None:
     if value is not None and not math.isfinite(value):
         raise forms.ValidationError(f"It must be a number; got {value}.")
     return value
 
 
-def some_steps(count: int | None) -> int | None:
+def check_steps(count: int | None) -> int | None:
     if count is not None and not 1 <= count <= MAX_STEPS:
         raise forms.ValidationError(f"It must be 1 to {MAX_STEPS} steps; got {count}.")
     return count
 
 
-class RuleForm(DeedForm):
+class RuleForm(ActionForm):
     """An own rule. Without a name it is called by what it asks."""
 
-    class Meta(DeedForm.Meta):
+    class Meta(ActionForm.Meta):
         fields = (  # type: ignore[assignment]  # more of them than its parent has
             *("metric", "kind", "threshold", "back", "for_steps"),
             *("run", "name_pattern", "name", "is_sent", "pauses_run"),
         )
         labels = {  # noqa: RUF012  # as above
-            **DeedForm.Meta.labels,
+            **ActionForm.Meta.labels,
             "metric": "Metric",
             "kind": "Condition",
             "threshold": "Value",
@@ -121,7 +121,7 @@ class RuleForm(DeedForm):
             "name": "Empty: it is called by its condition.",
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
-            **DeedForm.Meta.widgets,
+            **ActionForm.Meta.widgets,
             "metric": _input(list="metric-names", placeholder="kl/mean"),
             "back": _number(min=1, max=MAX_STEPS),
             "run": forms.Select(attrs={"class": "form-select"}),
@@ -153,7 +153,7 @@ class RuleForm(DeedForm):
         field.empty_label = "Every run"
 
     def clean_back(self) -> int:
-        back = some_steps(self.cleaned_data["back"])
+        back = check_steps(self.cleaned_data["back"])
         return 1 if back is None else back
 
     def clean(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class FilterForm(forms.Form):
         label="State",
         required=False,
         choices=[
-            (OPEN_ONES, "Open, of active runs"),
+            (OPEN_ONLY, "Open, of active runs"),
             (ANY, "Any state"),
             *AlertState.choices,
         ],
@@ -236,7 +236,7 @@ class FilterForm(forms.Form):
         self.is_valid()
         given = self.cleaned_data
         state = given.get("state") or self.default_state
-        if state == OPEN_ONES:
+        if state == OPEN_ONLY:
             alerts = alerts.burning()
         elif state != ANY:
             alerts = alerts.filter(state=state)

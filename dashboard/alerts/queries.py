@@ -39,12 +39,12 @@ def get_rule(team: Team, rule_id: int, *, is_held: bool = False) -> Rule:
     rules = Rule.objects.select_related("team", "run")
     if is_held:
         rules = rules.select_for_update(of=("self",), no_key=True)
-    return _found(rules.filter(team=team, pk=rule_id).first())
+    return _or_404(rules.filter(team=team, pk=rule_id).first())
 
 
 def get_alert(team: Team, alert_id: int) -> Alert:
     alerts = Alert.objects.select_related("run__team", "rule", "acknowledged_by")
-    return _found(alerts.filter(run__team=team, pk=alert_id).first())
+    return _or_404(alerts.filter(run__team=team, pk=alert_id).first())
 
 
 def get_channel(team: Team, channel_id: int, *, is_held: bool = False) -> Channel:
@@ -52,10 +52,10 @@ def get_channel(team: Team, channel_id: int, *, is_held: bool = False) -> Channe
     channels = Channel.objects.select_related("team")
     if is_held:
         channels = channels.select_for_update(of=("self",), no_key=True)
-    return _found(channels.filter(team=team, pk=channel_id).first())
+    return _or_404(channels.filter(team=team, pk=channel_id).first())
 
 
-def _found(row: Row | None) -> Row:
+def _or_404(row: Row | None) -> Row:
     if row is None:
         raise Http404("No such thing in this team.")
     return row
@@ -114,7 +114,7 @@ def list_metrics(team: Team) -> list[str]:
 
 def get_delivery(team: Team, delivery_id: UUID) -> Delivery:
     sent = Delivery.objects.select_related("channel__team")
-    return _found(sent.filter(channel__team=team, pk=delivery_id).first())
+    return _or_404(sent.filter(channel__team=team, pk=delivery_id).first())
 
 
 def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:

@@ -36,8 +36,8 @@ MAX_RULES = 200
 ASKS = {"metric", "kind", "threshold", "back", "for_steps", "run", "name_pattern"}
 CHANGED = (*sorted(ASKS), "name", "is_sent", "pauses_run")
 MAX_CHANNELS = 20
-MAX_ASKED = 30  # tests and repeats of a team, an hour
-ASKED_WINDOW = timedelta(hours=1)
+MAX_TESTS = 30  # tests and repeats of a team, an hour
+TESTS_WINDOW = timedelta(hours=1)
 
 
 @transaction.atomic
@@ -225,7 +225,7 @@ def send_test(*, channel: Channel, user: User) -> Delivery:
 
     ValueError when the team has sent as many as it may.
     """
-    _check_asked(channel.team)
+    _check_tests(channel.team)
     record(channel.team, user, "alert_channel.tested", channel)
     return Delivery.objects.create(channel=channel, event=TEST, not_before=Now())
 
@@ -239,7 +239,7 @@ def resend(*, delivery: Delivery, user: User) -> bool:
     channel = delivery.channel
     if not channel.is_enabled:
         raise ValueError("Its channel is switched off. Switch it on, then send again.")
-    _check_asked(channel.team)
+    _check_tests(channel.team)
     ended = Delivery.objects.filter(pk=delivery.pk).exclude(state=DeliveryState.PENDING)
     is_waiting = ended.update(
         state=DeliveryState.PENDING, num_attempts=0, not_before=Now(), sent_at=None
@@ -250,16 +250,16 @@ def resend(*, delivery: Delivery, user: User) -> bool:
     return bool(is_waiting)
 
 
-def _check_asked(team: Team) -> None:
-    since = timezone.now() - ASKED_WINDOW
+def _check_tests(team: Team) -> None:
+    since = timezone.now() - TESTS_WINDOW
     asked = AuditEntry.objects.filter(
         team=team,
         verb__in=("alert_channel.tested", "alert_channel.sent_again"),
         created_at__gt=since,
     )
-    if asked.count() >= MAX_ASKED:
+    if asked.count() >= MAX_TESTS:
         raise ValueError(
-            f"A team sends {MAX_ASKED} tests and repeats an hour at most, as their "
+            f"A team sends {MAX_TESTS} tests and repeats an hour at most, as their "
             "receiver may not have asked for them. Wait a little."
         )
 

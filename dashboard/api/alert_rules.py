@@ -11,7 +11,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.alerts.forms import DeedForm, RuleForm
+from dashboard.alerts.forms import ActionForm, RuleForm
 from dashboard.alerts.models import Rule
 from dashboard.alerts.queries import describe, get_rule, list_metrics, list_rules
 from dashboard.alerts.services import change_rule, create_rule, delete_rule, switch_rule
@@ -141,19 +141,19 @@ def change_alert_rule(
     return RuleOut.of(get_rule(access.team, rule_id))
 
 
-def _form_of(team: Team, rule: Rule, changes: dict[str, Any]) -> DeedForm:
+def _form_of(team: Team, rule: Rule, changes: dict[str, Any]) -> ActionForm:
     kept = RuleOut.of(rule).model_dump()
     if not rule.built_in:
         names = RuleIn.model_fields
         return _form(team, {n: kept[n] for n in names} | changes, rule)
-    form = DeedForm(instance=rule)
+    form = ActionForm(instance=rule)
     if unknown := [name for name in changes if name not in form.fields]:
         allowed = ", ".join(form.fields)
         raise refuse_field(
             f"body.{unknown[0]}",
             f"Of this built-in rule you can change {allowed}; got {unknown[0]}.",
         )
-    return DeedForm({n: kept[n] for n in form.fields} | changes, instance=rule)
+    return ActionForm({n: kept[n] for n in form.fields} | changes, instance=rule)
 
 
 def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleForm:

@@ -20,11 +20,11 @@ from dashboard.training.external_events import (
     MAX_LINE_BYTES,
     MAX_LINES,
     AttemptReplaced,
-    Full,
-    Gap,
-    Over,
+    MissingLines,
+    QuotaExceeded,
+    RunEnded,
 )
-from dashboard.training.external_ingest import read_place, take_lines
+from dashboard.training.external_ingest import read_position, take_lines
 from dashboard.training.external_runs import Opening, open_attempt, open_run
 
 ROOM_SECONDS = 120  # within the silence after which a run is lost
@@ -120,7 +120,7 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
     opening = Opening(**payload.model_dump())
     try:
         run, is_new = open_run(opening, team=access.team, user=access.user)
-    except Full as error:
+    except QuotaExceeded as error:
         raise _no_room(error) from None
     except ValueError as error:
         field = str(error).partition(" ")[0].rstrip(":")
@@ -138,7 +138,7 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
 )
 def outside_place(request: HttpRequest, outside_id: Id) -> PlaceOut:
     """The next event to send is the one after `line`."""
-    place = read_place(_find(request, outside_id))
+    place = read_position(_find(request, outside_id))
     return PlaceOut.model_validate(place, from_attributes=True)
 
 
@@ -168,9 +168,9 @@ def outside_events(
     texts = _read_lines(request)
     try:
         place = take_lines(run, attempt=attempt, first=first, texts=texts)
-    except (AttemptReplaced, Gap, Over) as error:
+    except (AttemptReplaced, MissingLines, RunEnded) as error:
         raise Problem(409, str(error)) from None
-    except Full as error:
+    except QuotaExceeded as error:
         raise _no_room(error) from None
     except ValueError as error:
         raise refuse_field("body", str(error)) from None
@@ -186,9 +186,9 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
         attempt = open_attempt(
             run, from_step=payload.from_step, host=payload.host, user=user
         )
-    except Over as error:
+    except RunEnded as error:
         raise Problem(409, str(error)) from None
-    except Full as error:
+    except QuotaExceeded as error:
         raise _no_room(error) from None
     except ValueError as error:
         raise refuse_field("body.from_step", str(error)) from None
@@ -204,7 +204,7 @@ def _find(request: HttpRequest, run_id: int) -> Run:
     return run
 
 
-def _no_room(error: Full) -> Problem:
+def _no_room(error: QuotaExceeded) -> Problem:
     """A client keeps what it has, and comes again."""
     return Problem(429, str(error), headers={"Retry-After": str(ROOM_SECONDS)})
 

@@ -20,8 +20,8 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.forms import (
     ANY,
-    OPEN_ONES,
-    DeedForm,
+    OPEN_ONLY,
+    ActionForm,
     FilterForm,
     MuteForm,
     RuleForm,
@@ -116,14 +116,14 @@ def alert_rule(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
     return render(request, "alerts/rule.html", context, status=400 if data else 200)
 
 
-def _form(rule: Rule, data: Mapping[str, str] | None = None) -> DeedForm:
+def _form(rule: Rule, data: Mapping[str, str] | None = None) -> ActionForm:
     if rule.built_in:
-        return DeedForm(data, instance=rule)
+        return ActionForm(data, instance=rule)
     return RuleForm(data, instance=rule, team=rule.team)
 
 
 def _show_both(
-    request: HttpRequest, form: DeedForm, conflict: EditConflict
+    request: HttpRequest, form: ActionForm, conflict: EditConflict
 ) -> HttpResponse:
     fields = form.fields.items()
     chosen = {n: f for n, f in fields if isinstance(f, ChoiceField)}
@@ -182,7 +182,7 @@ PER_PAGE = 50
 def alerts(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     found = list_alerts(team_)
-    context = _list(request, team_, found, state=OPEN_ONES)
+    context = _list(request, team_, found, state=OPEN_ONLY)
     return render(request, "alerts/list.html", context | {"part": "alerts"})
 
 

@@ -42,7 +42,7 @@ MAX_SETTINGS_BYTES = 64 * 2**10
 
 
 LAST_WORDS = (RunFinished, RunStopped, RunFailed)
-TAKEN = (
+ACCEPTED = (
     Evaluated,
     GroupScored,
     PhaseStarted,
@@ -58,7 +58,7 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 @dataclass(slots=True)
-class Admission:
+class EventValidator:
     """Judges the events of one batch, knowing what is stored of their steps."""
 
     run: Run
@@ -68,7 +68,7 @@ class Admission:
     _metrics: set[str] = field(default_factory=set)
     _rules: set[str] = field(default_factory=set)
 
-    def admit(self, events: Sequence[Event]) -> list[Event]:
+    def validate(self, events: Sequence[Event]) -> list[Event]:
         """Two queries where steps or groups are told of."""
         self._read_known(events)
         return [self._judge(event) for event in events]
@@ -114,7 +114,7 @@ class Admission:
     def _why_not(self, event: Event) -> str:
         if self.last_word is not None:
             return "it came behind the run's end."
-        if not isinstance(event, TAKEN):
+        if not isinstance(event, ACCEPTED):
             return f"{type(event).__name__} is not for outside trainers."
         if event.step > MAX_STEP:
             return f"its step, {event.step}, is above {MAX_STEP:,}."
@@ -193,7 +193,7 @@ class AttemptReplaced(Exception):
     """The lines are of an attempt that a newer one has replaced."""
 
 
-class Gap(Exception):
+class MissingLines(Exception):
     """Lines are missing before the first one that came; `stored` is the last there."""
 
     def __init__(self, *, first: int, stored: int) -> None:
@@ -204,9 +204,9 @@ class Gap(Exception):
         )
 
 
-class Over(Exception):
+class RunEnded(Exception):
     """The run has ended, so it takes no further line."""
 
 
-class Full(Exception):
+class QuotaExceeded(Exception):
     """The team has as many runs, or as much stored, as it may: come again later."""

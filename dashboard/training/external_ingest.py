@@ -23,11 +23,11 @@ from dashboard.training.event_log import Lines, read_events
 from dashboard.training.external_events import (
     MAX_LINES,
     SILENCE,
-    Admission,
     AttemptReplaced,
-    Full,
-    Gap,
-    Over,
+    EventValidator,
+    MissingLines,
+    QuotaExceeded,
+    RunEnded,
 )
 from dashboard.training.ingest import ingest, last_ingested_line
 from dashboard.training.lease import Claim, close_attempt
@@ -117,7 +117,7 @@ def _free_name(run: Run) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class RunPosition:
     """How far a run is known; whoever goes on with it asks for this."""
 
     state: str
@@ -129,11 +129,11 @@ class Place:
     left_out: str  # why, of the newest
 
 
-def read_place(run: Run) -> Place:
+def read_position(run: Run) -> RunPosition:
     """Two queries."""
     last = Group.objects.filter(run=run).order_by("-prompt_index")
     highest = last.values_list("prompt_index", flat=True).first()
-    return Place(
+    return RunPosition(
         state=run.state,
         attempt=run.attempt,
         line=last_ingested_line(run.pk, run.attempt),
@@ -145,7 +145,9 @@ def read_place(run: Run) -> Place:
 
 
 @transaction.atomic
-def take_lines(run: Run, *, attempt: int, first: int, texts: Sequence[bytes]) -> Place:
+def take_lines(
+    run: Run, *, attempt: int, first: int, texts: Sequence[bytes]
+) -> RunPosition:
     """Store consecutive lines, of which `first` is the number of the first one.
 
     Those that are stored already are passed over, so whatever was not answered may be
@@ -169,17 +171,17 @@ def take_lines(run: Run, *, attempt: int, first: int, texts: Sequence[bytes]) ->
         )
     stored = last_ingested_line(run.pk, attempt)
     if first > stored + 1:
-        raise Gap(first=first, stored=stored)
+        raise MissingLines(first=first, stored=stored)
     new = texts[stored + 1 - first :]
     if new and run.has_ended:
-        raise Over(f"The run is {run.state}: it takes no line behind {stored:,}.")
+        raise RunEnded(f"The run is {run.state}: it takes no line behind {stored:,}.")
     if not run.has_ended:
         _extend_lease(run)
     if new:
         _take_storage(run, sum(map(len, new)))
         _store(run, Lines(first=stored + 1, texts=tuple(new), end=0))
     run.refresh_from_db(fields=["state", "last_step"])
-    return read_place(run)
+    return read_position(run)
 
 
 def _extend_lease(run: Run) -> None:
@@ -203,24 +205,24 @@ def _take_storage(run: Run, num_bytes: int) -> None:
     try:
         check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")
     except ValueError as error:
-        raise Full(str(error)) from None
+        raise QuotaExceeded(str(error)) from None
     total = run.origin.get("num_bytes", 0) + num_bytes
     run.origin = {**run.origin, "num_bytes": total}
     Run.objects.filter(pk=run.pk).update(origin=run.origin)
 
 
 def _store(run: Run, lines: Lines) -> None:
-    admission = Admission(run)
+    validator = EventValidator(run)
     read = read_events(lines, attempt=run.attempt)
-    events = admission.admit(read)
+    events = validator.validate(read)
     _note_left_out(run, events)
     _learn_rules(run, events)
     ingest(Claim(run_id=run.pk, attempt=run.attempt), events)
     run.refresh_from_db(fields=["last_step", "num_steps", "state"])
     if run.last_step > run.num_steps:
         Run.objects.filter(pk=run.pk).update(num_steps=run.last_step)
-    if admission.last_word is not None:
-        end_run(run, admission.last_word)
+    if validator.last_word is not None:
+        end_run(run, validator.last_word)
 
 
 def _note_left_out(run: Run, events: Sequence[Event]) -> None:

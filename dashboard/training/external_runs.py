@@ -25,8 +25,8 @@ from dashboard.training.external_events import (
     MAX_SETTINGS_BYTES,
     MAX_STEP,
     SILENCE,
-    Full,
-    Over,
+    QuotaExceeded,
+    RunEnded,
 )
 from dashboard.training.lease import Claim, close_attempt
 from dashboard.training.takeover import cut_history
@@ -118,7 +118,7 @@ def _check_quota(team: Team) -> None:
     try:
         check_runs(team)
     except ValueError as error:
-        raise Full(str(error)) from None
+        raise QuotaExceeded(str(error)) from None
 
 
 def _make(opening: Opening, team: Team, user: User | None) -> Run:
@@ -180,9 +180,9 @@ def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None)
     try:
         refuse_locked(run)
     except ValueError as error:
-        raise Over(str(error)) from None
+        raise RunEnded(str(error)) from None
     if run.archived_at is not None:
-        raise Over(f"{run.name} is archived. Unarchive it to train on.")
+        raise RunEnded(f"{run.name} is archived. Unarchive it to train on.")
     close_attempt(run.pk, run.attempt, f"another attempt began, from step {from_step}")
     _make_running(run, user)
     run.refresh_from_db(fields=["attempt"])

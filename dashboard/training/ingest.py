@@ -20,7 +20,7 @@ from dashboard.training.lease import HOLDING, Claim, LeaseLost
 from dashboard.training.process import record_changes
 from dashboard.training.rollups import copy_rollups
 from dashboard.training.storage import (
-    Placed,
+    NumberedEvent,
     Progress,
     add_checkpoints,
     add_evaluations,
@@ -63,7 +63,9 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
         # Behind the fence: a COMMIT that we gave up waiting for may still be under way.
         stored = last_ingested_line(claim.run_id, events[0].attempt)
         new = [event for event in events if event.line > stored]
-        placed = [Placed(last_seq + n, event) for n, event in enumerate(new, start=1)]
+        placed = [
+            NumberedEvent(last_seq + n, event) for n, event in enumerate(new, start=1)
+        ]
         if placed:
             _store(claim, placed, progress, observes=observes)
     if any(isinstance(event, CheckpointSaved | Evaluated) for event in new):
@@ -72,7 +74,7 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
 
 
 def _store(
-    claim: Claim, placed: Sequence[Placed], progress: Progress, *, observes: bool
+    claim: Claim, placed: Sequence[NumberedEvent], progress: Progress, *, observes: bool
 ) -> None:
     events = [p.event for p in placed]
     first_seq, last_seq = placed[0].seq, placed[-1].seq

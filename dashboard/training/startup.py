@@ -44,7 +44,7 @@ def originating_request(run_id: int) -> dict[str, str | None]:
         return {}
 
 
-def take_origin(
+def take_fork_checkpoint(
     run: Run, directory: RunDirectory, *, on_progress: Callable[[], None]
 ) -> None:
     """Have the checkpoint in the fork's own directory before it first trains.
@@ -121,10 +121,10 @@ def _start_of(
     supervisor_log.write(f"Claimed by {run.worker}.")
     checkpoint: SavedCheckpoint | None = None
     try:
-        _set_old_log_aside(directory, claim.attempt)
+        _create_logs(directory, claim.attempt)
         write_snapshot(run, on_progress=keep_alive)
         if run.fork_step is not None:
-            take_origin(run, directory, on_progress=keep_alive)
+            take_fork_checkpoint(run, directory, on_progress=keep_alive)
         if run.fork_step is not None or claim.attempt > 1:
             renew(claim)  # which may have taken a while
             checkpoint = take_over(
@@ -149,7 +149,7 @@ def _start_of(
     return Start(checkpoint.path if checkpoint else None, damaged)
 
 
-def _set_old_log_aside(directory: RunDirectory, attempt: int) -> None:
+def _create_logs(directory: RunDirectory, attempt: int) -> None:
     """What a full disk refuses to an attempt is asked of it before that begins."""
     files = directory.attempt(attempt)
     files.path.mkdir(parents=True, exist_ok=True)

@@ -139,7 +139,7 @@ def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class NumberedEvent:
     """An event and its number in the run's stream."""
 
     seq: int
@@ -150,7 +150,7 @@ class Placed:
         return datetime.fromtimestamp(self.event.time, UTC)
 
 
-def copy_events(run_id: int, placed: Iterable[Placed]) -> None:
+def copy_events(run_id: int, placed: Iterable[NumberedEvent]) -> None:
     rows = [
         (run_id, p.seq, e.attempt, e.line, e.type, e.step, p.time, _body(e))  # type: ignore[attr-defined]  # every kind of event has its type
         for p in placed
@@ -167,7 +167,9 @@ def _body(event: Event) -> str:
     return json.dumps(clean_json(tree))
 
 
-def copy_steps(run_id: int, placed: Iterable[Placed], progress: Progress) -> None:
+def copy_steps(
+    run_id: int, placed: Iterable[NumberedEvent], progress: Progress
+) -> None:
     ended = [(p, p.event) for p in placed if isinstance(p.event, StepFinished)]
     values = [progress.values(event.metrics) for _, event in ended]
     rows = [
@@ -181,7 +183,7 @@ def copy_steps(run_id: int, placed: Iterable[Placed], progress: Progress) -> Non
         add_steps(run_id, progress.metric_names, steps, values)
 
 
-def copy_groups(run_id: int, placed: Iterable[Placed]) -> None:
+def copy_groups(run_id: int, placed: Iterable[NumberedEvent]) -> None:
     groups = [(p.seq, p.event) for p in placed if isinstance(p.event, GroupScored)]
     if not groups:
         return
@@ -296,7 +298,7 @@ def _note_rows(
                 yield (*place, name, is_error, clean_text(text))
 
 
-def add_evaluations(run_id: int, placed: Iterable[Placed]) -> None:
+def add_evaluations(run_id: int, placed: Iterable[NumberedEvent]) -> None:
     """A resumed trainer may repeat its checkpoint's evaluation: the first counts."""
     evaluations = [
         Evaluation(
@@ -316,7 +318,7 @@ def add_evaluations(run_id: int, placed: Iterable[Placed]) -> None:
         summarize_evaluations(run_id)
 
 
-def add_checkpoints(run_id: int, placed: Iterable[Placed]) -> None:
+def add_checkpoints(run_id: int, placed: Iterable[NumberedEvent]) -> None:
     Checkpoint.objects.bulk_create(
         [
             Checkpoint(

@@ -54,7 +54,7 @@ class WorkerCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
+class WorkerCounts:
     """How many there are, of those that are alive."""
 
     workers: int
@@ -78,9 +78,9 @@ def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCar
     return sorted(cards, key=lambda card: (ORDER[card.status], card.worker.name))
 
 
-def count_workers(cards: Iterable[WorkerCard]) -> Count:
+def count_workers(cards: Iterable[WorkerCard]) -> WorkerCounts:
     alive = [card for card in cards if card.is_there]
-    return Count(
+    return WorkerCounts(
         workers=len(alive),
         busy=sum(card.status == "busy" for card in alive),
         drained=sum(card.worker.drained_at is not None for card in alive),

@@ -282,7 +282,7 @@ FAULTS = [
         "dashboard/training/tasks.py",
         "    for _ in range(num_rings):",
         "    for _ in range(0):",
-        "tests/dashboard/training/test_ringing_workers.py",
+        "tests/dashboard/training/test_notifying_workers.py",
     ),
     Fault(
         "D18",

@@ -14,9 +14,14 @@ from django import forms
 
 from dashboard.analysis.audit.change_points import FEWEST, Change, Window, find_change
 from dashboard.analysis.audit.completions import Study, study
-from dashboard.analysis.audit.signals import Line, Signal, measure, tell
+from dashboard.analysis.audit.signals import (
+    Line,
+    Signal,
+    completion_signals,
+    metric_signals,
+)
 from dashboard.analysis.audit.texts import Phrase, risen_phrases, steps_with_groups
-from dashboard.analysis.compare.figures import plain, y_axis
+from dashboard.analysis.compare.figures import escape_label, y_axis
 from dashboard.analysis.compare.series import thin
 from dashboard.runs.charts.chart import NOTE, figure_tree, has_clipped
 from dashboard.runs.models import Run
@@ -105,7 +110,7 @@ class _Question:
 def _audit_once(question: _Question) -> Audit:
     find = partial(find_change, at=question.at, width=question.width)
     run, studied = question.run, study(question.run)
-    signals = [*measure(run), *tell(studied, find)]
+    signals = [*metric_signals(run), *completion_signals(studied, find)]
     findings = tuple(
         judge(signal, None if signal.series is None else find(signal.series))
         for signal in signals
@@ -231,7 +236,7 @@ def draw(finding: Finding) -> dict[str, Any] | None:
 
 def _line(line: Line, colour: int) -> go.Scatter:
     return go.Scatter(
-        name=plain(line.name),
+        name=escape_label(line.name),
         mode="lines+markers" if len(line.series) <= FEW else "lines",
         line={"color": f"var(--cohort-series-{colour})", "width": 2},
         marker={"size": 4},

@@ -60,7 +60,7 @@ class Signal:
         return (Line(name=self.title, series=self.series),)
 
 
-def measure(run: Run) -> list[Signal]:
+def metric_signals(run: Run) -> list[Signal]:
     """A query a metric and one a held-out set, and one for the sets' names."""
     return [*_held_out(run), _length(run), _entropy(run), _kl(run)]
 
@@ -244,11 +244,13 @@ RULES = Signal(
 )
 
 
-def tell(study: Study, find: Callable[[Series], Change | None]) -> list[Signal]:
-    return [*(_told(signal, study) for signal in SIGNALS), _rules(study, find)]
+def completion_signals(
+    study: Study, find: Callable[[Series], Change | None]
+) -> list[Signal]:
+    return [*(_with_series(signal, study) for signal in SIGNALS), _rules(study, find)]
 
 
-def _told(signal: Signal, study: Study) -> Signal:
+def _with_series(signal: Signal, study: Study) -> Signal:
     series = study.series(signal.key)
     if not study.texts:
         return replace(signal, missing=NO_TEXTS)

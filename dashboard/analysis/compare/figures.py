@@ -42,7 +42,7 @@ def overlay(
         [_raw(styles[run.pk]) for run, _ in faint]
         + [_line(run, s, styles[run.pk], bold=run is runs[0]) for run, s in drawn],
         xaxis={"title": {"text": AXES[axis]}},
-        yaxis=y_axis(plain(metric), type="log" if log_y else "linear"),
+        yaxis=y_axis(escape_label(metric), type="log" if log_y else "linear"),
         hovermode="x unified" if axis == "step" else "closest",
         showlegend=False,  # the table above is the legend, with links
         # Zoom outlives a change of smoothing, not one of what is measured.
@@ -67,7 +67,7 @@ def _fill(
 def _line(run: Run, series: Series, style: LineStyle, *, bold: bool) -> go.Scatter:
     few = len(series.x) < 30
     return go.Scatter(
-        name=plain(run.name),
+        name=escape_label(run.name),
         mode="lines+markers" if few else "lines",
         line={"color": colour_of(style), "width": 3 if bold else 2, "dash": style.dash},
         marker={"size": 5, "color": colour_of(style)},
@@ -91,7 +91,7 @@ def y_axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, "exponentformat": "e", **more}
 
 
-def plain(text: str) -> str:
+def escape_label(text: str) -> str:
     """Plotly reads labels as a kind of HTML, links and line breaks included."""
     return escape(text, quote=False)
 
@@ -122,7 +122,9 @@ def draw_bands(
     tree = figure_tree(
         [],
         xaxis={"title": {"text": AXES[axis]}, "anchor": "y2"},
-        yaxis=y_axis(plain(metric), type="log" if log_y else "linear", domain=[0.2, 1]),
+        yaxis=y_axis(
+            escape_label(metric), type="log" if log_y else "linear", domain=[0.2, 1]
+        ),
         yaxis2=strip,
         hovermode="x unified" if axis == "step" else "closest",
         showlegend=False,
@@ -154,7 +156,7 @@ def draw_differences(
     tree = figure_tree(
         [],
         xaxis={"title": {"text": AXES[axis]}},
-        yaxis=y_axis(f"Δ {plain(metric)}"),
+        yaxis=y_axis(f"Δ {escape_label(metric)}"),
         shapes=[
             {
                 "type": "line",
@@ -183,7 +185,7 @@ def _band(
     floor: float | None = None,
 ) -> list[dict[str, Any]]:
     """Where there is one run there is no interval, and the band has no width."""
-    name, value = plain(label), band.estimate.value
+    name, value = escape_label(label), band.estimate.value
     edges = []
     if np.isfinite(band.estimate.low).any():
         for word, ends in (("low", band.estimate.low), ("high", band.estimate.high)):
@@ -217,7 +219,7 @@ def _counts(
     label: str, band: ConfidenceBand, style: LineStyle, axis: str
 ) -> dict[str, Any]:
     num = band.estimate.num.astype(np.float64)
-    return _trace(f"{plain(label)}, n", band, num, axis) | {
+    return _trace(f"{escape_label(label)}, n", band, num, axis) | {
         "yaxis": "y2",
         "line": {
             "color": colour_of(style),
@@ -268,7 +270,7 @@ def _member(series: Series, style: LineStyle, label: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": plain(label),
+        "name": escape_label(label),
         "x": series.x,
         "y": [float(f"{v:.6g}") for v in series.smoothed],
         "line": {"color": colour_of(style), "width": 1},

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from dashboard.analysis.compare.figures import plain
+from dashboard.analysis.compare.figures import escape_label
 from dashboard.analysis.sweeps.axes import Axis
 from dashboard.analysis.sweeps.importance import Share
 from dashboard.runs.charts.chart import figure_tree
@@ -32,7 +32,7 @@ def parallel(
     order = sorted(range(len(runs)), key=lambda i: (kept[i], heights[i, -1]))
     lines = [
         go.Scatter(
-            name=plain(runs[i].name),
+            name=escape_label(runs[i].name),
             x=list(range(len(axes))),
             y=[_number(height) for height in heights[i]],
             mode="lines+markers",
@@ -87,11 +87,13 @@ def _unit(axis: Axis) -> dict[str, Any]:
 
 def _told(run: Run, axes: Sequence[Axis], i: int) -> str:
     values = [
-        f"{plain(axis.key)}: {plain(axis.write(float(axis.places[i])))}"
+        f"{escape_label(axis.key)}: {escape_label(axis.write(float(axis.places[i])))}"
         for axis in axes
         if np.isfinite(axis.places[i])
     ]
-    return "<br>".join([f"<b>{plain(run.name)}</b>", *values]) + "<extra></extra>"
+    return (
+        "<br>".join([f"<b>{escape_label(run.name)}</b>", *values]) + "<extra></extra>"
+    )
 
 
 def _rod(place: int) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def scatter(
         name="run",
         x=x,
         y=[y if isfinite(y) else None for y in outcomes],
-        text=[plain(run.name) for run in runs],
+        text=[escape_label(run.name) for run in runs],
         customdata=[run.pk for run in runs],
         mode="markers",
         marker={"size": 8, "color": SERIES, "opacity": 0.75},
@@ -132,8 +134,8 @@ def scatter(
     means = _means(x, axis.places.tolist(), outcomes)
     return figure_tree(
         [points, *([means] if means else [])],
-        xaxis={"title": {"text": plain(axis.key)}, **_scale(axis)},
-        yaxis={"title": {"text": plain(title)}},
+        xaxis={"title": {"text": escape_label(axis.key)}, **_scale(axis)},
+        yaxis={"title": {"text": escape_label(title)}},
         hovermode="closest",
         showlegend=means is not None,
     )
@@ -210,7 +212,7 @@ def _number(value: float) -> float | None:
 
 def _label(text: str) -> str:
     short = text if len(text) <= LONGEST_LABEL else f"…{text[1 - LONGEST_LABEL :]}"
-    return plain(short)
+    return escape_label(short)
 
 
 def _on_two_lines(key: str) -> str:

@@ -439,13 +439,13 @@ def test_a_letter_that_cannot_be_made_holds_up_no_other(
 def test_a_team_sends_few_tests_an_hour(
     channel: Channel, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "MAX_ASKED", 2)
+    monkeypatch.setattr(services, "MAX_TESTS", 2)
     for _ in range(2):
         send_test(channel=channel, user=alice)
 
     with pytest.raises(ValueError, match="2 tests"):
         send_test(channel=channel, user=alice)
-    monkeypatch.setattr(services, "ASKED_WINDOW", timedelta(0))
+    monkeypatch.setattr(services, "TESTS_WINDOW", timedelta(0))
     send_test(channel=channel, user=alice)
 
     assert channel.deliveries.count() == 3

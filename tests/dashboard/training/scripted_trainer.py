@@ -117,19 +117,19 @@ class Script:
         self.flush()
         return 4
 
-    def wait_for_room(self) -> int:
+    def wait_for_disk_space(self) -> int:
         self.log.started()
         self.steps(1, 2)
         return self._lack(needs_bytes=1)
 
-    def wait_for_room_when_told(self) -> int:
+    def wait_for_disk_space_when_told(self) -> int:
         self.log.started()
         self.steps(1, 2)
         while not self.is_told_to_stop:
             time.sleep(0.05)
         return self._lack(needs_bytes=1)
 
-    def wait_for_a_person_to_make_room(self) -> int:
+    def wait_for_a_person_to_free_disk_space(self) -> int:
         self.log.started()
         self.steps(1, 2)
         return self._lack(needs_bytes=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboard.runs.models import Run
-from dashboard.training.external_ingest import Place, take_lines
+from dashboard.training.external_ingest import RunPosition, take_lines
 from tests.dashboard.training.logs import LogBuilder
 
 
@@ -11,7 +11,7 @@ def lines_of(log: LogBuilder) -> list[bytes]:
     return [event.model_dump_json().encode() for event in log.events]
 
 
-def send(run: Run, log: LogBuilder, *, first: int = 1) -> Place:
+def send(run: Run, log: LogBuilder, *, first: int = 1) -> RunPosition:
     """All of the log from line `first` on."""
     lines = lines_of(log)[first - 1 :]
     return take_lines(run, attempt=log.attempt, first=first, texts=lines)

@@ -116,20 +116,20 @@ class Control:
         self.asked.append(("add", queue, *destination))
 
 
-def test_its_beat_leaves_the_messages_to_others(team: Team, alice: User) -> None:
+def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) -> None:
     worker = make_worker(NAME)
     app = SimpleNamespace(control=Control())
-    beat = WorkerHeartbeat(
+    heartbeat = WorkerHeartbeat(
         NAME,
         num_slots=1,
         on_drain=lambda is_drained: tasks._heed_drain(app, NAME, is_drained),
     )
 
     drain(worker, team=team, user=alice)
-    beat._heed_drain()
-    beat._heed_drain()
+    heartbeat._heed_drain()
+    heartbeat._heed_drain()
     undrain(worker, team=team, user=alice)
-    beat._heed_drain()
+    heartbeat._heed_drain()
 
     assert app.control.asked == [
         ("cancel", "training", NAME),
@@ -137,19 +137,21 @@ def test_its_beat_leaves_the_messages_to_others(team: Team, alice: User) -> None
     ]
 
 
-def test_without_redis_the_beat_goes_on_and_heeds_its_drain_later(
+def test_without_redis_the_heartbeat_goes_on_and_heeds_its_drain_later(
     team: Team, alice: User
 ) -> None:
     with Celery(broker="redis+socket:///nowhere/r.sock", set_as_current=False) as app:
         app.conf.broker_transport_options = {"max_retries": 0}
         asked: list[bool] = []
-        beat = WorkerHeartbeat(NAME, num_slots=1)
+        heartbeat = WorkerHeartbeat(NAME, num_slots=1)
         drain(make_worker(NAME), team=team, user=alice)
 
-        beat._on_drain = lambda is_drained: tasks._heed_drain(app, NAME, is_drained)
-        beat._heed_drain()
-        beat._on_drain = asked.append
-        beat._heed_drain()
-        beat._heed_drain()
+        heartbeat._on_drain = lambda is_drained: tasks._heed_drain(
+            app, NAME, is_drained
+        )
+        heartbeat._heed_drain()
+        heartbeat._on_drain = asked.append
+        heartbeat._heed_drain()
+        heartbeat._heed_drain()
 
     assert asked == [True]

@@ -149,22 +149,23 @@ def test_a_page_that_watches_is_not_sent_them(run: Run, claim: Claim) -> None:
     assert kinds == ["run_started"]
 
 
-def test_no_page_is_rung_for_before_their_step_is_there(
+def test_no_page_is_notified_before_their_step_is_there(
     claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rung: list[int] = []
+    notified: list[int] = []
     monkeypatch.setattr(
-        "dashboard.training.ingest.notify_on_commit", lambda _, seq: rung.append(seq)
+        "dashboard.training.ingest.notify_on_commit",
+        lambda _, seq: notified.append(seq),
     )
     started, *groups_and_tokens, step = told(LogBuilder().started(), 1).events
     ingest(claim, [started])
-    rung.clear()
+    notified.clear()
 
     ingest(claim, groups_and_tokens)
-    assert rung == []
+    assert notified == []
 
     ingest(claim, [step])
-    assert len(rung) == 1
+    assert len(notified) == 1
 
 
 def test_they_cost_a_step_without_any_no_query(claim: Claim) -> None:

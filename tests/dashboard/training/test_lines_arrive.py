@@ -16,8 +16,13 @@ from dashboard.runs.models import Run, RunEvent, RunState, Step
 from dashboard.runs.progress import describe_progress
 from dashboard.samples.models import Group
 from dashboard.training import lease
-from dashboard.training.external_events import MAX_LINES, AttemptReplaced, Gap, Over
-from dashboard.training.external_ingest import read_place, take_lines
+from dashboard.training.external_events import (
+    MAX_LINES,
+    AttemptReplaced,
+    MissingLines,
+    RunEnded,
+)
+from dashboard.training.external_ingest import read_position, take_lines
 from dashboard.training.external_runs import Opening, open_attempt, open_run
 from tests.dashboard.samples.stored import completions_of
 from tests.dashboard.training.logs import LogBuilder, group
@@ -85,10 +90,10 @@ def test_a_gap_is_refused_with_the_line_to_go_on_from(outside: Run) -> None:
     log = LogBuilder().stepped(1).stepped(2)
     send(outside, LogBuilder().stepped(1))
 
-    with pytest.raises(Gap, match="line 4") as raised:
+    with pytest.raises(MissingLines, match="line 4") as raised:
         send(outside, log, first=5)
 
-    assert raised.value.stored == read_place(outside).line == 3
+    assert raised.value.stored == read_position(outside).line == 3
 
 
 def test_an_attempt_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
@@ -167,7 +172,7 @@ def test_its_last_word_ends_it_and_keeps_its_prompts(outside: Run) -> None:
     assert [r.prompt_value for r in rows] == [g.prompt for g in prompts]
     # Sent again, as the answer was lost: nothing new, and no error.
     assert send(outside, log).line == 4
-    with pytest.raises(Over, match="finished"):
+    with pytest.raises(RunEnded, match="finished"):
         send(outside, log.stepped(2))
 
 

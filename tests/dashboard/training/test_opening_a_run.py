@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.runs.control import request_pause, request_stop
 from dashboard.runs.models import Run, RunState, Step
-from dashboard.training.external_events import Over
+from dashboard.training.external_events import RunEnded
 from dashboard.training.external_runs import Opening, open_attempt, open_run
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.sending import send
@@ -141,7 +141,7 @@ def test_a_run_in_the_trash_is_not_trained_on(team: Team, alice: User) -> None:
     send(run, LogBuilder().stepped(1).finished(1))
     Run.objects.filter(pk=run.pk).update(trashed_at=run.created_at)
 
-    with pytest.raises(Over, match="in the trash"):
+    with pytest.raises(RunEnded, match="in the trash"):
         open_attempt(run, from_step=1, user=alice)
 
 

@@ -55,8 +55,8 @@ def test_a_run_whose_scores_fail_pauses_and_says_why(run: Run) -> None:
     assert run.events.get(type="run_paused").body["faults"][0]["count"] == 16
 
 
-def test_one_that_waits_for_room_goes_on_by_itself(run: Run) -> None:
-    paused = live(run, "wait_for_room")
+def test_one_that_waits_for_disk_space_goes_on_by_itself(run: Run) -> None:
+    paused = live(run, "wait_for_disk_space")
 
     assert paused.state == RunState.PAUSED
     assert paused.pause_reason.endswith(f"\n{DISK_REMEDY}")
@@ -70,7 +70,7 @@ def test_one_that_somebody_wanted_paused_besides_does_not(
 ) -> None:
     look = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "wait_for_room_when_told", look)
+    paused = live(run, "wait_for_disk_space_when_told", look)
 
     by_whom, _, remedy = paused.pause_reason.split("\n")
     assert by_whom.startswith("alice")
@@ -80,13 +80,13 @@ def test_one_that_somebody_wanted_paused_besides_does_not(
 
 def test_nor_does_one_whose_own_disk_is_not_what_is_full(run: Run) -> None:
     """It would meet the same at once, and hold a GPU without an end."""
-    paused = live(run, "wait_for_a_person_to_make_room")
+    paused = live(run, "wait_for_a_person_to_free_disk_space")
 
     assert paused.pause_reason.endswith(f"\n{OWNERS_REMEDY}")
     assert resume_on_free_disk() == []
 
 
-def test_a_stop_is_heeded_where_the_files_found_no_room(run: Run, alice: User) -> None:
+def test_a_stop_is_heeded_where_the_disk_was_full(run: Run, alice: User) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     assert request_stop(run=run, user=alice)

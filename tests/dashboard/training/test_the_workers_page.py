@@ -120,14 +120,14 @@ def test_a_worker_that_was_forgotten_registers_again(
 ) -> None:
     sandbox = describe(Found(level="B", reasons={}))
     monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
-    beat = WorkerHeartbeat("training@gpu-1", num_slots=2)
+    heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     reader = Reader(tmp_path)
-    beat._say(reader)
-    beat._say_sandbox()
+    heartbeat._say(reader)
+    heartbeat._say_sandbox()
     Worker.objects.all().delete()
 
-    beat._say(reader)
-    beat._say_sandbox()
+    heartbeat._say(reader)
+    heartbeat._say_sandbox()
 
     worker = Worker.objects.get()
     assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
@@ -139,22 +139,22 @@ def test_a_worker_tells_of_a_package_that_is_installed_meanwhile(
 ) -> None:
     here = ["peft"]
     monkeypatch.setattr(workers, "installed_packages", lambda: list(here))
-    beat = WorkerHeartbeat("training@gpu-1", num_slots=2)
-    beat._say(Reader(tmp_path))
-    beat._say_packages()
+    heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
+    heartbeat._say(Reader(tmp_path))
+    heartbeat._say_packages()
     assert list_hosts()[0].packages == {"peft"}
 
     here.append("vllm")
-    beat._say_packages()
+    heartbeat._say_packages()
 
     assert list_hosts()[0].packages == {"peft", "vllm"}
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_registers_and_signs_off() -> None:
-    beat = WorkerHeartbeat("training@gpu-1", num_slots=2)
-    beat.start()
-    beat.stop()
+    heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
+    heartbeat.start()
+    heartbeat.stop()
 
     worker = Worker.objects.get()
     assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
@@ -197,13 +197,13 @@ def test_the_servers_own_sandbox_is_told(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_beating_worker_tells_its_sandbox() -> None:
-    beat = WorkerHeartbeat("training@gpu-1", num_slots=2)
-    beat.start()
+def test_a_worker_reports_its_sandbox() -> None:
+    heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
+    heartbeat.start()
     deadline = time.monotonic() + 60
     while not Worker.objects.filter(hardware__has_key="sandbox").exists():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    beat.stop()
+    heartbeat.stop()
 
     assert Worker.objects.get().hardware["sandbox"]["level"] in ("A", "B")

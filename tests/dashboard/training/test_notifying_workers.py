@@ -16,14 +16,14 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def app() -> Iterator[Celery]:
     with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
-        with app.connection_for_write() as broker:  # others may have left a ring
+        with app.connection_for_write() as broker:  # others may have left a message
             broker.default_channel.client.delete(QUEUE)
         yield app
         with app.connection_for_write() as broker:
             broker.default_channel.client.delete(QUEUE)
 
 
-def test_every_startable_run_rings_once(app: Celery, launch: Launcher) -> None:
+def test_every_startable_run_has_one_message(app: Celery, launch: Launcher) -> None:
     launch(name="a")
     launch(name="b")
     ended = launch(name="c")
@@ -44,7 +44,7 @@ def test_while_no_worker_listens_messages_do_not_pile_up(
     assert count_waiting(app) == 1
 
 
-def test_what_redis_lost_is_rung_again(app: Celery, launch: Launcher) -> None:
+def test_what_redis_lost_is_sent_again(app: Celery, launch: Launcher) -> None:
     launch()
     send_work(app)
     with app.connection_for_write() as broker:
@@ -55,5 +55,5 @@ def test_what_redis_lost_is_rung_again(app: Celery, launch: Launcher) -> None:
     assert count_waiting(app) == 1
 
 
-def test_nothing_queued_is_nothing_rung(app: Celery) -> None:
+def test_without_a_queued_run_no_message_is_sent(app: Celery) -> None:
     assert send_work(app) == 0
