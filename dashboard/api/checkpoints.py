@@ -28,12 +28,12 @@ from dashboard.api.schemas import (
     Person,
     Real,
     StepIn,
-    attach,
     fill,
     page_by,
     query_of,
     refuse_errors,
 )
+from dashboard.project.downloads import attach
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
 from dashboard.runs.launch.base_models import folder_of, needs_of

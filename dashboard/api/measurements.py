@@ -25,7 +25,6 @@ from dashboard.api.schemas import (
     Real,
     Step,
     StepBound,
-    attach,
     fill,
     page_by,
     query_of,
@@ -39,6 +38,7 @@ from dashboard.exchange.export_runs import (
     send_file,
 )
 from dashboard.exchange.export_tables import Span
+from dashboard.project.downloads import attach
 from dashboard.runs.charts.figures import settings_of
 from dashboard.runs.config.snapshot import WRITERS
 from dashboard.runs.models import Evaluation, Run

@@ -37,12 +37,12 @@ from dashboard.api.schemas import (
     Limit,
     Page,
     StepIn,
-    attach,
     fill,
     job_fields,
     page_by,
 )
 from dashboard.datasets.row_exports import joined
+from dashboard.project.downloads import attach
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run

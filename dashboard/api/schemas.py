@@ -11,7 +11,6 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from django.db.models import Model, QuerySet
 from django.forms import BaseForm
 from django.http import HttpRequest, QueryDict
-from django.utils.http import content_disposition_header
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -21,7 +20,6 @@ from dashboard.datasets.parsing.records import broken_text
 from dashboard.datasets.uploads import OffsetMismatch
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
-from dashboard.project.downloads import Streamed
 from dashboard.project.edits import Edit
 from trainer.client.lines import plain
 
@@ -208,19 +206,6 @@ Offset = Annotated[
         examples=[8_388_608],
     ),
 ]
-
-
-def attach(
-    pieces: Iterator[bytes] | Any, *, filename: str, content_type: str, **headers: str
-) -> Streamed:
-    """`headers` by their names with underscores: Content_Length."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    disposition = content_disposition_header(True, filename) or "attachment"
-    return Streamed(
-        pieces,
-        content_type=content_type,
-        headers={"Content-Disposition": disposition, **named},
-    )
 
 
 @contextmanager

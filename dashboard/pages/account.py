@@ -1,4 +1,4 @@
-"""A person's own page: what belongs to no team."""
+"""A person's account: profile, password, sessions, and the data kept about them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from allauth.account.internal.flows.reauthentication import (
 from allauth.account.models import EmailAddress
 from django.contrib import messages
 from django.contrib.auth import logout, update_session_auth_hash
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -34,6 +34,7 @@ from dashboard.operations.personal_data import (
     export_of,
     why_kept,
 )
+from dashboard.pages.requests import Request
 from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
 
 AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
@@ -41,8 +42,7 @@ AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
-def account(request: HttpRequest) -> HttpResponse:
-    assert isinstance(request.user, User)
+def account(request: Request) -> HttpResponse:
     try:
         profile = _profile_form(request, request.user)
     except EditConflict as conflict:
@@ -74,7 +74,7 @@ def account(request: HttpRequest) -> HttpResponse:
 
 
 def _refuse_guess(
-    request: HttpRequest, user: User, profile: ProfileForm, wait: TooManyTries
+    request: Request, user: User, profile: ProfileForm, wait: TooManyTries
 ) -> HttpResponse:
     context = _context(request, user, profile, PasswordForm(user))
     context["refusal"] = (
@@ -87,7 +87,7 @@ def _refuse_guess(
 
 
 def _context(
-    request: HttpRequest, user: User, profile: ProfileForm, password: AnyPasswordForm
+    request: Request, user: User, profile: ProfileForm, password: AnyPasswordForm
 ) -> dict[str, Any]:
     emails = EmailAddress.objects.filter(user=user)
     return {
@@ -102,8 +102,7 @@ def _context(
 
 
 @require_POST
-def session_end(request: HttpRequest, pk: int) -> HttpResponse:
-    assert isinstance(request.user, User)
+def session_end(request: Request, pk: int) -> HttpResponse:
     if not end_session(request.user, pk):
         raise Http404("No such session.")
     messages.success(request, "The session has ended.")
@@ -111,14 +110,13 @@ def session_end(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def sessions_end(request: HttpRequest) -> HttpResponse:
-    assert isinstance(request.user, User)
+def sessions_end(request: Request) -> HttpResponse:
     ended = end_others(request, request.user)
     messages.success(request, f"{ended} other session{'s' * (ended != 1)} ended.")
     return redirect("account")
 
 
-def _profile_form(request: HttpRequest, user: User) -> ProfileForm:
+def _profile_form(request: Request, user: User) -> ProfileForm:
     """On a copy: a refused name must not show up in the page's header."""
     blank = ProfileForm(instance=User.objects.get(pk=user.pk))
     if request.POST.get("form") != "profile":
@@ -126,7 +124,7 @@ def _profile_form(request: HttpRequest, user: User) -> ProfileForm:
     return ProfileForm(merge_form(blank, request.POST), instance=blank.instance)
 
 
-def _password_form(request: HttpRequest, user: User) -> AnyPasswordForm:
+def _password_form(request: Request, user: User) -> AnyPasswordForm:
     """Raises TooManyTries: in an open browser its owner's password is not guessed."""
     data = request.POST if request.POST.get("form") == "password" else None
     if not user.has_usable_password():
@@ -140,17 +138,16 @@ def _password_form(request: HttpRequest, user: User) -> AnyPasswordForm:
     return form
 
 
-# What the server keeps of whoever is signed in: seen, taken along, erased.
+# The person's data: shown, exported, erased.
 
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def person_data(request: HttpRequest) -> HttpResponse:
+def person_data(request: Request) -> HttpResponse:
     """A POST with one's own username deletes the account.
 
     The password is asked for first: whoever finds an open browser erases nobody.
     """
-    assert isinstance(request.user, User)
     if request.method != "POST":
         return _show(request, request.user)
     if request.POST.get("username") != request.user.username:
@@ -171,8 +168,7 @@ def person_data(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_GET
-def person_download(request: HttpRequest) -> JsonResponse:
-    assert isinstance(request.user, User)
+def person_download(request: Request) -> JsonResponse:
     response = JsonResponse(
         export_of(request.user),
         encoder=Encoder,
@@ -182,7 +178,7 @@ def person_download(request: HttpRequest) -> JsonResponse:
     return response
 
 
-def _show(request: HttpRequest, user: User, refusal: str = "") -> HttpResponse:
+def _show(request: Request, user: User, refusal: str = "") -> HttpResponse:
     context = {
         "counts": count_of(user),
         "reason": why_kept(user),

@@ -1,3 +1,5 @@
+"""A team's alert channels, and the log of what was delivered to them."""
+
 from __future__ import annotations
 
 from uuid import UUID
@@ -5,13 +7,13 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.alerts.delivery import MAX_ATTEMPTS
 from dashboard.alerts.forms import ChannelForm, EventsForm
 from dashboard.alerts.messages import signing_secret
@@ -27,6 +29,7 @@ from dashboard.alerts.services import (
     shown_address,
     switch_channel,
 )
+from dashboard.pages.requests import Request
 from dashboard.project.edits import Edit
 
 PER_PAGE = 50
@@ -34,14 +37,13 @@ PER_PAGE = 50
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def alert_delivery(request: HttpRequest, team: str) -> HttpResponse:
+def alert_delivery(request: Request, team: str) -> HttpResponse:
     if request.method != "POST":
         return _page(request, get_team(request, team), ChannelForm())
     team_ = get_writable_team(request, team)
     form = ChannelForm(request.POST)
     if not form.is_valid():
         return _page(request, team_, form, status=400)
-    assert isinstance(request.user, User)
     try:
         channel = add_channel(team=team_, user=request.user, **form.cleaned_data)
     except ValueError as error:
@@ -56,7 +58,7 @@ def alert_delivery(request: HttpRequest, team: str) -> HttpResponse:
 
 
 def _page(
-    request: HttpRequest,
+    request: Request,
     team: Team,
     form: ChannelForm,
     *,
@@ -88,24 +90,20 @@ def _page(
 
 @never_cache
 @require_POST
-def alert_channel_secret(
-    request: HttpRequest, team: str, channel_id: int
-) -> HttpResponse:
+def alert_channel_secret(request: Request, team: str, channel_id: int) -> HttpResponse:
     """A new one, shown this once."""
-    channel, user = _asked_of(request, team, channel_id)
+    channel = _writable_channel(request, team, channel_id)
     if channel.kind != Channel.Kind.WEBHOOK:
         return redirect("alert_delivery", team)
-    change_secret(channel=channel, user=user)
+    change_secret(channel=channel, user=request.user)
     return _page(request, channel.team, ChannelForm(), revealed=channel)
 
 
 @require_POST
-def alert_channel_test(
-    request: HttpRequest, team: str, channel_id: int
-) -> HttpResponse:
-    channel, user = _asked_of(request, team, channel_id)
+def alert_channel_test(request: Request, team: str, channel_id: int) -> HttpResponse:
+    channel = _writable_channel(request, team, channel_id)
     try:
-        send_test(channel=channel, user=user)
+        send_test(channel=channel, user=request.user)
     except ValueError as error:
         messages.error(request, str(error))
     else:
@@ -116,10 +114,9 @@ def alert_channel_test(
 
 @require_POST
 def alert_delivery_again(
-    request: HttpRequest, team: str, delivery_id: UUID
+    request: Request, team: str, delivery_id: UUID
 ) -> HttpResponse:
     delivery = get_delivery(get_writable_team(request, team), delivery_id)
-    assert isinstance(request.user, User)
     try:
         is_waiting = resend(delivery=delivery, user=request.user)
     except ValueError as error:
@@ -131,10 +128,8 @@ def alert_delivery_again(
 
 
 @require_POST
-def alert_channel_events(
-    request: HttpRequest, team: str, channel_id: int
-) -> HttpResponse:
-    channel, user = _asked_of(request, team, channel_id)
+def alert_channel_events(request: Request, team: str, channel_id: int) -> HttpResponse:
+    channel = _writable_channel(request, team, channel_id)
     form = EventsForm(request.POST)
     was = Edit.read(request.POST, (), lists=["events"]).was.get("events")
     if not form.is_valid():
@@ -142,7 +137,7 @@ def alert_channel_events(
         return redirect("alert_delivery", team)
     events = form.cleaned_data["events"]
     try:
-        choose_events(channel=channel, user=user, events=events, was=was)
+        choose_events(channel=channel, user=request.user, events=events, was=was)
     except ValueError as error:
         messages.error(request, str(error))
     else:
@@ -151,25 +146,20 @@ def alert_channel_events(
 
 
 @require_POST
-def alert_channel_switch(
-    request: HttpRequest, team: str, channel_id: int
-) -> HttpResponse:
-    channel, user = _asked_of(request, team, channel_id)
+def alert_channel_switch(request: Request, team: str, channel_id: int) -> HttpResponse:
+    channel = _writable_channel(request, team, channel_id)
     is_enabled = "on" in request.POST
-    switch_channel(channel=channel, user=user, is_enabled=is_enabled)
+    switch_channel(channel=channel, user=request.user, is_enabled=is_enabled)
     return redirect("alert_delivery", team)
 
 
 @require_POST
-def alert_channel_delete(
-    request: HttpRequest, team: str, channel_id: int
-) -> HttpResponse:
-    channel, user = _asked_of(request, team, channel_id)
-    delete_channel(channel=channel, user=user)
+def alert_channel_delete(request: Request, team: str, channel_id: int) -> HttpResponse:
+    channel = _writable_channel(request, team, channel_id)
+    delete_channel(channel=channel, user=request.user)
     messages.success(request, "The channel was deleted.")
     return redirect("alert_delivery", team)
 
 
-def _asked_of(request: HttpRequest, team: str, channel_id: int) -> tuple[Channel, User]:
-    assert isinstance(request.user, User)
-    return get_channel(get_writable_team(request, team), channel_id), request.user
+def _writable_channel(request: Request, team: str, channel_id: int) -> Channel:
+    return get_channel(get_writable_team(request, team), channel_id)

@@ -1,3 +1,5 @@
+"""Alert rules, and the alerts of a team and of a run."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -7,7 +9,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db import transaction
 from django.forms import ChoiceField
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import (
     require_GET,
@@ -17,7 +19,7 @@ from django.views.decorators.http import (
 )
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.alerts.forms import (
     ANY,
     OPEN_ONLY,
@@ -46,12 +48,15 @@ from dashboard.alerts.services import (
     mute_run,
     switch_rule,
 )
+from dashboard.pages.requests import Request
 from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
 from dashboard.runs.queries import get_run
 
+PER_PAGE = 50
+
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def alert_rules(request: HttpRequest, team: str) -> HttpResponse:
+def alert_rules(request: Request, team: str) -> HttpResponse:
     """All rules, and a line to add one."""
     is_post = request.method == "POST"
     team_ = (get_writable_team if is_post else get_team)(request, team)
@@ -63,7 +68,6 @@ def alert_rules(request: HttpRequest, team: str) -> HttpResponse:
         request.POST if is_post else None, team=team_, initial=start | given
     )
     if is_post and form.is_valid():
-        assert isinstance(request.user, User)
         try:
             rule = create_rule(rule=form.instance, user=request.user)
         except ValueError as error:
@@ -85,7 +89,7 @@ def alert_rules(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def alert_rule(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     data = request.POST if request.method == "POST" else None
     with transaction.atomic():
@@ -97,7 +101,6 @@ def alert_rule(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
         except EditConflict as conflict:
             return _show_both(request, form, conflict)
         if data is not None and form.is_valid():
-            assert isinstance(request.user, User)
             is_changed = change_rule(rule=form.instance, user=request.user)
             done = "was changed" if is_changed else "stays as it is"
             messages.success(request, f"“{form.instance.name}” {done}.")
@@ -123,7 +126,7 @@ def _form(rule: Rule, data: Mapping[str, str] | None = None) -> ActionForm:
 
 
 def _show_both(
-    request: HttpRequest, form: ActionForm, conflict: EditConflict
+    request: Request, form: ActionForm, conflict: EditConflict
 ) -> HttpResponse:
     fields = form.fields.items()
     chosen = {n: f for n, f in fields if isinstance(f, ChoiceField)}
@@ -144,42 +147,38 @@ def _labels(field: ChoiceField) -> dict[str, str]:
 
 
 @require_POST
-def alert_rule_switch(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
-    rule, user = _asked_of(request, team, rule_id)
-    switch_rule(rule=rule, user=user, is_enabled="on" in request.POST)
+def alert_rule_switch(request: Request, team: str, rule_id: int) -> HttpResponse:
+    rule = _writable_rule(request, team, rule_id)
+    switch_rule(rule=rule, user=request.user, is_enabled="on" in request.POST)
     return redirect("alert_rules", team)
 
 
 @require_POST
-def alert_rule_mute(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
-    rule, user = _asked_of(request, team, rule_id)
+def alert_rule_mute(request: Request, team: str, rule_id: int) -> HttpResponse:
+    rule = _writable_rule(request, team, rule_id)
     form = MuteForm(request.POST)
     if form.is_valid():
-        mute_rule(rule=rule, user=user, until=form.until)
+        mute_rule(rule=rule, user=request.user, until=form.until)
     return redirect("alert_rules", team)
 
 
 @require_POST
-def alert_rule_delete(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
-    rule, user = _asked_of(request, team, rule_id)
+def alert_rule_delete(request: Request, team: str, rule_id: int) -> HttpResponse:
+    rule = _writable_rule(request, team, rule_id)
     if rule.built_in:
         messages.info(request, "A built-in rule is not deleted: switch it off.")
     else:
-        delete_rule(rule=rule, user=user)
+        delete_rule(rule=rule, user=request.user)
         messages.success(request, f"“{rule.name}” was deleted. Its alerts stay.")
     return redirect("alert_rules", team)
 
 
-def _asked_of(request: HttpRequest, team: str, rule_id: int) -> tuple[Rule, User]:
-    assert isinstance(request.user, User)
-    return get_rule(get_writable_team(request, team), rule_id), request.user
-
-
-PER_PAGE = 50
+def _writable_rule(request: Request, team: str, rule_id: int) -> Rule:
+    return get_rule(get_writable_team(request, team), rule_id)
 
 
 @require_safe
-def alerts(request: HttpRequest, team: str) -> HttpResponse:
+def alerts(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     found = list_alerts(team_)
     context = _list(request, team_, found, state=OPEN_ONLY)
@@ -187,7 +186,7 @@ def alerts(request: HttpRequest, team: str) -> HttpResponse:
 
 
 def _list(
-    request: HttpRequest, team: Team, found: AlertQuerySet, *, state: str
+    request: Request, team: Team, found: AlertQuerySet, *, state: str
 ) -> dict[str, Any]:
     form = FilterForm(request.GET or None, team=team, state=state)
     if not form.is_bound:
@@ -203,7 +202,7 @@ def _list(
 
 
 @require_safe
-def run_alerts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_alerts(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     found = list_alerts(team_).filter(run=run)
@@ -214,25 +213,24 @@ def run_alerts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 @require_GET
-def run_alerts_live(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+def run_alerts_live(request: Request, team: str, run_id: int) -> JsonResponse:
     """What the run's page shows; it asks again when `alerts_seq` of a frame rises."""
     run = get_run(get_team(request, team), run_id)
     return JsonResponse({"seq": run.alerts_seq, "alerts": describe_for_page(run)})
 
 
 @require_POST
-def run_alerts_mute(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_alerts_mute(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     run = get_run(team_, run_id)
     form = MuteForm(request.POST)
     if form.is_valid():
-        assert isinstance(request.user, User)
         mute_run(run=run, user=request.user, until=form.until)
     return redirect("run_alerts", team_.slug, run.id)
 
 
 @require_safe
-def alert(request: HttpRequest, team: str, alert_id: int) -> HttpResponse:
+def alert(request: Request, team: str, alert_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     alert_ = get_alert(team_, alert_id)
     context = {
@@ -247,10 +245,9 @@ def alert(request: HttpRequest, team: str, alert_id: int) -> HttpResponse:
 
 
 @require_POST
-def alert_acknowledge(request: HttpRequest, team: str, alert_id: int) -> HttpResponse:
+def alert_acknowledge(request: Request, team: str, alert_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     alert_ = get_alert(team_, alert_id)
-    assert isinstance(request.user, User)
     if not acknowledge(alert=alert_, user=request.user):
         alert_.refresh_from_db(fields=["state"])
         messages.info(request, f"Nothing to acknowledge: the alert is {alert_.state}.")

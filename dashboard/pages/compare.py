@@ -1,10 +1,12 @@
+"""Runs compared: curves and settings of several, and one prompt in two of them."""
+
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_GET, require_safe
@@ -50,13 +52,16 @@ from dashboard.analysis.compare.win_rate import (
     sort_pairs,
     summarise,
 )
+from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.samples.prompts import read_snippets
 
+PROMPTS_PER_PAGE = 20
+
 
 @require_GET
-def compare(request: HttpRequest, team: str) -> HttpResponse:
+def compare(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     selection, arrangement, form = _read(request, team_)
     offered = offer_runs(team_, selection, form.value("q") or "")
@@ -81,7 +86,7 @@ def compare(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_GET
-def compare_figure(request: HttpRequest, team: str) -> HttpResponse:
+def compare_figure(request: Request, team: str) -> HttpResponse:
     """The curves and their numbers alone, for a page whose reader moves a control."""
     team_ = get_team(request, team)
     selection, arrangement, form = _read(request, team_)
@@ -104,9 +109,7 @@ def compare_figure(request: HttpRequest, team: str) -> HttpResponse:
     )
 
 
-def _read(
-    request: HttpRequest, team: Team
-) -> tuple[Selection, Arrangement, CompareForm]:
+def _read(request: Request, team: Team) -> tuple[Selection, Arrangement, CompareForm]:
     form = CompareForm.read(request.GET)
     found = read_selection(team, request.GET)
     arrangement = arrange(found.runs, form.value("by"))
@@ -121,7 +124,7 @@ def _compared(
     differing = [setting for setting in settings if setting.differs]
     firsts = [one.run for one in sets]
     return {
-        **_standings(selection, arrangement),
+        **_summary_rows(selection, arrangement),
         "metrics": list_metrics(selection.runs, shown=form.value("metric")),
         "found": compare_runs(arrangement, form),
         "marks": _marks(arrangement),
@@ -154,7 +157,7 @@ def _recipes(sets: list[RunSet]) -> list[dict[str, Any]]:
     ]
 
 
-def _standings(selection: Selection, arrangement: Arrangement) -> dict[str, Any]:
+def _summary_rows(selection: Selection, arrangement: Arrangement) -> dict[str, Any]:
     runs = arrangement.runs
     places = {run.pk: place for place, run in enumerate(runs)}
     sets = [[places[run.pk] for run in one.runs] for one in arrangement.sets]
@@ -193,11 +196,9 @@ def _range(numbers: list[int]) -> str:
 
 # One prompt in two runs, side by side.
 
-PROMPTS_PER_PAGE = 20
-
 
 @require_safe
-def compare_prompt(request: HttpRequest, team: str) -> HttpResponse:
+def compare_prompt(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     choice = read_choice(team_, request.GET)
     view = {name: choice.form.value(name) for name in choice.form.fields}

@@ -1,4 +1,4 @@
-"""What people say of groups and completions: marked one by one, and taken as a file."""
+"""A run's completions: searched, annotated and exported; and a person's mentions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.accounts.models import Membership, User
-from dashboard.project.downloads import Streamed
+from dashboard.pages.requests import Request
+from dashboard.project.downloads import attach
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotation_exports import EXPORTS
@@ -44,6 +44,8 @@ from dashboard.samples.search.columns import compares_answers
 from dashboard.samples.search.facets import Facet, Facets
 from dashboard.samples.search.results import TEXT_SECONDS, Found, find
 
+ATTEMPTS = 3  # to read a search while its blocks are rewritten
+MENTIONS_PER_PAGE = 50
 Do = Callable[[User, Target, str], None]
 # By the name of the button, or of the field, that was sent.
 ACTIONS: dict[str, Do] = {
@@ -61,7 +63,7 @@ def _judgement(value: str) -> bool | None:
 
 @require_POST
 def group_marks(
-    request: HttpRequest, team: str, run_id: int, step: int, prompt: int
+    request: Request, team: str, run_id: int, step: int, prompt: int
 ) -> HttpResponse:
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
@@ -89,7 +91,7 @@ def _try(asked: str, user: User, target: Target, value: str) -> str:
 
 
 def _answer(
-    request: HttpRequest,
+    request: Request,
     run: Run,
     membership: Membership,
     target: Target,
@@ -112,24 +114,20 @@ def _answer(
 
 @require_safe
 def run_annotations(
-    request: HttpRequest, team: str, run_id: int, export: str
+    request: Request, team: str, run_id: int, export: str
 ) -> HttpResponseBase:
     run = get_run(get_team(request, team), run_id)
     if export not in EXPORTS:
         raise Http404(f"There is no export {export!r}.")
-    lines = (line.encode() for line in EXPORTS[export](run))
-    filename = content_disposition_header(
-        as_attachment=True, filename=f"{run.name}-{export}.jsonl"
+    return attach(
+        (line.encode() for line in EXPORTS[export](run)),
+        filename=f"{run.name}-{export}.jsonl",
+        content_type="application/jsonl",
     )
-    headers = {"Content-Disposition": filename or ""}
-    return Streamed(lines, content_type="application/jsonl", headers=headers)
-
-
-ATTEMPTS = 3
 
 
 @require_safe
-def completions(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def completions(request: Request, team: str, run_id: int) -> HttpResponse:
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
     form = CompletionFilterForm.of_rules(request.GET, rule_names(run))
@@ -157,7 +155,7 @@ def completions(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 def _find(
-    request: HttpRequest,
+    request: Request,
     run: Run,
     form: CompletionFilterForm,
     reader: User,
@@ -173,11 +171,8 @@ def _find(
     raise AssertionError("the last attempt has raised")
 
 
-MENTIONS_PER_PAGE = 50
-
-
 @require_safe
-def mentions(request: HttpRequest, team: str) -> HttpResponse:
+def mentions(request: Request, team: str) -> HttpResponse:
     """The reader's own; what this page has shown is new no more."""
     membership = get_membership_for(request, team)
     found = mentions_of(membership.user, membership.team)

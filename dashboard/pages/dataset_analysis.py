@@ -1,15 +1,17 @@
+"""What is measured of a dataset version: statistics, changes, leaks."""
+
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.analysis import differences, leaks
 from dashboard.datasets.analysis.differences import find_difference, read_changes
 from dashboard.datasets.analysis.figures import histogram, list_alike, summarize_tokens
@@ -26,22 +28,18 @@ from dashboard.datasets.models import (
     VersionLeak,
 )
 from dashboard.datasets.queries import get_dataset, list_versions, versions_with_use
-from dashboard.datasets.row_pages import read_number
 from dashboard.datasets.splits import other_half
 from dashboard.datasets.token_preview import list_models, refuse_model
 from dashboard.datasets.version_forms import TokenForm
-from dashboard.pages.datasets import chosen
+from dashboard.pages.requests import Request, choose_version, read_number
 
 LIMIT = 512  # a run's own default
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def dataset_statistics(
-    request: HttpRequest, team: str, dataset_id: int
-) -> HttpResponse:
+def dataset_statistics(request: Request, team: str, dataset_id: int) -> HttpResponse:
     if request.method == "POST":
         return _count(request, get_writable_team(request, team), dataset_id)
-    assert isinstance(request.user, User)
     membership = get_membership(request.user, team)
     form = TokenForm(initial=_initial(request))
     return _show(
@@ -49,18 +47,18 @@ def dataset_statistics(
     )
 
 
-def _initial(request: HttpRequest) -> dict[str, Any]:
+def _initial(request: Request) -> dict[str, Any]:
     model = request.GET.get("model")
     return {"limit": _limit(request), **({"model": model} if model else {})}
 
 
-def _limit(request: HttpRequest) -> int:
+def _limit(request: Request) -> int:
     form = TokenForm({"model": "-", "limit": request.GET.get("limit", "")})
     form.is_valid()
     return form.cleaned_data.get("limit") or LIMIT
 
 
-def _count(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
+def _count(request: Request, team: Team, dataset_id: int) -> HttpResponse:
     """Ask for a model's tokens to be counted, and go to where they will be shown."""
     form = TokenForm(request.POST)
     if form.is_valid() and (why := refuse_model(team, form.cleaned_data["model"])):
@@ -68,7 +66,7 @@ def _count(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
     if not form.is_valid():
         return _show(request, team, dataset_id, form, can_write=True, status=422)
     dataset = get_dataset(team, dataset_id)
-    version = chosen(versions_with_use(dataset), request.POST.get("version"))
+    version = choose_version(versions_with_use(dataset), request.POST.get("version"))
     model = form.cleaned_data["model"]
     ask_again(find_token_lengths(version, model), team_id=team.pk)
     query = {
@@ -81,7 +79,7 @@ def _count(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
 
 
 def _show(
-    request: HttpRequest,
+    request: Request,
     team: Team,
     dataset_id: int,
     form: TokenForm,
@@ -92,7 +90,7 @@ def _show(
     dataset = get_dataset(team, dataset_id)
     versions = versions_with_use(dataset)
     given = request.POST if request.method == "POST" else request.GET
-    version = chosen(versions, given.get("version"))
+    version = choose_version(versions, given.get("version"))
     found = find_statistics(version)
     tokens = _tokens(version, request.GET.get("model", ""))
     models = list_models(team)
@@ -158,11 +156,11 @@ def _drawn(
 
 
 @require_GET
-def dataset_changes(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     dataset = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset)
-    new = chosen(versions, request.GET.get("version"))
+    new = choose_version(versions, request.GET.get("version"))
     old = _old(versions, new, request.GET.get("old"))
     found = find_difference(old, new) if old and old != new else None
     context = {
@@ -184,11 +182,11 @@ def _old(
 ) -> DatasetVersion | None:
     """The one asked for; else the one before the new one, where there is one."""
     if wanted:
-        return chosen(versions, wanted)
+        return choose_version(versions, wanted)
     return next((one for one in versions if one.number < new.number), None)
 
 
-def _difference_page(request: HttpRequest, found: VersionDifference) -> object:
+def _difference_page(request: Request, found: VersionDifference) -> object:
     assert found.result is not None
     kind = request.GET.get("kind", "")
     if kind not in differences.KINDS:
@@ -199,11 +197,11 @@ def _difference_page(request: HttpRequest, found: VersionDifference) -> object:
 
 
 @require_GET
-def dataset_leaks(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     dataset = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset)
-    version = chosen(versions, request.GET.get("version"))
+    version = choose_version(versions, request.GET.get("version"))
     other = _other(team_, version, request.GET.get("against"))
     found = find_leak(version, other) if other and other != version else None
     page = _leak_page(request, found) if found and found.is_done else None
@@ -240,7 +238,7 @@ def _count_leaks(found: VersionLeak | None, kind: str) -> int:
     return found.result[kind] if found and found.result else 0
 
 
-def _leak_page(request: HttpRequest, found: VersionLeak) -> LeakPage:
+def _leak_page(request: Request, found: VersionLeak) -> LeakPage:
     assert found.result is not None
     kind = request.GET.get("kind", "")
     if kind not in leaks.KINDS:

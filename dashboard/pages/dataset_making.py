@@ -1,10 +1,12 @@
+"""Datasets generated, selected from a view, or split; and the prompt preview."""
+
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
@@ -14,7 +16,7 @@ from dashboard.accounts.access import (
     get_membership_for,
     get_writable_team,
 )
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.generators import (
     GeneratorsMissing,
     Option,
@@ -27,7 +29,6 @@ from dashboard.datasets.models import DatasetVersion, ImportJob
 from dashboard.datasets.queries import get_dataset, versions_with_use
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import RowFilterForm
-from dashboard.datasets.row_pages import read_number
 from dashboard.datasets.row_search import COUNT_SECONDS, Count, Search, count_matching
 from dashboard.datasets.selections import source_of_view, start_generation
 from dashboard.datasets.splits import list_splits, split_version
@@ -39,13 +40,13 @@ from dashboard.datasets.token_preview import (
 )
 from dashboard.datasets.version_forms import GenerateForm, PromptForm, SplitForm
 from dashboard.pages.dataset_uploads import follow
-from dashboard.pages.datasets import chosen
+from dashboard.pages.requests import Request, choose_version, read_number
 
 EXAMPLES = 3
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_generate(request: HttpRequest, team: str) -> HttpResponse:
+def dataset_generate(request: Request, team: str) -> HttpResponse:
     team_ = get_membership_for(request, team).team
     try:
         task = _task(request)
@@ -58,7 +59,7 @@ def dataset_generate(request: HttpRequest, team: str) -> HttpResponse:
     return _generate(request, team_, task)
 
 
-def _task(request: HttpRequest) -> Task | None:
+def _task(request: Request) -> Task | None:
     """The task the address names; 404 when there is none of that name."""
     tasks = {task.name: task for task in list_tasks()}
     wanted = request.GET.get("task")
@@ -67,7 +68,7 @@ def _task(request: HttpRequest) -> Task | None:
     return tasks[wanted] if wanted else None
 
 
-def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
+def _generate(request: Request, team: Team, task: Task) -> HttpResponse:
     is_post = request.method == "POST"
     data = request.POST if is_post else None
     initial = {"name": task.name.replace("_", " ")} | request.GET.dict()
@@ -91,9 +92,8 @@ def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
 
 
 def _start(
-    request: HttpRequest, team: Team, task: Task, chosen: dict[str, Any]
+    request: Request, team: Team, task: Task, chosen: dict[str, Any]
 ) -> ImportJob:
-    assert isinstance(request.user, User)
     return start_generation(
         team=team,
         user=request.user,
@@ -105,7 +105,7 @@ def _start(
     )
 
 
-def _typed(request: HttpRequest, option: Option) -> str:
+def _typed(request: Request, option: Option) -> str:
     typed = request.POST if request.method == "POST" else request.GET
     return typed.get(f"option-{option.name}", option.text)
 
@@ -118,11 +118,10 @@ def _examples(task: Task) -> tuple[Row, ...]:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def dataset_prompt(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse:
     """The page; what it is sent it answers with the preview, and stores nothing."""
     if request.method == "POST":
         return _preview(request, get_writable_team(request, team), dataset_id)
-    assert isinstance(request.user, User)
     membership = get_membership(request.user, team)
     dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
@@ -131,7 +130,7 @@ def dataset_prompt(request: HttpRequest, team: str, dataset_id: int) -> HttpResp
         "team": membership.team,
         "dataset": dataset,
         "versions": versions,
-        "version": chosen(versions, request.GET.get("version")),
+        "version": choose_version(versions, request.GET.get("version")),
         "tab": "prompt",
         "form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
         "models": models,
@@ -148,7 +147,7 @@ def _place(team: Team, dataset_id: int) -> dict[str, Any]:
     }
 
 
-def _preview(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
+def _preview(request: Request, team: Team, dataset_id: int) -> HttpResponse:
     versions = versions_with_use(get_dataset(team, dataset_id))
     version = _by_key(versions, request.POST.get("dataset"))
     form = PromptForm(request.POST)
@@ -177,12 +176,12 @@ def _by_key(versions: list[DatasetVersion], key: str | None) -> DatasetVersion:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def dataset_save(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
     """The rows that a view shows, as a dataset. The address holds the view."""
     is_post = request.method == "POST"
     membership = get_membership_for(request, team)
     dataset = get_dataset(membership.team, dataset_id)
-    version = chosen(versions_with_use(dataset), request.GET.get("version"))
+    version = choose_version(versions_with_use(dataset), request.GET.get("version"))
     version.dataset = dataset  # with its team, which is at hand
     view = RowFilterForm.read(version, request.GET)
     if view.errors:
@@ -213,7 +212,7 @@ def dataset_save(request: HttpRequest, team: str, dataset_id: int) -> HttpRespon
     return render(request, f"datasets/{template}.html", context, status=status)
 
 
-def _count(request: HttpRequest, version: DatasetVersion, view: RowFilterForm) -> Count:
+def _count(request: Request, version: DatasetVersion, view: RowFilterForm) -> Count:
     """As far as the time goes; the page asks on from where it came."""
     counted = min(read_number(request.GET.get("counted")) or 0, version.num_rows)
     matching = min(read_number(request.GET.get("matching")) or 0, counted)
@@ -225,13 +224,13 @@ def _count(request: HttpRequest, version: DatasetVersion, view: RowFilterForm) -
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def dataset_split(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
+def dataset_split(request: Request, team: str, dataset_id: int) -> HttpResponse:
     is_post = request.method == "POST"
     membership = get_membership_for(request, team)
     dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
     given = request.POST if is_post else request.GET
-    version = chosen(versions, given.get("version"))
+    version = choose_version(versions, given.get("version"))
     version.dataset = dataset  # with its team, which is at hand
     form = SplitForm(version, request.POST if is_post else None)
     if is_post and form.is_valid():

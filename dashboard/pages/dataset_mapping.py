@@ -1,9 +1,11 @@
+"""From an uploaded or fetched file to an import: which split, which columns."""
+
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
@@ -14,7 +16,7 @@ from dashboard.accounts.access import (
     get_team,
     get_writable_team,
 )
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.fetching.choices import Choice
 from dashboard.datasets.fetching.fetches import choices_of, choose
 from dashboard.datasets.import_forms import MappingForm
@@ -40,10 +42,13 @@ from dashboard.datasets.version_forms import PromptForm
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import notify_workers
 from dashboard.pages.dataset_uploads import follow, follow_address
+from dashboard.pages.requests import Request, read_number
+
+PREVIEWED = 5  # rows shown as they would be imported
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_choice(request: HttpRequest, team: str, upload_id: int) -> HttpResponse:
+def dataset_choice(request: Request, team: str, upload_id: int) -> HttpResponse:
     """Which split or file of a hub dataset is fetched."""
     is_post = request.method == "POST"
     team_ = get_membership_for(request, team).team
@@ -58,14 +63,13 @@ def dataset_choice(request: HttpRequest, team: str, upload_id: int) -> HttpRespo
     if picked is None:
         problem = "Nothing was chosen. Choose a split or a file."
         return _render_choices(request, upload, choices, problem, status=422)
-    assert isinstance(request.user, User)
     job = choose(upload, picked, request.user)
     notify_workers("default")
     return redirect("dataset_import", team_.slug, job.pk)
 
 
 def _render_choices(
-    request: HttpRequest,
+    request: Request,
     upload: Upload,
     choices: list[Choice],
     problem: str = "",
@@ -87,7 +91,7 @@ def _render_choices(
 
 
 @require_POST
-def dataset_map_prompt(request: HttpRequest, team: str, upload_id: int) -> HttpResponse:
+def dataset_map_prompt(request: Request, team: str, upload_id: int) -> HttpResponse:
     """A row as the chosen columns make it and the model sees it; stores nothing."""
     team_ = get_writable_team(request, team)
     upload = get_upload(team_, upload_id)
@@ -105,7 +109,7 @@ def preview_place(upload: Upload) -> dict[str, Any]:
     return {"preview_url": address, "preview_form": "#mapping, #prompt-form"}
 
 
-def _prompt_preview(request: HttpRequest, upload: Upload, seen: Peek) -> Preview:
+def _prompt_preview(request: Request, upload: Upload, seen: Peek) -> Preview:
     form = PromptForm(request.POST)
     if not form.is_valid():
         return Preview(problem=form.first_problem)
@@ -126,11 +130,8 @@ def _prompt_preview(request: HttpRequest, upload: Upload, seen: Peek) -> Preview
     )
 
 
-PREVIEWED = 5  # rows shown as they would be imported
-
-
 @require_http_methods(["GET", "POST"])
-def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse:
+def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     if request.method == "POST":
         return _post(request, get_writable_team(request, team), upload_id)
     team_ = get_team(request, team)
@@ -152,13 +153,13 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
         return _render(request, upload, seen, form, refused)
     form = MappingForm(upload, seen.names, given)
     form.is_valid()
-    if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
+    if request.htmx:
         context = _preview(upload, seen, form)
         return render(request, "datasets/mapped_rows.html", context)
     return _render(request, upload, seen, form)
 
 
-def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
+def _post(request: Request, team: Team, upload_id: int) -> HttpResponse:
     # A second click may come while the first one's import ends, which takes the upload
     # away. So the upload is asked for first: where it is gone, the job is done by then.
     upload = team.uploads.select_related("dataset").filter(pk=upload_id).first()
@@ -186,15 +187,15 @@ def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
 
 
 def _import(
-    request: HttpRequest, upload: Upload, seen: Peek, form: MappingForm
+    request: Request, upload: Upload, seen: Peek, form: MappingForm
 ) -> HttpResponse:
-    assert isinstance(request.user, User)
     job, is_new = start_job(
         upload=upload,
         mapping=form.mapping,
         name=form.cleaned_data.get("name", ""),
         user=request.user,
-        leave_out=_leave_out(request),
+        # How many refused rows the user has seen and agreed to do without.
+        leave_out=read_number(request.POST.get("leave_out")) or 0,
     )
     if is_new:
         begin_work(job, at_once=seen.is_small)
@@ -216,13 +217,7 @@ def _refusals(job: ImportJob) -> Refusals:
     return Refusals.from_json(job.refusals)
 
 
-def _leave_out(request: HttpRequest) -> int:
-    """How many refused rows the user has seen and agreed to do without."""
-    count = request.POST.get("leave_out", "")
-    return int(count) if count.isdecimal() and len(count) < 10 else 0
-
-
-def _discard(request: HttpRequest, upload: Upload) -> HttpResponse:
+def _discard(request: Request, upload: Upload) -> HttpResponse:
     delete_upload(upload)
     messages.info(request, f"{upload.filename} was discarded.")
     if upload.is_whole:
@@ -248,7 +243,7 @@ def _upload_address(upload: Upload) -> str:
     return f"{address}{of_dataset}"
 
 
-def _gone(request: HttpRequest, upload: Upload) -> HttpResponse:
+def _gone(request: Request, upload: Upload) -> HttpResponse:
     messages.error(
         request, f"The file {upload.filename} is no longer here. Upload it again."
     )
@@ -268,14 +263,13 @@ def _preview(upload: Upload, seen: Peek, form: MappingForm) -> dict[str, object]
 
 
 def _render(
-    request: HttpRequest,
+    request: Request,
     upload: Upload,
     seen: Peek,
     form: MappingForm,
     refusals: Refusals | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    assert isinstance(request.user, User)
     models = list_models(upload.team)
     context = {
         "team": upload.team,

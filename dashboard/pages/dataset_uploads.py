@@ -1,3 +1,5 @@
+"""Files for datasets: uploaded, fetched, sent in parts; and their imports."""
+
 from __future__ import annotations
 
 import errno
@@ -8,13 +10,13 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.views.decorators.http import require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.fetching.fetches import begin_fetch, choices_of, host_of
 from dashboard.datasets.fetching.links import read
 from dashboard.datasets.import_forms import (
@@ -45,10 +47,11 @@ from dashboard.datasets.selections import query_of
 from dashboard.datasets.uploads import OffsetMismatch, append_part, begin_transfer
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import notify_workers, reap_of, waiting_reason
+from dashboard.pages.requests import Request, read_id
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_upload(request: HttpRequest, team: str) -> HttpResponse:
+def dataset_upload(request: Request, team: str) -> HttpResponse:
     if request.method == "POST":
         team_ = get_writable_team(request, team)
         return (_fetch if "link" in request.POST else _receive)(request, team_)
@@ -62,7 +65,7 @@ def dataset_upload(request: HttpRequest, team: str) -> HttpResponse:
     return _render(request, team_, context)
 
 
-def _receive(request: HttpRequest, team: Team) -> HttpResponse:
+def _receive(request: Request, team: Team) -> HttpResponse:
     dataset = asked_dataset(request, team)
     is_pasted, is_in_parts = "rows" in request.POST, "upload" in request.POST
     form = UploadForm(request.POST, request.FILES)
@@ -99,9 +102,8 @@ def _receive(request: HttpRequest, team: Team) -> HttpResponse:
     return _render(request, team, context, status=422)
 
 
-def _fetch(request: HttpRequest, team: Team) -> HttpResponse:
+def _fetch(request: Request, team: Team) -> HttpResponse:
     """Leave it to a worker; nothing is asked of anybody here."""
-    assert isinstance(request.user, User)
     dataset = asked_dataset(request, team)
     form = LinkForm(request.POST)
     if form.is_valid():
@@ -125,13 +127,12 @@ def _fetch(request: HttpRequest, team: Team) -> HttpResponse:
 
 
 def _sent_at_once(
-    request: HttpRequest,
+    request: Request,
     team: Team,
     dataset: Dataset | None,
     form: UploadForm | PasteForm,
 ) -> Upload | None:
     """None where the form says what is wrong."""
-    assert isinstance(request.user, User)
     if not form.is_valid():
         return None
     file = (
@@ -142,8 +143,8 @@ def _sent_at_once(
     return store_upload(team=team, user=request.user, file=file, dataset=dataset)
 
 
-def _sent_in_parts(request: HttpRequest, team: Team) -> Upload:
-    upload = get_upload(team, _id_of(request.POST["upload"], "No such upload."))
+def _sent_in_parts(request: Request, team: Team) -> Upload:
+    upload = get_upload(team, read_id(request.POST["upload"]) or 0)
     if upload.is_linked and not upload.is_whole:
         raise Http404("No such upload.")  # of parts: a worker fetches this one
     if not upload.is_whole:
@@ -151,33 +152,27 @@ def _sent_in_parts(request: HttpRequest, team: Team) -> Upload:
     return upload
 
 
-def asked_dataset(request: HttpRequest, team: Team) -> Dataset | None:
+def asked_dataset(request: Request, team: Team) -> Dataset | None:
     wanted = request.GET.get("dataset")
-    return get_dataset(team, _id_of(wanted, "No such dataset.")) if wanted else None
-
-
-def _id_of(text: str, missing: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Http404(missing)
-    return int(text)
+    return get_dataset(team, read_id(wanted) or 0) if wanted else None
 
 
 def _render(
-    request: HttpRequest, team: Team, context: Mapping[str, object], status: int = 200
+    request: Request, team: Team, context: Mapping[str, object], status: int = 200
 ) -> HttpResponse:
     context = {**context, "team": team, "waiting": list_waiting(team)}
     return render(request, "datasets/upload.html", context, status=status)
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse:
+def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
     if request.method == "POST":
         return _change(request, get_writable_team(request, team), job_id)
     team_ = get_team(request, team)
     # Here as well, as the worker that ended may be the one that looks for such jobs.
     reap_of(get_import_job(team_, job_id))
     job = get_import_job(team_, job_id)
-    if request.htmx and (address := _outcome_address(job)):  # type: ignore[attr-defined]  # added by django-htmx
+    if request.htmx and (address := _outcome_address(job)):
         _tell_import(request, job)
         return HttpResponseClientRedirect(address)
     address = _outcome_address(job)
@@ -194,8 +189,7 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
     return render(request, "datasets/import.html", context)
 
 
-def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
-    assert isinstance(request.user, User)
+def _change(request: Request, team: Team, job_id: int) -> HttpResponse:
     job = get_import_job(team, job_id)
     if request.POST.get("stop") and not request_stop(job, request.user):
         messages.info(request, f"It had ended already: {job}.")
@@ -205,7 +199,7 @@ def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
     return redirect("dataset_import", team.slug, job.pk)
 
 
-def follow(request: HttpRequest, job: ImportJob) -> HttpResponse:
+def follow(request: Request, job: ImportJob) -> HttpResponse:
     """To what came of the import; while it goes on, to the page that shows it."""
     if address := _outcome_address(job):
         _tell_import(request, job)
@@ -247,7 +241,7 @@ def _host_of(job: ImportJob) -> str:
     return host_of(upload) if upload and upload.is_linked else ""
 
 
-def _tell_import(request: HttpRequest, job: ImportJob) -> None:
+def _tell_import(request: Request, job: ImportJob) -> None:
     if job.state == JobState.DONE and job.version:
         messages.success(request, _outcome_text(job))
 
@@ -280,9 +274,8 @@ def _outcome_text(job: ImportJob) -> str:
 
 
 @require_POST
-def dataset_uploads(request: HttpRequest, team: str) -> JsonResponse:
+def dataset_uploads(request: Request, team: str) -> JsonResponse:
     team_ = get_writable_team(request, team)
-    assert isinstance(request.user, User)
     dataset = asked_dataset(request, team_)
     form = TransferForm(request.POST)
     if not form.is_valid():
@@ -298,19 +291,15 @@ def dataset_uploads(request: HttpRequest, team: str) -> JsonResponse:
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_upload_parts(
-    request: HttpRequest, team: str, upload_id: int
-) -> JsonResponse:
+def dataset_upload_parts(request: Request, team: str, upload_id: int) -> JsonResponse:
     if request.method == "GET":
         return _tell(get_upload(get_team(request, team), upload_id))
     team_ = get_writable_team(request, team)
-    user = request.user
-    assert isinstance(user, User)
 
     def append(offset: int, size: int) -> Upload:
         return append_part(
             team=team_,
-            user=user,
+            user=request.user,
             upload_id=upload_id,
             offset=offset,
             part=request,
@@ -321,7 +310,7 @@ def dataset_upload_parts(
 
 
 def receive_part(
-    request: HttpRequest,
+    request: Request,
     append: Callable[[int, int], Any],
     find: Callable[[], Any],
     tell: Callable[..., JsonResponse],
@@ -361,11 +350,12 @@ def refuse_form(form: forms.Form) -> JsonResponse:
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    number = read_id(text)
+    if number is None:
         raise ValueError(
             f"offset and content-length are whole numbers of bytes; got {text[:40]!r}."
         )
-    return int(text)
+    return number
 
 
 def _disk_fault(error: OSError) -> str:

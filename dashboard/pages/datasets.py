@@ -1,15 +1,17 @@
+"""Datasets and their trash: the list, a version's rows, downloads."""
+
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.import_forms import RestoreForm
-from dashboard.datasets.models import Dataset, DatasetVersion, place_of
+from dashboard.datasets.models import Dataset, place_of
 from dashboard.datasets.queries import (
     find_parents,
     find_trashed,
@@ -34,20 +36,20 @@ from dashboard.datasets.trash import (
     restore_dataset,
     trash_dataset,
 )
+from dashboard.pages.requests import Request, choose_version
 
 
 @require_GET
-def datasets_trash(request: HttpRequest, team: str) -> HttpResponse:
+def datasets_trash(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     context = {"team": team_, "datasets": list_trashed(team_), "kept": KEPT.days}
     return render(request, "datasets/trash.html", context)
 
 
 @require_POST
-def dataset_trash(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
-    """Put it away; `restore` or `delete` what was."""
+def dataset_trash(request: Request, team: str, dataset_id: int) -> HttpResponse:
+    """Move it to the trash; `restore` or `delete` one that is there."""
     team_ = get_writable_team(request, team)
-    assert isinstance(request.user, User)
     if "restore" not in request.POST and "delete" not in request.POST:
         dataset = find_trashed(team_, dataset_id) or get_dataset(team_, dataset_id)
         trash_dataset(dataset, request.user)
@@ -61,8 +63,7 @@ def dataset_trash(request: HttpRequest, team: str, dataset_id: int) -> HttpRespo
     return _restore(request, team_, trashed)
 
 
-def _restore(request: HttpRequest, team: Team, dataset: Dataset) -> HttpResponse:
-    assert isinstance(request.user, User)
+def _restore(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
     form = RestoreForm(request.POST)
     if form.is_valid():
         name = form.cleaned_data["name"]
@@ -76,8 +77,7 @@ def _restore(request: HttpRequest, team: Team, dataset: Dataset) -> HttpResponse
     return show_trashed(request, team, dataset, form)
 
 
-def _delete(request: HttpRequest, team: Team, dataset: Dataset) -> HttpResponse:
-    assert isinstance(request.user, User)
+def _delete(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
     try:
         delete_dataset(dataset, request.user)
     except ValueError as error:
@@ -88,9 +88,8 @@ def _delete(request: HttpRequest, team: Team, dataset: Dataset) -> HttpResponse:
 
 
 def show_trashed(
-    request: HttpRequest, team: Team, dataset: Dataset, form: RestoreForm | None = None
+    request: Request, team: Team, dataset: Dataset, form: RestoreForm | None = None
 ) -> HttpResponse:
-    assert isinstance(request.user, User)
     assert dataset.trashed_at
     context = {
         "team": team,
@@ -105,15 +104,14 @@ def show_trashed(
 
 
 @require_GET
-def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
-    assert isinstance(request.user, User)
+def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
     membership = get_membership(request.user, team)
     team_ = membership.team
     dataset_ = get_any_dataset(team_, dataset_id)
     if dataset_.trashed_at and (trashed := find_trashed(team_, dataset_id)):
         return show_trashed(request, team_, trashed)
     versions = versions_with_use(dataset_)
-    version = chosen(versions, request.GET.get("version"))
+    version = choose_version(versions, request.GET.get("version"))
     form = RowFilterForm.read(version, request.GET)
     page = read_page(version, form, read_place(request.GET, version.num_rows))
     uses, parents = list_uses(dataset_), find_parents(team_, versions)
@@ -137,23 +135,11 @@ def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     return render(request, f"datasets/{template}.html", context)
 
 
-def chosen(versions: list[DatasetVersion], number: str | None) -> DatasetVersion:
-    """The version asked for by number; the newest when none is."""
-    if not number:
-        return versions[0]
-    for version in versions:
-        if str(version.number) == number:
-            return version
-    raise Http404("No such version.")
-
-
 @require_GET
-def dataset_download(
-    request: HttpRequest, team: str, dataset_id: int
-) -> HttpResponseBase:
+def dataset_download(request: Request, team: str, dataset_id: int) -> HttpResponseBase:
     """One of the trash too: whoever deletes it may want to keep a copy."""
     dataset = get_any_dataset(get_team(request, team), dataset_id)
-    version = chosen(versions_with_use(dataset), request.GET.get("version"))
+    version = choose_version(versions_with_use(dataset), request.GET.get("version"))
     version.dataset = dataset  # which is at hand
     suffix = request.GET.get("format") or "jsonl"
     if suffix not in WRITERS:
@@ -167,7 +153,7 @@ def dataset_download(
 
 
 @require_GET
-def datasets(request: HttpRequest, team: str) -> HttpResponse:
+def datasets(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     context = {
         "team": team_,

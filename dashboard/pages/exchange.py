@@ -1,3 +1,5 @@
+"""Runs exported as files, and runs of other tools imported from files."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,7 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
 from django.db.models import Count, QuerySet, Sum
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
 from django.views.decorators.http import (
@@ -18,7 +20,7 @@ from django.views.decorators.http import (
 from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_membership_for, get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.exchange import jobs
 from dashboard.exchange.export_runs import (
@@ -43,6 +45,7 @@ from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import cancel, reap_of, waiting_reason
 from dashboard.pages.dataset_uploads import receive_part, refuse, refuse_form
+from dashboard.pages.requests import Request
 from dashboard.project.middleware import MAX_BODY_BYTES
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
@@ -50,10 +53,11 @@ from dashboard.samples.annotations import has_marks
 from dashboard.samples.search.indexing import count_completions
 
 FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files beside the rest of the form
+MEASURED_ROWS = 200  # of which a file's size is estimated
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_imports(request: HttpRequest, team: str) -> HttpResponse:
+def run_imports(request: Request, team: str) -> HttpResponse:
     """Where files are sent to; without scripts they come with the form."""
     problem = ""
     if request.method == "POST":
@@ -86,9 +90,8 @@ def _list(team: Team) -> QuerySet[RunImport]:
     return counted.select_related("created_by", "job").order_by("-pk")
 
 
-def _begin(request: HttpRequest, team: Team) -> RunImport:
+def _begin(request: Request, team: Team) -> RunImport:
     """With the files that came along; none do where a script sends them."""
-    assert isinstance(request.user, User)
     sent = request.FILES.getlist("files")
     if not sent and "begin" not in request.POST:
         raise ValueError("No file was chosen. Choose one, or several.")
@@ -114,7 +117,7 @@ def get_import(team: Team, import_id: int) -> RunImport:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_import(request: HttpRequest, team: str, import_id: int) -> HttpResponse:
+def run_import(request: Request, team: str, import_id: int) -> HttpResponse:
     """What was understood of the files; a POST goes on with it, or ends it."""
     if request.method == "POST":
         return _change(request, get_writable_team(request, team), import_id)
@@ -130,7 +133,7 @@ def run_import(request: HttpRequest, team: str, import_id: int) -> HttpResponse:
 
 
 def _show(
-    request: HttpRequest,
+    request: Request,
     run_import: RunImport,
     form: forms.Form | None = None,
     status: int = 200,
@@ -151,7 +154,7 @@ def _show(
     return render(request, "exchange/import.html", context, status=status)
 
 
-def _change(request: HttpRequest, team: Team, import_id: int) -> HttpResponse:
+def _change(request: Request, team: Team, import_id: int) -> HttpResponse:
     found = get_import(team, import_id)
     if "discard" in request.POST:
         return _discard(request, found)
@@ -167,7 +170,7 @@ def _change(request: HttpRequest, team: Team, import_id: int) -> HttpResponse:
     return redirect("run_import", team.slug, found.pk)
 
 
-def _discard(request: HttpRequest, run_import: RunImport) -> HttpResponse:
+def _discard(request: Request, run_import: RunImport) -> HttpResponse:
     if run_import.is_open:
         messages.error(request, "It is at work. Stop it first.")
         return redirect("run_import", run_import.team.slug, run_import.pk)
@@ -175,7 +178,7 @@ def _discard(request: HttpRequest, run_import: RunImport) -> HttpResponse:
     return redirect("run_imports", run_import.team.slug)
 
 
-def _read(request: HttpRequest, run_import: RunImport) -> None:
+def _read(request: Request, run_import: RunImport) -> None:
     files = list(run_import.files.all())
     unfinished = [file.filename for file in files if not file.is_whole]
     if not files:
@@ -190,9 +193,6 @@ def _read(request: HttpRequest, run_import: RunImport) -> None:
         jobs.start(run_import, RunImport.READ)
 
 
-MEASURED_ROWS = 200  # of which a file's size is told
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
     """What a table's files would hold."""
@@ -203,7 +203,7 @@ class Offer:
 
 
 @require_safe
-def run_export(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
     """What can be taken of a run, and how much of it there is."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
@@ -258,7 +258,7 @@ def _offer(table: Table, *, num_rows: int, num_all: int) -> Offer:
 
 @require_safe
 def run_export_file(
-    request: HttpRequest, team: str, run_id: str, file: str
+    request: Request, team: str, run_id: str, file: str
 ) -> HttpResponseBase:
     """Sent while it is read, so that nothing is held but a part of it."""
     run = get_run(get_team(request, team), int(run_id))
@@ -272,7 +272,7 @@ def run_export_file(
     return send_file(run, form.span, file)
 
 
-# An import's files in parts, for scripts: as datasets' files, the answers are JSON.
+# An import's files in parts, for scripts: the answers are JSON.
 
 
 class FileForm(forms.Form):
@@ -282,7 +282,7 @@ class FileForm(forms.Form):
 
 
 @require_POST
-def run_import_files(request: HttpRequest, team: str, import_id: int) -> JsonResponse:
+def run_import_files(request: Request, team: str, import_id: int) -> JsonResponse:
     found = get_import(get_writable_team(request, team), import_id)
     form = FileForm(request.POST)
     if not form.is_valid():
@@ -295,7 +295,7 @@ def run_import_files(request: HttpRequest, team: str, import_id: int) -> JsonRes
 
 @require_http_methods(["GET", "POST"])
 def run_import_parts(
-    request: HttpRequest, team: str, import_id: int, file_id: int
+    request: Request, team: str, import_id: int, file_id: int
 ) -> JsonResponse:
     is_post = request.method == "POST"
     team_ = (get_writable_team if is_post else get_team)(request, team)

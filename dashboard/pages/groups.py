@@ -1,15 +1,18 @@
+"""Groups of a run's steps, their tokens, the reward log, data of the signal charts."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
+from dashboard.pages.requests import Request
 from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -64,7 +67,7 @@ class Card:
 
 @require_safe
 def group(
-    request: HttpRequest, team: str, run_id: int, step: int, prompt: int
+    request: Request, team: str, run_id: int, step: int, prompt: int
 ) -> HttpResponse:
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
@@ -134,7 +137,7 @@ def _num_truncated(completions: Sequence[Completion]) -> int | None:
 
 @require_safe
 def group_tokens(
-    request: HttpRequest, team: str, run_id: int, step: int, prompt: int
+    request: Request, team: str, run_id: int, step: int, prompt: int
 ) -> HttpResponse:
     """What the update did to each token of each of the group's completions."""
     run = get_run(get_team(request, team), run_id)
@@ -145,7 +148,7 @@ def group_tokens(
 
 
 @require_safe
-def groups(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def groups(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = GroupFilterForm.read(request.GET)
@@ -182,7 +185,7 @@ def _describe(run: Run, place: StepPlace, form: GroupFilterForm) -> dict[str, An
 
 
 @require_safe
-def reward_log(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def reward_log(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = RewardLogForm.of_rules(request.GET, rule_names(run))
@@ -198,11 +201,11 @@ def reward_log(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     return render(request, "samples/reward_log.html", context)
 
 
-# What the signal charts of a run's overview draw.
+# Data of the signal charts on a run's overview.
 
 
 @require_safe
-def signals(request: HttpRequest, team: str, run_id: int, chart: str) -> HttpResponse:
+def signals(request: Request, team: str, run_id: int, chart: str) -> HttpResponse:
     """?first_step=&last_step= for a closer look; ?rows= orders the map's."""
     run = get_run(get_team(request, team), run_id)
     if chart not in READERS:
@@ -210,35 +213,27 @@ def signals(request: HttpRequest, team: str, run_id: int, chart: str) -> HttpRes
     form = SignalForm.read(request.GET)
     if form.errors:
         return JsonResponse({"errors": form.errors}, status=400)
-    return _respond(request, _Question(run, chart, form))
+    shown = form.value("rows"), *form.steps.values()
+    key = (run.pk, run.attempt, run.last_step, chart, *shown)
+    query = _Query(key=key, run=run, chart=chart, form=form)
+    # What has ended may still be filled, and few look at it at once.
+    packed = _read(query) if run.has_ended else _read_once(query)
+    return send_packed(request, packed)
 
 
-class _Question:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Query:
     """Equal for all viewers of a run that goes on, until its next step."""
 
-    def __init__(self, run: Run, chart: str, form: SignalForm) -> None:
-        self.run, self.chart, self.form = run, chart, form
-        shown = form.value("rows"), *form.steps.values()
-        self.key = (run.pk, run.attempt, run.last_step, chart, *shown)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Question) and self.key == other.key
-
-    def answer(self) -> bytes:
-        # A map of 12,800 cells is half a megabyte that packs into a sixth of it.
-        return pack_answer(READERS[self.chart](self.run, self.form))
+    key: tuple[Any, ...]
+    run: Run = field(compare=False)
+    chart: str = field(compare=False)
+    form: SignalForm = field(compare=False)
 
 
-@lru_cache(maxsize=64)
-def _answer_once(question: _Question) -> bytes:
-    return question.answer()
+def _read(query: _Query) -> bytes:
+    # A map of 12,800 cells is half a megabyte that packs into a sixth of it.
+    return pack_answer(READERS[query.chart](query.run, query.form))
 
 
-def _respond(request: HttpRequest, question: _Question) -> HttpResponse:
-    # What has ended may still be filled, and few look at it at once.
-    is_live = not question.run.has_ended
-    packed = _answer_once(question) if is_live else question.answer()
-    return send_packed(request, packed)
+_read_once = lru_cache(maxsize=64)(_read)

@@ -1,16 +1,19 @@
+"""The launch form: shown, checked, and launched as a run or a sweep."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
+from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import idle_table, recipe_facts
@@ -40,7 +43,7 @@ KEPT = ("preset", "scaled", "name", "model", "dataset")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_new(request: HttpRequest, team: str) -> HttpResponse:
+def run_new(request: Request, team: str) -> HttpResponse:
     team_ = get_writable_team(request, team)
     choices = choices_of(team_)
     if request.method != "POST":
@@ -61,7 +64,6 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
     try:
         if sweep.runs:
             return _launch_sweep(request, team_, form, sweep)
-        assert isinstance(request.user, User)
         run = launch_run(
             launch,
             team=team_,
@@ -75,7 +77,7 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
+def run_new_summary(request: Request, team: str) -> HttpResponse:
     """What the form, as it stands, amounts to; changes nothing."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
@@ -89,7 +91,7 @@ def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_new_fit(request: HttpRequest, team: str) -> JsonResponse:
+def run_new_fit(request: Request, team: str) -> JsonResponse:
     """What the settings that depend on the rows should be for the chosen dataset."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
@@ -100,13 +102,12 @@ def run_new_fit(request: HttpRequest, team: str) -> JsonResponse:
 
 
 @require_POST
-def run_new_recipe(request: HttpRequest, team: str) -> HttpResponse:
+def run_new_recipe(request: Request, team: str) -> HttpResponse:
     """Keep the reward of a preset as a recipe of the team, and go back to the form."""
     team_ = get_writable_team(request, team)
     start, _ = read_start(request.POST, team_, choices_of(team_))
     if start.recipe is None:
         raise Http404("This start brings no reward.")
-    assert isinstance(request.user, User)
     kept = {
         name: str(text)
         for name, text in request.POST.items()
@@ -129,14 +130,13 @@ def run_new_recipe(request: HttpRequest, team: str) -> HttpResponse:
     return redirect(f"{reverse('run_new', args=[team_.slug])}?{query}")
 
 
-def _must_confirm(request: HttpRequest, launch: Launch) -> bool:
+def _must_confirm(request: Request, launch: Launch) -> bool:
     return bool(warn(launch)) and request.POST.get("confirmed") != "on"
 
 
 def _launch_sweep(
-    request: HttpRequest, team: Team, form: LaunchForm, sweep: SweepPlan
+    request: Request, team: Team, form: LaunchForm, sweep: SweepPlan
 ) -> HttpResponse:
-    assert isinstance(request.user, User)
     launched = launch_sweep(
         team=team,
         user=request.user,
@@ -150,7 +150,7 @@ def _launch_sweep(
 
 
 def show_form(
-    request: HttpRequest,
+    request: Request,
     team: Team,
     form: LaunchForm,
     *,
@@ -234,9 +234,9 @@ def read_start(
     """Where the settings begin; with an unknown name the defaults, and a sentence."""
     key = query.get("preset", "")
     clone, fork = query.get("clone", ""), query.get("fork", "")
-    if not key and clone.isdecimal() and len(clone) < 19:
+    if not key and read_id(clone) is not None:
         key = f"run-{clone}"
-    if not key and fork.isdecimal() and len(fork) < 19:
+    if not key and read_id(fork) is not None:
         key = f"fork-{fork}-{query.get('checkpoint', '')[:40]}"
     scaled = query.get("scaled") == "1"
     try:
@@ -246,7 +246,7 @@ def read_start(
     return start, ""
 
 
-def read_form(request: HttpRequest, team: Team) -> LaunchForm:
+def read_form(request: Request, team: Team) -> LaunchForm:
     """The form as it was sent, wherever it began."""
     choices = choices_of(team)
     start, _ = read_start(request.POST, team, choices)
@@ -254,7 +254,7 @@ def read_form(request: HttpRequest, team: Team) -> LaunchForm:
 
 
 def _prefilled(
-    request: HttpRequest, team: Team, choices: Choices, start: Start
+    request: Request, team: Team, choices: Choices, start: Start
 ) -> LaunchForm:
     given = request.GET
     form = LaunchForm.from_start(start, choices, given.get("name", ""))

@@ -1,15 +1,17 @@
+"""The launch form's parts: presets, evaluation sets, prompt preview, TOML, sweep."""
+
 from __future__ import annotations
 
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.token_preview import (
     SETTINGS,
     Preview,
@@ -17,6 +19,7 @@ from dashboard.datasets.token_preview import (
     read_row,
 )
 from dashboard.pages.launch import kept_choices, read_form, show_form
+from dashboard.pages.requests import Request
 from dashboard.project.edits import (
     MAX_DIFFERENCES,
     Edit,
@@ -44,14 +47,14 @@ from dashboard.runs.launch.toml import TomlDraft, apply_toml, write_form
 from dashboard.runs.queries import get_team_preset
 from trainer.rewards.spec import Recipe
 
+PLAIN = "text/plain; charset=utf-8"
 UNFINISHED = "Correct the form first: a preset holds settings that a run can have."
 
 
 @require_POST
-def preset_save(request: HttpRequest, team: str) -> HttpResponse:
+def preset_save(request: Request, team: str) -> HttpResponse:
     """Keep the settings of the form, and go on from them."""
     team_ = get_writable_team(request, team)
-    assert isinstance(request.user, User)
     form = read_form(request, team_)
     launch = form.check()
     if launch is None:
@@ -77,7 +80,7 @@ def preset_save(request: HttpRequest, team: str) -> HttpResponse:
 
 
 def _show_both(
-    request: HttpRequest, team: Team, form: LaunchForm, conflict: EditConflict
+    request: Request, team: Team, form: LaunchForm, conflict: EditConflict
 ) -> HttpResponse:
     """Saved again, the reader's goes over what they have then seen."""
     [clash] = conflict.clashes
@@ -97,10 +100,9 @@ def _show_both(
 
 
 @require_POST
-def preset_change(request: HttpRequest, team: str, pk: int) -> HttpResponse:
+def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
     """Rename it, or delete it."""
     team_ = get_writable_team(request, team)
-    assert isinstance(request.user, User)
     preset = get_team_preset(team_, pk)
     address = reverse("run_new", args=[team_.slug])
     if request.POST.get("action") == "delete":
@@ -129,7 +131,7 @@ def preset_change(request: HttpRequest, team: str, pk: int) -> HttpResponse:
 
 
 @require_POST
-def run_new_sets(request: HttpRequest, team: str) -> HttpResponse:
+def run_new_sets(request: Request, team: str) -> HttpResponse:
     """The evaluation sets of the form with one more or less; without an action only
     what is said about them, so that nothing is swapped that is being typed."""
     team_ = get_writable_team(request, team)
@@ -147,7 +149,7 @@ def run_new_sets(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_new_prompt(request: HttpRequest, team: str) -> HttpResponse:
+def run_new_prompt(request: Request, team: str) -> HttpResponse:
     """A row of the chosen dataset as the chosen model sees it; stores nothing."""
     team_ = get_writable_team(request, team)
     choices = choices_of(team_)
@@ -176,13 +178,8 @@ def _preview(team: Team, form: LaunchForm, row: int) -> Preview:
     )
 
 
-# The TOML tab of the launch form.
-
-PLAIN = "text/plain; charset=utf-8"
-
-
 @require_POST
-def run_new_toml(request: HttpRequest, team: str) -> HttpResponse:
+def run_new_toml(request: Request, team: str) -> HttpResponse:
     """The form, as it stands, as the engine's TOML; changes nothing."""
     form = read_form(request, get_writable_team(request, team))
     try:
@@ -192,7 +189,7 @@ def run_new_toml(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_new_from_toml(request: HttpRequest, team: str) -> HttpResponse:
+def run_new_from_toml(request: Request, team: str) -> HttpResponse:
     """The form with what the TOML says; the TOML again where something is wrong."""
     team_ = get_writable_team(request, team)
     form, text = read_form(request, team_), request.POST.get("toml", "")
@@ -205,8 +202,7 @@ def run_new_from_toml(request: HttpRequest, team: str) -> HttpResponse:
     return show_form(request, team_, form, toml=draft, status=status)
 
 
-def _save_recipes(request: HttpRequest, team: Team, draft: TomlDraft) -> None:
-    assert isinstance(request.user, User)
+def _save_recipes(request: Request, team: Team, draft: TomlDraft) -> None:
     for spec in draft.unknown_recipes.values():
         save_recipe_version(
             team=team,
@@ -218,7 +214,7 @@ def _save_recipes(request: HttpRequest, team: Team, draft: TomlDraft) -> None:
 
 
 @require_POST
-def run_new_plan(request: HttpRequest, team: str) -> HttpResponse:
+def run_new_plan(request: Request, team: str) -> HttpResponse:
     """The runs that the form, as it stands, would launch; changes nothing."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)

@@ -1,3 +1,5 @@
+"""A run's logs, and its machine's use: CPU, memory, disk, GPUs."""
+
 from __future__ import annotations
 
 import math
@@ -7,7 +9,6 @@ from typing import Any
 
 from django.http import (
     Http404,
-    HttpRequest,
     HttpResponse,
     JsonResponse,
 )
@@ -15,7 +16,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
-from dashboard.project.downloads import Streamed
+from dashboard.pages.requests import Request, read_id
+from dashboard.project.downloads import Streamed, attach
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.training.log_reading import LogTimes, read_part, read_whole_line
@@ -41,7 +43,7 @@ MAX_DIGITS = 15
 
 
 @require_safe
-def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_logs(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     source = find_source(run, request.GET)
@@ -57,44 +59,42 @@ def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
-def log_part(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+def log_part(request: Request, team: str, run_id: int) -> JsonResponse:
     """?after=<byte> or ?before=<byte> with &mark=, ?line=, ?time=, or the end."""
     run = get_run(get_team(request, team), run_id)
     return _answer(request, run, _read_part)
 
 
 @require_safe
-def log_line(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+def log_line(request: Request, team: str, run_id: int) -> JsonResponse:
     """?at=<byte>: the line that begins there, whole."""
     run = get_run(get_team(request, team), run_id)
     return _answer(request, run, _read_line)
 
 
 @require_safe
-def log_search(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+def log_search(request: Request, team: str, run_id: int) -> JsonResponse:
     """?q=&regex=1&case=1&first=<of the matches to list>"""
     run = get_run(get_team(request, team), run_id)
     return _answer(request, run, _search)
 
 
 @require_safe
-def download_log(request: HttpRequest, team: str, run_id: int) -> Streamed:
+def download_log(request: Request, team: str, run_id: int) -> Streamed:
     run = get_run(get_team(request, team), run_id)
     source = find_source(run, request.GET)
     if source is None or not source.path.is_file():
         raise Http404("This log has not been written yet.")
     name = f"run-{run.id}-attempt-{source.attempt.number}-{source.name}.log"
-    return Streamed(
-        pieces_of(source),
-        content_type="text/plain; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    return attach(
+        pieces_of(source), filename=name, content_type="text/plain; charset=utf-8"
     )
 
 
 def _answer(
-    request: HttpRequest,
+    request: Request,
     run: Run,
-    read: Callable[[HttpRequest, Source], dict[str, Any]],
+    read: Callable[[Request, Source], dict[str, Any]],
 ) -> JsonResponse:
     source = find_source(run, request.GET)
     if source is None:
@@ -107,7 +107,7 @@ def _answer(
         return JsonResponse({"error": str(error)}, status=400)
 
 
-def _read_part(request: HttpRequest, source: Source) -> dict[str, Any]:
+def _read_part(request: Request, source: Source) -> dict[str, Any]:
     part = read_part(
         source.path,
         after=_number(request, "after"),
@@ -128,7 +128,7 @@ def _read_part(request: HttpRequest, source: Source) -> dict[str, Any]:
     }
 
 
-def _byte_at(request: HttpRequest, source: Source) -> int | None:
+def _byte_at(request: Request, source: Source) -> int | None:
     """Where the log was at `time`, whole seconds since 1970."""
     moment = _number(request, "time")
     if moment is None:
@@ -136,11 +136,11 @@ def _byte_at(request: HttpRequest, source: Source) -> int | None:
     return LogTimes(source.files.trainer_times).find(moment)
 
 
-def _read_line(request: HttpRequest, source: Source) -> dict[str, Any]:
+def _read_line(request: Request, source: Source) -> dict[str, Any]:
     return asdict(read_whole_line(source.path, _number(request, "at") or 0))
 
 
-def _search(request: HttpRequest, source: Source) -> dict[str, Any]:
+def _search(request: Request, source: Source) -> dict[str, Any]:
     pattern = make_pattern(
         request.GET.get("q", ""),
         is_pattern=request.GET.get("regex") == "1",
@@ -150,17 +150,18 @@ def _search(request: HttpRequest, source: Source) -> dict[str, Any]:
     return search_source(source, pattern, first=first)
 
 
-def _number(request: HttpRequest, name: str) -> int | None:
+def _number(request: Request, name: str) -> int | None:
     text = request.GET.get(name, "")
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+    number = read_id(text) if len(text) <= MAX_DIGITS else None
+    if number is None:
         raise ValueError(f"{name} must be a whole number; got {text[:40]!r}.")
-    return int(text)
+    return number
 
 
 @require_safe
-def run_system(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_system(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     lives = list(run.attempts.order_by("number"))
@@ -181,7 +182,7 @@ def run_system(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
-def system_samples(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+def system_samples(request: Request, team: str, run_id: int) -> JsonResponse:
     """?x=time|step&first=&last= for a closer look, &after=<time> for what is new."""
     run = get_run(get_team(request, team), run_id)
     try:
@@ -206,11 +207,11 @@ def _machines(names: list[str]) -> dict[str, Worker]:
     return {worker.name: worker for worker in Worker.objects.filter(name__in=names)}
 
 
-def _axis(request: HttpRequest) -> Axis:
+def _axis(request: Request) -> Axis:
     return "step" if request.GET.get("x") == "step" else "time"
 
 
-def _decimal(request: HttpRequest, name: str) -> float | None:
+def _decimal(request: Request, name: str) -> float | None:
     text = request.GET.get(name, "")
     if not text:
         return None

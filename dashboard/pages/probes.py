@@ -1,14 +1,16 @@
+"""Probes: what a model does with some prompts before, or after, it is trained."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     KEPT,
@@ -21,6 +23,7 @@ from dashboard.analysis.probes.services import (
 )
 from dashboard.analysis.probes.tries import TryForm, settings_of, sides_of
 from dashboard.pages.launch import read_form, show_form
+from dashboard.pages.requests import Request
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.launch.estimates import estimate_memory
 from dashboard.runs.launch.verdict import verdict_of
@@ -29,7 +32,7 @@ from trainer.config import RunConfig
 
 
 @require_GET
-def probes(request: HttpRequest, team: str) -> HttpResponse:
+def probes(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     listed = [
         (probe, verdict_of(probe.config, probe.metrics)) for probe in list_probes(team_)
@@ -45,14 +48,14 @@ def probes(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_GET
-def probe(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+def probe(request: Request, team: str, probe_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     context = _context(team_, get_probe(team_, probe_id))
     return render(request, "probes/probe.html", context)
 
 
 @require_GET
-def probe_progress(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+def probe_progress(request: Request, team: str, probe_id: int) -> HttpResponse:
     """The part of either page that changes; asked for every second while it does."""
     team_ = get_team(request, team)
     found = get_probe(team_, probe_id)
@@ -66,22 +69,20 @@ def probe_progress(request: HttpRequest, team: str, probe_id: int) -> HttpRespon
 
 
 @require_POST
-def probe_stop(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+def probe_stop(request: Request, team: str, probe_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
-    assert isinstance(request.user, User)
     request_stop(probe=get_probe(team_, probe_id), user=request.user)
     return redirect("probe", team_.slug, probe_id)
 
 
 @require_POST
-def probe_launch(request: HttpRequest, team: str) -> HttpResponse:
+def probe_launch(request: Request, team: str) -> HttpResponse:
     """Probe what a launch form asks for, before it is launched."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
     launch = form.check()
     if launch is None:
         return show_form(request, team_, form, status=422)
-    assert isinstance(request.user, User)
     try:
         begun = probe_launched(team_, request.user, launch)
     except ValueError as error:
@@ -90,7 +91,7 @@ def probe_launch(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_try(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_try(request: Request, team: str, run_id: int) -> HttpResponse:
     """A prompt for a checkpoint and its base model."""
     is_sent = request.method == "POST"
     team_ = get_writable_team(request, team) if is_sent else get_team(request, team)
@@ -98,7 +99,6 @@ def run_try(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     form = TryForm(run, request.POST if is_sent else request.GET)
     is_valid, refused = form.is_valid(), ""
     if is_sent and is_valid:
-        assert isinstance(request.user, User)
         try:
             return redirect("probe", team_.slug, form.start(request.user).pk)
         except ValueError as error:

@@ -1,16 +1,19 @@
+"""What the prompts of a run learnt, and datasets made of them."""
+
 from __future__ import annotations
 
 from typing import Any
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Exists, OuterRef
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.datasets.import_forms import TargetForm
 from dashboard.pages.dataset_uploads import follow
+from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run
 from dashboard.samples.learning_curve import describe, draw_curves, make_points
@@ -27,7 +30,7 @@ MAX_RUNS = 100
 
 
 @require_safe
-def prompts_of_runs(request: HttpRequest, team: str) -> HttpResponse:
+def prompts_of_runs(request: Request, team: str) -> HttpResponse:
     """Which run's prompts a dataset is made of."""
     team_ = get_team(request, team)
     sampled = Exists(Group.objects.filter(run=OuterRef("pk")))
@@ -41,7 +44,7 @@ def prompts_of_runs(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
     """What each of a run's prompts learnt; the address says which, in what order."""
     is_post = request.method == "POST"
     membership = get_membership_for(request, team)
@@ -116,9 +119,7 @@ def _chips(form: PromptFilterForm, counts: Counts) -> list[tuple[str, str, int, 
 
 
 @require_safe
-def run_prompt(
-    request: HttpRequest, team: str, run_id: int, prompt: int
-) -> HttpResponse:
+def run_prompt(request: Request, team: str, run_id: int, prompt: int) -> HttpResponse:
     """A prompt's learning curve, and all its completions."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)

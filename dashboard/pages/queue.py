@@ -1,29 +1,26 @@
+"""The team's queued runs, and the workers that take them."""
+
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from django.contrib import messages
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.http.response import HttpResponseBase
+from django.http import HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils.http import content_disposition_header
-from django.views.decorators.http import require_GET, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import (
     get_managed_team,
     get_membership_for,
     get_team,
-    get_writable_team,
 )
-from dashboard.accounts.models import Team, User
-from dashboard.pages.run_control import asked_of
-from dashboard.project.downloads import Streamed
+from dashboard.pages.requests import Request
+from dashboard.pages.run_control import get_writable_run
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.rewards.trial import sandbox_here
-from dashboard.runs.launch.base_models import folder_of, needs_of
-from dashboard.runs.models import Checkpoint, Priority, Run, RunState
-from dashboard.runs.queries import get_run
+from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queue.changes import (
     MOVES,
     hold_run,
@@ -35,13 +32,14 @@ from dashboard.runs.queue.changes import (
 from dashboard.runs.queue.order import read_line
 from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
-from dashboard.training.publishing import archive_model, publish, unpublish
 from dashboard.training.worker_hosts import count_workers, describe_workers
 from dashboard.training.workers import GONE_AFTER
 
+SHOWN_FOR = timedelta(days=7)  # since a worker was last seen
+
 
 @require_safe
-def queue(request: HttpRequest, team: str) -> HttpResponse:
+def queue(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     line = read_line()
     own = team_line(team_, line)
@@ -56,12 +54,12 @@ def queue(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_move(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    run, user = asked_of(request, team, run_id)
+def run_move(request: Request, team: str, run_id: int) -> HttpResponse:
+    run = get_writable_run(request, team, run_id)
     where = request.POST.get("where", "")
     if where not in MOVES:
         messages.error(request, f"A run moves to the front, up or down; got {where!r}.")
-    elif not move_run(run=run, user=user, where=where):
+    elif not move_run(run=run, user=request.user, where=where):
         messages.info(request, _not_done(run, f"{run.name} stays where it is"))
     else:
         moved = "to the front" if where == "front" else where
@@ -70,9 +68,9 @@ def run_move(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 @require_POST
-def run_hold(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    run, user = asked_of(request, team, run_id)
-    if hold_run(run=run, user=user):
+def run_hold(request: Request, team: str, run_id: int) -> HttpResponse:
+    run = get_writable_run(request, team, run_id)
+    if hold_run(run=run, user=request.user):
         messages.success(request, f"{run.name} is on hold.")
     else:
         messages.info(request, _not_done(run, f"{run.name} was not held"))
@@ -80,9 +78,9 @@ def run_hold(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 @require_POST
-def run_release(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    run, user = asked_of(request, team, run_id)
-    if release_run(run=run, user=user):
+def run_release(request: Request, team: str, run_id: int) -> HttpResponse:
+    run = get_writable_run(request, team, run_id)
+    if release_run(run=run, user=request.user):
         messages.success(request, f"{run.name} is in line again.")
     else:
         messages.info(request, _not_done(run, f"{run.name} was not on hold"))
@@ -90,8 +88,8 @@ def run_release(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 @require_POST
-def run_priority(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    run, user = asked_of(request, team, run_id)
+def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
+    run = get_writable_run(request, team, run_id)
     named = {str(priority.label): priority for priority in Priority}
     edit = Edit.read(request.POST, ["priority"])
     if "priority" not in edit.given and "priority" in request.POST:
@@ -102,7 +100,9 @@ def run_priority(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         messages.error(request, told)
         return _back(request, run)
     try:
-        is_set = set_priority(run=run, user=user, priority=named[given], was=was)
+        is_set = set_priority(
+            run=run, user=request.user, priority=named[given], was=was
+        )
     except EditConflict as conflict:
         return _show_both(request, run, conflict)
     if is_set:
@@ -110,7 +110,7 @@ def run_priority(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     return _back(request, run)
 
 
-def _show_both(request: HttpRequest, run: Run, conflict: EditConflict) -> HttpResponse:
+def _show_both(request: Request, run: Run, conflict: EditConflict) -> HttpResponse:
     return show_conflict(
         request,
         conflict,
@@ -121,7 +121,7 @@ def _show_both(request: HttpRequest, run: Run, conflict: EditConflict) -> HttpRe
     )
 
 
-def _back(request: HttpRequest, run: Run) -> HttpResponseRedirect:
+def _back(request: Request, run: Run) -> HttpResponseRedirect:
     """To the page that it was asked on: the queue, or the run's own."""
     if request.POST.get("from") == "queue":
         return redirect("queue", run.team.slug)
@@ -135,88 +135,8 @@ def _not_done(run: Run, what: str) -> str:
     return f"{what}: somebody may have changed the queue meanwhile."
 
 
-# Models out of a run: downloaded, and published for new runs.
-
-
-@require_GET
-def checkpoint_download(
-    request: HttpRequest, team: str, run_id: int, name: str
-) -> HttpResponseBase:
-    """The model's folder with weights, tokenizer and config, for anybody's programs."""
-    checkpoint = _checkpoint(get_team(request, team), run_id, name)
-    try:
-        archive = archive_model(checkpoint)
-    except ValueError as error:
-        messages.error(request, str(error))
-        return redirect("run_tab", team, run_id, "checkpoints")
-    disposition = content_disposition_header(True, archive.filename)
-    return Streamed(
-        archive,
-        content_type="application/x-tar",
-        headers={
-            "Content-Disposition": disposition or "attachment",
-            "Content-Length": str(len(archive)),
-        },
-    )
-
-
-@require_POST
-def checkpoint_publish(
-    request: HttpRequest, team: str, run_id: int, name: str
-) -> HttpResponse:
-    checkpoint = _checkpoint(get_writable_team(request, team), run_id, name)
-    assert isinstance(request.user, User)
-    called = request.POST.get("name", "")
-    try:
-        model = publish(checkpoint=checkpoint, name=called, user=request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(
-            request, f"{model} is published: new runs and probes can start from it."
-        )
-    return redirect("run_tab", team, run_id, "checkpoints")
-
-
 @require_safe
-def models(request: HttpRequest, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
-    listed = team_.published_models.select_related("published_by", "run")
-    needs = needs_of(team_)
-    context = {
-        "team": team_,
-        "listed": [
-            (each, needs.get(folder_of(each), [])) for each in listed.order_by("-pk")
-        ],
-    }
-    return render(request, "training/models.html", context)
-
-
-@require_POST
-def model_unpublish(request: HttpRequest, team: str, model_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    model = get_object_or_404(team_.published_models, pk=model_id)
-    assert isinstance(request.user, User)
-    try:
-        unpublish(model=model, user=request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(request, f"{model} is no longer published.")
-    return redirect("models", team)
-
-
-def _checkpoint(team: Team, run_id: int, name: str) -> Checkpoint:
-    run = get_run(team, run_id)
-    found = run.checkpoints.select_related("run__team")
-    return get_object_or_404(found, name=name)
-
-
-SHOWN_FOR = timedelta(days=7)
-
-
-@require_safe
-def workers(request: HttpRequest, team: str) -> HttpResponse:
+def workers(request: Request, team: str) -> HttpResponse:
     membership = get_membership_for(request, team)
     team_ = membership.team
     recent = Worker.objects.filter(last_seen__gt=Now() - SHOWN_FOR)
@@ -234,26 +154,27 @@ def workers(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def worker_drain(request: HttpRequest, team: str, worker_id: int) -> HttpResponse:
-    team_ = get_managed_team(request, team)
-    worker = get_object_or_404(Worker, id=worker_id)
-    assert isinstance(request.user, User)
-    if drain(worker, team=team_, user=request.user):
-        said = f"{worker} finishes what it runs and takes nothing new."
-    else:
-        said = f"{worker} is drained already."
-    messages.success(request, said)
-    return redirect("workers", team=team_.slug)
+def worker_drain(request: Request, team: str, worker_id: int) -> HttpResponse:
+    said = ("finishes what it runs and takes nothing new", "is drained already")
+    return _change(request, team, worker_id, drain, said)
 
 
 @require_POST
-def worker_undrain(request: HttpRequest, team: str, worker_id: int) -> HttpResponse:
+def worker_undrain(request: Request, team: str, worker_id: int) -> HttpResponse:
+    said = ("takes runs again, within 5 s", "is not drained")
+    return _change(request, team, worker_id, undrain, said)
+
+
+def _change(
+    request: Request,
+    team: str,
+    worker_id: int,
+    change: Callable[..., bool],
+    said: tuple[str, str],
+) -> HttpResponse:
+    """`said`: where it was done, and where there was nothing to do."""
     team_ = get_managed_team(request, team)
     worker = get_object_or_404(Worker, id=worker_id)
-    assert isinstance(request.user, User)
-    if undrain(worker, team=team_, user=request.user):
-        said = f"{worker} takes runs again, within 5 s."
-    else:
-        said = f"{worker} is not drained."
-    messages.success(request, said)
+    is_done = change(worker, team=team_, user=request.user)
+    messages.success(request, f"{worker} {said[0] if is_done else said[1]}.")
     return redirect("workers", team=team_.slug)

@@ -1,7 +1,7 @@
-"""One form for a new recipe and for a new version of one.
+"""Reward recipes: listed, read, tried, edited. One form makes recipes and versions.
 
-Every button posts the whole form, so nothing is kept between requests: `action` says
-what to do with what was typed. With scripts, htmx swaps the part that changed.
+Every button of the form posts all of it, so nothing is kept between requests: `action`
+says what to do with what was typed. With scripts, htmx swaps the part that changed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 
 from django.contrib import messages
 from django.db.models import Max
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow
+from dashboard.pages.requests import Request, choose_version, read_number
 from dashboard.project.edits import MAX_DIFFERENCES, EditConflict, compare_texts
 from dashboard.rewards.forms import NewRecipeForm, TryForm
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
@@ -46,9 +47,17 @@ from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.spec import Recipe, recipe_bounds
 
+COMBINATIONS = {
+    "sum": "Their sum",
+    "product": "Their product",
+    "minimum": "The smallest of them",
+    "normalize_then_sum": "Their sum, each normalised within its group (GDPO)",
+}
+EDITS = ("add", "remove", "up", "down", "read_json")  # actions on what is typed
+
 
 @require_GET
-def reward(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse:
+def reward(request: Request, team: str, recipe_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     recipe = get_recipe(team_, recipe_id)
     versions = versions_with_use(recipe)
@@ -71,18 +80,8 @@ def reward(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse:
     return render(request, "rewards/detail.html", context)
 
 
-def choose_version(versions: list[RecipeVersion], number: str | None) -> RecipeVersion:
-    """The version asked for by number; the newest when none is."""
-    if not number:
-        return versions[0]
-    for version in versions:
-        if str(version.number) == number:
-            return version
-    raise Http404("No such version.")
-
-
 @require_GET
-def rewards(request: HttpRequest, team: str) -> HttpResponse:
+def rewards(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     recipes = [
         (recipe, version, recipe_sentence(Recipe.model_validate(version.spec)))
@@ -94,9 +93,8 @@ def rewards(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def reward_try(request: HttpRequest, team: str) -> HttpResponse:
+def reward_try(request: Request, team: str) -> HttpResponse:
     """Scores with what stands in the form; nothing is stored."""
-    assert isinstance(request.user, User)
     membership = get_membership(request.user, team)
     draft = RecipeDraft.posted(request.POST)
     draft.validate()
@@ -115,7 +113,7 @@ def reward_try(request: HttpRequest, team: str) -> HttpResponse:
 
 
 def workbench_context(
-    request: HttpRequest, team: Team, draft: RecipeDraft, *, may_ask: bool
+    request: Request, team: Team, draft: RecipeDraft, *, may_ask: bool
 ) -> dict[str, Any]:
     """`may_ask`: whether models may be asked, which costs the server's owner money."""
     posted = request.POST if "try-offset" in request.POST else None
@@ -163,20 +161,12 @@ def _rows(form: TryForm) -> list[DatasetRow]:
     )
 
 
-def _typed(request: HttpRequest, row: DatasetRow) -> str:
+def _typed(request: Request, row: DatasetRow) -> str:
     return request.POST.get(f"completion-{row.position}", "")
 
 
-COMBINATIONS = {
-    "sum": "Their sum",
-    "product": "Their product",
-    "minimum": "The smallest of them",
-    "normalize_then_sum": "Their sum, each normalised within its group (GDPO)",
-}
-
-
 @require_http_methods(["GET", "POST"])
-def reward_new(request: HttpRequest, team: str) -> HttpResponse:
+def reward_new(request: Request, team: str) -> HttpResponse:
     if request.method == "POST":
         return _edit(request, get_writable_team(request, team), None)
     team_ = get_team(request, team)
@@ -189,7 +179,7 @@ def reward_new(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-def reward_edit(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse:
+def reward_edit(request: Request, team: str, recipe_id: int) -> HttpResponse:
     if request.method == "POST":
         team_ = get_writable_team(request, team)
         return _edit(request, team_, get_recipe(team_, recipe_id))
@@ -202,7 +192,7 @@ def reward_edit(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse
 
 
 @require_POST
-def reward_check(request: HttpRequest, team: str) -> HttpResponse:
+def reward_check(request: Request, team: str) -> HttpResponse:
     """What one changed field alters: errors, the sentence, the JSON.
 
     Of the name, only whether it is still refused: JSON may be half typed.
@@ -218,7 +208,7 @@ def reward_check(request: HttpRequest, team: str) -> HttpResponse:
 
 
 def _refusal_context(
-    request: HttpRequest, team: Team, draft: RecipeDraft
+    request: Request, team: Team, draft: RecipeDraft
 ) -> dict[str, Any]:
     """Whether what a Save was refused for still holds; nothing where none was."""
     if "refused" not in request.POST:
@@ -233,9 +223,7 @@ def _refusal_context(
     }
 
 
-def _edit(
-    request: HttpRequest, team: Team, existing: RewardRecipe | None
-) -> HttpResponse:
+def _edit(request: Request, team: Team, existing: RewardRecipe | None) -> HttpResponse:
     action, _, argument = request.POST.get("action", "").partition(":")
     draft = apply_action(RecipeDraft.posted(request.POST), action, argument, request)
     draft.validate()
@@ -249,9 +237,9 @@ def _edit(
 
 
 def apply_action(
-    draft: RecipeDraft, action: str, argument: str, request: HttpRequest
+    draft: RecipeDraft, action: str, argument: str, request: Request
 ) -> RecipeDraft:
-    number = int(argument) if argument.isdecimal() and len(argument) < 4 else 0
+    number = read_number(argument) or 0
     if action == "add":
         draft.add(argument or request.POST.get("add_kind", ""))
     elif action == "remove":
@@ -274,13 +262,12 @@ def _from_json(draft: RecipeDraft, text: str) -> RecipeDraft:
 
 
 def _save(
-    request: HttpRequest,
+    request: Request,
     team: Team,
     existing: RewardRecipe | None,
     draft: RecipeDraft,
     form: NewRecipeForm | None,
 ) -> HttpResponse:
-    assert isinstance(request.user, User)
     recipe = draft.recipe
     assert recipe is not None
     typed = form.cleaned_data if form else {"name": existing.name if existing else ""}
@@ -305,8 +292,7 @@ def _save(
 
 def read_seen(given: Mapping[str, str]) -> int | None:
     """The newest version's number when the form was opened."""
-    text = given.get("seen", "")
-    return int(text) if text.isdecimal() and len(text) < 9 else None
+    return read_number(given.get("seen"))
 
 
 def seen_by(existing: RewardRecipe | None, given: Mapping[str, str]) -> int | None:
@@ -339,7 +325,7 @@ def _outcome(version: RecipeVersion, newest: RecipeVersion | None) -> str:
 
 
 def _render(
-    request: HttpRequest,
+    request: Request,
     team: Team,
     existing: RewardRecipe | None,
     draft: RecipeDraft,
@@ -357,7 +343,7 @@ def _render(
         **derived_context(draft),
         **more,
     }
-    if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
+    if request.htmx:
         context |= _refusal_context(request, team, draft)
         return render(request, "rewards/editor_swapped.html", context)
     # A viewer comes here by GET alone, with no completion that a model could judge.

@@ -1,6 +1,9 @@
+"""Reports edited, previewed and exported; and a report behind its public link."""
+
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import BoundedSemaphore
 from typing import Any
@@ -16,7 +19,7 @@ from django.views.decorators.http import (
 )
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.reports import rendering
 from dashboard.analysis.reports.block_options import InsertForm
 from dashboard.analysis.reports.document import show_text
@@ -34,17 +37,21 @@ from dashboard.analysis.reports.services import (
     own_hosts,
     save_report,
 )
+from dashboard.pages.requests import Request, read_id, read_number
 from dashboard.project.edits import MAX_DIFFERENCES, compare_texts
+
+PUBLIC_SECONDS = 5  # that a public page is good for: a link may be read by many at once
+# A link known to strangers takes two cores' worth of the server at most.
+_public_slots = BoundedSemaphore(2)
 
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def report_new(request: HttpRequest, team: str) -> HttpResponse:
+def report_new(request: Request, team: str) -> HttpResponse:
     team_ = get_writable_team(request, team)
     if request.method != "POST":
         return _page(request, team_, None, {"title": "", "text": "", "number": 0})
     form = _read(request)
-    assert isinstance(request.user, User)
     try:
         report = create_report(
             team=team_,
@@ -60,14 +67,13 @@ def report_new(request: HttpRequest, team: str) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def report_edit(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+def report_edit(request: Request, team: str, report_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     report = get_report(team_, report_id)
     if request.method != "POST":
         saved = {"title": report.title, "text": report.text, "number": report.number}
         return _page(request, team_, report, saved)
     form = _read(request)
-    assert isinstance(request.user, User)
     try:
         save_report(
             report=report,
@@ -85,7 +91,7 @@ def report_edit(request: HttpRequest, team: str, report_id: int) -> HttpResponse
 
 
 def _show_both(
-    request: HttpRequest, team: Team, theirs: Report, form: dict[str, Any]
+    request: Request, team: Team, theirs: Report, form: dict[str, Any]
 ) -> HttpResponse:
     """Saved again, the reader's goes over what they have then seen."""
     text = form["text"].replace("\r\n", "\n").rstrip()
@@ -103,18 +109,16 @@ def _show_both(
     )
 
 
-def _read(request: HttpRequest) -> dict[str, Any]:
-    number = request.POST.get("number", "")
-    is_number = number.isascii() and number.isdigit() and len(number) < 10
+def _read(request: Request) -> dict[str, Any]:
     return {
         "title": request.POST.get("title", ""),
         "text": request.POST.get("text", ""),
-        "number": int(number) if is_number else -1,
+        "number": read_number(request.POST.get("number")) or 0,
     }
 
 
 def _page(
-    request: HttpRequest,
+    request: Request,
     team: Team,
     report: Report | None,
     form: dict[str, Any],
@@ -136,7 +140,7 @@ def _page(
 
 
 def _preview(
-    request: HttpRequest, team: Team, report: Report | None, text: str
+    request: Request, team: Team, report: Report | None, text: str
 ) -> list[Any]:
     try:
         _, text = check("Preview", translate_addresses(text, team, own_hosts(request)))
@@ -147,13 +151,12 @@ def _preview(
 
 @never_cache
 @require_POST
-def report_preview(request: HttpRequest, team: str) -> HttpResponse:
+def report_preview(request: Request, team: str) -> HttpResponse:
     """How the text would be read, nothing of it stored."""
     team_ = get_writable_team(request, team)
     form = _read(request)
-    asked = request.POST.get("report", "")
-    is_number = asked.isascii() and asked.isdigit() and len(asked) <= 18
-    report = get_report(team_, int(asked)) if is_number else None
+    report_id = read_id(request.POST.get("report"))
+    report = None if report_id is None else get_report(team_, report_id)
     context = {"team": team_, "report": report, "refusal": ""}
     try:
         check("Preview", form["text"])
@@ -164,7 +167,7 @@ def report_preview(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_safe
-def report_insert(request: HttpRequest, team: str) -> HttpResponse:
+def report_insert(request: Request, team: str) -> HttpResponse:
     """What can be chosen for a block, and the line that the choice makes."""
     team_ = get_team(request, team)
     form = InsertForm.read(request.GET)
@@ -174,15 +177,11 @@ def report_insert(request: HttpRequest, team: str) -> HttpResponse:
 
 @never_cache
 @require_safe
-def report_export(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+def report_export(request: Request, team: str, report_id: int) -> HttpResponse:
     return html_of(request, get_report(get_team(request, team), report_id))
 
 
 # A report behind its public link: what it shows, and no way into the team.
-
-SECONDS = 5  # that an answer is good for: a link may be read by many at once
-# A link known to strangers takes two cores' worth of the server at most.
-_turns = BoundedSemaphore(2)
 
 
 @login_not_required
@@ -191,9 +190,11 @@ _turns = BoundedSemaphore(2)
 def public_report(request: HttpRequest, token: str) -> HttpResponse:
     """404 from the moment the link is revoked: no answer of it is kept."""
     report = find_public_report(token)
-    question = _Question(report, frozenset(own_hosts(request)))
-    with _turns:
-        response = HttpResponse(_answer_once(question))
+    hosts = frozenset(own_hosts(request))
+    moment = time.monotonic() // PUBLIC_SECONDS
+    key = (report.pk, report.number, report.public_sha256, hosts, moment)
+    with _public_slots:
+        response = HttpResponse(_render_once(_Query(key, report, hosts)))
     response["Content-Security-Policy"] = (
         f"{rendering.policy()}; frame-ancestors 'none'"
     )
@@ -202,21 +203,15 @@ def public_report(request: HttpRequest, token: str) -> HttpResponse:
     return response
 
 
-class _Question:
+@dataclass(frozen=True, slots=True)
+class _Query:
     """Equal for all who ask within some seconds; asked once the link was found."""
 
-    def __init__(self, report: Report, hosts: frozenset[str]) -> None:
-        self.report, self.hosts = report, hosts
-        moment = time.monotonic() // SECONDS
-        self.key = (report.pk, report.number, report.public_sha256, hosts, moment)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Question) and self.key == other.key
+    key: tuple[Any, ...]
+    report: Report = field(compare=False)
+    hosts: frozenset[str] = field(compare=False)
 
 
 @lru_cache(maxsize=16)
-def _answer_once(question: _Question) -> str:
-    return render_standalone(question.report, without_hosts=question.hosts)
+def _render_once(query: _Query) -> str:
+    return render_standalone(query.report, without_hosts=query.hosts)

@@ -1,16 +1,18 @@
+"""Reports: listed, read, pinned, restored, shared, deleted."""
+
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_writable_team
-from dashboard.accounts.models import Membership, User
+from dashboard.accounts.models import Membership
 from dashboard.analysis.reports.block_options import list_blocks
 from dashboard.analysis.reports.document import Shown, show_one, show_report
 from dashboard.analysis.reports.models import Report, ReportVersion
@@ -28,19 +30,20 @@ from dashboard.analysis.reports.services import (
     restore_version,
     revoke,
 )
+from dashboard.pages.requests import Request, read_number
 from dashboard.project.edits import compare_texts
 
 
 @never_cache
 @require_safe
-def report(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+def report(request: Request, team: str, report_id: int) -> HttpResponse:
     membership = get_membership_for(request, team)
     found = get_report(membership.team, report_id)
     return render_report(request, membership, found)
 
 
 def render_report(
-    request: HttpRequest, membership: Membership, report: Report, **more: Any
+    request: Request, membership: Membership, report: Report, **more: Any
 ) -> HttpResponse:
     parts = show_report(report)
     context = {
@@ -57,7 +60,7 @@ def render_report(
 @never_cache
 @require_safe
 def report_block(
-    request: HttpRequest, team: str, report_id: int, place: int
+    request: Request, team: str, report_id: int, place: int
 ) -> HttpResponse:
     """One block, live or pinned, as it is now."""
     membership = get_membership_for(request, team)
@@ -76,33 +79,27 @@ def report_block(
 
 
 @require_POST
-def report_pin(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
     found = get_report(get_writable_team(request, team), report_id)
-    assert isinstance(request.user, User)
-    place, number = (request.POST.get(name, "") for name in ("place", "number"))
-    to = request.POST.get("to", "")
+    place = read_number(request.POST.get("place"))
     try:
         change_pin(
             report=found,
             user=request.user,
-            number=_read_number(number),
-            place=_read_number(place),
-            to=to,
+            number=read_number(request.POST.get("number")) or 0,
+            place=-1 if place is None else place,
+            to=request.POST.get("to", ""),
         )
     except SavedMeanwhile:
         said = f"{found.saved_by} saved this report meanwhile: nothing was changed. "
         messages.error(request, said + "Look at it as it is now, and try again.")
     except ValueError as error:
         messages.error(request, str(error))
-    return redirect(reverse("report", args=[team, report_id]) + f"#block-{place[:6]}")
-
-
-def _read_number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+    return redirect(reverse("report", args=[team, report_id]) + f"#block-{place}")
 
 
 @require_safe
-def report_history(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+def report_history(request: Request, team: str, report_id: int) -> HttpResponse:
     """?version=3 shows that one, and what has changed since."""
     membership = get_membership_for(request, team)
     found = get_report(membership.team, report_id)
@@ -121,13 +118,11 @@ def report_history(request: HttpRequest, team: str, report_id: int) -> HttpRespo
 
 
 @require_POST
-def report_restore(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+def report_restore(request: Request, team: str, report_id: int) -> HttpResponse:
     found = get_report(get_writable_team(request, team), report_id)
-    assert isinstance(request.user, User)
     version = _find_version(found, request.POST.get("version", ""))
-    seen = request.POST.get("number", "")
-    is_number = seen.isascii() and seen.isdigit() and len(seen) < 10
-    number = int(seen) if is_number else found.number
+    seen = read_number(request.POST.get("number"))
+    number = found.number if seen is None else seen
     try:
         restore_version(report=found, user=request.user, number=number, version=version)
     except SavedMeanwhile:
@@ -144,12 +139,11 @@ def report_restore(request: HttpRequest, team: str, report_id: int) -> HttpRespo
 
 
 def _find_version(report: Report, text: str) -> ReportVersion:
-    is_number = text.isascii() and text.isdigit() and len(text) < 10
-    return get_version(report, int(text) if is_number else -1)
+    return get_version(report, read_number(text) or 0)
 
 
 @require_safe
-def reports(request: HttpRequest, team: str) -> HttpResponse:
+def reports(request: Request, team: str) -> HttpResponse:
     membership = get_membership_for(request, team)
     form = ListForm.read(request.GET)
     text = form.value("q")
@@ -164,10 +158,9 @@ def reports(request: HttpRequest, team: str) -> HttpResponse:
 
 @never_cache
 @require_POST
-def report_share(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+def report_share(request: Request, team: str, report_id: int) -> HttpResponse:
     membership = get_membership_for(request, team)
     found = get_report(membership.team, report_id)
-    assert isinstance(request.user, User)
     if request.POST.get("to") == "public":
         token = publish(report=found, user=request.user)
         address = request.build_absolute_uri(reverse("public_report", args=[token]))
@@ -179,9 +172,8 @@ def report_share(request: HttpRequest, team: str, report_id: int) -> HttpRespons
 
 
 @require_POST
-def report_delete(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+def report_delete(request: Request, team: str, report_id: int) -> HttpResponse:
     found = get_report(get_writable_team(request, team), report_id)
-    assert isinstance(request.user, User)
     delete_report(report=found, user=request.user)
     messages.success(request, f"“{found.title}” is deleted.")
     return redirect("reports", team)

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.credit import StepSettings, why_no_advantages
 from dashboard.analysis.rescoring.forms import ChoiceForm, StepsForm
 from dashboard.analysis.rescoring.models import Rescoring
@@ -30,18 +30,17 @@ from dashboard.analysis.rescoring.services import (
     get_rescoring,
     start_rescoring,
 )
-from dashboard.pages.recipes import apply_action, derived_context
+from dashboard.pages.recipes import EDITS, apply_action, derived_context
+from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.samples.rewards import recipe_spec
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
-EDITS = ("add", "remove", "up", "down", "read_json")
-
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def rescoring_new(request: HttpRequest, team: str) -> HttpResponse:
+def rescoring_new(request: Request, team: str) -> HttpResponse:
     page = Page(request, get_team(request, team))
     if request.method != "POST":
         return page.render()
@@ -57,7 +56,7 @@ def rescoring_new(request: HttpRequest, team: str) -> HttpResponse:
 class Page:
     """One request's view of it."""
 
-    def __init__(self, request: HttpRequest, team: Team) -> None:
+    def __init__(self, request: Request, team: Team) -> None:
         self.request = request
         self.team = team
         is_posted = request.method == "POST"
@@ -81,9 +80,8 @@ class Page:
     @cached_property
     def again(self) -> Rescoring | None:
         """The rescoring whose recipe is gone on from."""
-        given = self.request.GET.get("again", "")
-        is_number = given.isdecimal() and len(given) < 19
-        return get_rescoring(self.team, int(given)) if is_number else None
+        number = read_id(self.request.GET.get("again"))
+        return None if number is None else get_rescoring(self.team, number)
 
     @cached_property
     def selection(self) -> Selection | None:
@@ -139,7 +137,6 @@ class Page:
 
     def start(self) -> HttpResponse:
         recipe, run = self.draft.validate(), self.choice.chosen_run
-        assert isinstance(self.request.user, User)
         if run is None or recipe is None or self.selection is None:
             self.problem = (
                 "The recipe is not complete: its fields say what is wrong."
@@ -172,7 +169,7 @@ class Page:
             "kinds": sorted(RULES.values(), key=lambda rule: rule.title),
             **derived_context(self.draft),
         }
-        if self.request.htmx and self.request.htmx.target == "editor":  # type: ignore[attr-defined]  # added by django-htmx
+        if self.request.htmx and self.request.htmx.target == "editor":
             return render(self.request, "rewards/editor_swapped.html", editor)
         context = editor | {
             "choice": self.choice,

@@ -1,16 +1,17 @@
+"""Rescorings: the list, one's progress and result, and its completions as a file."""
+
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.credit import SIGNALS
 from dashboard.analysis.rescoring.figures import (
     TYPES,
@@ -38,7 +39,8 @@ from dashboard.analysis.rescoring.services import (
 )
 from dashboard.datasets.row_exports import joined
 from dashboard.jobs.queue import waiting_reason
-from dashboard.project.downloads import Streamed
+from dashboard.pages.requests import Request, read_id
+from dashboard.project.downloads import attach
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
@@ -50,11 +52,11 @@ PER_PAGE = 25
 
 
 @require_safe
-def rescorings(request: HttpRequest, team: str) -> HttpResponse:
+def rescorings(request: Request, team: str) -> HttpResponse:
     """?run= leaves the others out."""
     team_ = get_team(request, team)
-    given = request.GET.get("run", "")
-    run = get_run(team_, int(given)) if given.isdecimal() and len(given) < 19 else None
+    run_id = read_id(request.GET.get("run"))
+    run = None if run_id is None else get_run(team_, run_id)
     found = Paginator(list_rescorings(team_, run).defer("steps"), PER_PAGE)
     page = found.get_page(request.GET.get("page"))
     context = {
@@ -69,7 +71,7 @@ def rescorings(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_safe
-def rescoring(request: HttpRequest, team: str, rescoring_id: int) -> HttpResponse:
+def rescoring(request: Request, team: str, rescoring_id: int) -> HttpResponse:
     """?show=&sort=&page= of the table of completions."""
     team_ = get_team(request, team)
     found = get_rescoring(team_, rescoring_id)
@@ -80,9 +82,7 @@ def rescoring(request: HttpRequest, team: str, rescoring_id: int) -> HttpRespons
 
 
 @require_safe
-def rescoring_progress(
-    request: HttpRequest, team: str, rescoring_id: int
-) -> HttpResponse:
+def rescoring_progress(request: Request, team: str, rescoring_id: int) -> HttpResponse:
     """What changes; asked for every second while it does."""
     team_ = get_team(request, team)
     found = get_rescoring(team_, rescoring_id)
@@ -93,19 +93,15 @@ def rescoring_progress(
 
 
 @require_POST
-def rescoring_stop(request: HttpRequest, team: str, rescoring_id: int) -> HttpResponse:
+def rescoring_stop(request: Request, team: str, rescoring_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
-    assert isinstance(request.user, User)
     request_stop(rescoring=get_rescoring(team_, rescoring_id), user=request.user)
     return redirect("rescoring", team_.slug, rescoring_id)
 
 
 @require_POST
-def rescoring_delete(
-    request: HttpRequest, team: str, rescoring_id: int
-) -> HttpResponse:
+def rescoring_delete(request: Request, team: str, rescoring_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
-    assert isinstance(request.user, User)
     found = get_rescoring(team_, rescoring_id)
     try:
         delete_rescoring(rescoring=found, user=request.user)
@@ -118,16 +114,15 @@ def rescoring_delete(
 
 @require_safe
 def rescoring_export(
-    request: HttpRequest, team: str, rescoring_id: int, file_format: str
+    request: Request, team: str, rescoring_id: int, file_format: str
 ) -> HttpResponseBase:
     found = get_rescoring(get_team(request, team), rescoring_id)
     if file_format not in WRITERS:
         raise Http404(f"There is no export {file_format!r}.")
-    name = f"{found.run.name}-rescoring-{found.pk}.{file_format}"
-    return Streamed(
+    return attach(
         joined(WRITERS[file_format](found)),
+        filename=f"{found.run.name}-rescoring-{found.pk}.{file_format}",
         content_type=f"{TYPES[file_format]}; charset=utf-8",
-        headers={"Content-Disposition": content_disposition_header(True, name) or ""},
     )
 
 

@@ -1,4 +1,4 @@
-"""What is asked of runs that were ticked in the list, or of one on its own page."""
+"""Actions on the runs ticked in the list, or on one run from its own page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_membership, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
+from dashboard.pages.requests import Request, read_id
 from dashboard.project.edits import Edit, EditConflict, show_conflict, show_refusal
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import ACTIONS, Outcome, act
@@ -30,12 +31,11 @@ FOR_EVERYBODY = ("compare", "export", "star", "unstar")
 
 
 @require_POST
-def runs_act(request: HttpRequest, team: str) -> HttpResponse:
+def runs_act(request: Request, team: str) -> HttpResponse:
     """To the runs named by `runs`, or with `all` to all that the address finds."""
     team_, name = _asked(request, team)
     address = request.POST.get("address", "")
     back = reverse("runs", args=[team]) + (f"?{address}" if address else "?view=")
-    assert isinstance(request.user, User)
     try:
         runs = _chosen(request, team_, address)
         if name == "compare":
@@ -57,9 +57,8 @@ def runs_act(request: HttpRequest, team: str) -> HttpResponse:
     return redirect(back)
 
 
-def _asked(request: HttpRequest, team: str) -> tuple[Team, str]:
+def _asked(request: Request, team: str) -> tuple[Team, str]:
     """A viewer looks, and has stars."""
-    assert isinstance(request.user, User)
     name = request.POST.get("action", "")
     for mark in ("star", "unstar"):  # a row's own button
         if mark in request.POST:
@@ -69,22 +68,19 @@ def _asked(request: HttpRequest, team: str) -> tuple[Team, str]:
     return get_writable_team(request, team), name
 
 
-def _chosen(request: HttpRequest, team: Team, address: str) -> QuerySet[Run]:
+def _chosen(request: Request, team: Team, address: str) -> QuerySet[Run]:
     """ValueError where none is named, or the query cannot be read."""
-    assert isinstance(request.user, User)
     if "all" in request.POST:
         return ListQuery.read(QueryDict(address)).find(team, request.user)
     named = request.POST.get("star") or request.POST.get("unstar")
     given = [named] if named else request.POST.getlist("runs")
-    ids = [
-        int(one) for one in given if one.isascii() and one.isdigit() and len(one) < 19
-    ]
+    ids = [pk for text in given if (pk := read_id(text)) is not None]
     if not ids:
         raise ValueError("No run was ticked. Tick one, or choose all that match.")
     return Run.objects.filter(team=team, pk__in=ids).order_by("pk")
 
 
-def _wants_json(request: HttpRequest) -> bool:
+def _wants_json(request: Request) -> bool:
     return "application/json" in request.headers.get("Accept", "")
 
 
@@ -108,7 +104,7 @@ def _ids(runs: QuerySet[Run]) -> list[str]:
     return [str(pk) for pk in runs.values_list("pk", flat=True)]
 
 
-def _tell(request: HttpRequest, name: str, outcome: Outcome) -> None:
+def _tell(request: Request, name: str, outcome: Outcome) -> None:
     show = messages.success if outcome.done else messages.info
     if outcome.done and outcome.refused:
         show = messages.warning
@@ -132,11 +128,8 @@ def say(name: str, outcome: Outcome) -> str:
     reasons = "; ".join(_name(run, reason) for run, reason in refused[:NAMED])
     more = len(refused) - NAMED
     rest = f"; and {more:,} more" if more > 0 else ""
-    return f"{said} {len(refused):,} {_was(refused)} not: {reasons}{rest}."
-
-
-def _was(some: list[tuple[Run, str]]) -> str:
-    return "was" if len(some) == 1 else "were"
+    was = "was" if len(refused) == 1 else "were"
+    return f"{said} {len(refused):,} {was} not: {reasons}{rest}."
 
 
 def _name(run: Run, reason: str) -> str:
@@ -144,11 +137,10 @@ def _name(run: Run, reason: str) -> str:
 
 
 @require_POST
-def run_act(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_act(request: Request, team: str, run_id: int) -> HttpResponse:
     """The same for one run, from its page; and the end of one in the trash."""
     team_, name = _asked(request, team)
     run = get_any_run(team_, run_id)
-    assert isinstance(request.user, User)
     if name == "delete":
         return _delete(request, team, run)
     if name not in ACTIONS:
@@ -166,8 +158,7 @@ def run_act(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     return _back(request, team, run)
 
 
-def _delete(request: HttpRequest, team: str, run: Run) -> HttpResponse:
-    assert isinstance(request.user, User)
+def _delete(request: Request, team: str, run: Run) -> HttpResponse:
     try:
         delete_run(run, request.user)
     except ValueError as error:
@@ -177,7 +168,7 @@ def _delete(request: HttpRequest, team: str, run: Run) -> HttpResponse:
     return redirect(f"{reverse('runs', args=[team])}?q=trashed")
 
 
-def _back(request: HttpRequest, team: str, run: Run) -> HttpResponse:
+def _back(request: Request, team: str, run: Run) -> HttpResponse:
     """To the page that it was asked on, where that is one of ours."""
     asked = request.POST.get("next", "")
     if asked[:1] == "/" and url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
@@ -186,11 +177,10 @@ def _back(request: HttpRequest, team: str, run: Run) -> HttpResponse:
 
 
 @require_POST
-def run_describe(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_describe(request: Request, team: str, run_id: int) -> HttpResponse:
     """Name, notes and tags, by its page's dialog."""
     team_ = get_writable_team(request, team)
     run = get_run(team_, run_id)
-    assert isinstance(request.user, User)
     names = ("name", "notes", "tags")
     edit = Edit.read(request.POST, names)
     back = reverse("run", args=[team, run.pk])
@@ -206,7 +196,7 @@ def run_describe(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 def _say_changed(names: Iterable[str]) -> str:
-    found = list(names)
-    if not found:
+    changed = ", ".join(names)
+    if not changed:
         return "Nothing was changed: these are the run's already."
-    return f"Changed: {', '.join(found)}."
+    return f"Changed: {changed}."

@@ -1,4 +1,4 @@
-"""A run's charts: the page of all metrics, closer looks, and who wants them how."""
+"""A run's charts: the page of all metrics, the curves' data, and chart settings."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
+from dashboard.pages.requests import Request, read_number
 from dashboard.runs.charts.chart import Chart, chart_id
 from dashboard.runs.charts.downsampling import POINTS_PER_BUCKET
 from dashboard.runs.charts.figures import (
@@ -39,9 +40,8 @@ MAX_METRICS = 200
 BOUNDS = ("first", "last")
 
 
-def chart_context(request: HttpRequest, team: Team, run: Run) -> dict[str, Any]:
+def chart_context(request: Request, team: Team, run: Run) -> dict[str, Any]:
     """What runs/chart_controls.html shows, and what a fork's charts begin with."""
-    assert isinstance(request.user, User)
     return {
         "kept_settings": read_settings(request.user),
         "ancestors": [_ancestor(team, *each) for each in list_ancestors(run)],
@@ -56,7 +56,7 @@ def _ancestor(team: Team, run: Run, step: int) -> dict[str, Any]:
 
 
 @require_GET
-def metrics(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
     """?q= finds among them in the browser, as one types."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
@@ -94,7 +94,7 @@ def _families(names: Iterable[str]) -> Iterator[Section]:
 
 @gzip_page
 @require_GET
-def curves(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+def curves(request: Request, team: str, run_id: int) -> JsonResponse:
     """?metrics=a,b&first_step=&last_step=&max_points= for a closer look."""
     run_ = get_run(get_team(request, team), run_id)
     try:
@@ -128,7 +128,7 @@ def curves(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
     )
 
 
-def _metric_names(request: HttpRequest) -> list[str]:
+def _metric_names(request: Request) -> list[str]:
     names = [name for name in request.GET.get("metrics", "").split(",") if name]
     if not 1 <= len(names) <= MAX_METRICS:
         raise ValueError(
@@ -138,20 +138,20 @@ def _metric_names(request: HttpRequest) -> list[str]:
     return names
 
 
-def _number(request: HttpRequest, name: str, default: int | None) -> int | None:
+def _number(request: Request, name: str, default: int | None) -> int | None:
     text = request.GET.get(name, "")
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    number = read_number(text)
+    if number is None:
         raise ValueError(f"{name} must be a whole number; got {text!r}.")
-    return int(text)
+    return number
 
 
 @require_POST
-def chart_settings(request: HttpRequest, team: str) -> JsonResponse:
+def chart_settings(request: Request, team: str) -> JsonResponse:
     """Keeps how this person wants charts drawn; an empty form forgets it."""
     get_team(request, team)
-    assert isinstance(request.user, User)
     try:
         kept = keep_settings(request.user, request.POST)
     except ValueError as error:

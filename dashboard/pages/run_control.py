@@ -1,17 +1,17 @@
-"""A run's page of what may change after its launch: its steps and its intervals."""
+"""Control of a run: extend and change it, stop, cancel, pause and resume it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_writable_team
-from dashboard.accounts.models import User
+from dashboard.pages.requests import Request
 from dashboard.project.edits import EditConflict, show_conflict
 from dashboard.runs.changes import (
     ENDED_WELL,
@@ -36,7 +36,7 @@ from trainer.config import RunConfig, change_settings
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_change(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     run = get_run(team_, run_id)
     if request.method == "POST":
@@ -85,8 +85,7 @@ def run_change(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     return render(request, "runs/change.html", context)
 
 
-def _answer(request: HttpRequest, run: Run) -> None:
-    assert isinstance(request.user, User)
+def _answer(request: Request, run: Run) -> None:
     try:
         if "num_steps" in request.POST:
             number = read_steps(request.POST["num_steps"])
@@ -102,36 +101,30 @@ def _answer(request: HttpRequest, run: Run) -> None:
         messages.error(request, str(error))
 
 
-class Ask(Protocol):
-    def __call__(self, *, run: Run, user: User) -> bool: ...
-
-
-def asked_of(request: HttpRequest, team: str, run_id: int) -> tuple[Run, User]:
-    """A run that may be changed, and who asks."""
-    assert isinstance(request.user, User)
-    return get_run(get_writable_team(request, team), run_id), request.user
+def get_writable_run(request: Request, team: str, run_id: int) -> Run:
+    return get_run(get_writable_team(request, team), run_id)
 
 
 @require_POST
-def run_stop(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_stop(request: Request, team: str, run_id: int) -> HttpResponse:
     return _ask(request, team, run_id, request_stop, "stop")
 
 
 @require_POST
-def run_cancel(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_cancel(request: Request, team: str, run_id: int) -> HttpResponse:
     return _ask(request, team, run_id, cancel_run, "cancel")
 
 
 @require_POST
-def run_pause(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_pause(request: Request, team: str, run_id: int) -> HttpResponse:
     return _ask(request, team, run_id, request_pause, "pause")
 
 
 def _ask(
-    request: HttpRequest, team: str, run_id: int, ask: Ask, verb: str
+    request: Request, team: str, run_id: int, ask: Callable[..., bool], verb: str
 ) -> HttpResponse:
-    run, user = asked_of(request, team, run_id)
-    if not ask(run=run, user=user):
+    run = get_writable_run(request, team, run_id)
+    if not ask(run=run, user=request.user):
         run.refresh_from_db(fields=["state"])
         messages.info(request, f"Nothing to {verb}: the run is {run.state}.")
     return redirect("run", team, run.id)
@@ -143,14 +136,14 @@ class ResumeForm(forms.Form):
 
 
 @require_POST
-def run_resume(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    run, user = asked_of(request, team, run_id)
+def run_resume(request: Request, team: str, run_id: int) -> HttpResponse:
+    run = get_writable_run(request, team, run_id)
     form = ResumeForm(request.POST)
     if not form.is_valid():
         messages.error(request, _refusal(request, form))
     elif not resume_run(
         run=run,
-        user=user,
+        user=request.user,
         max_error_share=form.cleaned_data["max_error_share"],
         seen_attempt=form.cleaned_data["attempt"],
     ):
@@ -159,7 +152,7 @@ def run_resume(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     return redirect("run", team, run.id)
 
 
-def _refusal(request: HttpRequest, form: ResumeForm) -> str:
+def _refusal(request: Request, form: ResumeForm) -> str:
     if "max_error_share" not in form.errors:
         return "The form was not complete. Press Resume on this page again."
     given = request.POST.get("max_error_share", "")[:40]

@@ -1,26 +1,24 @@
+"""A run's page: overview, lineage, settings, checkpoints, and its stream."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
+from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import render
 from django.utils.http import content_disposition_header
 from django.views.decorators.gzip import gzip_page
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.live.consumer import answer_page
+from dashboard.pages.requests import Request
 from dashboard.pages.run_charts import chart_context, metric_names
-from dashboard.pages.run_control import asked_of
-from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.attributes import confinements_of
 from dashboard.runs.charts.figures import sections_of, settings_of
 from dashboard.runs.charts.series import ENDS, Interval
-from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import unseen
 from dashboard.runs.config.snapshot import (
@@ -30,7 +28,7 @@ from dashboard.runs.config.snapshot import (
     write_setting,
 )
 from dashboard.runs.live_frames import read_frame
-from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.models import Run
 from dashboard.runs.queries import (
     find_lineage,
     get_any_run,
@@ -43,7 +41,7 @@ from dashboard.runs.trash import KEPT
 
 
 @require_GET
-def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run_ = get_any_run(team_, run_id)
     if run_.trashed_at is not None:
@@ -67,7 +65,7 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     return render(request, "runs/overview.html", context)
 
 
-def _show_trashed(request: HttpRequest, team: Team, run: Run) -> HttpResponse:
+def _show_trashed(request: Request, team: Team, run: Run) -> HttpResponse:
     assert run.trashed_at
     forgotten_at = run.trashed_at + KEPT
     context = {"team": team, "run": run, "kept": KEPT.days}
@@ -77,7 +75,7 @@ def _show_trashed(request: HttpRequest, team: Team, run: Run) -> HttpResponse:
 
 
 @require_GET
-def lineage(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def lineage(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run_ = get_run(team_, run_id)
     found = find_lineage(run_)
@@ -97,7 +95,7 @@ def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:
 
 
 @require_GET
-def tab(request: HttpRequest, team: str, run_id: str, tab: str) -> HttpResponse:
+def tab(request: Request, team: str, run_id: str, tab: str) -> HttpResponse:
     team_ = get_team(request, team)
     run_ = get_run(team_, int(run_id))
     context = {"team": team_, "run": run_, "tab": tab, **TABS[tab](run_)}
@@ -133,9 +131,7 @@ TABS = {"config": _config, "checkpoints": _checkpoints}
 
 
 @require_GET
-def config_file(
-    request: HttpRequest, team: str, run_id: int, suffix: str
-) -> HttpResponse:
+def config_file(request: Request, team: str, run_id: int, suffix: str) -> HttpResponse:
     """The snapshot as a file for `python -m trainer run`."""
     run_ = get_run(get_team(request, team), run_id)
     if suffix not in WRITERS:
@@ -157,76 +153,7 @@ def config_file(
 
 @gzip_page
 @require_GET
-def stream(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+def stream(request: Request, team: str, run_id: int) -> JsonResponse:
     """What the page lacks, as the socket would send it."""
     run_ = get_run(get_team(request, team), run_id)
     return answer_page(request, lambda position: read_frame(run_, position))
-
-
-# What is asked of a checkpoint by hand: pin, unpin, delete.
-
-
-class Change(Protocol):
-    def __call__(self, *, checkpoint: Checkpoint, user: User) -> None: ...
-
-
-@require_POST
-def checkpoint_pin(
-    request: HttpRequest, team: str, run_id: int, name: str
-) -> HttpResponse:
-    said = f"{name} is pinned: it is never deleted."
-    return _change(request, team, run_id, name, retention.pin, said)
-
-
-@require_POST
-def checkpoint_unpin(
-    request: HttpRequest, team: str, run_id: int, name: str
-) -> HttpResponse:
-    said = f"{name} is left to the rules again."
-    return _change(request, team, run_id, name, retention.unpin, said)
-
-
-@require_POST
-def checkpoint_delete(
-    request: HttpRequest, team: str, run_id: int, name: str
-) -> HttpResponse:
-    said = f"{name} was deleted."
-    return _change(request, team, run_id, name, retention.delete, said)
-
-
-def _change(
-    request: HttpRequest, team: str, run_id: int, name: str, change: Change, said: str
-) -> HttpResponse:
-    run, user = asked_of(request, team, run_id)
-    checkpoint = get_object_or_404(run.checkpoints, name=name)
-    try:
-        change(checkpoint=checkpoint, user=user)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(request, said)
-    return redirect("run_tab", team, run.pk, "checkpoints")
-
-
-@require_POST
-def run_best_by(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    run, user = asked_of(request, team, run_id)
-    edit = Edit.read(request.POST, ["metric"])
-    was = edit.was.get("metric")
-    try:
-        if "metric" in edit.given:
-            metric = edit.given["metric"]
-            retention.choose_best_by(run=run, metric=metric, user=user, was=was)
-    except EditConflict as conflict:
-        return show_conflict(
-            request,
-            conflict,
-            what=run.name,
-            back=reverse("run_tab", args=[team, run.pk, "checkpoints"]),
-            labels={"metric": "Keep the best by"},
-            choices={"metric": {"": "the held-out score, else the reward"}},
-            team=run.team,
-        )
-    except ValueError as error:
-        messages.error(request, str(error))
-    return redirect("run_tab", team, run.pk, "checkpoints")

@@ -1,3 +1,5 @@
+"""The run list: filtered, grouped, live; and its saved views."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -7,14 +9,15 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_membership
-from dashboard.accounts.models import Membership, Team, User
+from dashboard.accounts.models import Membership, Team
+from dashboard.pages.requests import Request, read_id
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.models import Run, RunState, SavedView, Sweep
 from dashboard.runs.table.columns import NAME, OWN, Column, default_columns, sort_runs
@@ -55,6 +58,7 @@ from dashboard.runs.trash import KEPT
 
 PAGE_SIZE = 50
 GROUPS_ON_A_PAGE = 50
+VIEW_FIELDS = {"address": "query", "shared": "is_shared"}  # by their controls' names
 
 
 class CountedPaginator(Paginator[Any]):
@@ -70,8 +74,7 @@ class CountedPaginator(Paginator[Any]):
 
 
 @require_safe
-def runs(request: HttpRequest, team: str) -> HttpResponse:
-    assert isinstance(request.user, User)
+def runs(request: Request, team: str) -> HttpResponse:
     membership = get_membership(request.user, team)
     if not request.GET and (view := find_default(membership.team, request.user)):
         return redirect("runs_view", team, view.code)
@@ -86,10 +89,9 @@ def runs(request: HttpRequest, team: str) -> HttpResponse:
 
 
 def _frame(
-    request: HttpRequest, membership: Membership, query: ListQuery
+    request: Request, membership: Membership, query: ListQuery
 ) -> dict[str, Any]:
     """What stands around the rows, whatever they are."""
-    assert isinstance(request.user, User)
     team = membership.team
     sweeps = Sweep.objects.filter(team=team, pk=query.sweep or 0)
     views = list(visible_views(team, request.user))
@@ -137,10 +139,7 @@ def _unknown_by(text: str, query: ListQuery) -> str:
     return next((key[:60] for key in keys if key not in query.by), "")
 
 
-def _listed(
-    request: HttpRequest, found: QuerySet[Run], query: ListQuery
-) -> dict[str, Any]:
-    assert isinstance(request.user, User)
+def _listed(request: Request, found: QuerySet[Run], query: ListQuery) -> dict[str, Any]:
     count = found.count()
     if query.by:
         return {"num_found": count, **_grouped(request, found, query)}
@@ -151,7 +150,7 @@ def _listed(
 
 
 def _grouped(
-    request: HttpRequest, found: QuerySet[Run], query: ListQuery
+    request: Request, found: QuerySet[Run], query: ListQuery
 ) -> dict[str, Any]:
     rows = group_runs(found, query.by, query.columns, query.sort)
     count = count_groups(found, query.by)
@@ -168,17 +167,14 @@ def _grouped(
 
 
 def _fill(
-    group: GroupedRuns, found: QuerySet[Run], query: ListQuery, request: HttpRequest
+    group: GroupedRuns, found: QuerySet[Run], query: ListQuery, request: Request
 ) -> None:
-    assert isinstance(request.user, User)
     own = with_related(runs_of(found, group), request.user)
     shown = with_settings(sort_runs(own, query.sort), query.columns)
     group.rows = make_rows(shown[:ROWS_IN_A_GROUP], query.columns)
 
 
-def _links(
-    request: HttpRequest, group: GroupedRuns, query: ListQuery
-) -> tuple[str, str]:
+def _links(request: Request, group: GroupedRuns, query: ListQuery) -> tuple[str, str]:
     """Where a click unfolds or folds it, and where all its runs are listed."""
     turned = request.GET.copy()
     tokens = turned.getlist("open")
@@ -197,12 +193,11 @@ def _place_of(text: str, error: QueryError) -> tuple[str, str, str]:
 
 
 @require_safe
-def runs_live(request: HttpRequest, team: str) -> JsonResponse:
+def runs_live(request: Request, team: str) -> JsonResponse:
     """What changes in the rows on the screen, and how many runs there are now."""
-    assert isinstance(request.user, User)
     team_ = get_membership(request.user, team).team
     parts = request.GET.get("ids", "").split(",")
-    shown = [part for part in parts if part.isdecimal() and len(part) < 19]
+    shown = [pk for part in parts if (pk := read_id(part)) is not None]
     query = ListQuery.read(request.GET)
     try:
         total = query.find(team_, request.user).count()
@@ -213,7 +208,7 @@ def runs_live(request: HttpRequest, team: str) -> JsonResponse:
 
 
 def _live_rows(
-    team: Team, ids: list[str], columns: tuple[Column, ...]
+    team: Team, ids: list[int], columns: tuple[Column, ...]
 ) -> dict[int, dict[str, Any]]:
     # Settings and other words do not change; what does is small.
     live = [column for column in columns if not column.setting]
@@ -223,9 +218,8 @@ def _live_rows(
 
 
 @require_safe
-def runs_suggest(request: HttpRequest, team: str) -> JsonResponse:
+def runs_suggest(request: Request, team: str) -> JsonResponse:
     """What can be typed: every key, or with ?key= its values."""
-    assert isinstance(request.user, User)
     team_ = get_membership(request.user, team).team
     key = request.GET.get("key", "").replace("\x00", "")[:200]
     if key:
@@ -245,23 +239,19 @@ def _header(column: Column, sort: str) -> dict[str, Any]:
     }
 
 
-# Views of the run list that are kept under a name and a short link.
-
-FIELDS = {"address": "query", "shared": "is_shared"}  # by their controls' names
+# Saved views: under a name and a short link.
 
 
 @require_safe
-def runs_view(request: HttpRequest, team: str, code: str) -> HttpResponse:
+def runs_view(request: Request, team: str, code: str) -> HttpResponse:
     """The short link: to the list as it was saved."""
-    assert isinstance(request.user, User)
     team_ = get_membership(request.user, team).team
     view = get_view(team_, request.user, code)
     return redirect(_address(team, view))
 
 
 @require_POST
-def runs_view_save(request: HttpRequest, team: str) -> HttpResponse:
-    assert isinstance(request.user, User)
+def runs_view_save(request: Request, team: str) -> HttpResponse:
     membership = get_membership(request.user, team)
     query = request.POST.get("address", "")
     is_shared = "shared" in request.POST
@@ -282,9 +272,8 @@ def runs_view_save(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def runs_view_change(request: HttpRequest, team: str, code: str) -> HttpResponse:
+def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
     """Rename, share, update to what is shown, make it one's first, or delete it."""
-    assert isinstance(request.user, User)
     membership = get_membership(request.user, team)
     view = get_view(membership.team, request.user, code)
     action = request.POST.get("action", "")
@@ -318,9 +307,7 @@ def runs_view_change(request: HttpRequest, team: str, code: str) -> HttpResponse
     return redirect(_address(team, view))
 
 
-def _readable(
-    request: HttpRequest, conflict: EditConflict
-) -> dict[str, dict[str, str]]:
+def _readable(request: Request, conflict: EditConflict) -> dict[str, dict[str, str]]:
     """Addresses without their %3D."""
     return {
         clash.field: {
@@ -333,7 +320,7 @@ def _readable(
 
 
 def _change(
-    request: HttpRequest, membership: Membership, view: SavedView, action: str
+    request: Request, membership: Membership, view: SavedView, action: str
 ) -> None:
     if action == "update":
         sent = Edit.read(request.POST, ["address"])
@@ -342,7 +329,7 @@ def _change(
         _check_may_share(membership, is_shared=sent.given["shared"])
     else:
         raise ValueError(f"A view takes rename, update or delete; got {action[:40]!r}.")
-    change_view(view, user=membership.user, edit=sent.rename(FIELDS))
+    change_view(view, user=membership.user, edit=sent.rename(VIEW_FIELDS))
 
 
 def _check_may_share(membership: Membership, *, is_shared: bool) -> None:

@@ -1,3 +1,5 @@
+"""Signing in and out: by password, by a link, by an account elsewhere."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -168,7 +170,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     return redirect("sign_in")
 
 
-# To an account elsewhere and back.
+# Accounts elsewhere.
 
 
 @login_not_required

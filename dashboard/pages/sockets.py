@@ -1,3 +1,5 @@
+"""The WebSocket addresses, and the stream of a run behind them."""
+
 from __future__ import annotations
 
 from channels.db import database_sync_to_async
@@ -33,8 +35,6 @@ class RunConsumer(StreamConsumer):
     ) -> tuple[Position, str] | None:
         return await self._feed.read_after(position, rung)
 
-
-# WebSocket addresses.
 
 websocket_urlpatterns = [
     path("ws/runs/<int:run_id>/", RunConsumer.as_asgi()),

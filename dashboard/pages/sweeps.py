@@ -1,8 +1,10 @@
+"""A sweep's settings and outcomes; and the audit of one run."""
+
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -19,6 +21,7 @@ from dashboard.analysis.sweeps.summary import (
     SweepSummary,
     read_sweep,
 )
+from dashboard.pages.requests import Request
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -28,7 +31,7 @@ MAX_COMPARED = 10  # as the compare page does
 
 
 @require_safe
-def sweep(request: HttpRequest, team: str) -> HttpResponse:
+def sweep(request: Request, team: str) -> HttpResponse:
     """Many runs by their settings: axes, a scatter, and what the outcome goes with."""
     team_ = get_team(request, team)
     selection = read_selection(team_, request.GET, most=MAX_SWEPT)
@@ -108,7 +111,7 @@ def _without(query: QueryDict, all_kept: list[AxisRange], kept: AxisRange) -> st
 
 
 @require_safe
-def run_audit(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+def run_audit(request: Request, team: str, run_id: int) -> HttpResponse:
     """?at= and ?width= say what is compared with what."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
@@ -128,7 +131,7 @@ def run_audit(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def run_audit_examples(
-    request: HttpRequest, team: str, run_id: int, signal: str
+    request: Request, team: str, run_id: int, signal: str
 ) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)

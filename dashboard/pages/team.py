@@ -50,6 +50,7 @@ from dashboard.accounts.members import (
 )
 from dashboard.accounts.models import Invitation, Membership, Role, User
 from dashboard.accounts.services import create_team
+from dashboard.pages.requests import Request, read_id
 from dashboard.pages.sign_in import enter
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 
@@ -65,13 +66,12 @@ class MemberRow:
 
 
 @require_safe
-def team_settings(request: HttpRequest, team: str) -> HttpResponse:
-    assert isinstance(request.user, User)
+def team_settings(request: Request, team: str) -> HttpResponse:
     return render_settings(request, get_membership(request.user, team))
 
 
 def render_settings(
-    request: HttpRequest, membership: Membership, **more: Any
+    request: Request, membership: Membership, **more: Any
 ) -> HttpResponse:
     """`refusal`: why something was not done."""
     rows = list(_rows(membership))
@@ -119,12 +119,10 @@ def _heirs(reader: Membership) -> list[Membership]:
 
 
 @require_POST
-def team_transfer(request: HttpRequest, team: str) -> HttpResponse:
+def team_transfer(request: Request, team: str) -> HttpResponse:
     owner = get_owning_membership(request, team)
     others = owner.team.memberships.select_related("user")
-    chosen = request.POST.get("to", "")
-    is_number = chosen.isascii() and chosen.isdigit() and len(chosen) < 19
-    heir = get_object_or_404(others, pk=chosen if is_number else 0)
+    heir = get_object_or_404(others, pk=read_id(request.POST.get("to")) or 0)
     try:
         transfer_ownership(by=owner, to=heir)
     except ValueError as refusal:
@@ -134,8 +132,7 @@ def team_transfer(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def team_leave(request: HttpRequest, team: str) -> HttpResponse:
-    assert isinstance(request.user, User)
+def team_leave(request: Request, team: str) -> HttpResponse:
     member = get_membership(request.user, team)
     try:
         if "confirmed" not in request.POST:
@@ -148,9 +145,8 @@ def team_leave(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def team_new(request: HttpRequest) -> HttpResponse:
+def team_new(request: Request) -> HttpResponse:
     """For who manages a team already: teams share the server's workers."""
-    assert isinstance(request.user, User)
     if not request.user.memberships.filter(role__in=[Role.ADMIN, Role.OWNER]).exists():
         raise PermissionDenied(
             "A new team is made by somebody who is an admin or owner of a team. Ask "
@@ -170,7 +166,7 @@ def team_new(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_POST
-def team_invite(request: HttpRequest, team: str) -> HttpResponse:
+def team_invite(request: Request, team: str) -> HttpResponse:
     """The page with the new link, which is shown this once."""
     by = get_managing_membership(request, team)
     form = InviteForm(request.POST, by=by, can_send=settings.MAIL_IS_SET_UP)
@@ -194,9 +190,7 @@ def team_invite(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def invitation_revoke(
-    request: HttpRequest, team: str, invitation_id: int
-) -> HttpResponse:
+def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpResponse:
     by = get_managing_membership(request, team)
     found = get_object_or_404(by.team.invitations, pk=invitation_id)
     if revoke(found, by=by.user):
@@ -262,7 +256,7 @@ def _gone(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-def member_role(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
+def member_role(request: Request, team: str, member_id: int) -> HttpResponse:
     by = get_managing_membership(request, team)
     of = _member(by, member_id)
     edit = Edit.read(request.POST, ["role"])
@@ -288,7 +282,7 @@ def member_role(request: HttpRequest, team: str, member_id: int) -> HttpResponse
 
 
 @require_POST
-def member_remove(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
+def member_remove(request: Request, team: str, member_id: int) -> HttpResponse:
     by = get_managing_membership(request, team)
     gone = _member(by, member_id)
     return _answer(
@@ -300,7 +294,7 @@ def member_remove(request: HttpRequest, team: str, member_id: int) -> HttpRespon
 
 
 @require_POST
-def member_deactivate(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
+def member_deactivate(request: Request, team: str, member_id: int) -> HttpResponse:
     by = get_owning_membership(request, team)
     member = _member(by, member_id)
     return _answer(
@@ -312,7 +306,7 @@ def member_deactivate(request: HttpRequest, team: str, member_id: int) -> HttpRe
 
 
 @require_POST
-def member_reactivate(request: HttpRequest, team: str, member_id: int) -> HttpResponse:
+def member_reactivate(request: Request, team: str, member_id: int) -> HttpResponse:
     by = get_owning_membership(request, team)
     member = _member(by, member_id)
     return _answer(
@@ -329,7 +323,7 @@ def _member(by: Membership, member_id: int) -> Membership:
 
 
 def _answer(
-    request: HttpRequest, by: Membership, act: Callable[[], None], done: str
+    request: Request, by: Membership, act: Callable[[], None], done: str
 ) -> HttpResponse:
     try:
         act()

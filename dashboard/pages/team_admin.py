@@ -1,4 +1,4 @@
-"""A team's storage: what it uses, what it may, and how long its things are kept."""
+"""A team's administration: storage, quotas, retention, and the audit log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.http import content_disposition_header
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -29,9 +28,11 @@ from dashboard.operations.retention import (
     preview,
     preview_completions,
 )
-from dashboard.project.downloads import Streamed
+from dashboard.pages.requests import Request
+from dashboard.project.downloads import attach
 from dashboard.project.edits import Edit, EditConflict, began_with, show_conflict
 
+PER_PAGE = 50
 PARTS = {
     "completions": ("Completions", "texts, which runs' logs hold too"),
     "runs": ("Runs", "logs and checkpoints, those in the trash too"),
@@ -43,9 +44,8 @@ PARTS = {
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def team_storage(request: HttpRequest, team: str) -> HttpResponse:
+def team_storage(request: Request, team: str) -> HttpResponse:
     """`?days=&completion_days=` shows what would be deleted; a POST keeps them."""
-    assert isinstance(request.user, User)
     if request.method == "POST":
         return _set(request, get_managed_team(request, team), request.user)
     membership = get_membership(request.user, team)
@@ -53,7 +53,7 @@ def team_storage(request: HttpRequest, team: str) -> HttpResponse:
     return _show(request, membership.team, form, can_manage=membership.can_manage)
 
 
-def _set(request: HttpRequest, team: Team, user: User) -> HttpResponse:
+def _set(request: Request, team: Team, user: User) -> HttpResponse:
     form = RetentionForm(request.POST)
     if not form.is_valid():
         return _show(request, team, form, can_manage=True, status=422)
@@ -87,7 +87,7 @@ def _chosen(edit: Edit, now: Kept) -> Kept:
 
 
 def _show(
-    request: HttpRequest,
+    request: Request,
     team: Team,
     form: RetentionForm | None,
     *,
@@ -115,9 +115,6 @@ def _show(
     return render(request, "operations/storage.html", context, status=status)
 
 
-PER_PAGE = 50
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     entry: AuditEntry
@@ -127,7 +124,7 @@ class Line:
 
 @never_cache
 @require_safe
-def audit_log(request: HttpRequest, team: str) -> HttpResponse:
+def audit_log(request: Request, team: str) -> HttpResponse:
     team_ = get_managed_team(request, team)
     form = FilterForm(request.GET, team=team_)
     page = Paginator(form.narrow(), PER_PAGE).get_page(request.GET.get("page"))
@@ -182,9 +179,7 @@ def _said(value: Any) -> str:
 
 @never_cache
 @require_safe
-def audit_log_file(
-    request: HttpRequest, team: str, file_format: str
-) -> HttpResponseBase:
+def audit_log_file(request: Request, team: str, file_format: str) -> HttpResponseBase:
     """All that the filters leave, not a page of it."""
     team_ = get_managed_team(request, team)
     if file_format not in WRITERS:
@@ -192,14 +187,8 @@ def audit_log_file(
     form = FilterForm(request.GET, team=team_)
     if not form.is_valid():
         return audit_log(request, team)  # which says what is wrong
-    return send_log(team_, file_format, form)
-
-
-def send_log(team: Team, file_format: str, form: FilterForm) -> HttpResponseBase:
-    """What a valid form leaves, as a file."""
-    name = f"audit-log-{team.slug}.{file_format}"
-    return Streamed(
+    return attach(
         joined(WRITERS[file_format](form.narrow())),
+        filename=f"audit-log-{team_.slug}.{file_format}",
         content_type=f"{TYPES[file_format]}; charset=utf-8",
-        headers={"Content-Disposition": content_disposition_header(True, name)},
     )

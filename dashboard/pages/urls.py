@@ -16,11 +16,25 @@ from dashboard.pages import (
     account,
     alert_delivery,
     alerts,
+    checkpoints,
+    compare,
+    completions,
+    dataset_analysis,
+    dataset_making,
+    dataset_mapping,
+    dataset_uploads,
+    datasets,
+    exchange,
+    groups,
     launch,
     launch_parts,
     logs,
     probes,
+    prompts,
     queue,
+    recipes,
+    report_editor,
+    reports,
     rescoring,
     rescoring_results,
     run_actions,
@@ -29,84 +43,12 @@ from dashboard.pages import (
     run_detail,
     run_list,
     sign_in,
+    sweeps,
     team,
     team_admin,
     workbench,
 )
 from dashboard.pages import help as help_pages
-from dashboard.pages.compare import compare, compare_figure, compare_prompt
-from dashboard.pages.completions import (
-    completions,
-    group_marks,
-    mentions,
-    run_annotations,
-)
-from dashboard.pages.dataset_analysis import (
-    dataset_changes,
-    dataset_leaks,
-    dataset_statistics,
-)
-from dashboard.pages.dataset_making import (
-    dataset_generate,
-    dataset_prompt,
-    dataset_save,
-    dataset_split,
-)
-from dashboard.pages.dataset_mapping import (
-    dataset_choice,
-    dataset_map,
-    dataset_map_prompt,
-)
-from dashboard.pages.dataset_uploads import (
-    dataset_import,
-    dataset_upload,
-    dataset_upload_parts,
-    dataset_uploads,
-)
-from dashboard.pages.datasets import (
-    dataset,
-    dataset_download,
-    dataset_trash,
-    datasets,
-    datasets_trash,
-)
-from dashboard.pages.exchange import (
-    run_export,
-    run_export_file,
-    run_import,
-    run_import_files,
-    run_import_parts,
-    run_imports,
-)
-from dashboard.pages.groups import group, group_tokens, groups, reward_log, signals
-from dashboard.pages.prompts import prompts_of_runs, run_prompt, run_prompts
-from dashboard.pages.recipes import (
-    reward,
-    reward_check,
-    reward_edit,
-    reward_new,
-    reward_try,
-    rewards,
-)
-from dashboard.pages.report_editor import (
-    public_report,
-    report_edit,
-    report_export,
-    report_insert,
-    report_new,
-    report_preview,
-)
-from dashboard.pages.reports import (
-    report,
-    report_block,
-    report_delete,
-    report_history,
-    report_pin,
-    report_restore,
-    report_share,
-    reports,
-)
-from dashboard.pages.sweeps import run_audit, run_audit_examples, sweep
 
 # What of django-allauth is used, under its own names, by which its pages find each
 # other. There is no page to sign up: that is behind an invitation.
@@ -302,31 +244,51 @@ AUDIT_LOG = [
 
 
 DATASETS = [
-    path("", datasets, name="datasets"),
-    path("upload", dataset_upload, name="dataset_upload"),
-    path("uploads", dataset_uploads, name="dataset_uploads"),
+    path("", datasets.datasets, name="datasets"),
+    path("upload", dataset_uploads.dataset_upload, name="dataset_upload"),
+    path("uploads", dataset_uploads.dataset_uploads, name="dataset_uploads"),
     path(
         "uploads/<int:upload_id>/parts",
-        dataset_upload_parts,
+        dataset_uploads.dataset_upload_parts,
         name="dataset_upload_parts",
     ),
-    path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
-    path("uploads/<int:upload_id>/choice", dataset_choice, name="dataset_choice"),
+    path("uploads/<int:upload_id>", dataset_mapping.dataset_map, name="dataset_map"),
     path(
-        "uploads/<int:upload_id>/prompt", dataset_map_prompt, name="dataset_map_prompt"
+        "uploads/<int:upload_id>/choice",
+        dataset_mapping.dataset_choice,
+        name="dataset_choice",
     ),
-    path("imports/<int:job_id>", dataset_import, name="dataset_import"),
-    path("generate", dataset_generate, name="dataset_generate"),
-    path("<int:dataset_id>/", dataset, name="dataset"),
-    path("<int:dataset_id>/changes", dataset_changes, name="dataset_changes"),
-    path("<int:dataset_id>/prompt", dataset_prompt, name="dataset_prompt"),
-    path("<int:dataset_id>/statistics", dataset_statistics, name="dataset_statistics"),
-    path("trash", datasets_trash, name="datasets_trash"),
-    path("<int:dataset_id>/trash", dataset_trash, name="dataset_trash"),
-    path("<int:dataset_id>/split", dataset_split, name="dataset_split"),
-    path("<int:dataset_id>/leaks", dataset_leaks, name="dataset_leaks"),
-    path("<int:dataset_id>/save", dataset_save, name="dataset_save"),
-    path("<int:dataset_id>/download", dataset_download, name="dataset_download"),
+    path(
+        "uploads/<int:upload_id>/prompt",
+        dataset_mapping.dataset_map_prompt,
+        name="dataset_map_prompt",
+    ),
+    path("imports/<int:job_id>", dataset_uploads.dataset_import, name="dataset_import"),
+    path("generate", dataset_making.dataset_generate, name="dataset_generate"),
+    path("<int:dataset_id>/", datasets.dataset, name="dataset"),
+    path(
+        "<int:dataset_id>/changes",
+        dataset_analysis.dataset_changes,
+        name="dataset_changes",
+    ),
+    path(
+        "<int:dataset_id>/prompt", dataset_making.dataset_prompt, name="dataset_prompt"
+    ),
+    path(
+        "<int:dataset_id>/statistics",
+        dataset_analysis.dataset_statistics,
+        name="dataset_statistics",
+    ),
+    path("trash", datasets.datasets_trash, name="datasets_trash"),
+    path("<int:dataset_id>/trash", datasets.dataset_trash, name="dataset_trash"),
+    path("<int:dataset_id>/split", dataset_making.dataset_split, name="dataset_split"),
+    path(
+        "<int:dataset_id>/leaks", dataset_analysis.dataset_leaks, name="dataset_leaks"
+    ),
+    path("<int:dataset_id>/save", dataset_making.dataset_save, name="dataset_save"),
+    path(
+        "<int:dataset_id>/download", datasets.dataset_download, name="dataset_download"
+    ),
 ]
 
 
@@ -336,32 +298,36 @@ FILES = (
 ).replace(".", r"\.")
 
 EXCHANGE = [
-    path("import/", run_imports, name="run_imports"),
-    path("import/<int:import_id>/", run_import, name="run_import"),
-    path("import/<int:import_id>/files", run_import_files, name="run_import_files"),
+    path("import/", exchange.run_imports, name="run_imports"),
+    path("import/<int:import_id>/", exchange.run_import, name="run_import"),
+    path(
+        "import/<int:import_id>/files",
+        exchange.run_import_files,
+        name="run_import_files",
+    ),
     path(
         "import/<int:import_id>/files/<int:file_id>/parts",
-        run_import_parts,
+        exchange.run_import_parts,
         name="run_import_parts",
     ),
-    path("<int:run_id>/export/", run_export, name="run_export"),
+    path("<int:run_id>/export/", exchange.run_export, name="run_export"),
     re_path(
         rf"^(?P<run_id>\d{{1,18}})/export/(?P<file>{FILES})$",
-        run_export_file,
+        exchange.run_export_file,
         name="run_export_file",
     ),
 ]
 
 
 ANALYSIS = [
-    path("compare", compare, name="compare"),
-    path("compare/figure.json", compare_figure, name="compare_figure"),
-    path("compare/prompt", compare_prompt, name="compare_prompt"),
-    path("sweep", sweep, name="sweep"),
-    path("runs/<int:run_id>/audit/", run_audit, name="run_audit"),
+    path("compare", compare.compare, name="compare"),
+    path("compare/figure.json", compare.compare_figure, name="compare_figure"),
+    path("compare/prompt", compare.compare_prompt, name="compare_prompt"),
+    path("sweep", sweeps.sweep, name="sweep"),
+    path("runs/<int:run_id>/audit/", sweeps.run_audit, name="run_audit"),
     path(
         "runs/<int:run_id>/audit/<str:signal>/",
-        run_audit_examples,
+        sweeps.run_audit_examples,
         name="run_audit_examples",
     ),
 ]
@@ -386,19 +352,23 @@ PROBES = [
 
 
 REPORTS = [
-    path("", reports, name="reports"),
-    path("new", report_new, name="report_new"),
-    path("preview", report_preview, name="report_preview"),
-    path("insert", report_insert, name="report_insert"),
-    path("<int:report_id>/", report, name="report"),
-    path("<int:report_id>/edit", report_edit, name="report_edit"),
-    path("<int:report_id>/history", report_history, name="report_history"),
-    path("<int:report_id>/restore", report_restore, name="report_restore"),
-    path("<int:report_id>/blocks/<int:place>", report_block, name="report_block"),
-    path("<int:report_id>/pin", report_pin, name="report_pin"),
-    path("<int:report_id>/share", report_share, name="report_share"),
-    path("<int:report_id>/delete", report_delete, name="report_delete"),
-    path("<int:report_id>/export.html", report_export, name="report_export"),
+    path("", reports.reports, name="reports"),
+    path("new", report_editor.report_new, name="report_new"),
+    path("preview", report_editor.report_preview, name="report_preview"),
+    path("insert", report_editor.report_insert, name="report_insert"),
+    path("<int:report_id>/", reports.report, name="report"),
+    path("<int:report_id>/edit", report_editor.report_edit, name="report_edit"),
+    path("<int:report_id>/history", reports.report_history, name="report_history"),
+    path("<int:report_id>/restore", reports.report_restore, name="report_restore"),
+    path(
+        "<int:report_id>/blocks/<int:place>", reports.report_block, name="report_block"
+    ),
+    path("<int:report_id>/pin", reports.report_pin, name="report_pin"),
+    path("<int:report_id>/share", reports.report_share, name="report_share"),
+    path("<int:report_id>/delete", reports.report_delete, name="report_delete"),
+    path(
+        "<int:report_id>/export.html", report_editor.report_export, name="report_export"
+    ),
 ]
 
 
@@ -432,12 +402,12 @@ RESCORINGS = [
 
 
 RECIPES = [
-    path("", rewards, name="rewards"),
-    path("new", reward_new, name="reward_new"),
-    path("check", reward_check, name="reward_check"),
-    path("try", reward_try, name="reward_try"),
-    path("<int:recipe_id>/", reward, name="reward"),
-    path("<int:recipe_id>/edit", reward_edit, name="reward_edit"),
+    path("", recipes.rewards, name="rewards"),
+    path("new", recipes.reward_new, name="reward_new"),
+    path("check", recipes.reward_check, name="reward_check"),
+    path("try", recipes.reward_try, name="reward_try"),
+    path("<int:recipe_id>/", recipes.reward, name="reward"),
+    path("<int:recipe_id>/edit", recipes.reward_edit, name="reward_edit"),
 ]
 
 
@@ -489,22 +459,22 @@ RUNS: list[URLPattern] = [
     ),
     path(
         "<int:run_id>/checkpoints/best",
-        run_detail.run_best_by,
+        checkpoints.run_best_by,
         name="run_best_by",
     ),
     path(
         "<int:run_id>/checkpoints/<slug:name>/pin",
-        run_detail.checkpoint_pin,
+        checkpoints.checkpoint_pin,
         name="checkpoint_pin",
     ),
     path(
         "<int:run_id>/checkpoints/<slug:name>/unpin",
-        run_detail.checkpoint_unpin,
+        checkpoints.checkpoint_unpin,
         name="checkpoint_unpin",
     ),
     path(
         "<int:run_id>/checkpoints/<slug:name>/delete",
-        run_detail.checkpoint_delete,
+        checkpoints.checkpoint_delete,
         name="checkpoint_delete",
     ),
     re_path(
@@ -513,29 +483,33 @@ RUNS: list[URLPattern] = [
 ]
 
 
-MENTIONS = [path("mentions/", mentions, name="mentions")]
+MENTIONS = [path("mentions/", completions.mentions, name="mentions")]
 
 
 SAMPLES = [
-    path("<int:run_id>/groups/", groups, name="groups"),
-    path("<int:run_id>/groups/<int:step>/<int:prompt>/", group, name="group"),
+    path("<int:run_id>/groups/", groups.groups, name="groups"),
+    path("<int:run_id>/groups/<int:step>/<int:prompt>/", groups.group, name="group"),
     path(
         "<int:run_id>/groups/<int:step>/<int:prompt>/marks/",
-        group_marks,
+        completions.group_marks,
         name="group_marks",
     ),
-    path("<int:run_id>/export/<export>.jsonl", run_annotations, name="run_annotations"),
+    path(
+        "<int:run_id>/export/<export>.jsonl",
+        completions.run_annotations,
+        name="run_annotations",
+    ),
     path(
         "<int:run_id>/groups/<int:step>/<int:prompt>/tokens.json",
-        group_tokens,
+        groups.group_tokens,
         name="group_tokens",
     ),
-    path("<int:run_id>/completions/", completions, name="completions"),
-    path("<int:run_id>/prompts/", run_prompts, name="run_prompts"),
-    path("<int:run_id>/prompts/<int:prompt>/", run_prompt, name="run_prompt"),
-    path("prompts/", prompts_of_runs, name="prompts_of_runs"),
-    path("<int:run_id>/reward-log/", reward_log, name="run_reward_log"),
-    path("<int:run_id>/signals/<chart>.json", signals, name="run_signals"),
+    path("<int:run_id>/completions/", completions.completions, name="completions"),
+    path("<int:run_id>/prompts/", prompts.run_prompts, name="run_prompts"),
+    path("<int:run_id>/prompts/<int:prompt>/", prompts.run_prompt, name="run_prompt"),
+    path("prompts/", prompts.prompts_of_runs, name="prompts_of_runs"),
+    path("<int:run_id>/reward-log/", groups.reward_log, name="run_reward_log"),
+    path("<int:run_id>/signals/<chart>.json", groups.signals, name="run_signals"),
 ]
 
 
@@ -545,10 +519,10 @@ WORKERS = [
     path(
         "workers/<int:worker_id>/undrain", queue.worker_undrain, name="worker_undrain"
     ),
-    path("models/", queue.models, name="models"),
+    path("models/", checkpoints.models, name="models"),
     path(
         "models/<int:model_id>/unpublish",
-        queue.model_unpublish,
+        checkpoints.model_unpublish,
         name="model_unpublish",
     ),
 ]
@@ -564,12 +538,12 @@ LOGS = [
     path("<int:run_id>/system.json", logs.system_samples, name="run_system_samples"),
     path(
         "<int:run_id>/checkpoints/<slug:name>/model.tar",
-        queue.checkpoint_download,
+        checkpoints.checkpoint_download,
         name="checkpoint_download",
     ),
     path(
         "<int:run_id>/checkpoints/<slug:name>/publish",
-        queue.checkpoint_publish,
+        checkpoints.checkpoint_publish,
         name="checkpoint_publish",
     ),
 ]
@@ -584,7 +558,7 @@ STORAGE = [
 ]
 
 urlpatterns = [
-    path("public/<str:token>/", public_report, name="public_report"),
+    path("public/<str:token>/", report_editor.public_report, name="public_report"),
     path("help/", help_pages.contents, name="help"),
     path("help/<slug:topic>/", help_pages.topic, name="help_topic"),
     *PERSONAL,

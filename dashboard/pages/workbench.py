@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.probes.forms import (
     FROM_PROBE,
     FROM_RUN,
@@ -40,13 +40,14 @@ from dashboard.analysis.probes.workbench import (
 )
 from dashboard.datasets.models import DatasetVersion
 from dashboard.pages.recipes import (
+    EDITS,
     apply_action,
-    choose_version,
     derived_context,
     read_seen,
     seen_by,
     show_meanwhile,
 )
+from dashboard.pages.requests import Request, choose_version, read_id
 from dashboard.project.edits import EditConflict
 from dashboard.rewards.forms import NewRecipeForm
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
@@ -62,12 +63,11 @@ from dashboard.runs.launch.base_models import check_model, offered_models
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
-EDITS = ("add", "remove", "up", "down", "read_json")
 STARTS = ("sample", "probe")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def workbench(request: HttpRequest, team: str) -> HttpResponseBase:
+def workbench(request: Request, team: str) -> HttpResponseBase:
     team_ = get_team(request, team)
     page = Page(request, team_)
     if request.method != "POST":
@@ -82,7 +82,7 @@ def workbench(request: HttpRequest, team: str) -> HttpResponseBase:
 
 
 @require_POST
-def workbench_scores(request: HttpRequest, team: str) -> HttpResponse:
+def workbench_scores(request: Request, team: str) -> HttpResponse:
     """The scores alone: what is typed on the page stays as it is."""
     page = Page(request, get_team(request, team))
     page.draft.validate()
@@ -92,7 +92,7 @@ def workbench_scores(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def workbench_rows(request: HttpRequest, team: str) -> HttpResponse:
+def workbench_rows(request: Request, team: str) -> HttpResponse:
     """What the recipe makes of the dataset's rows, whatever a model says."""
     page = Page(request, get_team(request, team))
     recipe, version = page.draft.validate(), page.choice.chosen["dataset"]
@@ -106,14 +106,14 @@ def workbench_rows(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_GET
-def recipe_findings(request: HttpRequest, team: str) -> HttpResponse:
+def recipe_findings(request: Request, team: str) -> HttpResponse:
     """The same, of what a launch form has chosen: saved versions by their ids."""
     team_ = get_team(request, team)
     recipe = RecipeVersion.objects.filter(
-        recipe__team=team_, pk=_number(request.GET.get("recipe"))
+        recipe__team=team_, pk=read_id(request.GET.get("recipe")) or 0
     ).first()
     version = DatasetVersion.objects.filter(
-        dataset__team=team_, pk=_number(request.GET.get("dataset"))
+        dataset__team=team_, pk=read_id(request.GET.get("dataset")) or 0
     ).first()
     findings = []
     if recipe and version:
@@ -127,14 +127,10 @@ def recipe_findings(request: HttpRequest, team: str) -> HttpResponse:
     return render(request, "probes/launch_findings.html", context)
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 19 else 0
-
-
 class Page:
     """One request's view of the workbench."""
 
-    def __init__(self, request: HttpRequest, team: Team) -> None:
+    def __init__(self, request: Request, team: Team) -> None:
         self.request = request
         self.team = team
         given = request.POST if request.method == "POST" else request.GET
@@ -150,7 +146,7 @@ class Page:
         """The saved one that is edited."""
         # The editor's form names it in its address.
         named = self.given.get("recipe") or self.request.GET.get("recipe")
-        number = _number(named)
+        number = read_id(named)
         return get_recipe(self.team, number) if number else None
 
     def _draft(self) -> RecipeDraft:
@@ -187,7 +183,7 @@ class Page:
 
     def render(self, *, status: int = 200) -> HttpResponse:
         self.draft.validate()
-        target = getattr(self.request, "htmx", None) and self.request.htmx.target  # type: ignore[attr-defined]  # added by django-htmx
+        target = getattr(self.request, "htmx", None) and self.request.htmx.target
         if target == "editor":
             return render(
                 self.request, "rewards/editor_swapped.html", self._editor_context()
@@ -255,7 +251,7 @@ class Page:
         if action == "stop":
             probe = self.choice.chosen["probe"]
             if probe is not None:
-                request_stop(probe=probe, user=self._user)
+                request_stop(probe=probe, user=self.request.user)
             return self.render()
         if recipe is None:
             self.problem = "The recipe is not complete: its fields say what is wrong."
@@ -263,11 +259,6 @@ class Page:
         if action == "save":
             return self._save(recipe)
         return self._start(recipe, is_sample=action == "sample")
-
-    @property
-    def _user(self) -> User:
-        assert isinstance(self.request.user, User)
-        return self.request.user
 
     def _save(self, recipe: Recipe) -> HttpResponse:
         form = None if self.recipe else self._name_form()
@@ -279,7 +270,7 @@ class Page:
                 team=self.team,
                 name=typed["name"],
                 recipe=recipe,
-                user=self._user,
+                user=self.request.user,
                 existing=self.recipe,
                 description=typed.get("description", ""),
                 seen=read_seen(self.request.POST),
@@ -334,7 +325,7 @@ class Page:
         positions = self._shown_positions() if is_sample else []
         return start_probe(
             team=self.team,
-            user=self._user,
+            user=self.request.user,
             config=config,
             dataset_version=version,
             positions=positions or draw_positions(version, asked["prompts"]),
@@ -356,9 +347,9 @@ class Page:
         return next((version for version in versions if version.spec == spec), None)
 
 
-def _go(request: HttpRequest, address: str) -> HttpResponse:
+def _go(request: Request, address: str) -> HttpResponse:
     """To another page, from a request of htmx too."""
-    if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
+    if request.htmx:
         response = HttpResponse(status=204)
         response["HX-Redirect"] = address
         return response

@@ -10,6 +10,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils.http import content_disposition_header
 
 
 class Streamed(StreamingHttpResponse):
@@ -60,7 +61,18 @@ def _next(pieces: Iterator[bytes]) -> bytes | None:
         close_old_connections()
 
 
-# One completion, as pages, the API and exports see it.
+def attach(
+    pieces: Iterable[bytes], *, filename: str, content_type: str, **headers: str
+) -> Streamed:
+    """`headers` by their names with underscores: Content_Length."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    disposition = content_disposition_header(True, filename) or "attachment"
+    return Streamed(
+        pieces,
+        content_type=content_type,
+        headers={"Content-Disposition": disposition, **named},
+    )
+
 
 # Large JSON answers, compressed.
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from markdown_it.token import Token
 
 from dashboard.help.pages import FOLDER, parse_document
-from dashboard.pages.help_tables import BLOCK, TABLES, fill_tables
+from dashboard.pages.help import BLOCK, TABLES, fill_tables
 
 ROOT = Path(__file__).parents[2]
 WORDS = {

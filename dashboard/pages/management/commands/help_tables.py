@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from dashboard.help.pages import FOLDER
-from dashboard.pages.help_tables import fill_tables
+from dashboard.pages.help import fill_tables
 
 
 class Command(BaseCommand):

@@ -1,0 +1,163 @@
+"""A run's checkpoints, pinned, deleted, downloaded; and models published from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST, require_safe
+
+from dashboard.accounts.access import (
+    get_team,
+    get_writable_team,
+)
+from dashboard.accounts.models import Team
+from dashboard.pages.requests import Request
+from dashboard.pages.run_control import get_writable_run
+from dashboard.project.downloads import attach
+from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.runs.checkpoints import retention
+from dashboard.runs.launch.base_models import folder_of, needs_of
+from dashboard.runs.models import Checkpoint
+from dashboard.runs.queries import get_run
+from dashboard.training.publishing import archive_model, publish, unpublish
+
+
+@require_POST
+def checkpoint_pin(request: Request, team: str, run_id: int, name: str) -> HttpResponse:
+    said = f"{name} is pinned: it is never deleted."
+    return _change(request, team, run_id, name, retention.pin, said)
+
+
+@require_POST
+def checkpoint_unpin(
+    request: Request, team: str, run_id: int, name: str
+) -> HttpResponse:
+    said = f"{name} is left to the rules again."
+    return _change(request, team, run_id, name, retention.unpin, said)
+
+
+@require_POST
+def checkpoint_delete(
+    request: Request, team: str, run_id: int, name: str
+) -> HttpResponse:
+    said = f"{name} was deleted."
+    return _change(request, team, run_id, name, retention.delete, said)
+
+
+def _change(
+    request: Request,
+    team: str,
+    run_id: int,
+    name: str,
+    change: Callable[..., None],
+    said: str,
+) -> HttpResponse:
+    checkpoint = _checkpoint(get_writable_team(request, team), run_id, name)
+    try:
+        change(checkpoint=checkpoint, user=request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, said)
+    return redirect("run_tab", team, run_id, "checkpoints")
+
+
+@require_POST
+def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
+    run = get_writable_run(request, team, run_id)
+    edit = Edit.read(request.POST, ["metric"])
+    was = edit.was.get("metric")
+    try:
+        if "metric" in edit.given:
+            metric = edit.given["metric"]
+            retention.choose_best_by(run=run, metric=metric, user=request.user, was=was)
+    except EditConflict as conflict:
+        return show_conflict(
+            request,
+            conflict,
+            what=run.name,
+            back=reverse("run_tab", args=[team, run.pk, "checkpoints"]),
+            labels={"metric": "Keep the best by"},
+            choices={"metric": {"": "the held-out score, else the reward"}},
+            team=run.team,
+        )
+    except ValueError as error:
+        messages.error(request, str(error))
+    return redirect("run_tab", team, run.pk, "checkpoints")
+
+
+# Models: downloaded, and published for new runs.
+
+
+@require_GET
+def checkpoint_download(
+    request: Request, team: str, run_id: int, name: str
+) -> HttpResponseBase:
+    """The model's folder with weights, tokenizer and config, for anybody's programs."""
+    checkpoint = _checkpoint(get_team(request, team), run_id, name)
+    try:
+        archive = archive_model(checkpoint)
+    except ValueError as error:
+        messages.error(request, str(error))
+        return redirect("run_tab", team, run_id, "checkpoints")
+    return attach(
+        archive,
+        filename=archive.filename,
+        content_type="application/x-tar",
+        Content_Length=str(len(archive)),
+    )
+
+
+@require_POST
+def checkpoint_publish(
+    request: Request, team: str, run_id: int, name: str
+) -> HttpResponse:
+    checkpoint = _checkpoint(get_writable_team(request, team), run_id, name)
+    called = request.POST.get("name", "")
+    try:
+        model = publish(checkpoint=checkpoint, name=called, user=request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(
+            request, f"{model} is published: new runs and probes can start from it."
+        )
+    return redirect("run_tab", team, run_id, "checkpoints")
+
+
+@require_safe
+def models(request: Request, team: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    listed = team_.published_models.select_related("published_by", "run")
+    needs = needs_of(team_)
+    context = {
+        "team": team_,
+        "listed": [
+            (each, needs.get(folder_of(each), [])) for each in listed.order_by("-pk")
+        ],
+    }
+    return render(request, "training/models.html", context)
+
+
+@require_POST
+def model_unpublish(request: Request, team: str, model_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    model = get_object_or_404(team_.published_models, pk=model_id)
+    try:
+        unpublish(model=model, user=request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"{model} is no longer published.")
+    return redirect("models", team)
+
+
+def _checkpoint(team: Team, run_id: int, name: str) -> Checkpoint:
+    run = get_run(team, run_id)
+    found = run.checkpoints.select_related("run__team")
+    return get_object_or_404(found, name=name)

@@ -1,0 +1,47 @@
+"""What views read of a request: who asks, and numbers in addresses and forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from django.http import Http404, HttpRequest
+from django_htmx.middleware import HtmxDetails
+
+from dashboard.accounts.models import User
+
+
+class Request(HttpRequest):
+    """Of somebody who is signed in: LoginRequiredMiddleware lets no other through."""
+
+    user: User
+    htmx: HtmxDetails
+
+
+class Numbered(Protocol):
+    number: int
+
+
+V = TypeVar("V", bound=Numbered)
+
+
+def read_id(text: str | None) -> int | None:
+    """A row's id; None for what can be none."""
+    if text and text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    return None
+
+
+def read_number(text: str | None) -> int | None:
+    """A row's place or a version's number; None for what can be none."""
+    return read_id(text) if text and len(text) < 10 else None
+
+
+def choose_version(versions: Sequence[V], number: str | None) -> V:
+    """The version asked for by number; the newest when none is."""
+    if not number:
+        return versions[0]
+    for version in versions:
+        if str(version.number) == number:
+            return version
+    raise Http404("No such version.")
