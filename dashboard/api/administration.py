@@ -1,4 +1,4 @@
-"""What the team uses of what it may, and how long its things are kept: for programs."""
+"""A team's administration: storage, quotas, retention, and the audit log."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ from dashboard.operations.retention import keep, kept_by
 from dashboard.project.edits import Edit
 
 storage_router = Router(tags=["Team"], auth=READ)
+router = Router(tags=["Audit log"], auth=ADMIN)
+Word = Annotated[str, Query("", max_length=80)]
+Day = Annotated[date | None, Query(None)]
 
 
 class StorageOut(Schema):
@@ -85,11 +88,7 @@ def set_retention(request: HttpRequest, payload: RetentionIn) -> StorageOut:
     return _storage(access.team)
 
 
-# Who did what to what, when, from where; nothing changes it.
-
-router = Router(tags=["Audit log"], auth=ADMIN)
-Word = Annotated[str, Query("", max_length=80)]
-Day = Annotated[date | None, Query(None)]
+# The audit log.
 
 
 class EntryOut(Schema):
@@ -123,14 +122,12 @@ def audit_log(
     request: HttpRequest, cursor: Cursor, limit: Limit, filters: Query[LogFilters]
 ) -> Page[Any]:
     """The newest first."""
-    found = _form(access_of(request).team, filters).narrow()
+    given = filters.model_dump(exclude_none=True)
+    form = FilterForm(given, team=access_of(request).team)
+    refuse_errors(form)
     return page_by(
-        found, lambda entry: EntryOut(**row_of(entry)), cursor=cursor, limit=limit
+        form.narrow(),
+        lambda entry: EntryOut(**row_of(entry)),
+        cursor=cursor,
+        limit=limit,
     )
-
-
-def _form(team: Team, filters: LogFilters) -> FilterForm:
-    given = {n: v for n, v in filters.model_dump().items() if v is not None}
-    form = FilterForm(given, team=team)
-    refuse_errors(form, place="query")
-    return form

@@ -1,4 +1,4 @@
-"""What a team wants to be told of."""
+"""Alert rules, the team's own and built-in ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dashboard.alerts.services import change_rule, create_rule, delete_rule, swi
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.schemas import (
-    LARGEST_ID,
     Change,
     Done,
     Id,
+    IdIn,
     Input,
     fill,
     refuse_errors,
@@ -83,7 +83,7 @@ class RuleIn(Input):
     )
     back: Steps = Field(default=1, description="Of changes: against so many steps ago.")
     for_steps: Steps = Field(default=1, examples=[10])
-    run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
+    run_id: IdIn | None = None
     name_pattern: str = Field(
         default="", max_length=400, description="Of runs, such as sft-*."
     )
@@ -111,7 +111,7 @@ class RuleChange(Change):
     threshold: Finite | None = Field(default=None, examples=[0.7])
     back: Steps | None = None
     for_steps: Steps | None = None
-    run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
+    run_id: IdIn | None = None
     name_pattern: str | None = Field(default=None, max_length=400)
     name: str | None = Field(default=None, max_length=400)
     is_sent: bool | None = None

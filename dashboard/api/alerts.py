@@ -1,4 +1,4 @@
-"""Alerts, and that somebody has seen them."""
+"""Alerts, listed and acknowledged."""
 
 from __future__ import annotations
 

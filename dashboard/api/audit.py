@@ -1,4 +1,4 @@
-"""What has changed in a run as it does where a reward is gamed."""
+"""The audit of a run: what changed in it as it does where a reward is gamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making, finding and revoking tokens."""
+"""Tokens made, found and revoked; and who asks with one, for which scope."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def create_token(
 @transaction.atomic
 def revoke_token(*, token: ApiToken, user: User) -> bool:
     """False where it was revoked before. It works no more from the next request on."""
-    kept = ApiToken.objects.filter(pk=token.pk, revoked_at=None)
-    if not kept.update(revoked_at=timezone.now()):
+    valid = ApiToken.objects.filter(pk=token.pk, revoked_at=None)
+    if not valid.update(revoked_at=timezone.now()):
         return False
     record(token.team, user, "token.revoked", token, name=token.name)
     return True
@@ -133,7 +133,7 @@ def _works() -> Q:
     return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
 
 
-# Who asks: a program with a token, for one person in one team.
+# Access: a program with a token asks for one person in one team.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,7 +172,7 @@ def access_of(request: HttpRequest) -> Access:
 
 
 class Bearer(HttpBearer):
-    """The entrance has looked the token up; this asks what it may do."""
+    """guards.guarded has looked the token up; this checks its scope."""
 
     scope: Scope | None  # None: any will do
 
@@ -220,13 +220,13 @@ ANY, READ, WRITE = AnyToken(), ReadToken(), WriteToken()
 INGEST, ADMIN = IngestToken(), AdminToken()
 
 
-# Who leaves a team takes no token along: none works again after another invitation.
-
-
 @receiver(post_delete, sender=Membership)
 def revoke_tokens(*, instance: Membership, **_kwargs: Any) -> None:
-    """The entry in the audit log is that of the membership."""
-    kept = ApiToken.objects.filter(
+    """Who leaves a team takes no token along: none works after another invitation.
+
+    The entry in the audit log is that of the membership.
+    """
+    valid = ApiToken.objects.filter(
         user=instance.user_id, team=instance.team_id, revoked_at=None
     )
-    kept.update(revoked_at=timezone.now())
+    valid.update(revoked_at=timezone.now())

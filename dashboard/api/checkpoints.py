@@ -1,11 +1,11 @@
-"""Checkpoints of a run: listed, kept, tried, taken along, and published as models."""
+"""Checkpoints of a run, pinned, tried, downloaded; and models published from them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Path, Router, Schema, Status
 from pydantic import Field
@@ -15,7 +15,7 @@ from dashboard.analysis.probes.forms import MAX_TOKENS
 from dashboard.analysis.probes.tries import MAX_CHARS, MAX_SAMPLES, UNSCORED, TryForm
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.probes import ProbeOut, probe_out
-from dashboard.api.problems import Problem, or_conflict, refuse_field
+from dashboard.api.problems import Problem, or_404, or_conflict, refuse_field
 from dashboard.api.schemas import (
     FILE,
     Cursor,
@@ -41,9 +41,11 @@ from dashboard.runs.models import Checkpoint, PublishedModel
 from dashboard.runs.queries import get_run
 from dashboard.training.publishing import archive_model, publish, unpublish
 
-# Models of the team that new runs start from.
-
 models_router = Router(tags=["Models"], auth=READ)
+router = Router(tags=["Checkpoints"], auth=READ)
+Name = Annotated[str, Path(max_length=120, examples=["step-000050-attempt-1"])]
+
+# Models of the team that new runs start from.
 
 
 class PublishedModelOut(Schema):
@@ -106,13 +108,10 @@ def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
 def _find_model(team: Team, model_id: int) -> PublishedModel:
     found = team.published_models.select_related("published_by")
     model = found.filter(pk=model_id).first()
-    if model is None:
-        raise Http404(f"{team} has no model {model_id}.")
-    return model
+    return or_404(model, f"{team} has no model {model_id}.")
 
 
-router = Router(tags=["Checkpoints"], auth=READ)
-Name = Annotated[str, Path(max_length=120, examples=["step-000050-attempt-1"])]
+# Checkpoints.
 
 
 class CheckpointOut(Schema):
@@ -277,9 +276,7 @@ def try_checkpoint(
 def _find(team: Team, run_id: int, name: str) -> Checkpoint:
     run = get_run(team, run_id)
     found = run.checkpoints.select_related("run__team").filter(name=name).first()
-    if found is None:
-        raise Http404(f"{run} has no checkpoint {name[:120]!r}.")
-    return found
+    return or_404(found, f"{run} has no checkpoint {name[:120]!r}.")
 
 
 def _change(request: HttpRequest, run_id: int, name: str, change: Any) -> Done:

@@ -1,4 +1,4 @@
-"""One metric of several runs as curves, and what the sets of them differ by."""
+"""Runs compared: curves of one metric, figures, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from dashboard.api.schemas import (
     refuse_errors,
 )
 
-curves_router = Router(tags=["Compare"], auth=READ)
+router = Router(tags=["Compare"], auth=READ)
+MAX_RUNS = 50
 RUNS = "Their numbers, with commas between, the baseline first."
 
 
@@ -130,7 +131,7 @@ class CurvesOut(Schema):
     without_axis: list[int] = Field(description="Runs not counted on this axis.")
 
 
-@curves_router.get("/curves", response=CurvesOut, summary="Compare curves")
+@router.get("/curves", response=CurvesOut, summary="Compare curves")
 def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> CurvesOut:
     """As the page Compare draws them, with their differences and verdicts.
 
@@ -209,10 +210,7 @@ def _band(band: ConfidenceBand) -> BandOut:
     return BandOut(x=band.at.tolist(), values=band.estimate.value.tolist(), **told)
 
 
-# Runs side by side: their figures, and the settings in which they differ.
-
-router = Router(tags=["Compare"], auth=READ)
-MAX_RUNS = 50
+# Runs side by side.
 
 
 class FigureOut(Schema):

@@ -1,4 +1,4 @@
-"""Completions of a run, searched as its tab does."""
+"""Completions of a run, searched with the filters of its tab Completions."""
 
 from __future__ import annotations
 

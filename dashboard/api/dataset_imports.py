@@ -1,4 +1,4 @@
-"""Which columns of a file become prompt and answer, and the import that follows."""
+"""Imports of dataset files: how columns are mapped, and how far an import is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pydantic import Field
 
 from dashboard.accounts.models import User
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.dataset_schemas import ImportOut, Number, find_dataset
+from dashboard.api.dataset_schemas import ImportOut, find_dataset
 from dashboard.api.problems import Problem, or_refuse
-from dashboard.api.schemas import Done, Id, Input, refuse_errors
+from dashboard.api.schemas import Done, Id, IdIn, Input, refuse_errors
 from dashboard.datasets.import_forms import TAKEN, MappingForm
 from dashboard.datasets.imports import (
     Peek,
@@ -28,6 +28,9 @@ from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import get_import_job
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import reap_of
+
+router = Router(tags=["Datasets"], auth=READ)
+PLACE = "file.file"
 
 
 class MappingIn(Input):
@@ -130,14 +133,8 @@ def refuse_rows(refusals: Refusals, place: str) -> Problem:
     )
 
 
-# Files that become versions, and how far that is.
-
-router = Router(tags=["Datasets"], auth=READ)
-PLACE = "file.file"
-
-
 class ImportIn(MappingIn):
-    dataset_id: Number | None = Field(
+    dataset_id: IdIn | None = Field(
         default=None,
         description="The rows become its next version; without it, a new dataset.",
     )

@@ -5,28 +5,28 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, cast
 
-from django.http import Http404, QueryDict
 from ninja import Query, Schema
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.api.problems import refuse_field
+from dashboard.api.problems import or_404, refuse_field
 from dashboard.api.schemas import (
-    LARGEST_ID,
     LARGEST_STEP,
     Input,
     JobOut,
     Person,
     fill,
     job_fields,
+    query_of,
     refuse_errors,
 )
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, ImportJob
 from dashboard.datasets.queries import get_dataset, list_versions
 from dashboard.datasets.row_filters import RowFilterForm
 
-Number = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 Name = Annotated[str, Field(max_length=400)]
+Text = Annotated[str, Query("", max_length=500)]
+Length = Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)]
 
 
 class DatasetOut(Schema):
@@ -111,9 +111,8 @@ class ImportOut(JobOut):
 
 def find_version(team: Team, version_id: int) -> DatasetVersion:
     """One of the team's that is not in the trash."""
-    version = list_versions(team).filter(pk=version_id).first()
-    if version is None:
-        raise Http404(f"{team} has no dataset version {version_id}.")
+    found = list_versions(team).filter(pk=version_id).first()
+    version = or_404(found, f"{team} has no dataset version {version_id}.")
     version.dataset.team = team  # which is at hand
     return version
 
@@ -123,10 +122,7 @@ def find_dataset(team: Team, dataset_id: int | None) -> Dataset | None:
     return get_dataset(team, dataset_id) if dataset_id else None
 
 
-# Which rows of a version, and in which order: as the address of its page says it.
-
-Text = Annotated[str, Query("", max_length=500)]
-Length = Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)]
+# Filters and order of a version's rows.
 
 
 class RowFilters(Input):
@@ -153,9 +149,6 @@ def read_view(version: DatasetVersion, filters: RowFilters) -> RowFilterForm:
             f"{version} has no extra column {filters.column[:60]!r}. It has: "
             f"{columns[:300]}.",
         )
-    query = QueryDict(mutable=True)
-    given = filters.model_dump()
-    query.update({n: str(v) for n, v in given.items() if v not in (None, "")})
-    view = RowFilterForm.read(version, query)
+    view = RowFilterForm.read(version, query_of(filters.model_dump()))
     refuse_errors(view)
     return view

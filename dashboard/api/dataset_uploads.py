@@ -1,22 +1,23 @@
-"""Large files, sent in parts that can be gone on with, and what to make of them."""
+"""Large dataset files, sent in resumable parts, or fetched from a link or the hub."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from django.db import transaction
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.dataset_imports import MappingIn, answer_import, begin_import
-from dashboard.api.dataset_schemas import ImportOut, Number, find_dataset
-from dashboard.api.problems import Problem, or_conflict, or_refuse
+from dashboard.api.dataset_schemas import ImportOut, find_dataset
+from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse
 from dashboard.api.schemas import (
     PART,
     Done,
     Id,
+    IdIn,
     Input,
     Offset,
     fill,
@@ -38,6 +39,7 @@ from dashboard.datasets.uploads import append_part, begin_transfer
 from dashboard.jobs.queue import notify_workers
 
 router = Router(tags=["Dataset uploads"], auth=READ)
+fetches_router = Router(tags=["Dataset uploads"], auth=WRITE)
 
 
 class ChoiceOut(Schema):
@@ -81,7 +83,7 @@ class UploadIn(Input):
         "again with the same, it is gone on with.",
         examples=["sums 120000000"],
     )
-    dataset_id: Number | None = Field(
+    dataset_id: IdIn | None = Field(
         default=None, description="That gets a version more; null: a new dataset."
     )
 
@@ -149,8 +151,7 @@ def import_dataset_upload(
     upload = access.team.uploads.select_related("dataset").filter(pk=upload_id).first()
     if job := live_or_done_job(access.team, upload_id):
         return answer_import(job)
-    if upload is None:
-        raise Http404(f"{access.team} has no file {upload_id} that waits.")
+    upload = or_404(upload, f"{access.team} has no file {upload_id} that waits.")
     seen = _peek_or_refuse(upload)
     job = begin_import(
         upload, seen, payload, access.user, place="body", place_of_file="body"
@@ -190,8 +191,6 @@ def discard_dataset_upload(request: HttpRequest, upload_id: Id) -> Done:
 
 # Files that a worker fetches: from a link, or from a dataset of the hub.
 
-fetches_router = Router(tags=["Dataset uploads"], auth=WRITE)
-
 
 class FetchIn(Input):
     link: str = Field(
@@ -209,7 +208,7 @@ class FetchIn(Input):
         description="Of a hub dataset: a split or file; empty: its upload lists them.",
         examples=["main/train"],
     )
-    dataset_id: Number | None = Field(
+    dataset_id: IdIn | None = Field(
         default=None, description="That gets a version more; null: a new dataset."
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Path, Query, Router
 from pydantic import Field
@@ -19,7 +19,7 @@ from dashboard.api.dataset_schemas import (
     find_version,
     read_view,
 )
-from dashboard.api.problems import Problem, or_conflict, or_refuse
+from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse
 from dashboard.api.schemas import (
     Cursor,
     Done,
@@ -45,6 +45,7 @@ from dashboard.datasets.row_exports import RowsMissing, check_rows, send_rows
 from dashboard.datasets.row_pages import look_from
 
 router = Router(tags=["Datasets"], auth=READ)
+Format = Annotated[Literal["jsonl", "csv"], Path(examples=["jsonl"])]
 
 
 @router.get("/datasets", response=Page[DatasetOut], summary="List datasets")
@@ -138,9 +139,6 @@ def dataset_rows(
     )
 
 
-Format = Annotated[Literal["jsonl", "csv"], Path(examples=["jsonl"])]
-
-
 @router.get(
     "/dataset-versions/{version_id}/files/{rows_format}",
     response={200: bytes},
@@ -153,9 +151,8 @@ def dataset_file(
     the trash too."""
     team = access_of(request).team
     found = DatasetVersion.objects.select_related("dataset")
-    version = found.filter(dataset__team=team, pk=version_id).first()
-    if version is None:
-        raise Http404(f"{team} has no dataset version {version_id}.")
+    row = found.filter(dataset__team=team, pk=version_id).first()
+    version = or_404(row, f"{team} has no dataset version {version_id}.")
     try:
         check_rows(version)
     except RowsMissing as error:

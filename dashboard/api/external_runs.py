@@ -1,4 +1,4 @@
-"""Runs of outside trainers: opened, told of line by line, gone on with."""
+"""Runs of outside trainers: opened, fed with events, continued in another attempt."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import zlib
 from typing import Annotated, Any
 from uuid import UUID
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.urls import reverse
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.api.auth import INGEST, access_of
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_404, refuse_field
 from dashboard.api.schemas import LARGEST_STEP, Id, Input
 from dashboard.runs.models import Run
 from dashboard.training.external_events import (
@@ -27,7 +27,7 @@ from dashboard.training.external_events import (
 from dashboard.training.external_ingest import read_position, take_lines
 from dashboard.training.external_runs import Opening, open_attempt, open_run
 
-ROOM_SECONDS = 120  # within the silence after which a run is lost
+RETRY_SECONDS = 120  # of a full team; within the silence after which a run is lost
 GZIP = 31  # zlib's window for it, with its head and check
 PIECE_BYTES = 64 * 2**10
 router = Router(tags=["Outside trainers"], auth=INGEST)
@@ -121,7 +121,7 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
     try:
         run, is_new = open_run(opening, team=access.team, user=access.user)
     except QuotaExceeded as error:
-        raise _no_room(error) from None
+        raise _full(error) from None
     except ValueError as error:
         field = str(error).partition(" ")[0].rstrip(":")
         known = field in OpeningIn.model_fields
@@ -171,7 +171,7 @@ def outside_events(
     except (AttemptReplaced, MissingLines, RunEnded) as error:
         raise Problem(409, str(error)) from None
     except QuotaExceeded as error:
-        raise _no_room(error) from None
+        raise _full(error) from None
     except ValueError as error:
         raise refuse_field("body", str(error)) from None
     return PlaceOut.model_validate(place, from_attributes=True)
@@ -189,7 +189,7 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
     except RunEnded as error:
         raise Problem(409, str(error)) from None
     except QuotaExceeded as error:
-        raise _no_room(error) from None
+        raise _full(error) from None
     except ValueError as error:
         raise refuse_field("body.from_step", str(error)) from None
     return LifeOut(attempt=attempt)
@@ -199,14 +199,12 @@ def _find(request: HttpRequest, run_id: int) -> Run:
     """Those in the trash too: what is sent to them is refused with a reason."""
     team = access_of(request).team
     run = Run.objects.filter(team=team, pk=run_id, origin__has_key="kind").first()
-    if run is None:
-        raise Http404(f"{team} has no run {run_id} of an outside trainer.")
-    return run
+    return or_404(run, f"{team} has no run {run_id} of an outside trainer.")
 
 
-def _no_room(error: QuotaExceeded) -> Problem:
+def _full(error: QuotaExceeded) -> Problem:
     """A client keeps what it has, and comes again."""
-    return Problem(429, str(error), headers={"Retry-After": str(ROOM_SECONDS)})
+    return Problem(429, str(error), headers={"Retry-After": str(RETRY_SECONDS)})
 
 
 def _read_lines(request: HttpRequest) -> list[bytes]:

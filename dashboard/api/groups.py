@@ -1,4 +1,4 @@
-"""Groups with their completions."""
+"""Groups of a run, with their completions, rewards by rule and annotations."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from dashboard.samples.rule_logs import notes_of
 from trainer.events import Signal
 
 router = Router(tags=["Completions"], auth=READ)
+STEP_BITS = 32  # a group's place in its run: its step, then its prompt
 
 
 class CommentOut(Schema):
@@ -66,9 +67,6 @@ def marks_out(marks: Marks) -> MarksOut:
             for c in marks.comments
         ],
     )
-
-
-STEP_BITS = 32  # a group's place in its run: its step, then its prompt
 
 
 class GroupOut(Schema):

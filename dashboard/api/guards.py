@@ -1,4 +1,4 @@
-"""What stands before each operation: token, limit, odd characters, replay."""
+"""The guards before each operation: token, rate limit, odd characters, idempotency."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ from dashboard.api.problems import Problem, answer, read_problem, refuse_field
 from dashboard.project.budgets import network_of
 from dashboard.project.middleware import check_charset
 
-# How often a program may ask within a minute.
-
+View = Callable[..., HttpResponseBase]
 WINDOW_SECONDS = 60
 MAX_OF_TOKEN = 600
 MAX_OF_INGEST = 1_200  # a trainer that reports each step, of several runs
 MAX_OF_ADDRESS = 60  # without a token that works
+HEADER = "Idempotency-Key"
+MAX_KEY = 100
+REPLAY_AGE = timedelta(days=1)
+PURGE_BATCH = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,11 +69,6 @@ def count_request(who: str, most: int) -> Count | None:
 # The key is kept in the transaction that does what was asked, so both are there or
 # neither, whatever dies; a second request waits for the first one's end.
 
-HEADER = "Idempotency-Key"
-MAX_KEY = 100
-KEPT = timedelta(days=1)
-FORGOTTEN_AT_ONCE = 100
-
 
 def show_once(request: HttpRequest, field: str) -> None:
     """Within an operation: this field of the answer is kept for nobody's second look.
@@ -99,7 +97,7 @@ def with_replay(
             token=token, key=key, defaults={"request_sha256": digest}
         )
         if not is_new:
-            return _answer_again(replay, digest)
+            return _replay(replay, digest)
         response = do()
         if response.status_code < 300 and isinstance(response, HttpResponse):
             replay.status = response.status_code
@@ -112,7 +110,7 @@ def with_replay(
         return response
 
 
-def _answer_again(replay: Replay, digest: str) -> HttpResponse:
+def _replay(replay: Replay, digest: str) -> HttpResponse:
     if replay.request_sha256 != digest:
         raise refuse_field(
             f"header.{HEADER}",
@@ -144,12 +142,9 @@ def digest_of(request: HttpRequest) -> str:
 
 
 def _purge_replays() -> None:
-    old = Replay.objects.filter(created_at__lt=timezone.now() - KEPT)
-    oldest = old.order_by("created_at").values("pk")[:FORGOTTEN_AT_ONCE]
+    old = Replay.objects.filter(created_at__lt=timezone.now() - REPLAY_AGE)
+    oldest = old.order_by("created_at").values("pk")[:PURGE_BATCH]
     Replay.objects.filter(pk__in=oldest).delete()
-
-
-View = Callable[..., HttpResponseBase]
 
 
 def guarded(view: View, *, is_atomic: bool = True) -> View:

@@ -1,4 +1,4 @@
-"""Launching a run, as the launch form does it."""
+"""Launches, checked and begun as the launch form does it; presets to start from."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.run_schemas import RunDetail
-from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Input, fill
+from dashboard.api.schemas import LARGEST_STEP, IdIn, Input, fill
 from dashboard.runs.config.fields import all_fields
+from dashboard.runs.launch.estimates import Memory
 from dashboard.runs.launch.eval_sets import MAX_SETS, read_drafts
 from dashboard.runs.launch.forks import propose_name
 from dashboard.runs.launch.form import Launch, LaunchForm
@@ -26,12 +27,11 @@ from dashboard.runs.launch.initial_values import (
     offer_team_presets,
 )
 from dashboard.runs.launch.services import launch_run
-from dashboard.runs.launch.summary import warn
-from dashboard.runs.launch.toml import apply_toml
+from dashboard.runs.launch.summary import summarize, warn
+from dashboard.runs.launch.toml import apply_toml, write_form
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Launch"], auth=READ)
-Number = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 Value = str | bool | int | float | None
 
 
@@ -86,7 +86,7 @@ def _preset(start: Start) -> PresetOut:
 
 
 class SetIn(Input):
-    dataset_version_id: Number
+    dataset_version_id: IdIn
     name: str = Field(default="", max_length=200, examples=["held_out"])
     max_rows: Annotated[int, Field(ge=1, le=LARGEST_STEP)] | None = None
 
@@ -109,8 +109,8 @@ class LaunchIn(Input):
     model: str | None = Field(
         default=None, max_length=1_000, description="A path, or a name of the hub."
     )
-    dataset_version_id: Number | None = Field(default=None, examples=[12])
-    recipe_version_id: Number | None = Field(default=None, examples=[5])
+    dataset_version_id: IdIn | None = Field(default=None, examples=[12])
+    recipe_version_id: IdIn | None = Field(default=None, examples=[5])
     settings: dict[str, Value] = Field(
         default={},
         description="Changes by path; `config` of a run has all of them.",
@@ -255,3 +255,80 @@ def _field(control: str) -> str:
         named = {"dataset": "dataset_version_id"}.get(part, part)
         return f"body.evaluation_sets.{int(number) - 1}.{named}"
     return f"body.settings.{control}"
+
+
+# A launch checked: what it would amount to.
+
+
+class LaunchAmountOut(Schema):
+    title: str = Field(examples=["Completions per step"])
+    value: str = Field(examples=["256"])
+    how: str = Field(examples=["32 prompts × 8"])
+
+
+class MemoryFitOut(Schema):
+    device: str = Field(examples=["NVIDIA H100 80GB HBM3"])
+    percent: float = Field(description="Of its memory.", examples=[41.5])
+
+
+class MemoryOut(Schema):
+    """The most that the run holds at once."""
+
+    num_bytes: int = Field(examples=[2_400_000_000])
+    peak: str = Field(description="When that is.", examples=["while updating"])
+    parts: dict[str, int] = Field(
+        description="Bytes.", examples=[{"Weights": 540_000_000}]
+    )
+    fits: list[MemoryFitOut] = Field(description="Devices of workers that are known.")
+    problem: str = Field(description="Why nothing is known.")
+
+
+def _memory(memory: Memory) -> MemoryOut:
+    return MemoryOut(
+        num_bytes=memory.total,
+        peak=memory.peak,
+        parts={part.title: part.num_bytes for part in memory.parts},
+        fits=[
+            MemoryFitOut(device=fit.device.name, percent=fit.percent)
+            for fit in memory.fits
+        ],
+        problem=memory.problem,
+    )
+
+
+class LaunchCheckOut(Schema):
+    name: str = Field(examples=["calm-otter-7"])
+    amounts: list[LaunchAmountOut]
+    memory: MemoryOut
+    warnings: list[str] = Field(description="A launch takes confirm: true for these.")
+    hints: list[str]
+    fitted: dict[str, str] = Field(
+        description="Settings made to fit the dataset's rows.",
+        examples=[{"data.num_eval_rows": "20"}],
+    )
+    fitted_because: list[str]
+    config: dict[str, Any] = Field(description="As the engine would take it.")
+    toml: str = Field(
+        description="The same as TOML.", examples=["[optim]\nnum_steps = 200\n"]
+    )
+
+
+@router.post(
+    "/launches/check", response=LaunchCheckOut, auth=WRITE, summary="Check a launch"
+)
+def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
+    """Takes what a launch takes, refuses what it refuses, and launches nothing."""
+    form = read_launch(access_of(request).team, payload)
+    asked = checked_launch(form)
+    summary = summarize(form)
+    return LaunchCheckOut(
+        name=asked.name,
+        amounts=[fill(LaunchAmountOut, one) for one in summary.amounts],
+        memory=_memory(summary.memory),
+        warnings=list(summary.warnings),
+        hints=summary.hints,
+        fitted=form.fit.texts,
+        fitted_because=list(form.fit.sentences),
+        config=asked.config.model_dump(mode="json"),
+        toml=write_form(form),
+    )

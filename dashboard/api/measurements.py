@@ -1,4 +1,4 @@
-"""What a run measured: metrics by step, held-out evaluations, files."""
+"""What a run measured and printed: metrics, evaluations, logs, machine, tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import READ, access_of
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_404, refuse_field
 from dashboard.api.schemas import (
     FILE,
     LARGEST_STEP,
@@ -52,7 +52,11 @@ from dashboard.training.system_samples import Window, as_columns
 from trainer.client.lines import plain
 
 router = Router(tags=["Measurements"], auth=READ)
+logs_router = Router(tags=["Logs"], auth=READ)
+traces_router = Router(tags=["Runs"], auth=READ)
 MAX_POINTS = 10_000
+Byte = Annotated[int | None, Query(None, ge=0, le=10**15)]
+Moment = Annotated[float | None, Query(None, ge=0, le=10**12)]
 
 
 class PointOut(Schema):
@@ -157,10 +161,7 @@ def run_file(
     return send_file(run, span_of(first_step, last_step), file)
 
 
-# What a run's processes printed.
-
-logs_router = Router(tags=["Logs"], auth=READ)
-Byte = Annotated[int | None, Query(None, ge=0, le=10**15)]
+# Logs.
 
 
 class Which(Schema):
@@ -174,9 +175,8 @@ class Which(Schema):
 
 
 def _source(run: Run, which: Which) -> Source:
-    source = find_source(run, query_of(which.model_dump()))
-    if source is None:
-        raise Http404(f"No worker has taken {run} yet, so there are no logs.")
+    found = find_source(run, query_of(which.model_dump()))
+    source = or_404(found, f"No worker has taken {run} yet, so there are no logs.")
     if which.attempt is not None and source.attempt.number != which.attempt:
         raise Http404(f"{run} has no attempt {which.attempt}.")
     return source
@@ -249,10 +249,7 @@ def run_log_file(
     )
 
 
-# What a run did beside its metrics: its machine, its tokens, its settings.
-
-traces_router = Router(tags=["Runs"], auth=READ)
-Moment = Annotated[float | None, Query(None, ge=0, le=10**12)]
+# The machine's use, a group's tokens, the settings as a file.
 
 
 class SystemOut(Schema):
@@ -303,9 +300,7 @@ def group_tokens(
     """What the update did to each; 404 says for which groups they are kept."""
     run = get_run(access_of(request).team, run_id)
     found = read_tokens(get_group(run, step, prompt_index))
-    if found is None:
-        raise Http404(which_are_kept(run))
-    return GroupTokensOut(completions=plain(found))
+    return GroupTokensOut(completions=plain(or_404(found, which_are_kept(run))))
 
 
 @traces_router.get(
@@ -318,9 +313,7 @@ def run_config_file(
 ) -> HttpResponseBase:
     """For `python -m trainer run`; TOML says which rows its files hold."""
     run = get_run(access_of(request).team, run_id)
-    config = settings_of(run)
-    if config is None:
-        raise Http404(f"{run} was imported: it has no settings.")
+    config = or_404(settings_of(run), f"{run} was imported: it has no settings.")
     text = WRITERS[suffix](run, config)
     return attach(
         iter([text.encode()]),

@@ -1,4 +1,4 @@
-"""Links by which people join the team."""
+"""The team's members, invitations and tokens; and whom the asking token is of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.db import transaction
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.urls import reverse
 from ninja import Router, Schema, Status
 from pydantic import Field
@@ -37,7 +37,7 @@ from dashboard.api.auth import (
 )
 from dashboard.api.guards import show_once
 from dashboard.api.models import ApiToken
-from dashboard.api.problems import or_conflict
+from dashboard.api.problems import or_404, or_conflict
 from dashboard.api.schemas import (
     Change,
     Cursor,
@@ -52,7 +52,11 @@ from dashboard.api.schemas import (
     refuse_errors,
 )
 
+router = Router(tags=["Team"], auth=READ)
 invitations_router = Router(tags=["Team"], auth=ADMIN)
+me_router = Router(tags=["Token"])
+tokens_router = Router(tags=["Token"], auth=ADMIN)
+own_token_router = Router(tags=["Token"], auth=ANY)
 
 
 class InvitationOut(Schema):
@@ -126,17 +130,14 @@ def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvi
 def revoke_invitation(request: HttpRequest, invitation_id: Id) -> Done:
     """Its address works no more."""
     access = access_of(request)
-    found = access.team.invitations.filter(pk=invitation_id).first()
-    if found is None:
-        raise Http404(f"{access.team} has no invitation {invitation_id}.")
+    row = access.team.invitations.filter(pk=invitation_id).first()
+    found = or_404(row, f"{access.team} has no invitation {invitation_id}.")
     if revoke(found, by=access.user):
         return Done(done=True)
     return Done(done=False, detail="It was used, revoked or expired before.")
 
 
-# Who the token is.
-
-me_router = Router(tags=["Token"])
+# Whom the token is of.
 
 
 class TeamOut(Schema):
@@ -176,9 +177,7 @@ def me(request: HttpRequest) -> Me:
     )
 
 
-# Who is in the team, as what.
-
-router = Router(tags=["Team"], auth=READ)
+# Members and their roles.
 
 
 class MemberOut(Schema):
@@ -253,15 +252,10 @@ def remove_team_member(request: HttpRequest, member_id: Id) -> Done:
 def _find(access: Access, member_id: int) -> Membership:
     members = access.team.memberships.select_related("user", "team")
     found = members.filter(pk=member_id).first()
-    if found is None:
-        raise Http404(f"{access.team} has no member {member_id}.")
-    return found
+    return or_404(found, f"{access.team} has no member {member_id}.")
 
 
 # The team's tokens, for those who manage it.
-
-tokens_router = Router(tags=["Token"], auth=ADMIN)
-own_token_router = Router(tags=["Token"], auth=ANY)
 
 
 class TokenOut(Schema):
@@ -294,15 +288,9 @@ def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 def delete_token(request: HttpRequest, token_id: Id) -> Done:
     """It works no more from the next request on. Whose token it is may do so without
     the scope admin: `DELETE /me/token`."""
-    return _revoke(request, _find_token(request, token_id))
-
-
-def _find_token(request: HttpRequest, token_id: int) -> ApiToken:
     team = access_of(request).team
     found = list_tokens(team).filter(pk=token_id).first()
-    if found is None:
-        raise Http404(f"{team} has no token {token_id}.")
-    return found
+    return _revoke(request, or_404(found, f"{team} has no token {token_id}."))
 
 
 @own_token_router.delete("/token", response=Done, summary="Revoke the token that asks")

@@ -13,8 +13,23 @@ from django.views.decorators.http import require_safe
 from dashboard.api.problems import CODES, TYPE, Problem, ProblemSchema
 from dashboard.api.v1 import api
 
-# An example of what a JSON schema describes, of its fields' own examples.
-
+SHARED = ("401", "403", "429")
+# They change nothing, and yet answer 409 where things do not stand so.
+REFUSING = (
+    *("dataset_rows", "dataset_file"),
+    *("completions", "checkpoint_model", "report_file"),
+)
+TOKEN = {"type": "http", "scheme": "bearer"}
+KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 100},
+    "description": (
+        "Sent again with the same key and the same request within a day, the first "
+        "answer is given again and nothing is done twice."
+    ),
+}
 Schema = Mapping[str, Any]
 BY_FORMAT = {"date-time": "2026-03-01T12:00:00Z", "binary": "(bytes)"}
 BY_TYPE: dict[str, Any] = {
@@ -24,6 +39,9 @@ BY_TYPE: dict[str, Any] = {
     "boolean": False,
     "null": None,
 }
+
+
+# Examples of bodies, made of those of their fields.
 
 
 def example_of(schema: Schema, parts: Mapping[str, Schema]) -> Any:
@@ -56,23 +74,7 @@ def _of_type(schema: Schema, parts: Mapping[str, Schema]) -> Any:
     return BY_FORMAT.get(schema.get("format", ""), BY_TYPE.get(str(kind)))
 
 
-SHARED = ("401", "403", "429")
-# Look, and yet may find that things do not stand so.
-REFUSING = (
-    *("dataset_rows", "dataset_file"),
-    *("completions", "checkpoint_model", "report_file"),
-)
-TOKEN = {"type": "http", "scheme": "bearer"}
-KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 100},
-    "description": (
-        "Sent again with the same key and the same request within a day, the first "
-        "answer is given again and nothing is done twice."
-    ),
-}
+# The document.
 
 
 @cache
@@ -139,9 +141,6 @@ def _file() -> dict[str, Any]:
 def _problem(status: int) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/Problem"}
     return {"description": CODES[status][1], "content": {TYPE: {"schema": schema}}}
-
-
-# The OpenAPI document, and the answer where there is no operation.
 
 
 @login_not_required

@@ -25,6 +25,7 @@ from dashboard.accounts.models import Membership, User
 from dashboard.api.auth import create_token, may_use, revoke_token, visible_tokens
 from dashboard.api.models import Scope
 
+PER_PAGE = 50
 LIFETIMES = [("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year")]
 FOR_EVER = ("", "never")
 ABOUT = {
@@ -77,9 +78,6 @@ class TokenForm(forms.Form):
     def expires_at(self) -> datetime | None:
         days = self.cleaned_data["lifetime"]
         return timezone.now() + timedelta(days=int(days)) if days else None
-
-
-PER_PAGE = 50
 
 
 @never_cache

@@ -1,4 +1,4 @@
-"""What went wrong, as RFC 9457's problem+json. `errors` name the fields."""
+"""Errors as RFC 9457's problem+json. `errors` name the fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import (
@@ -28,6 +28,7 @@ from pydantic import Field
 from dashboard.project.edits import Clash, EditConflict
 from dashboard.project.overload import RETRY_SECONDS, overload_of
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 TYPE = "application/problem+json"
 MAX_SHOWN = 60  # characters of a value
@@ -101,6 +102,12 @@ class Problem(Exception):
 def refuse_field(field: str, message: str) -> Problem:
     """422 for one field, such as `body.name`."""
     return Problem(422, message, errors=[(field, message)])
+
+
+def or_404(row: T | None, missing: str) -> T:
+    if row is None:
+        raise Http404(missing)
+    return row
 
 
 @contextmanager

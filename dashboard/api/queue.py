@@ -1,4 +1,4 @@
-"""The queue, and what changes the team's part of it."""
+"""The queue of runs, and the workers that take them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.db import transaction
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import ADMIN, READ, WRITE, access_of
+from dashboard.api.problems import or_404
 from dashboard.api.schemas import (
     Change,
     Cursor,
@@ -39,6 +40,7 @@ from dashboard.training.models import Worker
 from dashboard.training.worker_hosts import WorkerCard, describe_workers
 
 router = Router(tags=["Queue"], auth=READ)
+workers_router = Router(tags=["Workers"], auth=READ)
 
 
 class QueuedRun(Schema):
@@ -144,8 +146,6 @@ def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) ->
 
 # Training workers, which all teams of the server share.
 
-workers_router = Router(tags=["Workers"], auth=READ)
-
 
 class WorkerOut(Schema):
     id: int
@@ -198,15 +198,9 @@ class WorkerChange(Input):
 )
 def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> Done:
     access = access_of(request)
-    worker = _find(worker_id)
+    found = Worker.objects.filter(pk=worker_id).first()
+    worker = or_404(found, f"There is no worker {worker_id}.")
     change = drain if payload.is_drained else undrain
     if change(worker, team=access.team, user=access.user):
         return Done(done=True)
     return Done(done=False, detail="It is so already.")
-
-
-def _find(worker_id: int) -> Worker:
-    worker = Worker.objects.filter(pk=worker_id).first()
-    if worker is None:
-        raise Http404(f"There is no worker {worker_id}.")
-    return worker

@@ -1,17 +1,18 @@
-"""Reward recipes and their versions."""
+"""Reward recipes, their versions, and the kinds of rules that they can hold."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field, ValidationError
 
+from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.dataset_schemas import find_version
-from dashboard.api.problems import Problem, or_refuse, refuse_field
+from dashboard.api.problems import Problem, or_404, or_refuse, refuse_field
 from dashboard.api.schemas import (
     Cursor,
     Id,
@@ -33,6 +34,7 @@ from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 router = Router(tags=["Rewards"], auth=READ)
+versions_router = Router(tags=["Rewards"], auth=READ)
 SPEC: dict[str, Any] = {
     "rules": [{"name": "answer", "kind": "exact_answer", "weight": 1.0, "params": {}}]
 }
@@ -154,9 +156,7 @@ def read_spec(spec: dict[str, Any]) -> Recipe:
     return recipe
 
 
-# What a recipe says, and what rules there are to write one with.
-
-versions_router = Router(tags=["Rewards"], auth=READ)
+# What a recipe says, checked; kinds of rules.
 
 
 class RecipeSaid(Schema):
@@ -187,13 +187,15 @@ def _said(recipe: Recipe) -> RecipeSaid:
 )
 def recipe_version(request: HttpRequest, recipe_version_id: Id) -> RecipeVersionDetail:
     """With what it says in words, as a formula, and in bounds."""
-    team = access_of(request).team
-    found = RecipeVersion.objects.select_related("recipe")
-    version = found.filter(recipe__team=team, pk=recipe_version_id).first()
-    if version is None:
-        raise Http404(f"{team} has no recipe version {recipe_version_id}.")
+    version = find_recipe_version(access_of(request).team, recipe_version_id)
     said = _said(Recipe.model_validate(version.spec))
     return RecipeVersionDetail(**version_out(version).model_dump(), **said.model_dump())
+
+
+def find_recipe_version(team: Team, version_id: int) -> RecipeVersion:
+    found = RecipeVersion.objects.select_related("recipe")
+    version = found.filter(recipe__team=team, pk=version_id).first()
+    return or_404(version, f"{team} has no recipe version {version_id}.")
 
 
 class RecipeFindingOut(Schema):

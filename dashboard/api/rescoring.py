@@ -1,21 +1,19 @@
-"""Stored completions scored anew."""
+"""Rescorings: a run's stored completions scored again, with this or another recipe."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Router, Schema, Status
 from pydantic import Field
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring import services
 from dashboard.analysis.rescoring.figures import TYPES, WRITERS
 from dashboard.analysis.rescoring.models import Rescoring
-from dashboard.analysis.rescoring.selection import Selection, select_steps
+from dashboard.analysis.rescoring.selection import select_steps
 from dashboard.analysis.rescoring.services import (
     get_rescoring,
     list_failures,
@@ -24,14 +22,14 @@ from dashboard.analysis.rescoring.services import (
 )
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import Problem, or_conflict, refuse_field
-from dashboard.api.recipes import read_spec
+from dashboard.api.recipes import find_recipe_version, read_spec
 from dashboard.api.schemas import (
     FILE,
-    LARGEST_ID,
     LARGEST_STEP,
     Cursor,
     Done,
     Id,
+    IdIn,
     Input,
     JobOut,
     Limit,
@@ -43,8 +41,6 @@ from dashboard.api.schemas import (
 )
 from dashboard.datasets.row_exports import joined
 from dashboard.project.downloads import attach
-from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from trainer.rewards.spec import Recipe
 
@@ -78,8 +74,8 @@ def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 
 
 class RescoringIn(Input):
-    run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] = Field(examples=[7])
-    recipe_version_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = Field(
+    run_id: IdIn = Field(examples=[7])
+    recipe_version_id: IdIn | None = Field(
         default=None, description="null: each step's own recipe, or `spec`."
     )
     spec: dict[str, Any] | None = Field(
@@ -99,58 +95,32 @@ class RescoringIn(Input):
 def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
     """A worker scores the run's stored completions; what is stored stays."""
     access = access_of(request)
-    asked = _read(access.team, payload)
+    run = get_run(access.team, payload.run_id)
+    version = recipe = None  # None: each step's own
+    if payload.recipe_version_id is not None:
+        version = find_recipe_version(access.team, payload.recipe_version_id)
+        recipe = Recipe.model_validate(version.spec)
+    if payload.spec is not None:
+        if version is not None:
+            said = "Send a recipe version or a spec, not both."
+            raise refuse_field("body.spec", said)
+        recipe = read_spec(payload.spec)
+    first, last = payload.first_step, payload.last_step
+    if first is not None and last is not None and first > last:
+        raise refuse_field("body.last_step", f"It is before {first}. Swap the two.")
     try:
         begun = start_rescoring(
             team=access.team,
             user=access.user,
-            run=asked.run,
-            selection=asked.selection,
-            recipe=asked.recipe,
-            recipe_version=asked.version,
+            run=run,
+            selection=select_steps(run, first, last, payload.every),
+            recipe=recipe,
+            recipe_version=version,
             may_ask=payload.may_ask,
         )
     except ValueError as error:
         raise Problem(422, str(error)) from error
     return Status(201, rescoring_out(begun))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    run: Run
-    selection: Selection
-    recipe: Recipe | None  # None: each step's own
-    version: RecipeVersion | None
-
-
-def _read(team: Team, payload: RescoringIn) -> Asked:
-    run = get_run(team, payload.run_id)
-    version = _version(team, payload.recipe_version_id)
-    if version and payload.spec is not None:
-        raise refuse_field("body.spec", "Send a recipe version or a spec, not both.")
-    recipe = Recipe.model_validate(version.spec) if version else None
-    if payload.spec is not None:
-        recipe = read_spec(payload.spec)
-    first, last = payload.first_step, payload.last_step
-    if first is not None and last is not None and first > last:
-        raise refuse_field("body.last_step", f"It is before {first}. Swap the two.")
-    selection = select_steps(run, first, last, payload.every)
-    return Asked(run=run, selection=selection, recipe=recipe, version=version)
-
-
-def _version(team: Team, version_id: int | None) -> RecipeVersion | None:
-    if version_id is None:
-        return None
-    found = RecipeVersion.objects.select_related("recipe")
-    version = found.filter(recipe__team=team, pk=version_id).first()
-    if version is None:
-        raise Http404(f"{team} has no recipe version {version_id}.")
-    return version
-
-
-# One rescoring: what came of it, and its end.
-
-start_router = Router(tags=["Rescoring"], auth=READ)
 
 
 class RescoringFailureOut(Schema):
@@ -168,9 +138,7 @@ class RescoringDetail(RescoringOut):
     failures: list[RescoringFailureOut] = Field(description="The first 20 of them.")
 
 
-@start_router.get(
-    "/{rescoring_id}", response=RescoringDetail, summary="Look at a rescoring"
-)
+@router.get("/{rescoring_id}", response=RescoringDetail, summary="Look at a rescoring")
 def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
     found = get_rescoring(access_of(request).team, rescoring_id)
     return RescoringDetail(
@@ -183,7 +151,7 @@ def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
     )
 
 
-@start_router.post(
+@router.post(
     "/{rescoring_id}/stop", response=Done, auth=WRITE, summary="Stop a rescoring"
 )
 def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
@@ -195,7 +163,7 @@ def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")
 
 
-@start_router.delete(
+@router.delete(
     "/{rescoring_id}", response=Done, auth=WRITE, summary="Delete a rescoring"
 )
 def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
@@ -207,7 +175,7 @@ def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     return Done(done=True)
 
 
-@start_router.get(
+@router.get(
     "/{rescoring_id}/completions.{file_format}",
     response=FILE,
     summary="Take a rescoring as a file",

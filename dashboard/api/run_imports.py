@@ -1,4 +1,4 @@
-"""Files of other tools that become a run: sent, read, made."""
+"""Imports of runs: files of other tools sent, read, and made into a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from django.db.models import Count, QuerySet, Sum
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
+from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import (
     PART,
     Cursor,
@@ -95,9 +95,7 @@ def _counted(team: Team) -> QuerySet[RunImport]:
 
 def find_import(team: Team, import_id: int) -> RunImport:
     found = _counted(team).filter(pk=import_id).first()
-    if found is None:
-        raise Http404(f"{team} has no import of a run {import_id}.")
-    return found
+    return or_404(found, f"{team} has no import of a run {import_id}.")
 
 
 def _detail(team: Team, import_id: int) -> RunImportDetail:

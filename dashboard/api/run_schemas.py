@@ -1,9 +1,9 @@
-"""A run as operations give it."""
+"""Runs as operations give them."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from django.db.models import QuerySet
 from ninja import Schema
@@ -24,18 +24,11 @@ class VersionRef(Schema):
     number: int = Field(examples=[2])
 
 
-def dataset_ref(version: Any) -> VersionRef | None:
+def _ref(version: Any, kind: Literal["dataset", "recipe"]) -> VersionRef | None:
     if version is None:
         return None
-    name, of = version.dataset.name, version.dataset_id
-    return VersionRef(id=version.pk, of=of, name=name, number=version.number)
-
-
-def recipe_ref(version: Any) -> VersionRef | None:
-    if version is None:
-        return None
-    name, of = version.recipe.name, version.recipe_id
-    return VersionRef(id=version.pk, of=of, name=name, number=version.number)
+    of = getattr(version, kind)
+    return VersionRef(id=version.pk, of=of.pk, name=of.name, number=version.number)
 
 
 class RunOut(Schema):
@@ -67,8 +60,8 @@ class RunOut(Schema):
             run,
             owner=Person.of(run.owner),
             model=run.model_label,
-            dataset_version=dataset_ref(run.dataset_version),
-            recipe_version=recipe_ref(run.recipe_version),
+            dataset_version=_ref(run.dataset_version, "dataset"),
+            recipe_version=_ref(run.recipe_version, "recipe"),
             last_reward=run.reward("last"),
             best_reward=run.reward("best"),
             is_locked=run.locked_at is not None,

@@ -1,14 +1,16 @@
-"""Runs: found, looked at, changed, and asked to stop or go on."""
+"""Runs: listed, read, changed, extended, deleted, stopped, paused and resumed."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from django.db import transaction
 from django.http import HttpRequest
-from ninja import Query, Router
+from ninja import Query, Router, Schema
 from pydantic import Field
 
+from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, Access, access_of
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.run_schemas import RunDetail, RunOut, with_shown
@@ -17,19 +19,21 @@ from dashboard.api.schemas import (
     Cursor,
     Done,
     Id,
+    Input,
     Limit,
     Page,
+    Person,
+    fill,
     page_by,
     page_from,
 )
 from dashboard.project.edits import Edit
-from dashboard.runs import trash
+from dashboard.runs import changes, trash
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import act
-from dashboard.runs.changes import ENDED_WELL
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
-from dashboard.runs.models import Run
-from dashboard.runs.queries import get_any_run, get_run
+from dashboard.runs.models import Run, SettingChange
+from dashboard.runs.queries import get_any_run, get_run, list_changes
 from dashboard.runs.table.columns import sort_runs
 from dashboard.runs.table.expressions import QueryError
 from dashboard.runs.table.query import ListQuery
@@ -195,6 +199,102 @@ def _ask(request: HttpRequest, run_id: int, ask: Any, verb: str) -> Done:
         return Done(done=True)
     found.refresh_from_db(fields=["state"])
     detail = f"Nothing to {verb}: the run is {found.state}."
-    if verb == "resume" and found.state in ENDED_WELL:
+    if verb == "resume" and found.state in changes.ENDED_WELL:
         detail += " Extend it to continue."
     return Done(done=False, detail=detail)
+
+
+# Changes after the launch: the number of steps, intervals, retention.
+
+
+class RunChangeOut(Schema):
+    number: int = Field(examples=[1])
+    before: dict[str, int] = Field(examples=[{"optim.num_steps": 200}])
+    after: dict[str, int] = Field(examples=[{"optim.num_steps": 400}])
+    by: Person | None
+    asked_at: datetime
+    heard_step: int | None = Field(description="It holds behind this step; null: yet.")
+
+
+def _change(row: SettingChange) -> RunChangeOut:
+    return fill(RunChangeOut, row, by=Person.of(row.actor))
+
+
+class RunChangesOut(Schema):
+    num_steps: int = Field(examples=[400])
+    first_step: int = Field(description="The first that an extension could change.")
+    settings: dict[str, int] = Field(
+        description="That may change beside the number of steps.",
+        examples=[{"checkpoint.every_steps": 50}],
+    )
+    items: list[RunChangeOut]
+
+
+@router.get("/{run_id}/changes", response=RunChangesOut, summary="List a run's changes")
+def run_changes(request: HttpRequest, run_id: Id) -> RunChangesOut:
+    """After its launch, and what could be changed now."""
+    return _changes(access_of(request).team, run_id)
+
+
+def _changes(team: Team, run_id: int) -> RunChangesOut:
+    run = get_run(team, run_id)
+    paths = (
+        [] if run.is_imported else [field.path for field in changes.interval_fields()]
+    )
+    return RunChangesOut(
+        num_steps=run.num_steps,
+        first_step=changes.next_step(run),
+        settings={path: changes.setting_of(run.config, path) for path in paths},
+        items=[_change(row) for row in list_changes(run)],
+    )
+
+
+class RunExtendIn(Input):
+    num_steps: Annotated[int, Field(ge=1, le=changes.MAX_STEPS)] = Field(
+        description="The last step.", examples=[400]
+    )
+
+
+@router.post(
+    "/{run_id}/extend", response=RunChangesOut, auth=WRITE, summary="Extend a run"
+)
+def extend(request: HttpRequest, run_id: Id, payload: RunExtendIn) -> RunChangesOut:
+    """One that has ended well is queued again, from its last checkpoint."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    with or_conflict("body.num_steps"):
+        changes.extend_run(run=run, user=access.user, num_steps=payload.num_steps)
+    return _changes(access.team, run_id)
+
+
+class RunSettingsIn(Input):
+    settings: dict[str, Annotated[int, Field(ge=0, le=10**8)]] = Field(
+        min_length=1, examples=[{"checkpoint.every_steps": 20}]
+    )
+    was: dict[str, int] = Field(
+        default={},
+        description="What they were when you read them: 409 with both values where "
+        "somebody changed the same one since.",
+        examples=[{}],
+    )
+
+
+@router.post(
+    "/{run_id}/changes", response=RunChangesOut, auth=WRITE, summary="Change a run"
+)
+def change_settings(
+    request: HttpRequest, run_id: Id, payload: RunSettingsIn
+) -> RunChangesOut:
+    """Intervals and retention; a trainer at work hears of it behind its step."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    known = {field.path for field in changes.interval_fields()}
+    if unknown := [path for path in payload.settings if path not in known]:
+        raise refuse_field(
+            f"body.settings.{unknown[0][:80]}",
+            f"This cannot change after a launch. {', '.join(sorted(known))} can.",
+        )
+    with or_conflict("body.settings"):
+        edit = Edit(given=payload.settings, was=payload.was)
+        changes.change_run(run=run, user=access.user, edit=edit)
+    return _changes(access.team, run_id)

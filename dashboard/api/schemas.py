@@ -1,4 +1,4 @@
-"""What operations take and give, as far as several share it."""
+"""Schemas, forms, files and cursors that several operations share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Generic, Self, TypeVar
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from django.forms import BaseForm
 from django.http import HttpRequest, QueryDict
 from ninja import Path, Query, Schema
@@ -23,6 +23,8 @@ from dashboard.jobs.queue import waiting_reason
 from dashboard.project.edits import Edit
 from trainer.client.lines import plain
 
+S = TypeVar("S", bound=Schema)
+Item = TypeVar("Item")
 LARGEST_STEP = 2**31 - 1
 LARGEST_ID = 2**63 - 1
 MAX_DEPTH = 64  # of a body: what keeps it, or shows it, goes down as deep
@@ -33,6 +35,39 @@ IdIn = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 StepIn = Annotated[int, Field(ge=0, le=LARGEST_STEP)]
 # JSON knows no infinity and no NaN.
 Real = Annotated[float | None, BeforeValidator(plain)]
+Cursor = Annotated[
+    str,
+    Query(
+        "",
+        max_length=200,
+        description="`next_cursor` of the page before; without it, the first page.",
+    ),
+]
+Limit = Annotated[int, Query(50, ge=1, le=200)]
+# What an operation that answers with a file declares.
+FILE: Any = {200: bytes}
+# What an operation that takes a part of one does.
+PART = {
+    "requestBody": {
+        "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
+        "required": True,
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"}
+            }
+        },
+    }
+}
+Offset = Annotated[
+    int,
+    Query(
+        ...,
+        ge=0,
+        le=2**60,
+        description="Where it begins in the file: its `num_received`.",
+        examples=[8_388_608],
+    ),
+]
 
 
 class Input(Schema):
@@ -112,9 +147,6 @@ def _excerpt(text: str) -> str:
     return ascii(text if len(text) <= 40 else f"{text[:39]}…")
 
 
-S = TypeVar("S", bound=Schema)
-
-
 def fill(schema: type[S], source: object, **fields: Any) -> S:
     """Of `fields`; the schema's others are the source's own of the same names."""
     names = schema.model_fields.keys() - fields
@@ -180,32 +212,7 @@ def job_fields(
     }
 
 
-# Answers that are files, sent while they are made, and files that come in parts.
-
-# What an operation that answers with a file declares.
-FILE: Any = {200: bytes}
-# What an operation that takes a part of one does.
-PART = {
-    "requestBody": {
-        "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
-        "required": True,
-        "content": {
-            "application/octet-stream": {
-                "schema": {"type": "string", "format": "binary"}
-            }
-        },
-    }
-}
-Offset = Annotated[
-    int,
-    Query(
-        ...,
-        ge=0,
-        le=2**60,
-        description="Where it begins in the file: its `num_received`.",
-        examples=[8_388_608],
-    ),
-]
+# Files that come in parts.
 
 
 @contextmanager
@@ -267,20 +274,6 @@ def _field(place: str, name: str, names: Mapping[str, str]) -> str:
 
 
 # Pages by cursor: what is added meanwhile neither repeats a row nor hides one.
-
-Item = TypeVar("Item")
-Row = TypeVar("Row", bound=Model)
-MAX_LIMIT = 200
-DEFAULT_LIMIT = 50
-Cursor = Annotated[
-    str,
-    Query(
-        "",
-        max_length=200,
-        description="`next_cursor` of the page before; without it, the first page.",
-    ),
-]
-Limit = Annotated[int, Query(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)]
 
 
 class Page(Schema, Generic[Item]):

@@ -1,4 +1,4 @@
-"""Several runs of one launch, some of whose settings have several values."""
+"""Sweeps: launched, listed, and their settings weighed by outcome."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, SweepPlan
 from dashboard.runs.models import Run, Sweep
 
 router = Router(tags=["Sweeps"], auth=READ)
+importance_router = Router(tags=["Sweeps"], auth=READ)
 
 
 class SweepOut(Schema):
@@ -142,8 +143,6 @@ def _row(asked: ValuesIn, place: int) -> Row:
 
 
 # Runs by the settings in which they differ, and what their outcome goes with.
-
-importance_router = Router(tags=["Sweeps"], auth=READ)
 
 
 class SweptFilters(ChosenRuns):

@@ -1,4 +1,4 @@
-"""/api/v1 itself: its operations, and how it answers."""
+"""/api/v1: the routers of its operations under their addresses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from dashboard.api import (
     datasets,
     external_runs,
     groups,
-    launch_checks,
     launches,
     measurements,
     members,
@@ -90,16 +89,13 @@ def make_api() -> NinjaAPI:
         ("/runs", audit.router),
         ("/runs", measurements.traces_router),
         ("/runs", measurements.logs_router),
-        ("/runs", launch_checks.changes_router),
         ("/compare", compare.router),
-        ("/compare", compare.curves_router),
         ("/compare", sweeps.importance_router),
         ("/reports", reports.router),
         ("/alerts", alerts.router),
         ("/alert-rules", alert_rules.router),
         ("/alert-channels", alert_channels.router),
         ("", launches.router),
-        ("", launch_checks.router),
         ("/sweeps", sweeps.router),
         ("/probes", probes.router),
         ("/queue", queue.router),
@@ -110,7 +106,6 @@ def make_api() -> NinjaAPI:
         ("", recipes.versions_router),  # whose /recipes/check looks like a number's
         ("/recipes", recipes.router),
         ("/rescorings", rescoring.router),
-        ("/rescorings", rescoring.start_router),
         ("/workers", queue.workers_router),
         ("/members", members.router),
         ("/invitations", members.invitations_router),
