@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from dashboard.operations.health_checks import forget_report
+from dashboard.operations.health_checks import clear_report
 
 
 @pytest.fixture
 def nothing_is_known(settings: Settings) -> Iterator[None]:
     Path(settings.COHORT_DATA).mkdir(parents=True, exist_ok=True)
-    forget_report()
+    clear_report()
     yield
-    forget_report()
+    clear_report()

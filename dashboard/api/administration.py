@@ -24,8 +24,8 @@ from dashboard.api.schemas import (
 from dashboard.operations.audit_log import row_of
 from dashboard.operations.audit_log_forms import FilterForm
 from dashboard.operations.models import KEPT_DAYS, MOST_COMPLETION_DAYS
-from dashboard.operations.quotas import standing_of
-from dashboard.operations.retention import keep, kept_by
+from dashboard.operations.quotas import quota_usage
+from dashboard.operations.retention import change_retention, retention_of
 from dashboard.project.edits import Edit
 
 storage_router = Router(tags=["Team"], auth=READ)
@@ -58,7 +58,7 @@ def storage(request: HttpRequest) -> StorageOut:
 
 
 def _storage(team: Team) -> StorageOut:
-    standing, kept = standing_of(team), kept_by(team)
+    standing, kept = quota_usage(team), retention_of(team)
     return fill(
         StorageOut, standing, trash_days=kept.days, completion_days=kept.completion_days
     )
@@ -84,7 +84,7 @@ def set_retention(request: HttpRequest, payload: RetentionIn) -> StorageOut:
     if sent.get("trash_days", 0) is None:  # as if it were left out
         del sent["trash_days"]
     edit = Edit(given=sent, was=payload.was).rename({"trash_days": "days"})
-    keep(access.team, access.user, edit)
+    change_retention(access.team, access.user, edit)
     return _storage(access.team)
 
 

@@ -1,8 +1,7 @@
-"""Django's admin for who operates the server: to look at everything, to set quotas.
+"""Django's admin for operators of the server: everything to read, quotas to edit.
 
-What has rules of its own is changed where these are: on the pages and by commands.
-Whoever is no operator finds nothing here, and nobody signs in here: the page to sign in
-counts tries.
+What has rules of its own is changed on the pages and by commands. Non-operators get a
+404, and nobody signs in here: the page to sign in counts tries.
 """
 
 from __future__ import annotations
@@ -39,38 +38,35 @@ class OperatorSite(admin.AdminSite):
         return bool(request.user.is_active and request.user.is_staff)
 
     def admin_view(self, view: View, cacheable: bool = False) -> View:
-        """404 for whoever is no operator, in place of a page to sign in."""
-        of_django = super().admin_view(view, cacheable)
+        """404 for non-operators, in place of a page to sign in."""
+        wrapped = super().admin_view(view, cacheable)
 
-        @wraps(of_django)
+        @wraps(wrapped)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if not self.has_permission(request):
                 raise Http404("No such page.")
-            return of_django(request, *args, **kwargs)
+            return wrapped(request, *args, **kwargs)
 
         return cast(View, guarded)
 
     def get_urls(self) -> list[Any]:
+        """Pages of ours first: Django's last one takes any address."""
         found = super().get_urls()
         for one in found:
-            # Else whoever is not signed in would be sent to the page left out here.
+            # Else who is not signed in would be sent to the page left out here.
             vars(getattr(one, "callback", None) or one).pop("login_url", None)
-        kept = [one for one in found if getattr(one, "name", "") not in LEFT_OUT]
-        return [*self._own_urls(), *kept]
-
-    def _own_urls(self) -> list[Any]:
-        """Pages of ours, before Django's last one, which takes any address."""
         return [
             path("server/", self.admin_view(views.server), name="server"),
             path("runbook/", self.admin_view(views.runbook), name="runbook"),
+            *(one for one in found if getattr(one, "name", "") not in LEFT_OUT),
         ]
 
 
 site = OperatorSite()
 
 
-class Looked(admin.ModelAdmin[models.Model]):
-    """Rows to look at."""
+class ReadOnlyAdmin(admin.ModelAdmin[models.Model]):
+    """Rows to read."""
 
     list_per_page = 50
     show_full_result_count = False
@@ -95,8 +91,8 @@ class Looked(admin.ModelAdmin[models.Model]):
         return False
 
 
-class SetForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
-    """Writes what was changed, and not over what somebody else changed meanwhile."""
+class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it runs
+    """Saves what was changed, and not over what somebody else changed meanwhile."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -129,8 +125,8 @@ class SetForm(ModelForm):  # type: ignore[type-arg]  # takes no argument when it
         self.data = shown
 
 
-class Set(Looked):
-    """Rows to set, each time with an audit entry of its team."""
+class EditableAdmin(ReadOnlyAdmin):
+    """Rows to edit, each time with an audit entry of its team."""
 
     def has_add_permission(self, *_args: Any, **_kwargs: Any) -> bool:
         return True
@@ -153,18 +149,17 @@ class Set(Looked):
         before = type(obj).objects.filter(pk=obj.pk).values().first() or {}
         obj.save(update_fields=form.changed_data if change else None)
         obj.refresh_from_db()
-        values = {name: getattr(obj, name) for name in self.audited}
+        after = {name: getattr(obj, name) for name in self.audited}
         held = {name: before.get(name) for name in self.audited}
-        told = {**values, "before": held}
-        record(obj.team, request.user, self.verb, obj.team, **told)
+        record(obj.team, request.user, self.verb, obj.team, **after, before=held)
 
-    form = SetForm
+    form = EditableForm
     audited: ClassVar[tuple[str, ...]]
     verb: ClassVar[str]
 
 
 @admin.register(User, site=site)
-class UserAdmin(Looked):
+class UserAdmin(ReadOnlyAdmin):
     list_display = ("username", "display_name", "is_active", "is_staff", "last_login")
     list_filter = ("is_active", "is_staff")
     search_fields = ("username", "display_name", "email")
@@ -172,14 +167,14 @@ class UserAdmin(Looked):
 
 
 @admin.register(Team, site=site)
-class TeamAdmin(Looked):
+class TeamAdmin(ReadOnlyAdmin):
     list_display = ("slug", "name", "created_at")
     search_fields = ("slug", "name")
     fields = list_display
 
 
 @admin.register(Membership, site=site)
-class MembershipAdmin(Looked):
+class MembershipAdmin(ReadOnlyAdmin):
     list_display = ("team", "user", "role", "created_at")
     list_filter = ("role",)
     list_select_related = ("team", "user")
@@ -187,7 +182,7 @@ class MembershipAdmin(Looked):
 
 
 @admin.register(Quota, site=site)
-class QuotaAdmin(Set):
+class QuotaAdmin(EditableAdmin):
     list_display = ("team", "max_bytes", "max_runs")
     list_select_related = ("team",)
     audited = ("max_bytes", "max_runs")
@@ -195,19 +190,19 @@ class QuotaAdmin(Set):
 
 
 @admin.register(Use, site=site)
-class UseAdmin(Looked):
+class UseAdmin(ReadOnlyAdmin):
     list_display = ("team", "parts", "measured_at")
     list_select_related = ("team",)
 
 
 @admin.register(Retention, site=site)
-class RetentionAdmin(Looked):
+class RetentionAdmin(ReadOnlyAdmin):
     list_display = ("team", "trash_days")
     list_select_related = ("team",)
 
 
 @admin.register(Run, site=site)
-class RunAdmin(Looked):
+class RunAdmin(ReadOnlyAdmin):
     list_display = ("name", "team", "state", "owner", "last_step", "created_at")
     list_filter = ("state",)
     list_select_related = ("team", "owner")
@@ -216,13 +211,13 @@ class RunAdmin(Looked):
 
 
 @admin.register(Worker, site=site)
-class WorkerAdmin(Looked):
+class WorkerAdmin(ReadOnlyAdmin):
     list_display = ("name", "last_seen", "num_slots", "drained_at")
     fields = list_display
 
 
 @admin.register(AuditEntry, site=site)
-class AuditEntryAdmin(Looked):
+class AuditEntryAdmin(ReadOnlyAdmin):
     list_display = ("created_at", "team", "actor", "verb", "object_type", "object_id")
     list_select_related = ("team", "actor")
     search_fields = ("verb",)

@@ -1,4 +1,4 @@
-"""What entries are about: how it is called, and where it is while it exists."""
+"""The audit log: what its entries are about, the log as a file, values to filter by."""
 
 from __future__ import annotations
 
@@ -35,27 +35,45 @@ from dashboard.runs.models import (
 from dashboard.samples.models import Group
 from dashboard.training.models import Worker
 
-# Of a rung above, or without a row to look at.
-WORDS = {"apitoken": "API token"}
+WORDS = {"apitoken": "API token"}  # which has no page of its own
 NAMES = ("name", "title", "dataset", "recipe", "to")  # as details call what is gone
+AT_A_TIME = 1_000
+COLUMNS = (
+    *("id", "time", "person", "person_id", "verb", "object_type", "object_id"),
+    *("address", "agent", "program", "is_erased", "detail"),
+)
+TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
+# From one value to the next in the index: DISTINCT would read a team's every entry.
+NEXT_VALUES = """
+WITH RECURSIVE known(value) AS (
+    (SELECT {name} FROM accounts_auditentry
+     WHERE team_id = %(team)s ORDER BY {name} LIMIT 1)
+    UNION ALL
+    SELECT (SELECT {name} FROM accounts_auditentry
+            WHERE team_id = %(team)s AND {name} > known.value
+            ORDER BY {name} LIMIT 1)
+    FROM known WHERE known.value IS NOT NULL
+)
+SELECT value FROM known WHERE value IS NOT NULL
+"""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
-    """One type of things: `team` is how its rows are told from another team's."""
+@dataclass(frozen=True, slots=True)
+class ObjectType:
+    """One type of objects: `team` is how its rows are told from another team's."""
 
     label: str
     model: type[Model]
+    page: str  # the name of an address
     team: str = "team"
     beside: tuple[str, ...] = ()  # read with it, for its name or address
-    page: str = ""  # the name of an address
     args: Callable[[Any], list[Any]] = lambda obj: [obj.pk]
     query: Callable[[Any], dict[str, Any]] = lambda obj: {}
     name: Callable[[Any], str] = str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class LoggedObject:
     """`url` is "" for what is there no more, or has no page."""
 
     label: str
@@ -67,97 +85,77 @@ def _nothing(_: Any) -> list[Any]:
     return []
 
 
-SWEEP = Kind(
-    label="sweep",
-    model=Sweep,
-    page="runs",
-    args=_nothing,
-    query=lambda sweep: {"sweep": sweep.pk},
+SWEEP = ObjectType(
+    "sweep", Sweep, "runs", args=_nothing, query=lambda sweep: {"sweep": sweep.pk}
 )
-KINDS: Mapping[str, Kind] = MappingProxyType(
+OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
     {
-        "run": Kind(label="run", model=Run, page="run"),
+        "run": ObjectType("run", Run, "run"),
         "sweep": SWEEP,
         "rungroup": SWEEP,  # in older entries
-        "dataset": Kind(label="dataset", model=Dataset, page="dataset"),
-        "datasetversion": Kind(
-            label="dataset",
-            model=DatasetVersion,
+        "dataset": ObjectType("dataset", Dataset, "dataset"),
+        "datasetversion": ObjectType(
+            "dataset",
+            DatasetVersion,
+            "dataset",
             team="dataset__team",
             beside=("dataset",),
-            page="dataset",
             args=lambda version: [version.dataset_id],
             query=lambda version: {"version": version.number},
         ),
-        "recipeversion": Kind(
-            label="reward recipe",
-            model=RecipeVersion,
+        "recipeversion": ObjectType(
+            "reward recipe",
+            RecipeVersion,
+            "reward",
             team="recipe__team",
             beside=("recipe",),
-            page="reward",
             args=lambda version: [version.recipe_id],
             query=lambda version: {"version": version.number},
         ),
-        "probe": Kind(label="probe", model=Probe, page="probe"),
-        "rescoring": Kind(label="rescoring", model=Rescoring, page="rescoring"),
-        "report": Kind(label="report", model=Report, page="report"),
-        "group": Kind(
-            label="group",
-            model=Group,
+        "probe": ObjectType("probe", Probe, "probe"),
+        "rescoring": ObjectType("rescoring", Rescoring, "rescoring"),
+        "report": ObjectType("report", Report, "report"),
+        "group": ObjectType(
+            "group",
+            Group,
+            "group",
             team="run__team",
             beside=("run",),
-            page="group",
             args=lambda group: [group.run_id, group.step, group.prompt_index],
             name=lambda group: (
                 f"{group.run}, step {group.step}, prompt {group.prompt_index}"
             ),
         ),
-        "savedview": Kind(
-            label="view of the run list",
-            model=SavedView,
-            page="runs_view",
+        "savedview": ObjectType(
+            "view of the run list",
+            SavedView,
+            "runs_view",
             args=lambda view: [view.code],
         ),
-        "importjob": Kind(label="import", model=ImportJob, page="dataset_import"),
-        "alert": Kind(
-            label="alert",
-            model=Alert,
+        "importjob": ObjectType("import", ImportJob, "dataset_import"),
+        "alert": ObjectType(
+            "alert",
+            Alert,
+            "alert",
             team="run__team",
-            page="alert",
             name=lambda alert: str(alert.read_as.get("name", "")),
         ),
-        "rule": Kind(label="alert rule", model=Rule, page="alert_rules", args=_nothing),
-        "channel": Kind(
-            label="channel",
-            model=Channel,
-            page="alert_delivery",
-            args=_nothing,
-            name=shown_address,
+        "rule": ObjectType("alert rule", Rule, "alert_rules", args=_nothing),
+        "channel": ObjectType(
+            "channel", Channel, "alert_delivery", args=_nothing, name=shown_address
         ),
-        "teampreset": Kind(
-            label="preset", model=TeamPreset, page="run_new", args=_nothing
-        ),
-        "publishedmodel": Kind(
-            label="model", model=PublishedModel, page="models", args=_nothing
-        ),
-        "worker": Kind(
-            label="worker", model=Worker, team="", page="workers", args=_nothing
-        ),
-        "team": Kind(
-            label="team", model=Team, team="pk", page="team_settings", args=_nothing
-        ),
-        "user": Kind(
-            label="person",
-            model=User,
-            team="teams",
-            page="team_settings",
-            args=_nothing,
+        "teampreset": ObjectType("preset", TeamPreset, "run_new", args=_nothing),
+        "publishedmodel": ObjectType("model", PublishedModel, "models", args=_nothing),
+        "worker": ObjectType("worker", Worker, "workers", team="", args=_nothing),
+        "team": ObjectType("team", Team, "team_settings", team="pk", args=_nothing),
+        "user": ObjectType(
+            "person", User, "team_settings", team="teams", args=_nothing
         ),
     }
 )
 
 
-def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[Shown]:
+def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[LoggedObject]:
     """Of each entry, in their order; a query for each type of things among them."""
     entries = list(entries)
     wanted: dict[str, set[int]] = defaultdict(set)
@@ -166,8 +164,8 @@ def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[Shown]:
     found = {
         (kind, obj.pk): obj
         for kind, pks in wanted.items()
-        if kind in KINDS
-        for obj in _find(KINDS[kind], team, pks)
+        if kind in OBJECT_TYPES
+        for obj in _find(OBJECT_TYPES[kind], team, pks)
     }
     return [
         _show(team, entry, found.get((entry.object_type, entry.object_id)))
@@ -176,38 +174,31 @@ def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[Shown]:
 
 
 def label_of(object_type: str) -> str:
-    kind = KINDS.get(object_type)
+    kind = OBJECT_TYPES.get(object_type)
     return kind.label if kind else WORDS.get(object_type, object_type)
 
 
-def _find(kind: Kind, team: Team, pks: set[int]) -> list[Any]:
+def _find(kind: ObjectType, team: Team, pks: set[int]) -> list[Any]:
     found = kind.model._default_manager.filter(pk__in=pks)
     if kind.team:
         found = found.filter(**{kind.team: team.pk})
     return list(found.select_related(*kind.beside) if kind.beside else found)
 
 
-def _show(team: Team, entry: AuditEntry, obj: Any) -> Shown:
+def _show(team: Team, entry: AuditEntry, obj: Any) -> LoggedObject:
     label = label_of(entry.object_type)
     if obj is None:
         told = (entry.detail.get(key) for key in NAMES)
         name = next((one for one in told if isinstance(one, str) and one), "")
-        return Shown(label=label, name=name)
-    kind = KINDS[entry.object_type]
+        return LoggedObject(label=label, name=name)
+    kind = OBJECT_TYPES[entry.object_type]
     url = reverse(kind.page, args=[team.slug, *kind.args(obj)])
     if query := kind.query(obj):
         url += f"?{urlencode(query)}"
-    return Shown(label=label, name=kind.name(obj), url=url)
+    return LoggedObject(label=label, name=kind.name(obj), url=url)
 
 
 # The log as a file: JSONL for programs, CSV for people with a spreadsheet.
-
-AT_A_TIME = 1_000
-COLUMNS = (
-    *("id", "time", "person", "person_id", "verb", "object_type", "object_id"),
-    *("address", "agent", "program", "is_erased", "detail"),
-)
-TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
 
 
 def jsonl_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
@@ -268,23 +259,8 @@ class _Line:
         return line
 
 
-# From one value to the next in the index: DISTINCT would read a team's every entry.
-_NEXT = """
-WITH RECURSIVE known(value) AS (
-    (SELECT {name} FROM accounts_auditentry
-     WHERE team_id = %(team)s ORDER BY {name} LIMIT 1)
-    UNION ALL
-    SELECT (SELECT {name} FROM accounts_auditentry
-            WHERE team_id = %(team)s AND {name} > known.value
-            ORDER BY {name} LIMIT 1)
-    FROM known WHERE known.value IS NOT NULL
-)
-SELECT value FROM known WHERE value IS NOT NULL
-"""
-
-
 def known_values(team: Team, name: Literal["verb", "object_type"]) -> list[str]:
     """What the team's entries have of it, in order; one query."""
     with connection.cursor() as cursor:
-        cursor.execute(_NEXT.format(name=name), {"team": team.pk})
+        cursor.execute(NEXT_VALUES.format(name=name), {"team": team.pk})
         return [value for (value,) in cursor.fetchall()]

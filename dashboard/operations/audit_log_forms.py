@@ -1,4 +1,4 @@
-"""The log's filters: every field is a parameter of the address."""
+"""The audit log's filters: every field is a parameter of the address."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _input(kind: str, **attrs: Any) -> forms.TextInput:
 
 
 class FilterForm(forms.Form):
-    """What cannot be read is said, and finds nothing."""
+    """A filter that cannot be read is an error, and finds nothing."""
 
     by = forms.ChoiceField(label="Who", required=False, widget=_select())
     verb = forms.ChoiceField(label="Did what", required=False, widget=_select())

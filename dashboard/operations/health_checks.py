@@ -1,4 +1,4 @@
-"""The parts that serving takes, each asked within two seconds, whatever hangs."""
+"""Health checks of database, Redis, disk and files, each bounded to two seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -77,6 +77,13 @@ class Part:
         }
 
 
+_migrations = partial(
+    Part, name="migrations", is_required=True, runbook="an-upgrade-went-wrong"
+)
+_static = partial(Part, name="static files", is_required=True)
+_folder = partial(Part, name="data folder", runbook="the-disk-is-full")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
     parts: Sequence[Part]
@@ -100,21 +107,21 @@ _last: tuple[float, Report] | None = None
 
 
 async def read_report() -> Report:
-    """One look at a time and one a second, however many ask: strangers may."""
+    """One check at a time and one a second, however many ask: strangers may."""
     global _last
     async with _lock:
         if _last is None or time.monotonic() >= _last[0]:
-            report = await _look()
+            report = await _check()
             _last = (time.monotonic() + SHARED_SECONDS, report)
         return _last[1]
 
 
-def forget_report() -> None:
+def clear_report() -> None:
     global _last
     _last = None
 
 
-async def _look() -> Report:
+async def _check() -> Report:
     found = await asyncio.gather(
         _bounded(check_database, database_failed),
         check_connections(),
@@ -137,6 +144,9 @@ async def _bounded(
 
 async def in_thread(threads: ThreadPoolExecutor, look: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(threads, look)
+
+
+# PostgreSQL: its answer, migrations, periodic tasks, connections of this process.
 
 
 async def check_database() -> list[Part]:
@@ -203,20 +213,18 @@ async def _rows(
 
 
 def database_failed(why: str) -> list[Part]:
-    start = (
-        "Start PostgreSQL, or mend DATABASE_URL. Runs go on meanwhile, and nothing is "
-        "lost."
+    failed = partial(
+        Part,
+        state="failed",
+        remedy="Start PostgreSQL, or mend DATABASE_URL. Runs go on meanwhile, and "
+        "nothing is lost.",
+        runbook="postgres-gone",
     )
-    asked = "not asked, as the database does not answer"
-    failed: dict[str, Any] = {
-        "state": "failed",
-        "remedy": start,
-        "runbook": "postgres-gone",
-    }
+    unknown = "not asked, as the database does not answer"
     return [
-        Part(name="database", value=why, is_required=True, **failed),
-        Part(name="migrations", value=asked, is_required=True, **failed),
-        Part(name="periodic tasks", value=asked, **failed),
+        failed(name="database", value=why, is_required=True),
+        failed(name="migrations", value=unknown, is_required=True),
+        failed(name="periodic tasks", value=unknown),
     ]
 
 
@@ -244,9 +252,9 @@ async def _check_migrations(applied: Names) -> Part:
             known = await in_thread(_of_program, known_migrations)
     except TimeoutError:
         return _migrations(
-            "degraded",
-            "not compared yet: this process still reads its files",
-            "Ask again in some seconds.",
+            state="degraded",
+            value="not compared yet: this process still reads its files",
+            remedy="Ask again in some seconds.",
         )
     return compare(known, applied)
 
@@ -257,28 +265,17 @@ def compare(known: Names, applied: Names) -> Part:
     unknown = sorted(name for name in set(applied) - set(known) if name[0] in ours)
     if lacking:
         return _migrations(
-            "failed",
-            f"{len(lacking):,} not applied: {_list(lacking)}",
-            "Run: python manage.py migrate",
+            state="failed",
+            value=f"{len(lacking):,} not applied: {_list(lacking)}",
+            remedy="Run: python manage.py migrate",
         )
     if unknown:
         return _migrations(
-            "degraded",
-            f"{len(unknown):,} that this version does not know: {_list(unknown)}",
-            "The database is newer than this process: start the new version.",
+            state="degraded",
+            value=f"{len(unknown):,} that this version does not know: {_list(unknown)}",
+            remedy="The database is newer than this process: start the new version.",
         )
-    return _migrations("ok", f"all {len(set(known)):,} applied")
-
-
-def _migrations(state: State, value: str, remedy: str = "") -> Part:
-    return Part(
-        name="migrations",
-        state=state,
-        value=value,
-        is_required=True,
-        remedy=remedy,
-        runbook="an-upgrade-went-wrong",
-    )
+    return _migrations(state="ok", value=f"all {len(set(known)):,} applied")
 
 
 def _list(names: list[tuple[str, str]]) -> str:
@@ -310,6 +307,9 @@ def connection_values() -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
+# Redis, the files of this installation, and the data folder.
+
+
 async def check_redis() -> list[Part]:
     began = time.perf_counter()
     try:
@@ -321,14 +321,14 @@ async def check_redis() -> list[Part]:
     except (RedisError, OSError) as error:
         return redis_failed(redact(str(error)))
     seconds = time.perf_counter() - began
-    told = ", ".join(f"{number:,} for {queue}" for queue, number in waiting.items())
+    counts = ", ".join(f"{number:,} for {queue}" for queue, number in waiting.items())
     is_long = max(waiting.values()) > MOST_WAITING
     return [
         Part(
             name="redis",
             state="degraded" if is_long else "ok",
             value=f"answered in {1_000 * seconds:,.0f} ms; messages that no worker has "
-            f"taken: {told} workers",
+            f"taken: {counts} workers",
             remedy="Start one more worker of the queue." if is_long else "",
             runbook="periodic-tasks-are-late" if is_long else "redis-gone",
             num_messages=waiting,
@@ -355,26 +355,18 @@ async def check_static() -> list[Part]:
 
 def look_for_static() -> Part:
     lost = [name for name in LOADED if finders.find(name) is None]
-    return Part(
-        name="static files",
+    return _static(
         state="failed" if lost else "ok",
         value=f"not found: {', '.join(lost)}" if lost else f"all {len(LOADED)} found",
-        is_required=True,
         remedy="Run: make setup (in a container: build the image anew)" if lost else "",
         runbook="an-upgrade-went-wrong",
     )
 
 
 def static_failed(why: str) -> list[Part]:
+    remedy = "Look at the disk that Cohort is installed on."
     return [
-        Part(
-            name="static files",
-            state="failed",
-            value=why,
-            is_required=True,
-            remedy="Look at the disk that Cohort is installed on.",
-            runbook="the-disk-is-full",
-        )
+        _static(state="failed", value=why, remedy=remedy, runbook="the-disk-is-full")
     ]
 
 
@@ -390,31 +382,21 @@ def look_at_folder() -> Part:
             file.flush()
         use = shutil.disk_usage(folder)
     except OSError as error:
-        why = f"{folder} cannot be written: {os.strerror(error.errno or 0)}"
         return _folder(
-            "failed", why, "Free space there, or mount it writable for Cohort's user."
+            state="failed",
+            value=f"{folder} cannot be written: {os.strerror(error.errno or 0)}",
+            remedy="Free space there, or mount it writable for Cohort's user.",
         )
     is_low = use.free < settings.LEAST_FREE_BYTES
+    remedy = "Delete runs, checkpoints or datasets, or make the disk larger."
     return _folder(
-        "degraded" if is_low else "ok",
-        f"{in_bytes(use.free)} free of {in_bytes(use.total)}; low below "
+        state="degraded" if is_low else "ok",
+        value=f"{in_bytes(use.free)} free of {in_bytes(use.total)}; low below "
         f"{in_bytes(settings.LEAST_FREE_BYTES)}",
-        "Delete runs, checkpoints or datasets, or make the disk larger."
-        if is_low
-        else "",
+        remedy=remedy if is_low else "",
     )
 
 
 def folder_failed(why: str) -> list[Part]:
     remedy = "Look at the disk, or the server of the shared folder, of COHORT_DATA."
-    return [_folder("failed", why, remedy)]
-
-
-def _folder(state: State, value: str, remedy: str) -> Part:
-    return Part(
-        name="data folder",
-        state=state,
-        value=value,
-        remedy=remedy,
-        runbook="the-disk-is-full",
-    )
+    return [_folder(state="failed", value=why, remedy=remedy)]

@@ -1,6 +1,9 @@
-"""Metrics that the database knows: read when they are asked for, kept nowhere.
+"""What /metrics answers: Prometheus' text format, version 0.0.4.
 
-Few statements, each of two seconds at most, and as many labels as there are workers.
+Each web process has the counts that it made itself. What PostgreSQL and Redis know is
+the same from each, read on request by few statements of two seconds at most: alert
+rules take the max over instances. A part that cannot be read is left out, and
+cohort_part_up says so.
 """
 
 from __future__ import annotations
@@ -26,14 +29,15 @@ from dashboard.training.lease import LEASE
 from dashboard.training.models import Worker
 from dashboard.training.workers import GONE_AFTER
 
+logger = logging.getLogger(__name__)
 MOST_WORKERS = 500
 STATEMENT_SECONDS = 2
 JOBS = """
     SELECT kind, state, count(*), extract(epoch FROM now() - min(created_at))
     FROM jobs_job WHERE state IN ('queued', 'running') GROUP BY 1, 2
 """
-# Of runs that are neither in the trash nor told of by a trainer elsewhere. One that
-# somebody holds back waits for that person, not for a worker.
+# Of runs that are neither in the trash nor trained elsewhere. One on hold waits for a
+# person, not for a worker.
 RUNS = """
     SELECT state, count(*), max(ingest_lag),
            extract(epoch FROM now() - min(queued_at)),
@@ -54,7 +58,7 @@ HELD = ("starting", "running", "pausing", "stopping")
 
 
 @transaction.atomic
-def read_truth() -> list[Metric]:
+def read_database_metrics() -> list[Metric]:
     with connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'")
     return [*_runs(), *_jobs(), *_workers(), *_database()]
@@ -171,16 +175,10 @@ def _add(family: GaugeMetricFamily, labels: list[str], value: float | None) -> N
         family.add_metric(labels, value)
 
 
-# What /metrics answers: Prometheus' text format, version 0.0.4.
-#
-# Each web process tells what it counted itself. What PostgreSQL and Redis know is the
-# same from each: alert rules take the max over instances. A part that cannot be asked
-# is left out, and cohort_part_up tells so.
-
-logger = logging.getLogger(__name__)
+# The answer: this process's counts, health checks, the pool, the database.
 
 
-class _Found(Collector):
+class _Collected(Collector):
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = list(metrics)
 
@@ -192,15 +190,15 @@ async def exposition() -> bytes:
     report = await read_report()
     found = [*_of_report(report), *_of_pool()]
     if report.part("migrations").state != "failed":
-        found += await _truth()
+        found += await _of_database()
     registry = CollectorRegistry()
-    registry.register(_Found(found))
+    registry.register(_Collected(found))
     return generate_latest(readable()) + generate_latest(registry)
 
 
-async def _truth() -> list[Metric]:
+async def _of_database() -> list[Metric]:
     try:
-        return await sync_to_async(read_truth)()
+        return await sync_to_async(read_database_metrics)()
     except (DatabaseError, InterfaceError) as error:
         logger.warning("Metrics without what the database knows: %s", error)
         return []

@@ -1,3 +1,5 @@
+"""Quotas of teams, what they use, and their retention."""
+
 from __future__ import annotations
 
 from typing import ClassVar
@@ -9,7 +11,6 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 
 KEPT_DAYS = 30  # in the trash, where a team says nothing else; never longer
-
 MOST_COMPLETION_DAYS = 3_650
 
 

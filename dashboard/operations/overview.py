@@ -1,4 +1,4 @@
-"""Rows of the operators' page: each part, its state and the remedy."""
+"""Rows of the operators' page about the server: each part, its state and the remedy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Section:
     title: str
     key: str
     rows: Sequence[Row]
-    empty: str = ""  # said where there is no row
+    empty: str = ""  # shown where there is no row
 
     @property
     def num_bad(self) -> int:
@@ -125,7 +125,7 @@ def _held(run: Run) -> Row:
     left = (run.lease_until - timezone.now()).total_seconds() if run.lease_until else 0
     is_over = left <= 0
     lag = run.ingest_lag
-    told = "nothing stored yet" if lag is None else f"{lag:.2f} s from event to row"
+    stored = "nothing stored yet" if lag is None else f"{lag:.2f} s from event to row"
     is_late = lag is not None and lag > LATE_SECONDS
     advice = ""
     if is_over:
@@ -134,7 +134,7 @@ def _held(run: Run) -> Row:
         advice = "Its worker stores events late: look at the worker and the database."
     return Row(
         name=f"{run.name} of {run.team}",
-        value=f"{told}; lease {'over' if is_over else f'for {duration(left)}'}; "
+        value=f"{stored}; lease {'over' if is_over else f'for {duration(left)}'}; "
         f"step {run.last_step:,} of {run.num_steps:,}",
         state="degraded" if advice else "ok",
         advice=advice,

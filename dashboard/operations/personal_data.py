@@ -21,14 +21,32 @@ from django.utils import timezone
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.accounts.services import record
 
-# What alone may take anything from the audit log: a whole team, or who a person was.
-#
-# The database refuses every other change of an entry (DECISIONS.md, 18).
-
 logger = logging.getLogger(__name__)
 ERASED = "(erased)"
 # What entries call a person by, beside an e-mail address, which is nobody else's.
 NAMED_AS = ("user", "username", "person", "member", "display_name")
+# Rows that are the person's own words or choices are given whole, others by name.
+WHOLE = {
+    "accounts.AuditEntry",
+    "accounts.Membership",
+    "runs.ChartSettings",
+    "runs.SavedView",
+    "samples.Comment",
+    "samples.Tag",
+    "samples.Thumb",
+}
+ABOUT = ("username", "display_name", "email", "first_name", "last_name")
+OUR_WORDS = {
+    "api tokens": "API tokens",
+    "authenticators": "second factors, passkeys and recovery codes",
+    "email addresses": "e-mail addresses",
+    "social accounts": "accounts elsewhere",
+    "user sessions": "sessions",
+}
+Encoder = DjangoJSONEncoder
+
+# The audit log. Nothing else takes anything from it: the database refuses every other
+# change of an entry (DECISIONS.md, 18).
 
 
 def erase_entries_of_team(team: Team) -> int:
@@ -87,34 +105,14 @@ def _allowed(what: str) -> Iterator[None]:
         cursor.execute("SELECT set_config('cohort.erasing', '', true)")
 
 
-# Rows that are the person's own words or choices are given whole, others by name.
-WHOLE = {
-    "accounts.AuditEntry",
-    "accounts.Membership",
-    "runs.ChartSettings",
-    "runs.SavedView",
-    "samples.Comment",
-    "samples.Tag",
-    "samples.Thumb",
-}
-ABOUT = ("username", "display_name", "email", "first_name", "last_name")
-OUR_WORDS = {
-    "api tokens": "API tokens",
-    "authenticators": "second factors, passkeys and recovery codes",
-    "email addresses": "e-mail addresses",
-    "social accounts": "accounts elsewhere",
-    "user sessions": "sessions",
-}
-Encoder = DjangoJSONEncoder
+# The whole person: exported, counted, erased.
 
 
 def export_of(user: User) -> dict[str, Any]:
     """What the server knows of a person, without what signs anybody in."""
     rows = {}
     for relation in _references():
-        found = relation.related_model._base_manager.filter(
-            **{relation.field.name: user}
-        )
+        found = _rows_of(relation, user)
         named = f"{relation.related_model._meta.label}.{relation.field.name}"
         if listed := [_describe(row) for row in found.order_by("pk").iterator()]:
             rows[named] = listed
@@ -130,9 +128,7 @@ def count_of(user: User) -> dict[str, int]:
     """How many rows name the person, by what they are, in words."""
     counts: dict[str, int] = {}
     for relation in _references():
-        found = relation.related_model._base_manager.filter(
-            **{relation.field.name: user}
-        )
+        found = _rows_of(relation, user)
         name = str(relation.related_model._meta.verbose_name_plural)
         name = OUR_WORDS.get(name) or re.sub("rys$", "ries", name)
         counts[name] = counts.get(name, 0) + found.count()
@@ -176,6 +172,11 @@ def _references() -> list[models.ManyToOneRel]:
         for field in User._meta.get_fields(include_hidden=True)
         if isinstance(field, models.ManyToOneRel)
     ]
+
+
+def _rows_of(relation: models.ManyToOneRel, user: User) -> models.QuerySet[Any]:
+    named = {relation.field.name: user}
+    return relation.related_model._base_manager.filter(**named)
 
 
 def _describe(row: models.Model) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How much room a team's things take: files on the disk, rows of datasets."""
+"""Quotas: the storage that a team uses, and whether it may have more."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from dashboard.runs.models import ENDED
 from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock
 
-# Runs that are counted by what was told of them, as long as all of it is there.
-TOLD = Q(origin__has_key="num_bytes", completions_deleted_at=None)
+# Runs trained elsewhere, counted by the bytes that were sent, while all of it is there.
+EXTERNAL = Q(origin__has_key="num_bytes", completions_deleted_at=None)
+ASK = "An operator of the server can allow more."
 COUNT_ROWS = """
     SELECT coalesce(sum(octet_length(prompt) + coalesce(octet_length(answer), 0)
                         + octet_length(columns::text)), 0)
@@ -33,7 +34,7 @@ COUNT_ROWS = """
 
 
 def measure(team: Team) -> Use:
-    """Look at all of it, and keep what was found. A stat of each file of its runs."""
+    """Measure all of it, and store the result. A stat of each file of its runs."""
     runs = team.runs.values_list("pk", flat=True)
     parts = {
         "runs": sum(folder_bytes(run_directory(pk).path) for pk in runs.iterator()),
@@ -53,10 +54,10 @@ def waiting_bytes(team: Team) -> int:
     return _total(team.uploads) + _total(imports)
 
 
-def told_bytes(team: Team) -> int:
-    """Of lines that trainers elsewhere told of runs; known at any time."""
-    told = Cast(KT("origin__num_bytes"), BigIntegerField())
-    return team.runs.filter(TOLD).aggregate(told=Sum(told))["told"] or 0
+def external_bytes(team: Team) -> int:
+    """Of lines that external trainers sent; known at any time."""
+    sent = Cast(KT("origin__num_bytes"), BigIntegerField())
+    return team.runs.filter(EXTERNAL).aggregate(sent=Sum(sent))["sent"] or 0
 
 
 def folder_bytes(folder: Path) -> int:
@@ -93,7 +94,7 @@ def _count_rows(team: Team) -> int:
 
 def _count_texts(team: Team) -> int:
     """Of the steps that can be searched: all but those of the last minute."""
-    runs = team.runs.exclude(TOLD)
+    runs = team.runs.exclude(EXTERNAL)
     blocks = CompletionBlock.objects.filter(run__in=runs)
     return blocks.aggregate(held=Sum("num_chars"))["held"] or 0
 
@@ -102,9 +103,7 @@ def _total(rows: object) -> int:
     return rows.aggregate(held=Sum("num_bytes"))["held"] or 0  # type: ignore[attr-defined]  # querysets and managers of several models
 
 
-# Whether a team has room for more: asked through dashboard.accounts.members.
-
-ASK = "An operator of the server can allow more."
+# What a team may have: checked through dashboard.accounts.members.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,13 +125,13 @@ class QuotaUsage:
         return self.max_bytes is not None and self.num_bytes >= self.max_bytes
 
 
-def standing_of(team: Team) -> QuotaUsage:
+def quota_usage(team: Team) -> QuotaUsage:
     use = Use.objects.filter(team=team).first() or measure(team)
     quota = Quota.objects.filter(team=team).first() or Quota(team=team)
     return QuotaUsage(
         parts={
             **use.parts,
-            "outside": told_bytes(team),
+            "outside": external_bytes(team),
             "waiting": waiting_bytes(team),
         },
         measured_at=use.measured_at,
@@ -146,13 +145,13 @@ def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:
     """ValueError where so much more is beyond the quota, or it is reached already."""
     if not Quota.objects.filter(team=team, max_bytes__isnull=False).exists():
         return
-    standing = standing_of(team)
-    assert standing.max_bytes is not None
-    if standing.is_full or standing.num_bytes + num_bytes > standing.max_bytes:
+    usage = quota_usage(team)
+    assert usage.max_bytes is not None
+    if usage.is_full or usage.num_bytes + num_bytes > usage.max_bytes:
         needs = f"needs {in_words(num_bytes)}" if num_bytes else "needs room"
         raise ValueError(
-            f"{team} uses {in_words(standing.num_bytes)} of its "
-            f"{in_words(standing.max_bytes)} of storage; {purpose} {needs}. "
+            f"{team} uses {in_words(usage.num_bytes)} of its "
+            f"{in_words(usage.max_bytes)} of storage; {purpose} {needs}. "
             "Delete runs, checkpoints, models or datasets, from the trash too. "
             f"{ASK}"
         )

@@ -1,4 +1,4 @@
-"""Is everything well? The operators' page about the server, and its runbook."""
+"""The operators' pages about the server, and what programs read: health and metrics."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ from dashboard.operations.metrics import exposition
 from dashboard.operations.overview import read_sections
 
 RUNBOOK = Path(__file__).parent / "RUNBOOK.md"
+REFUSAL = (
+    "This is told to programs on the server itself, or, where COHORT_METRICS_TOKEN is "
+    "set, to whoever sends that token as “Authorization: Bearer …”.\n"
+)
 
 
 @never_cache
@@ -48,20 +52,34 @@ def runbook_as_html() -> SafeString:
     return render_document(tokens, folder=RUNBOOK.parent)
 
 
-# Whether this process lives; whether it can serve is asked at /readyz.
+# Read by programs.
 
 
 @login_not_required
 def healthz(request: HttpRequest) -> JsonResponse:
+    """This process lives; /readyz says whether it can serve."""
     return JsonResponse({"status": "ok"})
 
 
-# Who is told of the server by address alone: /metrics and the details of /readyz.
+@never_cache
+@require_safe
+@login_not_required
+async def readyz(request: HttpRequest) -> JsonResponse:
+    """503 where pages could not be served whole; the parts, to who may see them."""
+    report = await read_report()
+    answer: dict[str, object] = {"status": report.status}
+    if may_see_server(request):
+        answer["parts"] = [part.as_json() for part in report.parts]
+    return JsonResponse(answer, status=200 if report.is_ready else 503)
 
-REFUSAL = (
-    "This is told to programs on the server itself, or, where COHORT_METRICS_TOKEN is "
-    "set, to whoever sends that token as “Authorization: Bearer …”.\n"
-)
+
+@never_cache
+@require_safe
+@login_not_required
+async def metrics(request: HttpRequest) -> HttpResponse:
+    if not may_see_server(request):
+        return HttpResponse(REFUSAL, status=403, content_type="text/plain")
+    return HttpResponse(await exposition(), content_type=CONTENT_TYPE_LATEST)
 
 
 def may_see_server(request: HttpRequest) -> bool:
@@ -76,27 +94,3 @@ def may_see_server(request: HttpRequest) -> bool:
         request.META.get("HTTP_HOST", ""),
         [name.lower() for name in request.headers],
     )
-
-
-# What programs ask about the server: is it ready, and its numbers.
-
-
-@never_cache
-@require_safe
-@login_not_required
-async def readyz(request: HttpRequest) -> JsonResponse:
-    """503 where pages could not be served whole; the parts, to whom it concerns."""
-    report = await read_report()
-    told: dict[str, object] = {"status": report.status}
-    if may_see_server(request):
-        told["parts"] = [part.as_json() for part in report.parts]
-    return JsonResponse(told, status=200 if report.is_ready else 503)
-
-
-@never_cache
-@require_safe
-@login_not_required
-async def metrics(request: HttpRequest) -> HttpResponse:
-    if not may_see_server(request):
-        return HttpResponse(REFUSAL, status=403, content_type="text/plain")
-    return HttpResponse(await exposition(), content_type=CONTENT_TYPE_LATEST)

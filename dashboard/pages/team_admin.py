@@ -17,16 +17,16 @@ from django.views.decorators.http import require_http_methods, require_safe
 from dashboard.accounts.access import get_managed_team, get_membership
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.row_exports import joined
-from dashboard.operations.audit_log import TYPES, WRITERS, Shown, show_objects
+from dashboard.operations.audit_log import TYPES, WRITERS, LoggedObject, show_objects
 from dashboard.operations.audit_log_forms import FilterForm
-from dashboard.operations.quotas import standing_of
+from dashboard.operations.quotas import quota_usage
 from dashboard.operations.retention import (
-    Kept,
     RetentionForm,
-    keep,
-    kept_by,
-    preview,
+    RetentionPeriods,
+    change_retention,
     preview_completions,
+    preview_trash,
+    retention_of,
 )
 from dashboard.pages.requests import Request
 from dashboard.project.downloads import attach
@@ -58,7 +58,7 @@ def _set(request: Request, team: Team, user: User) -> HttpResponse:
     if not form.is_valid():
         return _show(request, team, form, can_manage=True, status=422)
     try:
-        chosen = keep(team, user, _edit(form, request.POST))
+        chosen = change_retention(team, user, _edit(form, request.POST))
     except EditConflict as conflict:
         return show_conflict(
             request,
@@ -78,7 +78,7 @@ def _edit(form: RetentionForm, given: QueryDict) -> Edit:
     return sent.clean(**{n: field.to_python for n, field in form.fields.items()})
 
 
-def _chosen(edit: Edit, now: Kept) -> Kept:
+def _chosen(edit: Edit, now: RetentionPeriods) -> RetentionPeriods:
     """What it would keep; where it is in conflict, what was typed."""
     try:
         return replace(now, **edit.merge(asdict(now)))
@@ -94,12 +94,12 @@ def _show(
     can_manage: bool,
     status: int = 200,
 ) -> HttpResponse:
-    now = kept_by(team)
+    now = retention_of(team)
     given = request.POST or request.GET
     is_valid = form is not None and form.is_valid()
     chosen = _chosen(_edit(form, given), now) if form and is_valid else now
     blank = RetentionForm(initial=asdict(now))
-    standing = standing_of(team)
+    standing = quota_usage(team)
     context = {
         "team": team,
         "can_manage": can_manage,
@@ -109,7 +109,7 @@ def _show(
         "began": began_with(blank, given),
         "now": now,
         "chosen": chosen,
-        "preview": preview(team, chosen.days),
+        "preview": preview_trash(team, chosen.days),
         "completions": preview_completions(team, chosen.completion_days),
     }
     return render(request, "operations/storage.html", context, status=status)
@@ -118,7 +118,7 @@ def _show(
 @dataclass(frozen=True, slots=True)
 class Line:
     entry: AuditEntry
-    about: Shown
+    about: LoggedObject
     details: list[tuple[str, str]]
 
 

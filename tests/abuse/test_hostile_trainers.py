@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.operations.models import Quota, Use
-from dashboard.operations.quotas import measure, standing_of
+from dashboard.operations.quotas import measure, quota_usage
 from dashboard.runs.models import Run
 from dashboard.samples.models import CompletionBlock
 from tests.abuse.test_every_page_is_strict import RAW
@@ -236,9 +236,9 @@ def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
         run=Run.objects.get(), first_step=1, last_step=2, **sizes
     )
     assert measure(alone.team).parts["completions"] == 0
-    assert standing_of(alone.team).parts["outside"] == len(long) + len(more)
+    assert quota_usage(alone.team).parts["outside"] == len(long) + len(more)
     Run.objects.update(completions_deleted_at=timezone.now())
-    assert standing_of(alone.team).parts["outside"] == 0
+    assert quota_usage(alone.team).parts["outside"] == 0
 
 
 def test_a_page_of_a_group_is_as_long_as_a_browser_can_show(

@@ -1,4 +1,4 @@
-"""The file itself: a tar file whose last part has the SHA-256 of all others.
+"""The backup file: a tar file with a manifest, whose last part has all SHA-256 sums.
 
 Read as it is written, from front to end; a file that was cut off has no last part.
 Files under several names, as checkpoints that are kept, are written once.
@@ -22,13 +22,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from dashboard.operations.backups.tables import read_server_version
 
+SUMS = "SHA256SUMS"
+FORMAT = 1
+
 
 class BackupFault(Exception):
     """Why nothing was backed up or restored, and what to do."""
-
-
-SUMS = "SHA256SUMS"
-CHUNK_BYTES = 2**20
 
 
 class Writer:
@@ -163,9 +162,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# What a backup says of itself, and whether this server can take it.
-
-FORMAT = 1
+# The manifest, and whether this server can restore it.
 
 
 class TableEntry(BaseModel):
@@ -207,10 +204,10 @@ def check_versions(manifest: Manifest) -> None:
             "Restore it with the Cohort that made it."
         )
     known = MigrationExecutor(connection).loader.disk_migrations or {}
-    unknown = [one for one in manifest.migrations if one not in known]
+    unknown = [".".join(one) for one in manifest.migrations if one not in known]
     if unknown:
         raise BackupFault(
-            f"The backup was made by a newer Cohort: {_list(unknown)} "
+            f"The backup was made by a newer Cohort: {first_three(unknown)} "
             "are not known here. Install that version, then restore."
         )
     here = read_server_version()
@@ -233,6 +230,6 @@ def migrate_to(migrations: Iterable[tuple[str, str]]) -> None:
     executor.migrate([], plan=plan)
 
 
-def _list(migrations: list[tuple[str, str]]) -> str:
-    shown = ", ".join(f"{app}.{name}" for app, name in migrations[:3])
-    return f"{shown} and {len(migrations) - 3} more" if migrations[3:] else shown
+def first_three(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if names[3:] else shown

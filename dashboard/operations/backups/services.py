@@ -1,7 +1,7 @@
-"""Making a backup: rows of one moment, then files, while everything goes on.
+"""Backups made, restored, and kept in a folder.
 
-Rows come first, as what they name is written before them: a file may be newer than the
-rows that tell of it, which is what follows a crash, too.
+A backup is made while everything goes on: rows of one moment first, then files, as what
+rows name is written before them. A file may be newer than its rows, as after a crash.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dashboard.operations.backups.archive import (
     Writer,
     applied_migrations,
     check_versions,
+    first_three,
     migrate_to,
     read_text,
     reading,
@@ -39,32 +40,37 @@ from dashboard.operations.backups.archive import (
 from dashboard.operations.backups.tables import (
     KEY_FILE,
     MADE_BY_MIGRATIONS,
-    NOT_KEPT,
+    SKIPPED_TABLES,
+    delete_rows,
     drop_all_tables,
-    empty,
-    go_on_after,
-    kept_files,
+    list_files,
     load_rows,
     one_snapshot,
     read_columns,
     read_sequences,
     read_server_version,
+    restore_sequences,
     tables_with_rows,
     write_rows,
 )
 
 LAST_BACKUP = "last-backup.json"
+DRAFT = ".restoring"
+NAME = re.compile(r"cohort-(\d{8}T\d{6}Z)\.tar")
+TIME_FORMAT = "%Y%m%dT%H%M%SZ"
+RETRY = timedelta(minutes=10)  # after a failure
+ABANDONED = timedelta(hours=1)  # since a partial file was last written to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class BackupSummary:
     num_tables: int
     num_rows: int
     num_files: int
     num_bytes: int
 
 
-def make_backup(path: Path, *, data: Path, with_checkpoints: bool) -> Made:
+def make_backup(path: Path, *, data: Path, with_checkpoints: bool) -> BackupSummary:
     """BackupFault where the file cannot be written there, or nothing is to be kept."""
     check_place(path, data)
     check_database()
@@ -73,10 +79,10 @@ def make_backup(path: Path, *, data: Path, with_checkpoints: bool) -> Made:
             writer, path.parent, data=data, with_checkpoints=with_checkpoints
         )
         writer.add_text("backup.json", manifest.model_dump_json(indent=1))
-        files = kept_files(data, with_checkpoints=with_checkpoints)
+        files = list_files(data, with_checkpoints=with_checkpoints)
         num_files = sum(writer.add_file(f"data/{name}", file) for name, file in files)
     _note(path, data)
-    return Made(
+    return BackupSummary(
         num_tables=len(manifest.tables),
         num_rows=manifest.num_rows,
         num_files=num_files,
@@ -130,7 +136,7 @@ def _write_rows(
     with one_snapshot():
         migrations = applied_migrations()
         for name, columns in read_columns().items():
-            if name not in NOT_KEPT:
+            if name not in SKIPPED_TABLES:
                 num_rows = _write_table(writer, beside, name, columns)
                 tables.append(TableEntry(name=name, columns=columns, num_rows=num_rows))
         return Manifest(
@@ -153,9 +159,7 @@ def _write_table(writer: Writer, beside: Path, name: str, columns: list[str]) ->
     return num_rows
 
 
-# A server made of a backup: all of it, or nothing.
-
-DRAFT = ".restoring"
+# Restoring: all of it, or nothing.
 
 
 def restore_backup(path: Path, *, data: Path) -> Manifest:
@@ -184,11 +188,11 @@ def check_empty(data: Path) -> None:
     tables = tables_with_rows()
     if tables:
         raise BackupFault(
-            f"The database is not empty: {_some(tables)} have rows. Restore into a "
-            "new one: an empty DATABASE_URL, or an empty COHORT_DATA without one."
+            f"The database is not empty: {first_three(tables)} have rows. Restore into "
+            "a new one: an empty DATABASE_URL, or an empty COHORT_DATA without one."
         )
     # The key is made by whatever command is first.
-    files = [name for name, _ in islice(kept_files(data, with_checkpoints=True), 4)]
+    files = [name for name, _ in islice(list_files(data, with_checkpoints=True), 4)]
     files = [name for name in files if name != KEY_FILE]
     if files:
         raise BackupFault(
@@ -222,11 +226,11 @@ def _make_tables(manifest: Manifest) -> None:
 
 
 def _load(manifest: Manifest, folder: Path) -> None:
-    empty(MADE_BY_MIGRATIONS - {"django_migrations"})
+    delete_rows(MADE_BY_MIGRATIONS - {"django_migrations"})
     for table in manifest.tables:
         with (folder / table.name).open("rb") as file:
             load_rows(table.name, table.columns, file)
-    go_on_after(manifest.sequences)
+    restore_sequences(manifest.sequences)
 
 
 def _move_files(files: Path, data: Path) -> None:
@@ -234,31 +238,19 @@ def _move_files(files: Path, data: Path) -> None:
         entry.replace(data / entry.name)
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if names[3:] else shown
-
-
-# Backups in a folder, one after the other, of which the newest are kept.
-
-_NAME = re.compile(r"cohort-(\d{8}T\d{6}Z)\.tar")
-_FORMAT = "%Y%m%dT%H%M%SZ"
-# How long after a failure the next try is made.
-RETRY = timedelta(minutes=10)
-# A file that is being written has been written to since.
-ABANDONED = timedelta(hours=1)
+# Backups in a folder, of which the newest are kept.
 
 
 def list_backups(folder: Path) -> list[Path]:
     """The oldest first; files of other names are nobody's business here."""
     if not folder.is_dir():
         raise BackupFault(f"There is no folder {folder}. Make it first.")
-    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
     return sorted(found, key=_made_at)
 
 
 def name_backup(folder: Path, now: datetime) -> Path:
-    return folder / f"cohort-{now.astimezone(UTC):{_FORMAT}}.tar"
+    return folder / f"cohort-{now.astimezone(UTC):{TIME_FORMAT}}.tar"
 
 
 def delete_old_backups(folder: Path, *, keep: int) -> list[Path]:
@@ -288,6 +280,6 @@ def find_wait(folder: Path, *, every: timedelta, now: datetime) -> timedelta:
 
 
 def _made_at(path: Path) -> datetime:
-    found = _NAME.fullmatch(path.name)
+    found = NAME.fullmatch(path.name)
     assert found is not None
-    return datetime.strptime(found[1], _FORMAT).replace(tzinfo=UTC)
+    return datetime.strptime(found[1], TIME_FORMAT).replace(tzinfo=UTC)

@@ -1,7 +1,7 @@
-"""The database's rows as text files: one snapshot out, one transaction in.
+"""What a backup holds: the database's rows as text files, and files of the data folder.
 
-By COPY, which needs nothing but the connection: pg_dump is no part of the web image,
-and refuses servers that are newer than itself.
+Rows by COPY, which needs nothing but the connection: pg_dump is no part of the web
+image, and refuses servers that are newer than itself.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ from dashboard.local.preflight import hold_folder
 from dashboard.local.redis_server import embedded_postgres
 
 # What migrations make, and sessions: after a restore people sign in again.
-NOT_KEPT = frozenset({"django_migrations", "django_session"})
+SKIPPED_TABLES = frozenset({"django_migrations", "django_session"})
 MADE_BY_MIGRATIONS = frozenset(
     {"django_migrations", "django_content_type", "auth_permission"}
 )
+# Servers, what they print, what is made anew; files as their names begin.
+SKIPPED_FOLDERS = ("postgres", "postgres.new", "sockets", "logs", "cache", "tokens")
+SKIPPED_FILES = ("up.lock", "beat-schedule", "bench", "last-backup", ".")
+KEY_FILE = "secret-key"
+CHECKPOINTS = ("checkpoints", "kept")  # in runs/<id>
 CHUNK_BYTES = 2**20
 TABLES = """
     SELECT c.relname, array_agg(a.attname::text ORDER BY a.attnum)
@@ -88,7 +93,7 @@ def load_rows(table: str, columns: list[str], file: IO[bytes]) -> None:
             copy.write(block)
 
 
-def go_on_after(sequences: dict[str, int]) -> None:
+def restore_sequences(sequences: dict[str, int]) -> None:
     with connection.cursor() as cursor:
         for name, last in sequences.items():
             named = sql.Identifier(name).as_string(cursor.connection)
@@ -102,7 +107,7 @@ def tables_with_rows() -> list[str]:
     return [name for name in asked if _rows(some.format(sql.Identifier(name)))[0][0]]
 
 
-def empty(tables: frozenset[str]) -> None:
+def delete_rows(tables: frozenset[str]) -> None:
     """Remove what migrations made, before the same comes from a backup."""
     with connection.cursor() as cursor:
         for name in sorted(tables):
@@ -135,29 +140,15 @@ def _rows(query: Any) -> list[tuple[Any, ...]]:
     return rows
 
 
-# Which files of the data folder a backup holds.
-
-# Servers, what they print, what is made anew; files as their names begin.
-FOLDERS_NOT_KEPT = ("postgres", "postgres.new", "sockets", "logs", "cache", "tokens")
-FILES_NOT_KEPT = ("up.lock", "beat-schedule", "bench", "last-backup", ".")
-KEY_FILE = "secret-key"
-CHECKPOINTS = ("checkpoints", "kept")  # in runs/<id>
+# Files of the data folder.
 
 
-def _kept_entries(data: Path) -> list[Path]:
-    if not data.is_dir():
-        return []
-    return sorted(
-        path
-        for path in data.iterdir()
-        if path.name not in FOLDERS_NOT_KEPT
-        and not path.name.startswith(FILES_NOT_KEPT)
-    )
-
-
-def kept_files(data: Path, *, with_checkpoints: bool) -> Iterator[tuple[str, Path]]:
+def list_files(data: Path, *, with_checkpoints: bool) -> Iterator[tuple[str, Path]]:
     """Each file with its name in the backup: "runs/3/run.json"."""
-    for entry in _kept_entries(data):
+    entries = sorted(data.iterdir()) if data.is_dir() else []
+    for entry in entries:
+        if entry.name in SKIPPED_FOLDERS or entry.name.startswith(SKIPPED_FILES):
+            continue
         for path in _files_of(entry):
             name = path.relative_to(data)
             if with_checkpoints or not _is_checkpoint(name):

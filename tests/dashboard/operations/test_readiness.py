@@ -242,7 +242,7 @@ async def test_strangers_who_ask_at_once_cost_one_look(
         await asyncio.sleep(0)
         return Report(parts=[])
 
-    monkeypatch.setattr(health_checks, "_look", look)
+    monkeypatch.setattr(health_checks, "_check", look)
 
     await asyncio.gather(*(health_checks.read_report() for _ in range(20)))
     await health_checks.read_report()

@@ -13,7 +13,7 @@ from django.utils import timezone
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.models import Dataset
 from dashboard.operations.models import Retention
-from dashboard.operations.retention import preview, retain
+from dashboard.operations.retention import preview_trash, retain
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from tests.dashboard.runs.table.test_trash_of_runs import refuse_to_delete
@@ -48,7 +48,7 @@ def trash(team: Team) -> Run:
 
 
 def test_the_preview_counts_what_would_go(trash: Run, team: Team) -> None:
-    shown = preview(team, 7)
+    shown = preview_trash(team, 7)
 
     assert [run.name for run in shown.runs] == ["old"]
     assert shown.run_bytes == 2_000

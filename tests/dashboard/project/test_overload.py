@@ -19,7 +19,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.jobs import slots
 from dashboard.jobs.models import Job
 from dashboard.observability import requests
-from dashboard.operations.health_checks import forget_report
+from dashboard.operations.health_checks import clear_report
 from dashboard.project import overload
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.datasets.test_upload import FILES, MAPPING, upload
@@ -36,7 +36,7 @@ def taken(
     few = {"min_size": 1, "max_size": 2, "timeout": 0.2}
     connection.close()
     connection.close_pool()
-    forget_report()
+    clear_report()
     with monkeypatch.context() as patch:
         patch.setitem(options, "pool", few)
         patch.setattr(overload, "_no_connection_at", None)
@@ -49,7 +49,7 @@ def taken(
             pool.putconn(each)
         connection.close()
         connection.close_pool()
-    forget_report()
+    clear_report()
 
 
 def test_a_page_is_told_when_to_come_again(alice_client: Client, taken: None) -> None:
@@ -81,7 +81,7 @@ def test_readiness_says_so(alice_client: Client, taken: None) -> None:
     (part,) = _connections(ready.json())
     assert (ready.status_code, part["state"]) == (200, "ok"), part
     assert "2 of 2" in part["value"]
-    forget_report()
+    clear_report()
 
     alice_client.raise_request_exception = False
     alice_client.get("/alpha/runs/")

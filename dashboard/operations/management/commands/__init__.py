@@ -1,0 +1,26 @@
+"""What the operators' commands take: names that are looked up in the database."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+from django.core.management.base import CommandError
+
+from dashboard.accounts.models import User
+
+
+def name(text: str) -> str:
+    """A name as the database may have it; files may be named otherwise."""
+    if not text.isprintable():
+        raise ArgumentTypeError(
+            f"{ascii(text)[:60]} is no name: it has signs that cannot be shown, or is "
+            "not UTF-8."
+        )
+    return text
+
+
+def find_person(username: str) -> User:
+    person = User.objects.filter(username=username).first()
+    if person is None:
+        raise CommandError(f"There is no person {username!r}.")
+    return person

@@ -3,11 +3,10 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
 from dashboard.accounts.members import switch_person
-from dashboard.accounts.models import User
-from dashboard.operations.management.commands.sign_in_link import name
+from dashboard.operations.management.commands import find_person, name
 
 
 class Command(BaseCommand):
@@ -18,9 +17,7 @@ class Command(BaseCommand):
         parser.add_argument("--undo", action="store_true")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        person = User.objects.filter(username=options["username"]).first()
-        if person is None:
-            raise CommandError(f"There is no user {options['username']!r}.")
+        person = find_person(options["username"])
         switch_person(person, is_active=options["undo"], by=None)
         state = "can sign in again" if options["undo"] else "is deactivated"
         self.stdout.write(f"{person.username} {state}.")

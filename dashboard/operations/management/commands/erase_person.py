@@ -5,8 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from dashboard.accounts.models import User
-from dashboard.operations.management.commands.sign_in_link import name
+from dashboard.operations.management.commands import find_person, name
 from dashboard.operations.personal_data import count_of, erase
 
 
@@ -18,9 +17,7 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="do it, not only tell")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        user = User.objects.filter(username=options["username"]).first()
-        if user is None:
-            raise CommandError(f"There is no person {options['username']!r}.")
+        user = find_person(options["username"])
         named = ", ".join(f"{n:,} {what}" for what, n in count_of(user).items())
         if not options["yes"]:
             self.stdout.write(f"{user.username} is named by {named or 'nothing'}.")

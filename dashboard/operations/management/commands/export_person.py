@@ -8,8 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from dashboard.accounts.models import User
-from dashboard.operations.management.commands.sign_in_link import name
+from dashboard.operations.management.commands import find_person, name
 from dashboard.operations.personal_data import Encoder, export_of
 
 
@@ -21,9 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="a new file")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        user = User.objects.filter(username=options["username"]).first()
-        if user is None:
-            raise CommandError(f"There is no person {options['username']!r}.")
+        user = find_person(options["username"])
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         text = json.dumps(export_of(user), cls=Encoder, indent=1, ensure_ascii=False)
         try:

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from dashboard.accounts.models import User
-from dashboard.operations.management.commands.sign_in_link import name
+from dashboard.operations.management.commands import name
 
 
 class Command(BaseCommand):

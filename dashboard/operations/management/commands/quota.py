@@ -9,9 +9,9 @@ from django.core.management.base import BaseCommand, CommandError
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import record
 from dashboard.accounts.templatetags.numbers import num_bytes
-from dashboard.operations.management.commands.sign_in_link import name
+from dashboard.operations.management.commands import name
 from dashboard.operations.models import Quota
-from dashboard.operations.quotas import standing_of
+from dashboard.operations.quotas import quota_usage
 
 UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MOST_BYTES = 10**18
@@ -68,7 +68,7 @@ def read_count(text: str) -> int | None:
 
 
 def _describe(team: Team) -> str:
-    now = standing_of(team)
+    now = quota_usage(team)
     storage = "any" if now.max_bytes is None else num_bytes(now.max_bytes)
     runs = "any number" if now.max_runs is None else f"{now.max_runs:,}"
     return (

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
@@ -9,18 +9,7 @@ from django.urls import reverse
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_first_team, create_sign_in_link
-
-# Arguments of commands that are looked up in the database.
-
-
-def name(text: str) -> str:
-    """A name as the database may have it; files may be named otherwise."""
-    if not text.isprintable():
-        raise ArgumentTypeError(
-            f"{ascii(text)[:60]} is no name: it has signs that cannot be shown, or is "
-            "not UTF-8."
-        )
-    return text
+from dashboard.operations.management.commands import name
 
 
 class Command(BaseCommand):
