@@ -206,8 +206,8 @@ def _verdict(contrast: BaselineComparison) -> ContrastOut | None:
 
 def _band(band: ConfidenceBand) -> BandOut:
     names = ("low", "high", "num")
-    told = {name: getattr(band.estimate, name).tolist() for name in names}
-    return BandOut(x=band.at.tolist(), values=band.estimate.value.tolist(), **told)
+    estimates = {name: getattr(band.estimate, name).tolist() for name in names}
+    return BandOut(x=band.at.tolist(), values=band.estimate.value.tolist(), **estimates)
 
 
 # Runs side by side.

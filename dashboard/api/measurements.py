@@ -218,12 +218,12 @@ def run_log(
     """Up to 500 lines: its end, or from a byte on, up to one, or around a line."""
     source = _source(get_run(access_of(request).team, run_id), which)
     part = read_part(source.path, after=after, before=before, line=line)
-    told: dict[str, Any] = asdict(part)
-    told.pop("mark")
-    for each, time in zip(told["lines"], source.times_of(part.lines), strict=True):
+    fields: dict[str, Any] = asdict(part)
+    fields.pop("mark")
+    for each, time in zip(fields["lines"], source.times_of(part.lines), strict=True):
         each["time"] = time
     return LogOut(
-        **told,
+        **fields,
         source=source.name,
         attempt=source.attempt.number,
         is_closed=source.attempt.ended_at is not None,

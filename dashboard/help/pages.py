@@ -100,8 +100,8 @@ class Page:
     def summary(self) -> str:
         """The first sentence, without the words with which all of them begin."""
         sentence = re.split(r"(?<=\.)\s", self.sections[0].text, maxsplit=1)[0]
-        said = re.sub(r"^This page ((helps you to|explains) )?", "", sentence)
-        return said[:1].upper() + said[1:].replace(" and to ", " and ")
+        text = re.sub(r"^This page ((helps you to|explains) )?", "", sentence)
+        return text[:1].upper() + text[1:].replace(" and to ", " and ")
 
     @property
     def outline(self) -> list[Section]:
@@ -109,10 +109,10 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class SearchResult:
     page: Page
     section: Section
-    excerpt: list[tuple[str, bool]]  # pieces of text, and whether they were looked for
+    excerpt: list[tuple[str, bool]]  # pieces of text, and whether they match
 
 
 @cache
@@ -142,18 +142,18 @@ def render_document(tokens: Sequence[Token], *, folder: Path) -> SafeString:
     for token in tokens:
         if token.type == "inline":
             token.children = list(_resolve(token.children or [], folder))
-    made = _markdown()
-    html: str = made.renderer.render(_fit_tables(tokens), made.options, {})
+    parser = _markdown()
+    html: str = parser.renderer.render(_fit_tables(tokens), parser.options, {})
     return SafeString(html)  # nosec B703 # files of ours, in which HTML is off
 
 
 @cache
 def _markdown() -> MarkdownIt:
-    made = MarkdownIt("commonmark", {"html": False}).enable("table")
-    made.use(anchors_plugin, max_level=4, permalink=True, permalinkSymbol=ANCHOR)
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.use(anchors_plugin, max_level=4, permalink=True, permalinkSymbol=ANCHOR)
     for name in ("th_open", "td_open"):
-        made.add_render_rule(name, open_cell)
-    return made
+        parser.add_render_rule(name, open_cell)
+    return parser
 
 
 def _fit_tables(tokens: Sequence[Token]) -> list[Token]:
@@ -270,14 +270,15 @@ def _text_of(token: Token | None) -> str:
     return "".join(parts).strip() if token.children else token.content
 
 
-def search(query: str) -> list[Found]:
+def search(query: str) -> list[SearchResult]:
     """Sections that have all the words, or words that begin so; titles first."""
     words = [re.escape(word) for word in query[:MAX_QUERY].split()]
     if not words:
         return []
     patterns = [re.compile(rf"(?<![^\W_]){word}", re.IGNORECASE) for word in words]
     ranked = []
-    for place, (page, section) in enumerate(_all_sections()):
+    sections = [(page, one) for page in all_pages().values() for one in page.sections]
+    for place, (page, section) in enumerate(sections):
         whole = f"{page.title} {section.title}"
         has = [
             all(pattern.search(text) for pattern in patterns)
@@ -289,13 +290,9 @@ def search(query: str) -> list[Found]:
             ranked.append((has.index(True), place, page, section))
     found = re.compile("|".join(pattern.pattern for pattern in patterns), re.IGNORECASE)
     return [
-        Found(page=page, section=section, excerpt=_excerpt(section.text, found))
+        SearchResult(page=page, section=section, excerpt=_excerpt(section.text, found))
         for _, _, page, section in sorted(ranked, key=lambda each: each[:2])
     ]
-
-
-def _all_sections() -> list[tuple[Page, Section]]:
-    return [(page, each) for page in all_pages().values() for each in page.sections]
 
 
 def _excerpt(text: str, found: re.Pattern[str]) -> list[tuple[str, bool]]:

@@ -101,7 +101,7 @@ class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument wh
             for name, field in self.fields.items()
         }
         for field in self.fields.values():
-            # What was changed is told by what the form showed, in place of the row.
+            # What was changed is known by what the form showed, not by the row.
             field.show_hidden_initial = self.instance.pk is not None
 
     def clean(self) -> dict[str, Any]:

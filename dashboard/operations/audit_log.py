@@ -60,7 +60,7 @@ SELECT value FROM known WHERE value IS NOT NULL
 
 @dataclass(frozen=True, slots=True)
 class ObjectType:
-    """One type of objects: `team` is how its rows are told from another team's."""
+    """One type of objects: `team` is how its rows are found in a team."""
 
     label: str
     model: type[Model]
@@ -188,8 +188,8 @@ def _find(kind: ObjectType, team: Team, pks: set[int]) -> list[Any]:
 def _show(team: Team, entry: AuditEntry, obj: Any) -> LoggedObject:
     label = label_of(entry.object_type)
     if obj is None:
-        told = (entry.detail.get(key) for key in NAMES)
-        name = next((one for one in told if isinstance(one, str) and one), "")
+        names = (entry.detail.get(key) for key in NAMES)
+        name = next((one for one in names if isinstance(one, str) and one), "")
         return LoggedObject(label=label, name=name)
     kind = OBJECT_TYPES[entry.object_type]
     url = reverse(kind.page, args=[team.slug, *kind.args(obj)])

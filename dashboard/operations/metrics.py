@@ -239,7 +239,7 @@ def _of_report(report: Report) -> Iterator[Metric]:
 
 
 def _of_pool() -> Iterator[Metric]:
-    """This process's connections to the database; without a pool nothing is told."""
+    """This process's connections to the database; nothing without a pool."""
     family = GaugeMetricFamily(
         "cohort_database_pool_connections",
         "Of this process: used, free, or waited for by a request.",

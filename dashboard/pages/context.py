@@ -50,7 +50,7 @@ def _memberships(request: HttpRequest) -> list[Membership]:
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return []
-    # By name: comments are of a rung above. Counted along, at no query of its own.
+    # By name: comments are of a floor above. Counted along, at no query of its own.
     mentions = user.mentions.model.objects.filter(
         user=OuterRef("user"),
         seen_at=None,

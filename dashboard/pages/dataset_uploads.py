@@ -330,14 +330,14 @@ def receive_part(
 
 def _tell(upload: Upload, status: int = 200) -> JsonResponse:
     """Where to go on; with 409, because the part did not begin there."""
-    told = {
+    fields = {
         "id": upload.pk,
         "filename": upload.filename,
         "size": upload.num_bytes,
         "received": upload.num_received,
         "is_whole": upload.is_whole,
     }
-    return JsonResponse(told, status=status)
+    return JsonResponse(fields, status=status)
 
 
 def refuse(sentence: str, status: int) -> JsonResponse:

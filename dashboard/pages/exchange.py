@@ -314,5 +314,5 @@ def run_import_parts(
 
 def _tell(file: ImportFile, status: int = 200) -> JsonResponse:
     """Where to go on; with 409, because the part did not begin there."""
-    told = {"id": file.pk, "size": file.num_bytes, "received": file.num_received}
-    return JsonResponse(told, status=status)
+    fields = {"id": file.pk, "size": file.num_bytes, "received": file.num_received}
+    return JsonResponse(fields, status=status)

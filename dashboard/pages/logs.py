@@ -117,11 +117,11 @@ def _read_part(request: Request, source: Source) -> dict[str, Any]:
         mark=request.GET.get("mark", ""),
     )
     newer = source.attempt.run.attempts.filter(number__gt=source.attempt.number)
-    told = asdict(part)
-    for line, time in zip(told["lines"], source.times_of(part.lines), strict=True):
+    fields = asdict(part)
+    for line, time in zip(fields["lines"], source.times_of(part.lines), strict=True):
         line["time"] = time
     return {
-        **told,
+        **fields,
         "missing": source.missing,
         "is_closed": source.attempt.ended_at is not None,
         "is_last_life": not newer.exists(),
@@ -164,14 +164,14 @@ def _number(request: Request, name: str) -> int | None:
 def run_system(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
-    lives = list(run.attempts.order_by("number"))
-    machines = _machines([life.worker for life in lives])
-    last = machines.get(lives[-1].worker) if lives else None
+    attempts = list(run.attempts.order_by("number"))
+    machines = _machines([each.worker for each in attempts])
+    last = machines.get(attempts[-1].worker) if attempts else None
     context = {
         "team": team_,
         "run": run,
         "tab": "system",
-        "lives": [(life, machines.get(life.worker)) for life in lives],
+        "attempts": [(each, machines.get(each.worker)) for each in attempts],
         "has_samples": SystemSample.objects.filter(run=run).exists(),
         "has_gpus": bool(last and last.hardware.get("gpus")) or _has_gpus(run),
         "charts": CHARTS,

@@ -96,8 +96,8 @@ def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
         return _back(request, run)  # the saved one is kept
     given, was = edit.given.get("priority", ""), edit.was.get("priority")
     if given not in named:
-        told = f"A priority is {', '.join(named)}; got {given[:40]!r}."
-        messages.error(request, told)
+        problem = f"A priority is {', '.join(named)}; got {given[:40]!r}."
+        messages.error(request, problem)
         return _back(request, run)
     try:
         is_set = set_priority(

@@ -153,8 +153,8 @@ def _lines(team: Team, page: Page[AuditEntry]) -> list[Line]:
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:
-    told = _flat(entry.detail).items()
-    return [(key, _said(value)) for key, value in told if value not in ("", [])]
+    fields = _flat(entry.detail).items()
+    return [(key, _text(value)) for key, value in fields if value not in ("", [])]
 
 
 def _flat(detail: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _flat(detail: dict[str, Any]) -> dict[str, Any]:
     return {**each, **rest}
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""How the audit's numbers are written: `{% load analysis %}`."""
+"""Numbers and verdicts of the audit; the compare form: `{% load analysis %}`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from dashboard.analysis.audit.signals import Signal
 from dashboard.analysis.compare.selection import CompareForm, join_ids
 from dashboard.pages.templatetags.runs import signed
 
-# What a form leaves as it is in the address: `{% kept "metric" "x" %}`.
-
 register = template.Library()
+STATUS_WORDS = {
+    "suspect": "look at it",
+    "otherwise": "changed otherwise",
+    "steady": "no clear change",
+    "few": "too few points",
+    "aside": "nothing on one side",
+    "missing": "not measured",
+}
 
 
 @register.simple_tag(takes_context=True)
 def kept(context: Context, *own: str) -> SafeString:
-    """Hidden fields for all of the address but what the form asks for itself."""
+    """Hidden fields for all of the address but the form's own: `{% kept "x" %}`."""
     query, selection = context["request"].GET, context["selection"]
     left_out = {*own, "q"}
     names = [n for n in CompareForm.base_fields if n not in left_out and query.get(n)]
@@ -36,16 +42,6 @@ def kept(context: Context, *own: str) -> SafeString:
 def percent(share: float | None) -> str:
     """Three digits: 62.5 %, 100 %, or nothing to tell."""
     return "\N{EN DASH}" if share is None else f"{100 * share:.3g} %"
-
-
-STATUS_WORDS = {
-    "suspect": "look at it",
-    "otherwise": "changed otherwise",
-    "steady": "no clear change",
-    "few": "too few points",
-    "aside": "nothing on one side",
-    "missing": "not measured",
-}
 
 
 @register.filter

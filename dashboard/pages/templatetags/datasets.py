@@ -1,4 +1,4 @@
-"""Where a line may break, in texts that have no blanks: `{% load datasets %}`."""
+"""Values of rows, and where texts without blanks may break: `{% load datasets %}`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports are drawn with: `{% load reports %}`."""
+"""The blocks of reports, their prose and charts: `{% load reports %}`."""
 
 from __future__ import annotations
 

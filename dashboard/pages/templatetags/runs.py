@@ -1,4 +1,4 @@
-"""What the header on every run page shows: `{% load runs %}`."""
+"""A run's header, alerts and signal charts; signed numbers: `{% load runs %}`."""
 
 from __future__ import annotations
 
@@ -60,9 +60,6 @@ def may_write(context: Context) -> bool:
     return any(m.team_id == team.id and m.can_write for m in context["memberships"])
 
 
-# The alerts on every page of a run: `{% load runs %}`.
-
-
 @register.simple_tag
 def alerts_of(run: Run) -> list[dict[str, Any]]:
     """None that anything is asked for, where a run never had an alert."""
@@ -75,11 +72,9 @@ def firing(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [a for a in alerts if a["state"] == "firing" and not a["is_muted"]]
 
 
-# `{% signal_charts team run %}`: what a run learns from, on its overview.
-
-
 @register.inclusion_tag("samples/signal_charts.html", takes_context=True)
 def signal_charts(context: template.RequestContext, team: Team, run: Run) -> Any:
+    """What a run learns from, on its overview."""
     charts = figures.signal_charts()
     form = SignalForm.read(context.request.GET)
     known = StepRollup.objects.filter(run=run, superseded_by=None)
@@ -93,8 +88,6 @@ def signal_charts(context: template.RequestContext, team: Team, run: Run) -> Any
         "is_older": run.last_step > 0 and not known.exists(),
     }
 
-
-# How a group's signal and signed numbers are written.
 
 register.filter(signal_words)
 
