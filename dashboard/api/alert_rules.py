@@ -17,15 +17,7 @@ from dashboard.alerts.queries import describe, get_rule, list_metrics, list_rule
 from dashboard.alerts.services import change_rule, create_rule, delete_rule, switch_rule
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import Problem, or_conflict, refuse_field
-from dashboard.api.schemas import (
-    Change,
-    Done,
-    Id,
-    IdIn,
-    Input,
-    fill,
-    refuse_errors,
-)
+from dashboard.api.schemas import Change, Done, Id, IdIn, Input, fill, refuse_errors
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from trainer.alert_conditions import MAX_STEPS

@@ -25,13 +25,7 @@ from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row_exports import defused
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.models import (
-    PublishedModel,
-    Run,
-    SavedView,
-    Sweep,
-    TeamPreset,
-)
+from dashboard.runs.models import PublishedModel, Run, SavedView, Sweep, TeamPreset
 from dashboard.samples.models import Group
 from dashboard.training.models import Worker
 

@@ -11,10 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
-from dashboard.accounts.access import (
-    get_team,
-    get_writable_team,
-)
+from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request
 from dashboard.pages.run_control import get_writable_run

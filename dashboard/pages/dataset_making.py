@@ -39,7 +39,7 @@ from dashboard.datasets.token_preview import (
     read_row,
 )
 from dashboard.datasets.version_forms import GenerateForm, PromptForm, SplitForm
-from dashboard.pages.dataset_uploads import follow
+from dashboard.pages.dataset_imports import follow
 from dashboard.pages.requests import Request, choose_version, read_number
 
 EXAMPLES = 3

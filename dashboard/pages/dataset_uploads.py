@@ -1,23 +1,21 @@
-"""Files for datasets: uploaded, fetched, sent in parts; and their imports."""
+"""Files for datasets: uploaded, pasted, fetched from a link, sent in parts."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib import messages
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import Http404, HttpResponse, JsonResponse
-from django.shortcuts import redirect, render, resolve_url
+from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
-from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
-from dashboard.datasets.fetching.fetches import begin_fetch, choices_of, host_of
+from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import read
 from dashboard.datasets.import_forms import (
     LinkForm,
@@ -30,23 +28,13 @@ from dashboard.datasets.imports import (
     finish_transfer,
     peek,
     purge_uploads,
-    request_stop,
     store_upload,
 )
-from dashboard.datasets.jobs import retry_job
-from dashboard.datasets.models import Dataset, ImportJob, Upload
+from dashboard.datasets.models import Dataset, Upload
 from dashboard.datasets.parsing.records import Refusals
-from dashboard.datasets.queries import (
-    find_upload,
-    get_dataset,
-    get_import_job,
-    get_upload,
-    list_waiting,
-)
-from dashboard.datasets.selections import query_of
+from dashboard.datasets.queries import get_dataset, get_upload, list_waiting
 from dashboard.datasets.uploads import OffsetMismatch, append_part, begin_transfer
-from dashboard.jobs.models import JobState
-from dashboard.jobs.queue import notify_workers, reap_of, waiting_reason
+from dashboard.jobs.queue import notify_workers
 from dashboard.pages.requests import Request, read_id
 
 
@@ -56,17 +44,11 @@ def dataset_upload(request: Request, team: str) -> HttpResponse:
         team_ = get_writable_team(request, team)
         return (_fetch if "link" in request.POST else _receive)(request, team_)
     team_ = get_team(request, team)
-    context = {
-        "form": UploadForm(),
-        "paste": PasteForm(),
-        "link": LinkForm(),
-        "dataset": asked_dataset(request, team_),
-    }
-    return _render(request, team_, context)
+    return _render(request, team_, _asked_dataset(request, team_))
 
 
 def _receive(request: Request, team: Team) -> HttpResponse:
-    dataset = asked_dataset(request, team)
+    dataset = _asked_dataset(request, team)
     is_pasted, is_in_parts = "rows" in request.POST, "upload" in request.POST
     form = UploadForm(request.POST, request.FILES)
     if is_pasted or is_in_parts:
@@ -92,19 +74,13 @@ def _receive(request: Request, team: Team) -> HttpResponse:
         # Not one row could be read, so there is nothing to map.
         refusals = seen.refusals
         delete_upload(upload)
-    context = {
-        "form": form,
-        "paste": paste,
-        "link": LinkForm(),
-        "dataset": dataset,
-        "refusals": refusals,
-    }
-    return _render(request, team, context, status=422)
+    forms = {"form": form, "paste": paste, "refusals": refusals}
+    return _render(request, team, dataset, status=422, **forms)
 
 
 def _fetch(request: Request, team: Team) -> HttpResponse:
-    """Leave it to a worker; nothing is asked of anybody here."""
-    dataset = asked_dataset(request, team)
+    """A worker fetches it; no request leaves this process."""
+    dataset = _asked_dataset(request, team)
     form = LinkForm(request.POST)
     if form.is_valid():
         given = form.cleaned_data
@@ -117,13 +93,7 @@ def _fetch(request: Request, team: Team) -> HttpResponse:
         else:
             notify_workers("default")
             return redirect("dataset_import", team.slug, job.pk)
-    context = {
-        "form": UploadForm(),
-        "paste": PasteForm(),
-        "link": form,
-        "dataset": dataset,
-    }
-    return _render(request, team, context, status=422)
+    return _render(request, team, dataset, status=422, link=form)
 
 
 def _sent_at_once(
@@ -152,118 +122,29 @@ def _sent_in_parts(request: Request, team: Team) -> Upload:
     return upload
 
 
-def asked_dataset(request: Request, team: Team) -> Dataset | None:
+def _asked_dataset(request: Request, team: Team) -> Dataset | None:
     wanted = request.GET.get("dataset")
     return get_dataset(team, read_id(wanted) or 0) if wanted else None
 
 
 def _render(
-    request: Request, team: Team, context: Mapping[str, object], status: int = 200
+    request: Request,
+    team: Team,
+    dataset: Dataset | None,
+    *,
+    status: int = 200,
+    **forms: object,
 ) -> HttpResponse:
-    context = {**context, "team": team, "waiting": list_waiting(team)}
-    return render(request, "datasets/upload.html", context, status=status)
-
-
-@require_http_methods(["GET", "POST"])
-def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
-    if request.method == "POST":
-        return _change(request, get_writable_team(request, team), job_id)
-    team_ = get_team(request, team)
-    # Here as well, as the worker that ended may be the one that looks for such jobs.
-    reap_of(get_import_job(team_, job_id))
-    job = get_import_job(team_, job_id)
-    if request.htmx and (address := _outcome_address(job)):
-        _tell_import(request, job)
-        return HttpResponseClientRedirect(address)
-    address = _outcome_address(job)
     context = {
-        "team": team_,
-        "job": job,
-        "outcome_address": address,
-        "from_host": _host_of(job),
-        "upload": find_upload(job),
-        "outcome": _outcome_text(job) if job.version else "Its version is gone.",
-        "task_query": query_of(job.source, job.name) if job.is_generated else "",
-        "waiting": waiting_reason(job.job) if job.job else "",
+        "form": UploadForm(),
+        "paste": PasteForm(),
+        "link": LinkForm(),
+        "dataset": dataset,
+        "team": team,
+        "waiting": list_waiting(team),
+        **forms,
     }
-    return render(request, "datasets/import.html", context)
-
-
-def _change(request: Request, team: Team, job_id: int) -> HttpResponse:
-    job = get_import_job(team, job_id)
-    if request.POST.get("stop") and not request_stop(job, request.user):
-        messages.info(request, f"It had ended already: {job}.")
-    if request.POST.get("again") and not job.is_open:
-        job = retry_job(job, request.user)
-        notify_workers("default")
-    return redirect("dataset_import", team.slug, job.pk)
-
-
-def follow(request: Request, job: ImportJob) -> HttpResponse:
-    """To what came of the import; while it goes on, to the page that shows it."""
-    if address := _outcome_address(job):
-        _tell_import(request, job)
-        return redirect(address)
-    return redirect("dataset_import", job.team.slug, job.pk)
-
-
-def follow_address(job: ImportJob) -> str:
-    """As `follow`, but without a word about it."""
-    own = resolve_url("dataset_import", job.team.slug, job.pk)
-    return _outcome_address(job) or own
-
-
-def _outcome_address(job: ImportJob) -> str | None:
-    """Of the page that tells more of it than the import's own."""
-    if job.is_fetch:
-        return _fetched_address(job) if job.state == JobState.DONE else None
-    if job.state == JobState.DONE and job.version:
-        return resolve_url("dataset", job.team.slug, job.version.dataset_id)
-    is_there = find_upload(job) is not None
-    if job.is_refused and is_there:
-        return resolve_url("dataset_map", job.team.slug, job.upload_id)
-    return None
-
-
-def _fetched_address(job: ImportJob) -> str | None:
-    """Of the file's columns, or of what there is to choose from."""
-    upload = find_upload(job)
-    if upload is None:
-        return None
-    page = "dataset_map" if upload.is_whole else "dataset_choice"
-    is_there = upload.is_whole or choices_of(upload)
-    return resolve_url(page, job.team.slug, upload.pk) if is_there else None
-
-
-def _host_of(job: ImportJob) -> str:
-    """Who is asked for the file."""
-    upload = find_upload(job) if job.is_fetch else None
-    return host_of(upload) if upload and upload.is_linked else ""
-
-
-def _tell_import(request: Request, job: ImportJob) -> None:
-    if job.state == JobState.DONE and job.version:
-        messages.success(request, _outcome_text(job))
-
-
-def _outcome_text(job: ImportJob) -> str:
-    version = job.version
-    assert version
-    if not job.made_version:
-        return (
-            f"These {version.num_rows:,} rows are those of version {version.number} "
-            "already, so no new version was made."
-        )
-    if job.is_generated:
-        return f"Generated {version.num_rows:,} rows."
-    if not job.upload_id:
-        return f"Saved {version.num_rows:,} rows as version {version.number}."
-    verb = "was" if version.num_left_out == 1 else "were"
-    left_out = f"; {version.num_left_out:,} {verb} left out"
-    return (
-        f"Imported {version.num_rows:,} rows as version {version.number}"
-        f"{left_out if version.num_left_out else ''}."
-    )
+    return render(request, "datasets/upload.html", context, status=status)
 
 
 # Files in parts, for scripts: the answers are JSON.
@@ -276,7 +157,7 @@ def _outcome_text(job: ImportJob) -> str:
 @require_POST
 def dataset_uploads(request: Request, team: str) -> JsonResponse:
     team_ = get_writable_team(request, team)
-    dataset = asked_dataset(request, team_)
+    dataset = _asked_dataset(request, team_)
     form = TransferForm(request.POST)
     if not form.is_valid():
         return refuse_form(form)

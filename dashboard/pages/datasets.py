@@ -22,12 +22,7 @@ from dashboard.datasets.queries import (
     list_uses,
     versions_with_use,
 )
-from dashboard.datasets.row_exports import (
-    WRITERS,
-    RowsMissing,
-    check_rows,
-    send_rows,
-)
+from dashboard.datasets.row_exports import WRITERS, RowsMissing, check_rows, send_rows
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_pages import read_page, read_place
 from dashboard.datasets.trash import (

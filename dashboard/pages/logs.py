@@ -7,11 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from django.http import (
-    Http404,
-    HttpResponse,
-    JsonResponse,
-)
+from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.datasets.import_forms import TargetForm
-from dashboard.pages.dataset_uploads import follow
+from dashboard.pages.dataset_imports import follow
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run

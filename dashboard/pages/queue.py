@@ -11,11 +11,7 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.accounts.access import (
-    get_managed_team,
-    get_membership_for,
-    get_team,
-)
+from dashboard.accounts.access import get_managed_team, get_membership_for, get_team
 from dashboard.pages.requests import Request
 from dashboard.pages.run_control import get_writable_run
 from dashboard.project.edits import Edit, EditConflict, show_conflict

@@ -29,12 +29,7 @@ from django.views.decorators.http import (
     require_POST,
     require_safe,
 )
-from requests.exceptions import (
-    ConnectionError,
-    RequestException,
-    SSLError,
-    Timeout,
-)
+from requests.exceptions import ConnectionError, RequestException, SSLError, Timeout
 
 from dashboard.accounts.adapters import address_elsewhere
 from dashboard.accounts.models import Team, User

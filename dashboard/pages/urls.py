@@ -20,6 +20,7 @@ from dashboard.pages import (
     compare,
     completions,
     dataset_analysis,
+    dataset_imports,
     dataset_making,
     dataset_mapping,
     dataset_uploads,
@@ -263,7 +264,7 @@ DATASETS = [
         dataset_mapping.dataset_map_prompt,
         name="dataset_map_prompt",
     ),
-    path("imports/<int:job_id>", dataset_uploads.dataset_import, name="dataset_import"),
+    path("imports/<int:job_id>", dataset_imports.dataset_import, name="dataset_import"),
     path("generate", dataset_making.dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", datasets.dataset, name="dataset"),
     path(

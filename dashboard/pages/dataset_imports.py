@@ -1,0 +1,123 @@
+"""An import of a dataset: how far it is, stopped, retried, and what came of it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.views.decorators.http import require_http_methods
+from django_htmx.http import HttpResponseClientRedirect
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team
+from dashboard.datasets.fetching.fetches import choices_of, host_of
+from dashboard.datasets.imports import request_stop
+from dashboard.datasets.jobs import retry_job
+from dashboard.datasets.models import ImportJob
+from dashboard.datasets.queries import find_upload, get_import_job
+from dashboard.datasets.selections import query_of
+from dashboard.jobs.models import JobState
+from dashboard.jobs.queue import notify_workers, reap_of, waiting_reason
+from dashboard.pages.requests import Request
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
+    if request.method == "POST":
+        return _change(request, get_writable_team(request, team), job_id)
+    team_ = get_team(request, team)
+    # Here as well, as the worker that ended may be the one that looks for such jobs.
+    reap_of(get_import_job(team_, job_id))
+    job = get_import_job(team_, job_id)
+    address = _outcome_address(job)
+    if request.htmx and address:
+        _tell_import(request, job)
+        return HttpResponseClientRedirect(address)
+    context = {
+        "team": team_,
+        "job": job,
+        "outcome_address": address,
+        "from_host": _host_of(job),
+        "upload": find_upload(job),
+        "outcome": _outcome_text(job) if job.version else "Its version is gone.",
+        "task_query": query_of(job.source, job.name) if job.is_generated else "",
+        "waiting": waiting_reason(job.job) if job.job else "",
+    }
+    return render(request, "datasets/import.html", context)
+
+
+def _change(request: Request, team: Team, job_id: int) -> HttpResponse:
+    job = get_import_job(team, job_id)
+    if request.POST.get("stop") and not request_stop(job, request.user):
+        messages.info(request, f"It had ended already: {job}.")
+    if request.POST.get("again") and not job.is_open:
+        job = retry_job(job, request.user)
+        notify_workers("default")
+    return redirect("dataset_import", team.slug, job.pk)
+
+
+def follow(request: Request, job: ImportJob) -> HttpResponse:
+    """To what came of the import; while it goes on, to the page that shows it."""
+    if address := _outcome_address(job):
+        _tell_import(request, job)
+        return redirect(address)
+    return redirect("dataset_import", job.team.slug, job.pk)
+
+
+def follow_address(job: ImportJob) -> str:
+    """As `follow`, but without a word about it."""
+    own = resolve_url("dataset_import", job.team.slug, job.pk)
+    return _outcome_address(job) or own
+
+
+def _outcome_address(job: ImportJob) -> str | None:
+    """Of the page that tells more of it than the import's own."""
+    if job.is_fetch:
+        return _fetched_address(job) if job.state == JobState.DONE else None
+    if job.state == JobState.DONE and job.version:
+        return resolve_url("dataset", job.team.slug, job.version.dataset_id)
+    is_there = find_upload(job) is not None
+    if job.is_refused and is_there:
+        return resolve_url("dataset_map", job.team.slug, job.upload_id)
+    return None
+
+
+def _fetched_address(job: ImportJob) -> str | None:
+    """Of the file's columns, or of what there is to choose from."""
+    upload = find_upload(job)
+    if upload is None:
+        return None
+    page = "dataset_map" if upload.is_whole else "dataset_choice"
+    is_there = upload.is_whole or choices_of(upload)
+    return resolve_url(page, job.team.slug, upload.pk) if is_there else None
+
+
+def _host_of(job: ImportJob) -> str:
+    """Who is asked for the file."""
+    upload = find_upload(job) if job.is_fetch else None
+    return host_of(upload) if upload and upload.is_linked else ""
+
+
+def _tell_import(request: Request, job: ImportJob) -> None:
+    if job.state == JobState.DONE and job.version:
+        messages.success(request, _outcome_text(job))
+
+
+def _outcome_text(job: ImportJob) -> str:
+    version = job.version
+    assert version
+    if not job.made_version:
+        return (
+            f"These {version.num_rows:,} rows are those of version {version.number} "
+            "already, so no new version was made."
+        )
+    if job.is_generated:
+        return f"Generated {version.num_rows:,} rows."
+    if not job.upload_id:
+        return f"Saved {version.num_rows:,} rows as version {version.number}."
+    verb = "was" if version.num_left_out == 1 else "were"
+    left_out = f"; {version.num_left_out:,} {verb} left out"
+    return (
+        f"Imported {version.num_rows:,} rows as version {version.number}"
+        f"{left_out if version.num_left_out else ''}."
+    )
