@@ -99,6 +99,26 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
 
+NO_TOKEN = Problem(
+    401,
+    "Send a token that works as “Authorization: Bearer cohort_…”. Tokens are made on "
+    "the team's page API and tokens; one may have expired or been revoked.",
+    headers={"WWW-Authenticate": 'Bearer realm="Cohort"'},
+)
+# A web process waits for 3 s, and with a key for the first request of that key.
+BUSY = Problem(
+    409,
+    "Another request is at the same thing, and this one waited for it in vain: nothing "
+    "was changed. Ask again in a few seconds, with the same Idempotency-Key.",
+    headers={"Retry-After": "3"},
+)
+TOO_BIG = Problem(
+    413,
+    f"The body has more than {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes. Send less "
+    "at once; files go in parts.",
+)
+
+
 def refuse_field(field: str, message: str) -> Problem:
     """422 for one field, such as `body.name`."""
     return Problem(422, message, errors=[(field, message)])
@@ -194,30 +214,6 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
         500,
         "Cohort failed to answer; nothing was changed. The web process's log says why.",
     )
-
-
-NO_TOKEN = Problem(
-    401,
-    "Send a token that works as “Authorization: Bearer cohort_…”. Tokens are made on "
-    "the team's page API and tokens; one may have expired or been revoked.",
-    headers={"WWW-Authenticate": 'Bearer realm="Cohort"'},
-)
-
-
-# A web process waits for 3 s, and with a key for the first request of that key.
-BUSY = Problem(
-    409,
-    "Another request is at the same thing, and this one waited for it in vain: nothing "
-    "was changed. Ask again in a few seconds, with the same Idempotency-Key.",
-    headers={"Retry-After": "3"},
-)
-
-
-TOO_BIG = Problem(
-    413,
-    f"The body has more than {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes. Send less "
-    "at once; files go in parts.",
-)
 
 
 def _of_conflict(error: EditConflict) -> Problem:

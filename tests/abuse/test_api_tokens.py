@@ -16,7 +16,7 @@ from dashboard.accounts.throttling import redis_client
 from dashboard.api import guards
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program, make_token
-from tests.dashboard.api.test_outside_trainers import body_of, open_one, tell
+from tests.dashboard.api.test_external_runs import body_of, open_one, tell
 from tests.dashboard.samples.factories import make_run
 from tests.dashboard.training.logs import LogBuilder
 from tests.fixtures_app import WebProcesses

@@ -19,7 +19,7 @@ from dashboard.samples.models import CompletionBlock
 from tests.abuse.test_every_page_is_strict import RAW
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
-from tests.dashboard.api.test_outside_trainers import open_one, tell
+from tests.dashboard.api.test_external_runs import open_one, tell
 from tests.dashboard.training.logs import group
 
 pytestmark = pytest.mark.django_db

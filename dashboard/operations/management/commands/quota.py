@@ -14,8 +14,8 @@ from dashboard.operations.models import Quota
 from dashboard.operations.quotas import quota_usage
 
 UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-MOST_BYTES = 10**18
 UNITS |= {"MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+MOST_BYTES = 10**18
 
 
 class Command(BaseCommand):
