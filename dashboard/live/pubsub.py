@@ -141,7 +141,9 @@ def _subscription_loop() -> asyncio.AbstractEventLoop:
     with _starting:
         if os.getpid() not in _loops:
             loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="subscriptions", daemon=True).start()
+            threading.Thread(
+                target=loop.run_forever, name="subscriptions", daemon=True
+            ).start()
         return _loops[os.getpid()]
 
 
