@@ -35,7 +35,7 @@ from dashboard.runs.control import cancel_run, request_pause, request_stop, resu
 from dashboard.runs.models import Run, SettingChange
 from dashboard.runs.queries import get_any_run, get_run, list_changes
 from dashboard.runs.table.columns import sort_runs
-from dashboard.runs.table.expressions import QueryError
+from dashboard.runs.table.parser import QueryError
 from dashboard.runs.table.query import ListQuery
 
 router = Router(tags=["Runs"], auth=READ)

@@ -21,8 +21,8 @@ from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import ACTIONS, Outcome, act
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_any_run, get_run
-from dashboard.runs.table.expressions import join_or
 from dashboard.runs.table.query import ListQuery
+from dashboard.runs.table.sql import join_or
 from dashboard.runs.trash import delete_run
 
 NAMED = 5  # of those to which something was not done

@@ -21,29 +21,26 @@ from dashboard.pages.requests import Request, read_id
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.runs.models import Run, RunState, SavedView, Sweep
 from dashboard.runs.table.columns import NAME, OWN, Column, default_columns, sort_runs
-from dashboard.runs.table.expressions import ACTIVE, QueryError
 from dashboard.runs.table.grouping import (
     ROWS_IN_A_GROUP,
+    GroupedRuns,
     count_groups,
-    count_put_away,
     group_runs,
-    read_facets,
+    read_group,
+    read_open,
     runs_of,
 )
+from dashboard.runs.table.parser import QueryError
 from dashboard.runs.table.query import (
     GROUPABLE,
     ListQuery,
+    count_put_away,
     list_keys,
     list_values,
+    read_facets,
     with_related,
 )
-from dashboard.runs.table.rows import (
-    GroupedRuns,
-    make_rows,
-    read_group,
-    read_open,
-    with_settings,
-)
+from dashboard.runs.table.rows import make_rows, with_settings
 from dashboard.runs.table.saved_views import (
     change_view,
     clean_query,
@@ -54,6 +51,7 @@ from dashboard.runs.table.saved_views import (
     set_default,
     visible_views,
 )
+from dashboard.runs.table.sql import ACTIVE
 from dashboard.runs.trash import KEPT
 
 PAGE_SIZE = 50

@@ -1,29 +1,93 @@
-"""The columns that a run list can have, and how it is sorted by each."""
+"""The columns of the run table: what each shows, and how runs are sorted by it."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from django.db.models import F, FilteredRelation, OrderBy, Q, QuerySet
 from django.db.models.functions import Lower
+from django.utils import timezone
 
+from dashboard.accounts.templatetags.numbers import NOTHING, duration
 from dashboard.runs.models import REWARD, Run
-from dashboard.runs.table.expressions import CONFIG, elapsed_seconds, share_done
-from dashboard.runs.table.sql import (
+from dashboard.runs.table.expressions import (
+    CONFIG,
     SettingNumber,
     SettingText,
     Stat,
+    elapsed_seconds,
+    share_done,
     split_metric,
     stat_of,
 )
 
 MAX_COLUMNS = 40
 MAX_KEY = 200
+
+
+# The keys that a query may name, in the order in which they are offered.
+ABOUT: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "name of the run",
+        "state": "queued, running, finished …; active, ended",
+        "tag": "has the tag",
+        "owner": "who launched it",
+        "model": "model it starts from",
+        "dataset": "trains or is evaluated on it",
+        "reward": "reward recipe",
+        "sweep": "launched together under this name",
+        "notes": "text of its notes",
+        "id": "number of the run",
+        "step": "last step done",
+        "steps": "steps asked for",
+        "progress": "share of its steps done, 0 to 1",
+        "duration": "90min, 2h, 1d",
+        "created": "2026-11-01, or how long ago: 7d",
+        "started": "2026-11-01, or how long ago: 7d",
+        "finished": "2026-11-01, or how long ago: 7d",
+        "worker": "that held it last",
+        "starred": "by you",
+        "locked": "kept from changes",
+        "archived": "put out of the list",
+        "trashed": "in the trash",
+    }
+)
+# Where the values of keys are: compared, sorted and grouped by as what they are.
+TEXTS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "name",
+        "notes": "notes",
+        "model": "model_label",
+        "reward": "recipe_version__recipe__name",
+        "worker": "worker",
+    }
+)
+PATHS: Mapping[str, str] = MappingProxyType(
+    {
+        **TEXTS,
+        "state": "state",
+        "owner": "owner__username",
+        "dataset": "dataset_version__dataset__name",
+        "sweep": "sweep__name",
+    }
+)
+NUMBERS: Mapping[str, Any] = MappingProxyType(
+    {
+        "id": F("pk"),
+        "step": F("last_step"),
+        "steps": F("num_steps"),
+        "progress": share_done(),
+        "duration": elapsed_seconds(),
+    }
+)
+MOMENTS: Mapping[str, str] = MappingProxyType(
+    {"created": "created_at", "started": "started_at", "finished": "finished_at"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +101,7 @@ class Column:
     is_number: bool = False
     metric: str = ""
     stat: Stat = "last"
+    write: Callable[[Run], str] = lambda run: ""  # where no template draws the run
 
     @property
     def setting(self) -> str:
@@ -44,8 +109,27 @@ class Column:
         return self.key.removeprefix(CONFIG) if self.kind == "setting" else ""
 
 
-def _own(key: str, title: str, kind: str = "", *, is_number: bool = False) -> Column:
-    return Column(key=key, title=title, kind=kind or key, is_number=is_number)
+def _own(
+    key: str,
+    title: str,
+    kind: str = "",
+    *,
+    is_number: bool = False,
+    write: Callable[[Run], str] = lambda run: "",
+) -> Column:
+    return Column(
+        key=key, title=title, kind=kind or key, is_number=is_number, write=write
+    )
+
+
+def _write_owner(run: Run) -> str:
+    return str(run.owner) if run.owner else NOTHING
+
+
+def _write_duration(run: Run) -> str:
+    if run.started_at is None:
+        return duration(None)
+    return duration((run.finished_at or timezone.now()) - run.started_at)
 
 
 OWN: Mapping[str, Column] = MappingProxyType(
@@ -53,46 +137,36 @@ OWN: Mapping[str, Column] = MappingProxyType(
         column.key: column
         for column in (
             _own("state", "State"),
-            _own("owner", "Owner"),
-            _own("model", "Model"),
+            _own("owner", "Owner", write=_write_owner),
+            _own("model", "Model", write=lambda run: run.model_label),
             _own("dataset", "Dataset"),
             _own("reward", "Reward"),
-            _own("progress", "Progress", is_number=True),
-            _own("duration", "Duration", is_number=True),
+            _own(
+                "progress",
+                "Progress",
+                is_number=True,
+                write=lambda run: f"{run.last_step:,} of {run.num_steps:,}",
+            ),
+            _own("duration", "Duration", is_number=True, write=_write_duration),
             _own("created", "Created", "moment", is_number=True),
             _own("started", "Started", "moment", is_number=True),
             _own("finished", "Finished", "moment", is_number=True),
             _own("tags", "Tags"),
-            _own("notes", "Notes"),
+            _own("notes", "Notes", write=lambda run: run.notes or NOTHING),
             _own("sweep", "Launched with"),
-            _own("steps", "Steps", is_number=True),
-            _own("worker", "Worker"),
+            _own(
+                "steps",
+                "Steps",
+                is_number=True,
+                write=lambda run: f"{run.num_steps:,}",
+            ),
+            _own("worker", "Worker", write=lambda run: run.worker or NOTHING),
         )
     }
 )
 NAME = _own("name", "Run")  # always there, and first
 ALIASES = MappingProxyType(
     {"last": f"{REWARD}.last", "best": f"{REWARD}.best", "recipe": "reward"}
-)
-ORDERS: Mapping[str, Any] = MappingProxyType(
-    {
-        "name": Lower("name"),
-        "state": F("state"),
-        "owner": Lower("owner__username"),
-        "model": Lower("model_label"),
-        "dataset": Lower("dataset_version__dataset__name"),
-        "reward": Lower("recipe_version__recipe__name"),
-        "progress": share_done(),
-        "duration": elapsed_seconds(),
-        "created": F("created_at"),
-        "started": F("started_at"),
-        "finished": F("finished_at"),
-        "tags": F("tags"),
-        "notes": Lower("notes"),
-        "sweep": Lower("sweep__name"),
-        "steps": F("num_steps"),
-        "worker": Lower("worker"),
-    }
 )
 DEFAULT = (
     "state",
@@ -184,4 +258,10 @@ def _orders(runs: QuerySet[Run], column: Column) -> tuple[QuerySet[Run], Sequenc
         return runs.alias(sorted=joined), (
             stat_of(column.stat, column.metric, "sorted__"),
         )
-    return runs, (ORDERS[column.key],)
+    return runs, (_order(column.key),)
+
+
+def _order(key: str) -> Any:
+    if key in PATHS:
+        return Lower(PATHS[key])
+    return NUMBERS[key] if key in NUMBERS else F(MOMENTS.get(key, key))

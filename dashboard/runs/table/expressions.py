@@ -1,31 +1,29 @@
-"""Keys whose values are names: of a state, a tag, people, datasets, sweeps."""
+"""What of a run can be compared, sorted and grouped by, as SQL expressions."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args
 
 from django.db.models import (
+    BooleanField,
     DurationField,
     ExpressionWrapper,
     F,
     FloatField,
     Func,
-    Q,
+    JSONField,
     TextField,
 )
+from django.db.models import Value as SqlValue
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast, Coalesce, Now, NullIf
 
-from dashboard.runs.models import ENDED, EvaluationSet, Run, RunState
+from dashboard.runs.charts.chart import direction_of
+from dashboard.runs.config.snapshot import json_path
 
-# The keys of the filter language, and what each is.
-
-CONFIG = "config."
+CONFIG = "config."  # before the key of a setting
+Stat = Literal["last", "best", "min", "max", "mean"]
+STATS: tuple[Stat, ...] = get_args(Stat)
 
 
 def elapsed_seconds() -> Combinable:
@@ -43,235 +41,91 @@ def share_done() -> Combinable:
     return done / NullIf(Cast("num_steps", FloatField()), 0.0)
 
 
-TEXTS: Mapping[str, str] = MappingProxyType(
-    {
-        "name": "name",
-        "notes": "notes",
-        "model": "model_label",
-        "reward": "recipe_version__recipe__name",
-        "worker": "worker",
-    }
-)
-NUMBERS: Mapping[str, Any] = MappingProxyType(
-    {
-        "id": F("pk"),
-        "step": F("last_step"),
-        "steps": F("num_steps"),
-        "progress": share_done(),
-        "duration": elapsed_seconds(),
-    }
-)
-MOMENTS: Mapping[str, str] = MappingProxyType(
-    {"created": "created_at", "started": "started_at", "finished": "finished_at"}
-)
-# Key, what it is; in the order in which they are offered.
-ABOUT: Mapping[str, str] = MappingProxyType(
-    {
-        "name": "name of the run",
-        "state": "queued, running, finished …; active, ended",
-        "tag": "has the tag",
-        "owner": "who launched it",
-        "model": "model it starts from",
-        "dataset": "trains or is evaluated on it",
-        "reward": "reward recipe",
-        "sweep": "launched together under this name",
-        "notes": "text of its notes",
-        "id": "number of the run",
-        "step": "last step done",
-        "steps": "steps asked for",
-        "progress": "share of its steps done, 0 to 1",
-        "duration": "90min, 2h, 1d",
-        "created": "2026-11-01, or how long ago: 7d",
-        "started": "2026-11-01, or how long ago: 7d",
-        "finished": "2026-11-01, or how long ago: 7d",
-        "worker": "that held it last",
-        "starred": "by you",
-        "locked": "kept from changes",
-        "archived": "put out of the list",
-        "trashed": "in the trash",
-    }
-)
+class IsTrue(Func):
+    """A condition that is never NULL, so that `not` turns it round for every run."""
+
+    template = "((%(expressions)s) IS TRUE)"
+    output_field = BooleanField()
 
 
-def explain_unknown(key: str) -> str:
-    near = difflib.get_close_matches(key, ABOUT, n=1)
-    meant = f" Did you mean {near[0]}?" if near else ""
-    return (
-        f"There is no key {key!r}.{meant} A setting is written config.{key}, a metric "
-        f"{key}.last (or best, min, max, mean)."
-    )
+class IsNone(IsTrue):
+    template = "((%(expressions)s) IS NULL)"
 
 
-# What a query of the run list says, as a tree; and how words are quoted in it.
+class _Setting(Func):
+    # Silent: a run that lacks the setting has none, which is no error.
+    template = "jsonb_path_query_first(%(expressions)s::jsonpath, '{}', true)"
+    arity = 2
 
-FLAGS = ("starred", "locked", "archived", "trashed")
-QUOTED = r'"(?:[^"\\]|\\.)*"'
-
-
-class QueryError(ValueError):
-    """The sentence is for the user; `start` and `end` are the place in the query."""
-
-    def __init__(self, sentence: str, start: int, end: int) -> None:
-        super().__init__(sentence)
-        self.start, self.end = start, max(end, start + 1)
+    def __init__(self, key: str, condition: str = "", **extra: Any) -> None:
+        # Strict: a list of numbers is not its first number.
+        path = f"strict {json_path(key)}{condition}"
+        super().__init__(F("config"), SqlValue(path), **extra)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Term:
-    start: int
-    end: int
+class SettingNumber(_Setting):
+    template = f"({_Setting.template})::float8"
+    output_field = FloatField()
+
+    def __init__(self, key: str, **extra: Any) -> None:
+        super().__init__(key, ' ? (@.type() == "number")', **extra)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Text(Term):
-    text: str
+class SettingText(_Setting):
+    """NULL for one that is none as for one that is not there."""
+
+    template = f"({_Setting.template} #>> '{{}}')"
+    output_field = TextField()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flag(Term):
-    name: str
+class SettingValue(_Setting):
+    output_field = JSONField()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Value:
-    text: str
-    is_quoted: bool = False
+def stat_of(stat: Stat, metric: str, prefix: str = "") -> Combinable:
+    """Over MetricSummary; ValueError where the metric has no best."""
+    if stat == "best":
+        stat = extreme_of(metric)
+    if stat == "mean":
+        return F(f"{prefix}total") / F(f"{prefix}num")
+    return F(prefix + {"last": "last", "min": "low", "max": "high"}[stat])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compare(Term):
-    key: str
-    operator: str  # one of OPERATORS, but for ":"
-    values: tuple[Value, ...]
-    value_start: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class And:
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    nodes: tuple[Node, ...]
-
-
-Node = Term | Not | And | Or
-EVERYTHING = And(())
-
-
-def walk(node: Node) -> Iterator[Term]:
-    """Its terms, left to right."""
-    if isinstance(node, Term):
-        yield node
-    elif isinstance(node, Not):
-        yield from walk(node.node)
-    else:
-        for one in node.nodes:
-            yield from walk(one)
-
-
-def quote(text: str) -> str:
-    """As a query writes it, so that it is read as this text and nothing else."""
-    is_plain = re.fullmatch(r"[\w./@+#][\w./@+#-]*", text)
-    is_word = text.lower() in ("and", "or", "not", "none", *FLAGS)
-    if is_plain and not is_word:
-        return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def unquote(word: str) -> str:
-    """A word of bare and quoted parts, as it is meant."""
-    parts = re.split(rf"({QUOTED})", word)
-    return "".join(_unquoted(part) if part.startswith('"') else part for part in parts)
-
-
-def _unquoted(part: str) -> str:
-    return re.sub(r"\\(.)", r"\1", part[1:-1], flags=re.DOTALL)
-
-
-def join_or(words: Sequence[str]) -> str:
-    """a, b or c"""
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-
-
-ACTIVE = "active"  # every state that has not ended
-STATES = (ACTIVE, "ended", *RunState.values)
-
-
-def is_none(value: Value) -> bool:
-    return value.text.lower() == "none" and not value.is_quoted
-
-
-def _state(_operator: str, value: Value, term: Compare) -> Q:
-    name = value.text.lower()
-    if name == ACTIVE:
-        return ~Q(state__in=ENDED)
-    if name == "ended":
-        return Q(state__in=ENDED)
-    if name not in STATES:
-        raise QueryError(
-            f"There is no state {value.text!r}. A state is {join_or(STATES)}.",
-            term.value_start,
-            term.end,
+def extreme_of(metric: str) -> Literal["min", "max"]:
+    direction = direction_of(metric)
+    if direction is None:
+        raise ValueError(
+            f"Of {metric} neither more nor less is better, so it has no best. Use "
+            f"{metric}.max or {metric}.min."
         )
-    return Q(state=name)
+    return "max" if direction == "higher" else "min"
 
 
-def _tag(operator: str, value: Value, _term: Compare) -> Q:
-    if operator == "~":
-        # Array elements joined by what no tag holds.
-        return Q(
-            pk__in=Run.objects.annotate(joined=_joined_tags())
-            .filter(joined__icontains=value.text)
-            .values("pk")
-        )
-    if is_none(value):
-        return Q(tags=[])
-    return Q(tags__contains=[value.text])
+def split_metric(key: str) -> tuple[str, Stat] | None:
+    """`reward/mean.last` in its parts; a metric with a slash may stand alone: its last.
+
+    >>> split_metric("reward/mean"), split_metric("name")
+    (('reward/mean', 'last'), None)
+    """
+    metric, dot, stat = key.rpartition(".")
+    if dot and metric and stat in STATS:
+        return metric, stat
+    return (key, "last") if "/" in key else None
 
 
-def _joined_tags() -> Combinable:
+class Tags(Func):
+    """A row for each of a run's tags, and one for a run that has none."""
+
+    template = "unnest(coalesce(nullif(%(expressions)s, '{}'), ARRAY[NULL::varchar]))"
+    output_field = TextField()
+    set_returning = True
+
+
+class JoinedTags(Func):
+    """A run's tags in one text, between them what no tag holds."""
+
     template = "array_to_string(%(expressions)s, chr(10))"
-    return Func(F("tags"), template=template, output_field=TextField())
+    output_field = TextField()
 
-
-def _owner(_operator: str, value: Value, _term: Compare) -> Q:
-    if is_none(value):
-        return Q(owner=None)
-    named = Q(owner__username__iexact=value.text)
-    named |= Q(owner__display_name__iexact=value.text)
-    # A subquery, so that `not` finds runs whose owner is gone too.
-    return Q(pk__in=Run.objects.filter(named).values("pk"))
-
-
-def _dataset(operator: str, value: Value, _term: Compare) -> Q:
-    """To train on it, or to be evaluated on it."""
-    path = "dataset_version__dataset__name"
-    how = "icontains" if operator == "~" else "iexact"
-    evaluated = EvaluationSet.objects.filter(**{f"{path}__{how}": value.text})
-    return Q(**{f"{path}__{how}": value.text}) | Q(pk__in=evaluated.values("run"))
-
-
-def _sweep(operator: str, value: Value, _term: Compare) -> Q:
-    if operator != "~" and is_none(value):
-        return Q(sweep=None)
-    how = "icontains" if operator == "~" else "iexact"
-    named = Run.objects.filter(**{f"sweep__name__{how}": value.text})
-    return Q(pk__in=named.values("pk"))
-
-
-NAMED: Mapping[str, Callable[[str, Value, Compare], Q]] = MappingProxyType(
-    {
-        "state": _state,
-        "tag": _tag,
-        "owner": _owner,
-        "dataset": _dataset,
-        "sweep": _sweep,
-    }
-)
+    def __init__(self, **extra: Any) -> None:
+        super().__init__(F("tags"), **extra)

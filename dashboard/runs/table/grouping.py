@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import (
@@ -12,40 +13,75 @@ from django.db.models import (
     Count,
     F,
     FilteredRelation,
-    Func,
     Max,
     Min,
     OrderBy,
     Q,
     QuerySet,
-    TextField,
 )
-from django.db.models.functions import Coalesce
 
-from dashboard.accounts.models import Team
-from dashboard.runs.models import EvaluationSet, Run
-from dashboard.runs.table.columns import Column
-from dashboard.runs.table.expressions import CONFIG
-from dashboard.runs.table.rows import GroupedRuns
-from dashboard.runs.table.sql import SettingNumber, SettingText, stat_of
+from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.runs.charts.chart import direction_of
+from dashboard.runs.config.fields import write_number
+from dashboard.runs.models import Run
+from dashboard.runs.table.columns import PATHS, Column
+from dashboard.runs.table.expressions import (
+    CONFIG,
+    SettingNumber,
+    SettingText,
+    Tags,
+    stat_of,
+)
+from dashboard.runs.table.parser import quote
+from dashboard.runs.table.rows import Row
 
-PATHS = {
-    "state": "state",
-    "owner": "owner__username",
-    "model": "model_label",
-    "dataset": "dataset_version__dataset__name",
-    "reward": "recipe_version__recipe__name",
-    "sweep": "sweep__name",
-}
 ROWS_IN_A_GROUP = 20  # of an unfolded one; a link leads to all
+MAX_OPEN = 20
+JSON_WORDS = {"true": "yes", "false": "no"}
 
 
-class Tags(Func):
-    """A row for each of a run's tags, and one for a run that has none."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Average:
+    """A column over the runs of a group that have a value."""
 
-    template = "unnest(coalesce(nullif(%(expressions)s, '{}'), ARRAY[NULL::varchar]))"
-    output_field = TextField()
-    set_returning = True
+    column: Column
+    text: str = ""
+    note: str = ""
+
+
+@dataclass(kw_only=True, slots=True)
+class GroupedRuns:
+    keys: tuple[str, ...]
+    values: tuple[str | None, ...]
+    num_runs: int
+    averages: list[Average]
+    is_open: bool = False
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def token(self) -> str:
+        """As `open=` has it."""
+        return json.dumps(self.values, ensure_ascii=False, separators=(",", ":"))
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """Key and value, as they are shown."""
+        return [
+            (key.removeprefix(CONFIG), _shown(value, key))
+            for key, value in zip(self.keys, self.values, strict=True)
+        ]
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{key} {value}" for key, value in self.parts)
+
+    def query(self, text: str) -> str:
+        """The group as a query, within the one that is there."""
+        terms = [
+            f"{key}:{'none' if value is None else quote(_shown(value, key))}"
+            for key, value in zip(self.keys, self.values, strict=True)
+        ]
+        return " ".join([*([f"({text})"] if text else []), *terms])
 
 
 def group_runs(
@@ -155,56 +191,77 @@ def runs_of(runs: QuerySet[Run], group: GroupedRuns) -> QuerySet[Run]:
     return runs
 
 
-# What the shortcuts beside the search can choose from.
+def _shown(value: str | None, key: str) -> str:
+    if value is None:
+        return "none"
+    return write_text(value) if key.startswith(CONFIG) else value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facets:
-    """Whatever the team's runs have."""
-
-    owners: list[tuple[int, str]]
-    models: list[str]
-    datasets: list[tuple[int, str]]
-
-
-def read_facets(team: Team) -> Facets:
-    """One query over the distinct combinations, one over evaluation sets."""
-    rows = (
-        Run.objects.kept()
-        .filter(team=team)
-        .order_by()
-        .values_list(
-            "owner_id",
-            Coalesce("owner__username", "owner__display_name"),
-            "model_label",
-            "dataset_version__dataset_id",
-            "dataset_version__dataset__name",
-        )
-        .distinct()
-    )
-    owners, models, datasets = {}, set(), {}
-    for owner_id, owner, model, dataset_id, dataset in rows:
-        if owner_id is not None:
-            owners[owner_id] = owner
-        models.add(model)
-        if dataset_id is not None:
-            datasets[dataset_id] = dataset
-    evaluated = EvaluationSet.objects.filter(run__team=team).values_list(
-        "dataset_version__dataset_id", "dataset_version__dataset__name"
-    )
-    datasets |= dict(evaluated.distinct())
-    return Facets(
-        owners=sorted(owners.items(), key=lambda item: item[1]),
-        models=sorted(models),
-        datasets=sorted(datasets.items(), key=lambda item: item[1]),
+def read_group(
+    row: dict[str, Any], keys: Sequence[str], columns: Sequence[Column]
+) -> GroupedRuns:
+    metrics = [column for column in columns if column.metric]
+    values = tuple(row[f"key_{i}"] for i in range(len(keys)))
+    own = dict(zip(keys, values, strict=True))
+    return GroupedRuns(
+        keys=tuple(keys),
+        values=values,
+        num_runs=row["num_runs"],
+        averages=[
+            _average(row, i, column, metrics, own) for i, column in enumerate(columns)
+        ],
     )
 
 
-def count_put_away(team: Team) -> dict[str, int]:
-    """Archived runs and runs in the trash; one query."""
-    found: dict[str, int] = Run.objects.filter(team=team).aggregate(
-        total=Count("pk"),
-        archived=Count("pk", filter=Q(archived_at__isnull=False, trashed_at=None)),
-        trashed=Count("pk", filter=Q(trashed_at__isnull=False)),
+def _average(
+    row: dict[str, Any],
+    place: int,
+    column: Column,
+    metrics: Sequence[Column],
+    own: dict[str, str | None],
+) -> Average:
+    if column.metric:
+        return _of_metric(row, metrics.index(column), column)
+    if column.key in own:
+        return Average(column=column, text=_shown(own[column.key], column.key))
+    if column.setting and row[f"having_{place}"]:
+        different = row[f"different_{place}"]
+        if different == 1:
+            return Average(column=column, text=write_text(row[f"only_{place}"]))
+        return Average(column=column, note=f"{different:,} values")
+    return Average(column=column)
+
+
+def write_text(text: str) -> str:
+    """A setting's value as pages write it, from the text that JSON has of it."""
+    try:
+        return write_number(float(text))
+    except ValueError:
+        return JSON_WORDS.get(text, text)
+
+
+def _of_metric(row: dict[str, Any], place: int, column: Column) -> Average:
+    """The mean, and beside it the best, or the ends where neither is better."""
+    num = row[f"num_{place}"]
+    if not num:
+        return Average(column=column, note="n 0")
+    low, high = sig4(row[f"low_{place}"]), sig4(row[f"high_{place}"])
+    direction = direction_of(column.metric)
+    ends = f"best {high if direction == 'higher' else low}"
+    if direction is None:
+        ends = f"{low} to {high}"
+    return Average(
+        column=column, text=sig4(row[f"mean_{place}"]), note=f"{ends}, n {num:,}"
     )
+
+
+def read_open(tokens: Sequence[str], num_keys: int) -> set[tuple[str | None, ...]]:
+    found = set()
+    for token in tokens[:MAX_OPEN]:
+        try:
+            values = json.loads(token[:4_000])
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(values, list) and len(values) == num_keys:
+            found.add(tuple(v if v is None else str(v) for v in values))
     return found

@@ -12,28 +12,12 @@ or a text to look for.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 
-from django.utils import timezone
-
-from dashboard.runs.table.expressions import (
-    EVERYTHING,
-    FLAGS,
-    QUOTED,
-    And,
-    Compare,
-    Flag,
-    Node,
-    Not,
-    Or,
-    QueryError,
-    Text,
-    Value,
-    unquote,
-)
+FLAGS = ("starred", "locked", "archived", "trashed")
+QUOTED = r'"(?:[^"\\]|\\.)*"'
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 20
@@ -46,6 +30,78 @@ _OPERATOR = re.compile("|".join(map(re.escape, OPERATORS)))
 _WORD = re.compile(rf'(?:{QUOTED}|(?!!=|!~)[^\s()":=<>~])+')
 _VALUE = re.compile(rf'(?:{QUOTED}|[^\s()"])+')
 _PARTS = re.compile(rf'({QUOTED})|(,)|([^",]+)')
+
+
+class QueryError(ValueError):
+    """The sentence is for the user; `start` and `end` are the place in the query."""
+
+    def __init__(self, sentence: str, start: int, end: int) -> None:
+        super().__init__(sentence)
+        self.start, self.end = start, max(end, start + 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Text(Term):
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flag(Term):
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Value:
+    text: str
+    is_quoted: bool = False
+
+    @property
+    def is_none(self) -> bool:
+        return self.text.lower() == "none" and not self.is_quoted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compare(Term):
+    key: str
+    operator: str  # one of OPERATORS, but for ":"
+    values: tuple[Value, ...]
+    value_start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    nodes: tuple[Node, ...]
+
+
+Node = Term | Not | And | Or
+EVERYTHING = And(())
+
+
+def walk(node: Node) -> Iterator[Term]:
+    """Its terms, left to right."""
+    if isinstance(node, Term):
+        yield node
+    elif isinstance(node, Not):
+        yield from walk(node.node)
+    else:
+        for one in node.nodes:
+            yield from walk(one)
 
 
 def parse(text: str) -> Node:
@@ -235,50 +291,20 @@ def _values(word: str) -> Iterator[Value]:
         yield Value(text=text, is_quoted=is_quoted)
 
 
-# Values as a query writes them: numbers, spans of time, moments.
-
-UNITS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?")
-
-
-def read_literal_number(text: str) -> float | None:
-    """A finite number as people write it; None for anything else.
-
-    >>> read_literal_number("1e-5"), read_literal_number("5%"), read_literal_number("a")
-    (1e-05, 0.05, None)
-    """
-    if not _NUMBER.fullmatch(text):
-        return None
-    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    return value if math.isfinite(value) else None
+def quote(text: str) -> str:
+    """As a query writes it, so that it is read as this text and nothing else."""
+    is_plain = re.fullmatch(r"[\w./@+#][\w./@+#-]*", text)
+    is_word = text.lower() in ("and", "or", "not", "none", *FLAGS)
+    if is_plain and not is_word:
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def read_number(text: str, key: str) -> float:
-    number = read_literal_number(text)
-    if number is None and key == "duration":
-        number = _seconds(text)
-    if number is None:
-        needed = "a span such as 90min, 2h or 1d" if key == "duration" else "a number"
-        raise ValueError(f"{key} is compared with {needed}; got {text!r}.")
-    return number
+def unquote(word: str) -> str:
+    """A word of bare and quoted parts, as it is meant."""
+    parts = re.split(rf"({QUOTED})", word)
+    return "".join(_unquoted(part) if part.startswith('"') else part for part in parts)
 
 
-def read_moment(text: str, key: str) -> datetime:
-    """2026-11-01, 2026-11-01T12:30 (UTC), or how long ago: 7d."""
-    seconds = _seconds(text)
-    if seconds is not None and seconds < 3e9:
-        return timezone.now() - timedelta(seconds=seconds)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(
-            f"{key} is compared with a day such as 2026-11-01, a moment such as "
-            f"2026-11-01T12:30 (UTC), or how long ago, such as 7d; got {text!r}."
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _seconds(text: str) -> float | None:
-    match = _SPAN.fullmatch(text)
-    return float(match[1]) * UNITS[match[2]] if match else None
+def _unquoted(part: str) -> str:
+    return re.sub(r"\\(.)", r"\1", part[1:-1], flags=re.DOTALL)

@@ -1,6 +1,6 @@
 """What the run list's address asks for: which runs, in what order, with which columns.
 
-q      a query in the filter language (syntax.py)
+q      a query in the filter language (parser.py)
 state, owner, model, dataset, sweep   shortcuts: one value each, added to the query
 sort   a column's key, "-" before it from the top
 cols   the columns' keys, with commas between
@@ -15,8 +15,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, TextField
-from django.db.models.functions import Cast
+from django.db.models import (
+    Count,
+    Exists,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+    TextField,
+)
+from django.db.models.functions import Cast, Coalesce
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.chart import direction_of
@@ -30,31 +38,30 @@ from dashboard.runs.models import (
     RunState,
 )
 from dashboard.runs.table.columns import (
+    ABOUT,
+    PATHS,
     Column,
     find_column,
     read_columns,
     sort_runs,
     write_columns,
 )
-from dashboard.runs.table.expressions import (
-    ABOUT,
-    ACTIVE,
-    CONFIG,
+from dashboard.runs.table.expressions import CONFIG, STATS, SettingText, Tags
+from dashboard.runs.table.grouping import write_text
+from dashboard.runs.table.parser import (
     EVERYTHING,
     FLAGS,
-    STATES,
-    TEXTS,
     Node,
     QueryError,
+    parse,
     quote,
 )
-from dashboard.runs.table.grouping import PATHS, Tags
-from dashboard.runs.table.parser import parse
-from dashboard.runs.table.rows import write_text
-from dashboard.runs.table.sql import STATS, SettingText, condition
+from dashboard.runs.table.sql import ACTIVE, STATES, condition
 
 GROUPABLE = ("state", "model", "dataset", "reward", "tag", "sweep", "owner")
 MAX_GROUP_KEYS = 3
+RECENT_RUNS = 200  # whose settings and metrics are offered; others can be typed
+MAX_VALUES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +83,7 @@ class ListQuery:
         state = parameters.get("state", "")
         sort = parameters.get("sort", "").replace("\x00", "")[:200]
         column = find_column(sort.removeprefix("-"))
-        turned = "-" if sort.startswith("-") else ""
+        turned = f"{'-' * sort.startswith('-')}{column.key}" if column else ""
         by = read_group_keys(parameters.get("by", ""))
         return cls(
             text=parameters.get("q", "").strip().replace("\x00", ""),
@@ -85,7 +92,7 @@ class ListQuery:
             model=parameters.get("model", "")[:200].replace("\x00", ""),
             dataset=_positive(parameters.get("dataset", "")),
             sweep=_positive(parameters.get("sweep", "") or parameters.get("group", "")),
-            sort=sort if sort in ("num", "-num") else _sort(turned, column),
+            sort=sort if sort in ("num", "-num") else turned,
             columns=read_columns(parameters.get("cols", "").replace("\x00", "")),
             by=by,
         )
@@ -125,10 +132,6 @@ class ListQuery:
         return runs.filter(sweep_id=self.sweep) if self.sweep else runs
 
 
-def _sort(turned: str, column: Column | None) -> str:
-    return f"{turned}{column.key}" if column else ""
-
-
 def read_group_keys(text: str) -> tuple[str, ...]:
     """At most three keys, each once."""
     keys = (key.strip() for key in text.replace("\x00", "")[:600].split(","))
@@ -164,10 +167,56 @@ def list_runs(team: Team, user: User, query: ListQuery) -> QuerySet[Run]:
     return sort_runs(with_related(query.find(team, user), user), query.sort)
 
 
-# What the search offers while somebody types: keys, then values of a key.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facets:
+    """Whatever the team's runs have."""
 
-RECENT_RUNS = 200  # whose settings and metrics are offered; others can be typed
-MAX_VALUES = 50
+    owners: list[tuple[int, str]]
+    models: list[str]
+    datasets: list[tuple[int, str]]
+
+
+def read_facets(team: Team) -> Facets:
+    """One query over the distinct combinations, one over evaluation sets."""
+    rows = (
+        Run.objects.kept()
+        .filter(team=team)
+        .order_by()
+        .values_list(
+            "owner_id",
+            Coalesce("owner__username", "owner__display_name"),
+            "model_label",
+            "dataset_version__dataset_id",
+            "dataset_version__dataset__name",
+        )
+        .distinct()
+    )
+    owners, models, datasets = {}, set(), {}
+    for owner_id, owner, model, dataset_id, dataset in rows:
+        if owner_id is not None:
+            owners[owner_id] = owner
+        models.add(model)
+        if dataset_id is not None:
+            datasets[dataset_id] = dataset
+    evaluated = EvaluationSet.objects.filter(run__team=team).values_list(
+        "dataset_version__dataset_id", "dataset_version__dataset__name"
+    )
+    datasets |= dict(evaluated.distinct())
+    return Facets(
+        owners=sorted(owners.items(), key=lambda item: item[1]),
+        models=sorted(models),
+        datasets=sorted(datasets.items(), key=lambda item: item[1]),
+    )
+
+
+def count_put_away(team: Team) -> dict[str, int]:
+    """Archived runs and runs in the trash; one query."""
+    found: dict[str, int] = Run.objects.filter(team=team).aggregate(
+        total=Count("pk"),
+        archived=Count("pk", filter=Q(archived_at__isnull=False, trashed_at=None)),
+        trashed=Count("pk", filter=Q(trashed_at__isnull=False)),
+    )
+    return found
 
 
 def list_keys(team: Team) -> dict[str, Any]:
@@ -227,5 +276,5 @@ def _expression(key: str) -> Any:
         return Tags(F("tags"))
     if key.startswith(CONFIG) and key != CONFIG:
         return SettingText(key.removeprefix(CONFIG))
-    path = PATHS.get(key) or TEXTS.get(key)
+    path = PATHS.get(key)
     return Cast(F(path), TextField()) if path else None

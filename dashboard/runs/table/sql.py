@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_, or_
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any
 
 from django.db.models import (
-    BooleanField,
     Exists,
     F,
-    FloatField,
-    Func,
-    JSONField,
     OuterRef,
     Q,
-    TextField,
 )
-from django.db.models import Value as SqlValue
 from django.db.models.expressions import Combinable
 from django.db.models.lookups import (
     Exact,
@@ -31,21 +29,30 @@ from django.db.models.lookups import (
     LessThanOrEqual,
     Lookup,
 )
+from django.utils import timezone
 
 from dashboard.accounts.models import User
-from dashboard.runs.charts.chart import direction_of
-from dashboard.runs.config.snapshot import json_path
 from dashboard.runs.models import (
+    ENDED,
+    EvaluationSet,
     MetricSummary,
     Run,
     RunStar,
+    RunState,
 )
+from dashboard.runs.table.columns import ABOUT, MOMENTS, NUMBERS, TEXTS
 from dashboard.runs.table.expressions import (
     CONFIG,
-    MOMENTS,
-    NAMED,
-    NUMBERS,
-    TEXTS,
+    IsNone,
+    IsTrue,
+    JoinedTags,
+    SettingNumber,
+    SettingText,
+    Stat,
+    split_metric,
+    stat_of,
+)
+from dashboard.runs.table.parser import (
     And,
     Compare,
     Flag,
@@ -55,86 +62,11 @@ from dashboard.runs.table.expressions import (
     QueryError,
     Text,
     Value,
-    explain_unknown,
-    is_none,
-    join_or,
     walk,
 )
-from dashboard.runs.table.parser import read_literal_number, read_moment, read_number
 
-# What of a run can be compared, sorted and grouped by, as SQL expressions.
-
-Stat = Literal["last", "best", "min", "max", "mean"]
-STATS: tuple[Stat, ...] = get_args(Stat)
-
-
-class IsTrue(Func):
-    """A condition that is never NULL, so that `not` turns it round for every run."""
-
-    template = "((%(expressions)s) IS TRUE)"
-    output_field = BooleanField()
-
-
-class _Setting(Func):
-    # Silent: a run that lacks the setting has none, which is no error.
-    template = "jsonb_path_query_first(%(expressions)s::jsonpath, '{}', true)"
-    arity = 2
-
-    def __init__(self, key: str, condition: str = "", **extra: Any) -> None:
-        # Strict: a list of numbers is not its first number.
-        path = f"strict {json_path(key)}{condition}"
-        super().__init__(F("config"), SqlValue(path), **extra)
-
-
-class SettingNumber(_Setting):
-    template = f"({_Setting.template})::float8"
-    output_field = FloatField()
-
-    def __init__(self, key: str, **extra: Any) -> None:
-        super().__init__(key, ' ? (@.type() == "number")', **extra)
-
-
-class SettingText(_Setting):
-    """NULL for one that is none as for one that is not there."""
-
-    template = f"({_Setting.template} #>> '{{}}')"
-    output_field = TextField()
-
-
-class SettingValue(_Setting):
-    output_field = JSONField()
-
-
-def stat_of(stat: Stat, metric: str, prefix: str = "") -> Combinable:
-    """Over MetricSummary; ValueError where the metric has no best."""
-    if stat == "best":
-        stat = extreme_of(metric)
-    if stat == "mean":
-        return F(f"{prefix}total") / F(f"{prefix}num")
-    return F(prefix + {"last": "last", "min": "low", "max": "high"}[stat])
-
-
-def extreme_of(metric: str) -> Literal["min", "max"]:
-    direction = direction_of(metric)
-    if direction is None:
-        raise ValueError(
-            f"Of {metric} neither more nor less is better, so it has no best. Use "
-            f"{metric}.max or {metric}.min."
-        )
-    return "max" if direction == "higher" else "min"
-
-
-def split_metric(key: str) -> tuple[str, Stat] | None:
-    """`reward/mean.last` in its parts; a metric with a slash may stand alone: its last.
-
-    >>> split_metric("reward/mean"), split_metric("name")
-    (('reward/mean', 'last'), None)
-    """
-    metric, dot, stat = key.rpartition(".")
-    if dot and metric and stat in STATS:
-        return metric, stat
-    return (key, "last") if "/" in key else None
-
+ACTIVE = "active"  # every state that has not ended
+STATES = (ACTIVE, "ended", *RunState.values)
 
 ORDERINGS: Mapping[str, type[Lookup[Any]]] = MappingProxyType(
     {
@@ -149,6 +81,10 @@ EQUALITY = ("=", "!=")
 MATCHING = ("=", "!=", "~", "!~")
 # As pages write what a config calls true and false.
 WORDS = MappingProxyType({"yes": "true", "no": "false"})
+
+UNITS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?")
 
 
 def condition(tree: Node, user: User) -> Q:
@@ -200,13 +136,10 @@ def mentions(text: str) -> Q:
 
 def _compare(term: Compare) -> Q:
     """`!=` and `!~` turn round what `=` and `~` find, runs without a value included."""
-    if term.operator in ("!=", "!~"):
-        return ~_any(term, term.operator[1])
-    return _any(term, term.operator)
-
-
-def _any(term: Compare, operator: str) -> Q:
-    return reduce(or_, (_one(term, operator, value) for value in term.values))
+    is_turned = term.operator in ("!=", "!~")
+    operator = term.operator[1] if is_turned else term.operator
+    found = reduce(or_, (_one(term, operator, value) for value in term.values))
+    return ~found if is_turned else found
 
 
 def _one(term: Compare, operator: str, value: Value) -> Q:
@@ -230,8 +163,17 @@ def _one(term: Compare, operator: str, value: Value) -> Q:
         return _is(ORDERINGS[operator](F(MOMENTS[key]), moment))
     parts = split_metric(key)
     if parts is None:
-        raise QueryError(explain_unknown(key), term.start, term.start + len(key))
+        raise QueryError(_unknown(key), term.start, term.start + len(key))
     return _metric(*parts, operator, value, term)
+
+
+def _unknown(key: str) -> str:
+    near = difflib.get_close_matches(key, ABOUT, n=1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    return (
+        f"There is no key {key!r}.{meant} A setting is written config.{key}, a metric "
+        f"{key}.last (or best, min, max, mean)."
+    )
 
 
 def _is(lookup: Lookup[Any]) -> Q:
@@ -259,7 +201,7 @@ def _read(
 def _text(path: str, operator: str, value: Value) -> Q:
     if operator == "~":
         return Q(**{f"{path}__icontains": value.text})
-    if is_none(value):
+    if value.is_none:
         empty = Q(**{f"{path}__isnull": True})
         return empty | Q(**{path: ""})
     return Q(**{f"{path}__iexact": value.text})
@@ -279,7 +221,7 @@ def _setting(key: str, operator: str, value: Value, term: Compare) -> Q:
                 term.end,
             )
         return _is(ORDERINGS[operator](SettingNumber(key), number))
-    if is_none(value):
+    if value.is_none:
         return Q(IsNone(text))
     meant = value.text if value.is_quoted else WORDS.get(value.text.lower(), value.text)
     found = _is(IExact(text, meant))
@@ -288,14 +230,10 @@ def _setting(key: str, operator: str, value: Value, term: Compare) -> Q:
     return found if number is None else found | _is(Exact(SettingNumber(key), number))
 
 
-class IsNone(IsTrue):
-    template = "((%(expressions)s) IS NULL)"
-
-
 def _metric(metric: str, stat: Stat, operator: str, value: Value, term: Compare) -> Q:
     _allow(term, ("=", "!=", "<", "<=", ">", ">="))
     summaries = MetricSummary.objects.filter(run=OuterRef("pk"), name=metric)
-    if operator == "=" and is_none(value):
+    if operator == "=" and value.is_none:
         return ~Q(Exists(summaries))
     number = _read(read_number, term, value, f"{metric}.{stat}")
     try:
@@ -303,3 +241,109 @@ def _metric(metric: str, stat: Stat, operator: str, value: Value, term: Compare)
     except ValueError as error:
         raise QueryError(str(error), term.start, term.end) from None
     return Q(Exists(summaries.filter(ORDERINGS[operator](expression, number))))
+
+
+def _state(_operator: str, value: Value, term: Compare) -> Q:
+    name = value.text.lower()
+    if name == ACTIVE:
+        return ~Q(state__in=ENDED)
+    if name == "ended":
+        return Q(state__in=ENDED)
+    if name not in STATES:
+        raise QueryError(
+            f"There is no state {value.text!r}. A state is {join_or(STATES)}.",
+            term.value_start,
+            term.end,
+        )
+    return Q(state=name)
+
+
+def _tag(operator: str, value: Value, _term: Compare) -> Q:
+    if operator == "~":
+        tagged = Run.objects.annotate(joined=JoinedTags())
+        found = tagged.filter(joined__icontains=value.text)
+        return Q(pk__in=found.values("pk"))
+    return Q(tags=[]) if value.is_none else Q(tags__contains=[value.text])
+
+
+def _owner(_operator: str, value: Value, _term: Compare) -> Q:
+    if value.is_none:
+        return Q(owner=None)
+    named = Q(owner__username__iexact=value.text)
+    named |= Q(owner__display_name__iexact=value.text)
+    # A subquery, so that `not` finds runs whose owner is gone too.
+    return Q(pk__in=Run.objects.filter(named).values("pk"))
+
+
+def _dataset(operator: str, value: Value, _term: Compare) -> Q:
+    """To train on it, or to be evaluated on it."""
+    path = "dataset_version__dataset__name"
+    how = "icontains" if operator == "~" else "iexact"
+    evaluated = EvaluationSet.objects.filter(**{f"{path}__{how}": value.text})
+    return Q(**{f"{path}__{how}": value.text}) | Q(pk__in=evaluated.values("run"))
+
+
+def _sweep(operator: str, value: Value, _term: Compare) -> Q:
+    if operator != "~" and value.is_none:
+        return Q(sweep=None)
+    how = "icontains" if operator == "~" else "iexact"
+    named = Run.objects.filter(**{f"sweep__name__{how}": value.text})
+    return Q(pk__in=named.values("pk"))
+
+
+NAMED: Mapping[str, Callable[[str, Value, Compare], Q]] = MappingProxyType(
+    {
+        "state": _state,
+        "tag": _tag,
+        "owner": _owner,
+        "dataset": _dataset,
+        "sweep": _sweep,
+    }
+)
+
+
+def join_or(words: Sequence[str]) -> str:
+    """a, b or c"""
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def read_literal_number(text: str) -> float | None:
+    """A finite number as people write it; None for anything else.
+
+    >>> read_literal_number("1e-5"), read_literal_number("5%"), read_literal_number("a")
+    (1e-05, 0.05, None)
+    """
+    if not _NUMBER.fullmatch(text):
+        return None
+    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    return value if math.isfinite(value) else None
+
+
+def read_number(text: str, key: str) -> float:
+    number = read_literal_number(text)
+    if number is None and key == "duration":
+        number = _seconds(text)
+    if number is None:
+        needed = "a span such as 90min, 2h or 1d" if key == "duration" else "a number"
+        raise ValueError(f"{key} is compared with {needed}; got {text!r}.")
+    return number
+
+
+def read_moment(text: str, key: str) -> datetime:
+    """2026-11-01, 2026-11-01T12:30 (UTC), or how long ago: 7d."""
+    seconds = _seconds(text)
+    if seconds is not None and seconds < 3e9:
+        return timezone.now() - timedelta(seconds=seconds)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{key} is compared with a day such as 2026-11-01, a moment such as "
+            f"2026-11-01T12:30 (UTC), or how long ago, such as 7d; got {text!r}."
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _seconds(text: str) -> float | None:
+    match = _SPAN.fullmatch(text)
+    return float(match[1]) * UNITS[match[2]] if match else None

@@ -42,9 +42,8 @@ from dashboard.rewards.rule_editor import find_code_fault
 from dashboard.rewards.rule_params import as_value, param_fields
 from dashboard.runs.config.toml import read_phases, read_toml
 from dashboard.runs.table.columns import read_columns
-from dashboard.runs.table.expressions import QueryError
-from dashboard.runs.table.parser import parse
-from dashboard.runs.table.rows import read_open
+from dashboard.runs.table.grouping import read_open
+from dashboard.runs.table.parser import QueryError, parse
 from dashboard.runs.table.sql import condition
 from dashboard.samples.rendering import render_text
 from dashboard.training.log_search import make_pattern

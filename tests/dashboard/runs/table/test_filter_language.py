@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.runs.table.expressions import (
+from dashboard.runs.table.parser import (
     FLAGS,
+    OPERATORS,
     And,
     Compare,
     Flag,
@@ -17,10 +18,10 @@ from dashboard.runs.table.expressions import (
     QueryError,
     Text,
     Value,
+    parse,
     quote,
     walk,
 )
-from dashboard.runs.table.parser import OPERATORS, parse
 
 WORDS = st.text(min_size=1, max_size=12).filter(lambda text: text.strip())
 COMPARISONS = st.builds(

@@ -9,8 +9,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import EvaluationSet, Run, RunStar
-from dashboard.runs.table.expressions import QueryError
-from dashboard.runs.table.parser import parse
+from dashboard.runs.table.parser import QueryError, parse
 from dashboard.runs.table.sql import condition
 from tests.dashboard.runs.launching import make_dataset
 from tests.dashboard.runs.table.rows import make_runs
