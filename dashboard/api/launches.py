@@ -14,9 +14,7 @@ from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.run_schemas import RunDetail
 from dashboard.api.schemas import LARGEST_STEP, IdIn, Input, fill
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.launch.estimates import Memory
 from dashboard.runs.launch.eval_sets import MAX_SETS, read_drafts
-from dashboard.runs.launch.forks import propose_name
 from dashboard.runs.launch.form import Launch, LaunchForm
 from dashboard.runs.launch.form_fields import choices_of
 from dashboard.runs.launch.initial_values import (
@@ -25,7 +23,9 @@ from dashboard.runs.launch.initial_values import (
     offer_presets,
     offer_starters,
     offer_team_presets,
+    propose_name,
 )
+from dashboard.runs.launch.memory import Memory
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.toml import apply_toml, write_form

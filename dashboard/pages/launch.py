@@ -18,9 +18,7 @@ from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import idle_table, recipe_facts
 from dashboard.runs.config.toml import EXAMPLE
-from dashboard.runs.launch.checks import FITTED
-from dashboard.runs.launch.eval_sets import read_drafts
-from dashboard.runs.launch.forks import propose_name
+from dashboard.runs.launch.eval_sets import describe_sets, read_drafts
 from dashboard.runs.launch.form import PROMPT_PATHS, Launch, LaunchForm
 from dashboard.runs.launch.form_fields import Choices, choices_of
 from dashboard.runs.launch.initial_values import (
@@ -30,11 +28,13 @@ from dashboard.runs.launch.initial_values import (
     offer_presets,
     offer_starters,
     offer_team_presets,
+    propose_name,
 )
-from dashboard.runs.launch.sections import describe_sets, describe_sweep, mark
+from dashboard.runs.launch.row_limits import FITTED
+from dashboard.runs.launch.team_presets import mark
 from dashboard.runs.launch.services import launch_run, launch_sweep
 from dashboard.runs.launch.summary import summarize, warn
-from dashboard.runs.launch.sweep import SweepPlan
+from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
 from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 

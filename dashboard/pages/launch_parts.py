@@ -30,19 +30,18 @@ from dashboard.project.edits import (
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import read_tree
 from dashboard.runs.launch.base_models import check_model
+from dashboard.runs.launch.eval_sets import change_sets, describe_sets
 from dashboard.runs.launch.form import LaunchForm
 from dashboard.runs.launch.form_fields import choices_of
 from dashboard.runs.launch.initial_values import default_start
-from dashboard.runs.launch.sections import (
-    change_sets,
+from dashboard.runs.launch.team_presets import (
     delete_preset,
-    describe_sets,
-    describe_sweep,
     mark,
     rename_preset,
     save_preset,
     write_kept,
 )
+from dashboard.runs.launch.sweep import describe_sweep
 from dashboard.runs.launch.toml import TomlDraft, apply_toml, write_form
 from dashboard.runs.queries import get_team_preset
 from trainer.rewards.spec import Recipe

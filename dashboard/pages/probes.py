@@ -25,7 +25,7 @@ from dashboard.analysis.probes.tries import TryForm, settings_of, sides_of
 from dashboard.pages.launch import read_form, show_form
 from dashboard.pages.requests import Request
 from dashboard.rewards.recipe_text import recipe_sentence
-from dashboard.runs.launch.estimates import estimate_memory
+from dashboard.runs.launch.memory import estimate_memory
 from dashboard.runs.launch.verdict import verdict_of
 from dashboard.runs.queries import get_run
 from trainer.config import RunConfig

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 from django.db import transaction
@@ -9,9 +11,11 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
-from dashboard.runs.config.errors import allow_share, common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.state import END_TIME, notify_workers, transition
+from trainer.config import RunConfig
+
+ERROR_SHARE = "max_error_share"
 
 
 def request_stop(*, run: Run, user: User | None) -> bool:
@@ -144,3 +148,26 @@ def resume_run(
     if is_queued:
         transaction.on_commit(notify_workers)
     return is_queued
+
+
+def common_share(config: dict[str, Any]) -> float | None:
+    """The share that all phases allow; None where they differ."""
+    shares = {reward.get(ERROR_SHARE) for reward in _rewards(config)}
+    return shares.pop() if len(shares) == 1 else None
+
+
+def allow_share(config: dict[str, Any], share: float) -> dict[str, Any]:
+    """The configuration with this share of errors allowed, in every phase."""
+    tree = copy.deepcopy(config)
+    for reward in _rewards(tree):
+        reward[ERROR_SHARE] = share
+    return RunConfig.model_validate(tree).model_dump(mode="json")
+
+
+def _rewards(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of the run, and of each phase that has a share of its own."""
+    yield config["reward"]
+    for phase in config.get("phases") or ():
+        reward = phase.get("changes", {}).get("reward", {})
+        if ERROR_SHARE in reward:
+            yield reward

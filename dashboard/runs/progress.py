@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from dashboard.runs.config.errors import common_share
+from dashboard.runs.control import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
 from dashboard.runs.queue.messages import describe_place

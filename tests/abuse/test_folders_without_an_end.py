@@ -22,7 +22,7 @@ from dashboard.datasets.token_preview import Uncountable, count_tokens
 from dashboard.datasets.tokenizer_pool import WarmTokenizer
 from dashboard.project.environment import ROOT
 from dashboard.runs.launch.base_models import read_characters, read_model_config
-from dashboard.runs.launch.estimates import has_chat_template
+from dashboard.runs.launch.memory import has_chat_template
 from tests.dashboard.datasets.chat_model import save_chat_model
 from tests.dashboard.runs.stories import queue_run
 from trainer.model_sizes import weights_in

@@ -29,8 +29,8 @@ from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.config.fields import all_fields, put, write_texts
 from dashboard.runs.launch.base_models import StarterModel, label_model, lock_published
-from dashboard.runs.launch.checks import fit_to_rows
 from dashboard.runs.launch.form import Launch
+from dashboard.runs.launch.row_limits import fit_to_rows
 from dashboard.runs.models import HELD as HELD_RUNS
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import ROWS

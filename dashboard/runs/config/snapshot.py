@@ -1,10 +1,13 @@
-"""A run's frozen config as a table and as files."""
+"""A run's frozen config: its settings by part and by key, as files, its learning rate.
+
+A key is optim.optimizer or rules.<name>.weight: comparisons lay settings side by side
+by it, and the run table filters, sorts and groups by it.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +16,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from dashboard.runs.config.fields import write_number
+from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS, eval_rows, list_evaluation_sets
 from trainer.config import RunConfig, learning_rate, read_about
 
-ABSENT = "none"  # as the engine reads it
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+# Frozen copies inside the run's folder: the rows of the datasets say what is in them.
+LEFT_OUT = {"data.rows"}
+# What a rule has beside its parameters.
+OF_A_RULE = ("kind", "weight", "schedule", "clip", "only_if")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,18 +53,12 @@ class Part:
 
 
 def compare_with_defaults(config: RunConfig) -> list[Part]:
-    own = [n for n in RunConfig.model_fields if not _is_part(getattr(config, n))]
-    parts = [n for n in RunConfig.model_fields if n not in own]
+    values = {name: getattr(config, name) for name in RunConfig.model_fields}
+    parts = {n: value for n, value in values.items() if isinstance(value, BaseModel)}
+    own = [name for name in values if name not in parts]
     return [_part("run", config, own)] + [
-        _part(
-            name, getattr(config, name), list(type(getattr(config, name)).model_fields)
-        )
-        for name in parts
+        _part(name, part, list(type(part).model_fields)) for name, part in parts.items()
     ]
-
-
-def _is_part(value: object) -> bool:
-    return isinstance(value, BaseModel)
 
 
 def _part(name: str, part: BaseModel, names: list[str]) -> Part:
@@ -104,70 +104,6 @@ def write_setting(value: object) -> str:
     return str(value)
 
 
-def write_json(config: RunConfig) -> str:
-    return config.model_dump_json(indent=2) + "\n"
-
-
-def write_toml(config: RunConfig) -> str:
-    return write_toml_tree(config.model_dump(mode="json"))
-
-
-def write_toml_tree(tree: dict[str, Any]) -> str:
-    """TOML has no null: a setting without a value is left out, or called none."""
-    # Left out, these would be the default's and the run's again.
-    tree["optim"] = _name_absent(tree["optim"])
-    for phase in tree["phases"]:
-        changes = phase["changes"]
-        phase["changes"] = {part: _name_absent(changes[part]) for part in changes}
-    return "\n".join(_toml_lines(tree, "")).strip() + "\n"
-
-
-def _name_absent(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: ABSENT if value is None else value for n, value in settings.items()}
-
-
-def _toml_lines(tree: Mapping[str, Any], path: str) -> Iterator[str]:
-    keys = {_toml_key(name): value for name, value in tree.items()}
-    for name, value in keys.items():
-        if value is not None and not _is_table(value):
-            yield f"{name} = {toml_value(value)}"
-    for name, value in keys.items():
-        if isinstance(value, dict):
-            yield from ("", f"[{path}{name}]", *_toml_lines(value, f"{path}{name}."))
-        elif _is_table(value):
-            for row in value:
-                yield from (
-                    "",
-                    f"[[{path}{name}]]",
-                    *_toml_lines(row, f"{path}{name}."),
-                )
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, dict) or (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(v, dict) for v in value)
-    )
-
-
-def toml_value(value: Any) -> str:
-    """JSON's strings, numbers, booleans and arrays are TOML's as well, but for DEL."""
-    if isinstance(value, list):
-        return "[" + ", ".join(toml_value(v) for v in value if v is not None) + "]"
-    if isinstance(value, dict):
-        pairs = (f"{_toml_key(k)} = {toml_value(v)}" for k, v in value.items())
-        return "{ " + ", ".join(pairs) + " }"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _toml_key(name: str) -> str:
-    return name if BARE_KEY.fullmatch(name) else str(toml_value(name))
-
-
-# A run's settings as files for `python -m trainer run`.
-
-
 def _write_toml(run: Run, config: RunConfig) -> str:
     """Before the settings, what is in the files that they name."""
     assert run.dataset_version, "launched"
@@ -185,20 +121,10 @@ def _write_toml(run: Run, config: RunConfig) -> str:
 
 
 def _write_json(_run: Run, config: RunConfig) -> str:
-    return write_json(config)
+    return config.model_dump_json(indent=2) + "\n"
 
 
-WRITERS = {"toml": _write_toml, "json": _write_json}
-
-
-# A run's settings under one name each: optim.optimizer, rules.<name>.weight, …
-#
-# Comparisons lay them side by side, and the run list filters, sorts and groups by them.
-
-# Frozen copies inside the run's folder: the rows of the datasets say what is in them.
-LEFT_OUT = {"data.rows"}
-# What a rule has beside its parameters.
-OF_A_RULE = ("kind", "weight", "schedule", "clip", "only_if")
+WRITERS = {"toml": _write_toml, "json": _write_json}  # for `python -m trainer run`
 
 
 def flatten_config(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -264,9 +190,6 @@ def json_path(key: str) -> str:
 
 def _name(part: str) -> str:
     return json.dumps(part)
-
-
-# The learning rate that a configuration plans for a step.
 
 
 @dataclass(frozen=True, slots=True)

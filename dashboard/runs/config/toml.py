@@ -1,11 +1,12 @@
-"""A run's configuration as TOML that somebody typed, and where it errs."""
+"""A run's configuration as TOML: written, read as somebody typed it, and its errors."""
 
 from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -19,55 +20,32 @@ from dashboard.runs.config.errors import (
     sentence_of,
 )
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.config.snapshot import toml_value
-from trainer.config import has_long_key, parse_toml_text
-
-# TOML that somebody typed, read within bounds and refused where nothing holds it.
+from trainer.config import RunConfig, has_long_key, parse_toml_text
 
 MAX_DEPTH = 20
 # Longer whole numbers are not a setting's, and Python refuses to write them out.
 MAX_NUMBER = 10**18
 MAX_PARTS = 16  # of a key
 
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """ValueError says where the text is wrong."""
-    if has_long_key(text, max_parts=MAX_PARTS):
-        raise ValueError(
-            f"This is not TOML for a run: a key in it has more than {MAX_PARTS} parts "
-            "with dots between them. Correct it."
-        )
-    try:
-        return parse_toml_text(text)
-    except ValueError as error:
-        raise ValueError(f"This is not TOML: {error}.") from None
-
-
-def refuse_unstorable(tree: Any, *, what: str, depth: int = 0) -> None:
-    """ValueError, where it parses, but neither the database nor an answer holds it."""
-    if depth > MAX_DEPTH:
-        raise ValueError(f"{what} nest at most {MAX_DEPTH} deep; these nest deeper.")
-    if isinstance(tree, int) and abs(tree) > MAX_NUMBER:
-        raise ValueError("A number here is longer than any setting takes. Shorten it.")
-    if isinstance(tree, str) and ("\x00" in tree or shown(tree) != tree):
-        raise ValueError(
-            f"“{shown(tree)[:60]}” holds a NUL or half a character. Remove it."
-        )
-    if isinstance(tree, dict):
-        tree = [*tree, *tree.values()]
-    if isinstance(tree, list):
-        for part in tree:
-            refuse_unstorable(part, what=what, depth=depth + 1)
-
-
-def shown(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 MAX_LENGTH = 262_144  # characters; the longest preset has a thirtieth of it
 MAX_PROBLEMS = 20  # nobody corrects more at a time
 MAX_TRIED = 50  # lines on which a key is looked for
 MAX_READ = 2_000_000  # characters, to find the lines of all problems: a second
+MAX_PHASES_LENGTH = 65_536  # characters; a hundred phases need a fifth of it
+MAX_PHASES = 100
+EXAMPLE = """\
+[[phases]]
+name = "sft"
+num_steps = 50
+changes.rollout = { source = "dataset", group_size = 1 }
+changes.advantage = { credit = "ones" }
+
+[[phases]]
+name = "grpo"
+num_steps = 150
+"""
+ABSENT = "none"  # as the engine reads it
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 Path = Sequence[str | int]
 
 
@@ -103,6 +81,40 @@ def read_toml(text: str) -> dict[str, Any]:
     tree = parse_toml(text)
     refuse_unstorable(tree, what="Settings")
     return tree
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """ValueError says where the text is wrong."""
+    if has_long_key(text, max_parts=MAX_PARTS):
+        raise ValueError(
+            f"This is not TOML for a run: a key in it has more than {MAX_PARTS} parts "
+            "with dots between them. Correct it."
+        )
+    try:
+        return parse_toml_text(text)
+    except ValueError as error:
+        raise ValueError(f"This is not TOML: {error}.") from None
+
+
+def refuse_unstorable(tree: Any, *, what: str, depth: int = 0) -> None:
+    """ValueError, where it parses, but neither the database nor an answer holds it."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{what} nest at most {MAX_DEPTH} deep; these nest deeper.")
+    if isinstance(tree, int) and abs(tree) > MAX_NUMBER:
+        raise ValueError("A number here is longer than any setting takes. Shorten it.")
+    if isinstance(tree, str) and ("\x00" in tree or shown(tree) != tree):
+        raise ValueError(
+            f"“{shown(tree)[:60]}” holds a NUL or half a character. Remove it."
+        )
+    if isinstance(tree, dict):
+        tree = [*tree, *tree.values()]
+    if isinstance(tree, list):
+        for part in tree:
+            refuse_unstorable(part, what=what, depth=depth + 1)
+
+
+def shown(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def find_toml_problems(lines: Lines, tree: dict[str, Any]) -> list[TomlProblem]:
@@ -193,23 +205,6 @@ def _has(tree: Any, path: Path) -> bool:
     return True
 
 
-# A run's phases as text: TOML as the engine's files have them, or JSON.
-
-MAX_PHASES_LENGTH = 65_536  # characters; a hundred phases need a fifth of it
-MAX_PHASES = 100
-EXAMPLE = """\
-[[phases]]
-name = "sft"
-num_steps = 50
-changes.rollout = { source = "dataset", group_size = 1 }
-changes.advantage = { credit = "ones" }
-
-[[phases]]
-name = "grpo"
-num_steps = 150
-"""
-
-
 def read_phases(text: str) -> list[Any]:
     """The list that RunConfig validates; ValueError says where the text is wrong."""
     text = text.removeprefix("\ufeff").strip()
@@ -266,9 +261,66 @@ def _write_phase(phase: Mapping[str, Any]) -> str:
     return "\n".join(["[[phases]]", *own, *changes]) + "\n"
 
 
+def write_toml(config: RunConfig) -> str:
+    return write_toml_tree(config.model_dump(mode="json"))
+
+
+def write_toml_tree(tree: dict[str, Any]) -> str:
+    """TOML has no null: a setting without a value is left out, or called none."""
+    # Left out, these would be the default's and the run's again.
+    tree["optim"] = _name_absent(tree["optim"])
+    for phase in tree["phases"]:
+        changes = phase["changes"]
+        phase["changes"] = {part: _name_absent(changes[part]) for part in changes}
+    return "\n".join(_toml_lines(tree, "")).strip() + "\n"
+
+
 def _leaves(tree: Any) -> list[Any]:
     if isinstance(tree, dict):
         return [leaf for value in tree.values() for leaf in _leaves(value)]
     if isinstance(tree, list):
         return [leaf for value in tree for leaf in _leaves(value)]
     return [tree]
+
+
+def _name_absent(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: ABSENT if value is None else value for n, value in settings.items()}
+
+
+def _toml_lines(tree: Mapping[str, Any], path: str) -> Iterator[str]:
+    keys = {_toml_key(name): value for name, value in tree.items()}
+    for name, value in keys.items():
+        if value is not None and not _is_table(value):
+            yield f"{name} = {toml_value(value)}"
+    for name, value in keys.items():
+        if isinstance(value, dict):
+            yield from ("", f"[{path}{name}]", *_toml_lines(value, f"{path}{name}."))
+        elif _is_table(value):
+            for row in value:
+                yield from (
+                    "",
+                    f"[[{path}{name}]]",
+                    *_toml_lines(row, f"{path}{name}."),
+                )
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) or (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(v, dict) for v in value)
+    )
+
+
+def toml_value(value: Any) -> str:
+    """JSON's strings, numbers, booleans and arrays are TOML's as well, but for DEL."""
+    if isinstance(value, list):
+        return "[" + ", ".join(toml_value(v) for v in value if v is not None) + "]"
+    if isinstance(value, dict):
+        pairs = (f"{_toml_key(k)} = {toml_value(v)}" for k, v in value.items())
+        return "{ " + ", ".join(pairs) + " }"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(name: str) -> str:
+    return name if BARE_KEY.fullmatch(name) else str(toml_value(name))

@@ -1,22 +1,30 @@
-"""What the engine would refuse only once a worker is busy with the run."""
+"""What a launch is refused for: its rows, its files, what a fork cannot change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db.models import BigIntegerField, Max
-from django.db.models.expressions import RawSQL
+from pydantic import ValidationError
 
-from dashboard.datasets.models import DatasetRow, DatasetVersion, TokenLengths
-from dashboard.datasets.row_filters import PROMPT_CHARS
+from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.config.errors import Problems
-from dashboard.runs.config.snapshot import toml_value
-from trainer.config import DataConfig, RunConfig
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.config.snapshot import rate_at
+from dashboard.runs.config.toml import toml_value
+from dashboard.runs.launch.initial_values import Start
+from dashboard.runs.models import Checkpoint
+from trainer.config import RunConfig, leaves, read_about
+
+# What a checkpoint is made of. It is worth nothing to a run that has these otherwise.
+FIXED = {
+    path: reason
+    for path, info in leaves(RunConfig)
+    if (reason := read_about(info).get("fork"))
+}
 
 
 class Given(NamedTuple):
@@ -53,21 +61,14 @@ def check_rows(config: RunConfig, dataset: DatasetVersion, problems: Problems) -
             f"{config.data.num_eval_rows:,} held-out prompts leave none of the "
             f"{dataset.num_rows:,} rows of {dataset} to train on. Hold out fewer.",
         )
-    else:
-        _check_prompts(config, dataset, num_train, problems)
-    _check_column(config, dataset, problems)
-
-
-def _check_prompts(
-    config: RunConfig, dataset: DatasetVersion, num_train: int, problems: Problems
-) -> None:
     for control, where, num_prompts in values_of(config, "rollout.prompts_per_step"):
-        if num_prompts > num_train:
+        if num_prompts > num_train >= 1:
             problems.add(
                 control,
                 f"{where}A step takes {num_prompts:,} distinct prompts, but "
                 f"{num_train:,} rows of {dataset} are left to train on. Take fewer.",
             )
+    _check_column(config, dataset, problems)
 
 
 def _check_column(
@@ -116,100 +117,104 @@ def _is_token(path: str) -> bool:
     return file.parent == tokens_folder() and ".." not in file.parts
 
 
-# Settings that depend on the rows, made to fit those of a dataset.
-
-EVAL, STEP = "data.num_eval_rows", "rollout.prompts_per_step"
-LENGTH, TEMPLATE = "data.max_prompt_tokens", "data.chat_template"
-FITTED = (EVAL, STEP, LENGTH)
-MOST_HELD_OUT = 1 / 3  # where a start asks for more, HELD_OUT are
-HELD_OUT = 1 / 5
-DEFAULT_LENGTH: int = DataConfig.model_fields["max_prompt_tokens"].default
-CHAT_TOKENS = 64  # of a chat template around a prompt
-MOST_LOOKED_AT = 20_000  # 40 ms
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FitResult:
-    """What the settings should be, and a sentence on each that is changed."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-    sentences: tuple[str, ...] = ()
+def check_fork(
+    start: Start, texts: dict[str, str], model_path: str, problems: Problems
+) -> None:
+    """Refuse what the checkpoint cannot go on with, each beside its control."""
+    assert start.run is not None
+    path = str(start.run.config["model"]["path"])
+    if model_path != path:
+        _refuse(problems, "model", "model.path", path)
+    for setting in (all_fields()[name] for name in FIXED if name != "model.path"):
+        before = start.texts[setting.path]
+        if not setting.is_same(texts[setting.path], before):
+            _refuse(problems, setting.path, setting.path, setting.show(before))
 
 
-def fit_to_rows(
-    texts: Mapping[str, str], version: DatasetVersion, model: str
-) -> FitResult:
-    """For `texts` as a start has them."""
-    held_out, why_held_out = _held_out(int(texts[EVAL]), version)
-    per_step, why_per_step = _per_step(int(texts[STEP]), version, held_out)
-    longest, why_longest = _longest(texts, version, model)
-    return FitResult(
-        texts={EVAL: str(held_out), STEP: str(per_step), LENGTH: str(longest)},
-        sentences=tuple(filter(None, (why_held_out, why_per_step, why_longest))),
+def _refuse(problems: Problems, control: str, path: str, value: str) -> None:
+    problems.add(
+        control,
+        f"A fork cannot change {path}: {FIXED[path]}. Set it to {value} again, or "
+        "launch a new run.",
     )
 
 
-def _held_out(wanted: int, version: DatasetVersion) -> tuple[int, str]:
-    if wanted <= version.num_rows * MOST_HELD_OUT:
-        return wanted, ""
-    fitting = int(version.num_rows * HELD_OUT)
-    return fitting, (
-        f"Held-out prompts are {fitting:,} in place of {wanted:,}, a fifth of the "
-        f"{version.num_rows:,} rows."
-    )
-
-
-def _per_step(wanted: int, version: DatasetVersion, held_out: int) -> tuple[int, str]:
-    num_train = version.num_rows - held_out
-    if wanted <= num_train:
-        return wanted, ""
-    return num_train, (
-        f"Prompts per step are {num_train:,} in place of {wanted:,}, as many as are "
-        "left to train on."
-    )
-
-
-def _longest(
-    texts: Mapping[str, str], version: DatasetVersion, model: str
-) -> tuple[int, str]:
-    wanted = int(texts[LENGTH])
-    if counted := count_longest(version, model):
-        fitting, has = counted, f"has {counted:,} tokens"
-    else:
-        # A rough bound, so it asks for no more than Cohort does anyway.
-        fitting = min(
-            bound_longest(version, has_template=texts[TEMPLATE] == "auto"),
-            DEFAULT_LENGTH,
+def check_course(config: RunConfig, start: Start, problems: Problems) -> None:
+    """The steps that are behind the checkpoint stay what they were."""
+    checkpoint = _checkpoint(start)
+    if config.optim.num_steps <= checkpoint.step:
+        problems.add(
+            "optim.num_steps",
+            f"The checkpoint is of step {checkpoint.step:,}, so the run has to go "
+            f"further; got {config.optim.num_steps:,} steps. Take more.",
         )
-        has = f"has {longest_prompt(version.pk):,} characters"
-    if fitting <= wanted:
-        return wanted, ""
-    return fitting, (
-        f"Longest prompt is {fitting:,} tokens in place of {wanted:,}, as the "
-        f"dataset's longest {has}."
+    begun, parents = (
+        _begun(each, checkpoint.step) for each in (config, _parents_config(start))
     )
+    if parents and begun != parents:
+        told = ", ".join(f"{name} from step {first}" for name, first, _ in parents)
+        problems.add(
+            "phases",
+            f"The phases that have begun by step {checkpoint.step:,} must begin where "
+            f"they did, with the same names: {told or 'none'}.",
+        )
 
 
-def count_longest(version: DatasetVersion, model: str) -> int | None:
-    """Tokens of the longest prompt, where somebody had this model's counted."""
-    counted = TokenLengths.objects.filter(version=version, model=model).first()
-    if counted is None or not counted.result:
+def _begun(config: RunConfig | None, step: int) -> list[tuple[str, int, bool]]:
+    """Phases by their beginnings; a later one's frozen start is in the checkpoint."""
+    if config is None:
+        return []
+    stages = [stage for stage in config.stages if stage.first_step <= step]
+    return [
+        (
+            stage.name,
+            stage.first_step,
+            stage.goes_on and stage.config.rollout.source == "start",
+        )
+        for stage in stages
+    ]
+
+
+def _parents_config(start: Start) -> RunConfig | None:
+    """None where an older release wrote it; then the form's own is all there is."""
+    assert start.run is not None
+    try:
+        return RunConfig.model_validate(start.run.config)
+    except ValidationError:
         return None
-    return max((length for length, _ in counted.result["lengths"]), default=None)
 
 
-def bound_longest(version: DatasetVersion, *, has_template: bool) -> int:
-    """Tokens that the longest prompt has at most.
+def describe_fork(
+    config: RunConfig, dataset: DatasetVersion, start: Start
+) -> Iterator[str]:
+    """What follows from going on in the middle, in sentences."""
+    checkpoint, parents = _checkpoint(start), _parents_config(start)
+    assert start.run is not None
+    first, last = checkpoint.step + 1, config.optim.num_steps
+    steps = f"Steps {first:,} to {last:,}" if last > first else f"Step {first:,}"
+    yield f"{steps} of {last:,} {'are' if last > first else 'is'} trained."
+    rate = rate_at(config, first)
+    before = None if parents is None else rate_at(parents, first)
+    if rate is not None and before is not None and rate != before:
+        yield (
+            f"The learning rate at step {first:,} is {sig4(rate)}; in "
+            f"{start.run.name} it was {sig4(before)}. A schedule runs over all "
+            f"{last:,} steps, those of {start.run.name} included."
+        )
+    data = config.data.num_eval_rows, config.seed
+    if dataset.pk != start.run.dataset_version_id:
+        yield (
+            f"Step {first:,} takes the rows that step {first:,} of any run on "
+            f"{dataset} with this seed takes: the place in the data follows from the "
+            "step, also where the rows are others. Held-out rows are drawn anew."
+        )
+    elif parents and data != (parents.data.num_eval_rows, parents.seed):
+        yield (
+            "The held-out prompts are drawn anew, so some of them were trained on "
+            f"before step {first:,}."
+        )
 
-    No tokenizer that is in use makes more tokens than characters of a text.
-    """
-    return longest_prompt(version.pk) + (CHAT_TOKENS if has_template else 0)
 
-
-@lru_cache(maxsize=256)  # versions never change, so neither does the answer
-def longest_prompt(version_pk: int) -> int:
-    """Its characters, among the first rows."""
-    rows = DatasetRow.objects.filter(version=version_pk, position__lt=MOST_LOOKED_AT)
-    chars = RawSQL(PROMPT_CHARS, [], output_field=BigIntegerField())  # nosec B611 # noqa: S611 - our own constant
-    found: int | None = rows.aggregate(longest=Max(chars))["longest"]
-    return found or 0
+def _checkpoint(start: Start) -> Checkpoint:
+    assert start.fork is not None, "no fork"
+    return start.fork

@@ -1,4 +1,4 @@
-"""Dataset versions that a run is evaluated on, as its launch form holds them."""
+"""The evaluation sets of a launch form: dataset versions, and rows trained on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from dashboard.datasets.analysis.leaks import KINDS, find_leak
 from dashboard.datasets.models import DatasetVersion, VersionLeak
+from dashboard.datasets.splits import other_half
 from dashboard.runs.models import EvaluationSet
 from dashboard.runs.queries import eval_rows
 from trainer.config import EvaluationConfig
@@ -24,6 +25,18 @@ MOST_ROWS = 2**31 - 1
 
 class Finder(Protocol):
     def find_dataset(self, pk: str) -> DatasetVersion | None: ...
+
+
+class SetsForm(Protocol):
+    """The launch form, as far as its evaluation sets go."""
+
+    eval_sets: list[SetDraft]
+
+    @property
+    def choices(self) -> Finder: ...
+
+    @property
+    def dataset_version(self) -> DatasetVersion | None: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +123,71 @@ def _refuse_name(name: str) -> str:
     return ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leak:
+    held_out: DatasetVersion
+    trained_on: DatasetVersion
+    found: VersionLeak | None = None  # none is looked for in a version itself
+
+    @property
+    def is_known(self) -> bool:
+        return self.found is None or self.found.is_done
+
+    @property
+    def counts(self) -> dict[str, int]:
+        if self.found is None:
+            return {"exact": self.held_out.num_rows}
+        result = self.found.result or {}
+        return {kind: result.get(kind, 0) for kind in KINDS}
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def sentence(self) -> str:
+        total = self.held_out.num_rows
+        if self.found is None:
+            return f"{self.held_out} is what is trained on, all {total:,} rows of it."
+        if not self.num_rows:
+            return f"No row of {self.held_out} is in {self.trained_on}."
+        named = [
+            f"{count:,} with {KINDS[kind]}" if kind != "near" else f"{count:,} nearly"
+            for kind, count in self.counts.items()
+            if count
+        ]
+        return (
+            f"{self.num_rows:,} of the {total:,} rows of {self.held_out} are trained "
+            f"on in {self.trained_on}: {', '.join(named)}."
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalRow:
+    draft: SetDraft
+    leak: Leak | None
+    is_new: bool = False  # the focus goes there
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvalSection:
+    rows: list[EvalRow]
+    suggestion: DatasetVersion | None  # the other half of a split
+    was_removed: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) >= MAX_SETS
+
+    @property
+    def max_sets(self) -> int:
+        return MAX_SETS
+
+    @property
+    def is_held_out_half(self) -> bool:
+        return bool(self.suggestion and self.suggestion.source.get("part") == "eval")
+
+
 def read_drafts(form: Mapping[str, Any], choices: Finder) -> list[SetDraft]:
     """The rows that a form or an address holds, numbered anew."""
     numbers = [n for n in range(1, MAX_SETS + 1) if f"eval-{n}-dataset" in form]
@@ -176,46 +254,42 @@ def choose_sets(drafts: list[SetDraft], *, taken: Collection[str]) -> list[Chose
     return chosen
 
 
-# Which rows of an evaluation set a run would be trained on.
+def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
+    """Looks for leaks, which may take part of a second for each set."""
+    trained_on = form.dataset_version
+    return EvalSection(
+        rows=[
+            EvalRow(
+                draft=draft,
+                leak=_leak(draft, trained_on),
+                is_new=action.startswith("add") and draft is form.eval_sets[-1],
+            )
+            for draft in form.eval_sets
+        ],
+        suggestion=suggest_set(form),
+        was_removed=action.startswith("remove"),
+    )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Leak:
-    held_out: DatasetVersion
-    trained_on: DatasetVersion
-    found: VersionLeak | None = None  # none is looked for in a version itself
+def suggest_set(form: SetsForm) -> DatasetVersion | None:
+    """The half that was split off what is trained on, where no set has it yet."""
+    if form.dataset_version is None:
+        return None
+    half = other_half(form.dataset_version)
+    used = {draft.version for draft in form.eval_sets}
+    return None if half in used else half
 
-    @property
-    def is_known(self) -> bool:
-        return self.found is None or self.found.is_done
 
-    @property
-    def counts(self) -> dict[str, int]:
-        if self.found is None:
-            return {"exact": self.held_out.num_rows}
-        result = self.found.result or {}
-        return {kind: result.get(kind, 0) for kind in KINDS}
-
-    @property
-    def num_rows(self) -> int:
-        return sum(self.counts.values())
-
-    @property
-    def sentence(self) -> str:
-        total = self.held_out.num_rows
-        if self.found is None:
-            return f"{self.held_out} is what is trained on, all {total:,} rows of it."
-        if not self.num_rows:
-            return f"No row of {self.held_out} is in {self.trained_on}."
-        named = [
-            f"{count:,} with {KINDS[kind]}" if kind != "near" else f"{count:,} nearly"
-            for kind, count in self.counts.items()
-            if count
-        ]
-        return (
-            f"{self.num_rows:,} of the {total:,} rows of {self.held_out} are trained "
-            f"on in {self.trained_on}: {', '.join(named)}."
-        )
+def change_sets(form: SetsForm, action: str) -> None:
+    """add (what is suggested, else a blank row), or remove:<number>."""
+    verb, _, argument = action.partition(":")
+    if verb == "add" and len(form.eval_sets) < MAX_SETS:
+        half = suggest_set(form)
+        added = SetDraft(number=0, dataset=str(half.pk) if half else "")
+        form.eval_sets = number_drafts([*form.eval_sets, added], form.choices)
+    elif verb == "remove":
+        kept = [one for one in form.eval_sets if str(one.number) != argument]
+        form.eval_sets = number_drafts(kept, form.choices)
 
 
 def look_for_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
@@ -238,3 +312,9 @@ def known_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | N
     if found is None:
         return None
     return Leak(held_out=held_out, trained_on=trained_on, found=found)
+
+
+def _leak(draft: SetDraft, trained_on: DatasetVersion | None) -> Leak | None:
+    if draft.version is None or trained_on is None:
+        return None
+    return look_for_leak(draft.version, trained_on)

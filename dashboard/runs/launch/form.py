@@ -14,7 +14,12 @@ from dashboard.runs.config.errors import Problems, find_problems
 from dashboard.runs.config.fields import read_texts, read_tree
 from dashboard.runs.config.toml import read_phases
 from dashboard.runs.launch.base_models import check_model, label_model
-from dashboard.runs.launch.checks import FitResult, check_files, check_rows, fit_to_rows
+from dashboard.runs.launch.checks import (
+    check_course,
+    check_files,
+    check_fork,
+    check_rows,
+)
 from dashboard.runs.launch.eval_sets import (
     ChosenSet,
     SetDraft,
@@ -22,9 +27,9 @@ from dashboard.runs.launch.eval_sets import (
     drafts_of,
     read_drafts,
 )
-from dashboard.runs.launch.forks import check_course, check_fork
 from dashboard.runs.launch.form_fields import Binder, Choices
 from dashboard.runs.launch.initial_values import Start, default_start
+from dashboard.runs.launch.row_limits import FitResult, fit_to_rows
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS, eval_rows
 from trainer.config import RunConfig

@@ -12,13 +12,17 @@ from dashboard.datasets.models import DatasetRow
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.config.fields import main_fields, write_texts
 from dashboard.runs.launch.base_models import StarterModel
-from dashboard.runs.launch.checks import fit_to_rows
-from dashboard.runs.launch.estimates import Memory, estimate_memory, warn_of_lengths
+from dashboard.runs.launch.checks import describe_fork
 from dashboard.runs.launch.eval_sets import known_leak
-from dashboard.runs.launch.forks import describe_fork
 from dashboard.runs.launch.form import Launch, LaunchForm
 from dashboard.runs.launch.initial_values import Start
-from dashboard.runs.launch.verdict import warn_of_characters, warn_of_probe
+from dashboard.runs.launch.memory import Memory, estimate_memory
+from dashboard.runs.launch.row_limits import (
+    fit_to_rows,
+    warn_of_characters,
+    warn_of_lengths,
+)
+from dashboard.runs.launch.verdict import warn_of_probe
 from dashboard.runs.queue.estimates import Pace, past_paces
 from dashboard.runs.queue.hosts import (
     Needs,

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from dashboard.runs.config.errors import Problems
-from dashboard.runs.config.fields import ConfigField, all_fields
+from dashboard.runs.config.fields import ConfigField, all_fields, part_title
 from dashboard.runs.launch.form import LONGEST_NAME, Launch, LaunchForm
 
 NUM_ROWS = 4  # settings that may have several values
@@ -183,3 +184,27 @@ def _text(path: str, value: str) -> str:
 def _too_many(count: int | None) -> str:
     seen = f"{count:,} runs" if count else f"more than {MAX_RUNS} runs"
     return f"These are {seen}; {MAX_RUNS} are launched at once at most. Take fewer."
+
+
+def describe_sweep(post: Mapping[str, Any], form: LaunchForm) -> dict[str, Any]:
+    sweep = SweepPlan.read(post)
+    if sweep.used and not form.problems:
+        sweep.plan(form)
+    return {
+        "sweep": sweep,
+        "sweep_settings": _settings(),
+        "sweep_modes": MODES,
+        "sweep_limit": MAX_RUNS,
+    }
+
+
+def _settings() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Each part's settings, by path and title."""
+    parts = groupby(all_fields().values(), lambda one: one.path.rpartition(".")[0])
+    return [
+        (
+            part_title(part) if part else "Run",
+            [(one.path, one.title) for one in fields],
+        )
+        for part, fields in parts
+    ]

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from dashboard.rewards.recipe_text import is_same_reward
 from dashboard.runs.config.fields import ConfigField, all_fields, put, write_texts
-from dashboard.runs.config.snapshot import write_toml_tree
 from dashboard.runs.config.toml import (
     Lines,
     TomlProblem,
     find_toml_problems,
     read_toml,
     write_phases,
+    write_toml_tree,
 )
 from dashboard.runs.launch.eval_sets import choose_sets
 from dashboard.runs.launch.form import AS_START, LaunchForm

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from dashboard.datasets.models import DatasetRow, DatasetVersion
-from dashboard.runs.launch.base_models import read_characters
 from dashboard.runs.launch.form import Launch
 from trainer.config import RunConfig
 
@@ -162,39 +159,8 @@ def _of_update(metrics: Mapping[str, Any]) -> list[_Reason]:
     return [_Reason("cannot", f"an update failed: {str(problem).rstrip('.')}")]
 
 
-# Reasons why a run cannot learn, found before its launch.
-
-ROWS_READ = 20
-MOST_UNREAD = 0.1  # of the characters: a sign or two do not hide the task
 # What a probe samples by; a change of another part leaves its verdict true.
 SAMPLED_BY = ("model", "data", "rollout", "reward")
-
-
-def warn_of_characters(model: str, version: DatasetVersion) -> str:
-    """A sentence where a small model has no tokens for the rows' texts; else ""."""
-    known = read_characters(Path(model)) if model.startswith("/") else None
-    if known is None:
-        return ""
-    rows = DatasetRow.objects.filter(version=version).order_by("position")[:ROWS_READ]
-    text = "".join(_text_of(row.prompt) for row in rows)
-    unread = [mark for mark in text if mark not in known]
-    if len(unread) <= MOST_UNREAD * len(text):
-        return ""
-    some = " ".join(
-        f"“{mark}”" if mark.isprintable() else repr(mark)
-        for mark in [*dict.fromkeys(unread)][:5]
-    )
-    return (
-        f"This model cannot learn from {version}: its tokenizer has no tokens for "
-        f"{len(unread) / len(text):.0%} of the characters, such as {some}. "
-        "Choose another model, or rows that it can read."
-    )
-
-
-def _text_of(prompt: Any) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return "".join(str(message.get("content", "")) for message in prompt)
 
 
 def warn_of_probe(launch: Launch) -> str:

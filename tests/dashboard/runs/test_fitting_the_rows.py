@@ -13,8 +13,8 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.runs.launch.checks import EVAL, LENGTH, STEP, FitResult, fit_to_rows
 from dashboard.runs.launch.initial_values import default_start, start_of_run
+from dashboard.runs.launch.row_limits import EVAL, LENGTH, STEP, FitResult, fit_to_rows
 from tests.dashboard.runs.launching import (
     make_config,
     make_recipe,

@@ -14,7 +14,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.launch.forks import FIXED
+from dashboard.runs.launch.checks import FIXED
 from dashboard.runs.models import Checkpoint, Run, RunState
 from dashboard.runs.queries import run_directory
 from tests.dashboard.runs.launching import (

@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.runs.launch.estimates import (
+from dashboard.runs.launch.memory import (
     ALWAYS,
     SAMPLING,
     UPDATING,

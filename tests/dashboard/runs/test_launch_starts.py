@@ -14,7 +14,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch import initial_values
-from dashboard.runs.launch.forks import _names, propose_name
+from dashboard.runs.launch.initial_values import _names, propose_name
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import (
     COUNTDOWN,

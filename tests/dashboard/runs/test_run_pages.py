@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.runs.charts.figures import NO_KL
-from dashboard.runs.config.snapshot import write_toml
+from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run, RunEvent, RunState
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_config, make_run
