@@ -31,10 +31,10 @@ from dashboard.runs.launch.initial_values import (
     propose_name,
 )
 from dashboard.runs.launch.row_limits import FITTED
-from dashboard.runs.launch.team_presets import mark
 from dashboard.runs.launch.services import launch_run, launch_sweep
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
+from dashboard.runs.launch.team_presets import mark
 from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 
@@ -169,7 +169,7 @@ def show_form(
         form.problems.together.append(refused)
     wanted = form.wants_recipe
     if status == 200 or toml:
-        form.forget_problems()
+        form.clear_problems()
     context = {
         "team": team,
         "form": form,

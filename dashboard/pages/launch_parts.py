@@ -34,6 +34,7 @@ from dashboard.runs.launch.eval_sets import change_sets, describe_sets
 from dashboard.runs.launch.form import LaunchForm
 from dashboard.runs.launch.form_fields import choices_of
 from dashboard.runs.launch.initial_values import default_start
+from dashboard.runs.launch.sweep import describe_sweep
 from dashboard.runs.launch.team_presets import (
     delete_preset,
     mark,
@@ -41,7 +42,6 @@ from dashboard.runs.launch.team_presets import (
     save_preset,
     write_kept,
 )
-from dashboard.runs.launch.sweep import describe_sweep
 from dashboard.runs.launch.toml import TomlDraft, apply_toml, write_form
 from dashboard.runs.queries import get_team_preset
 from trainer.rewards.spec import Recipe

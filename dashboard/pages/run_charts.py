@@ -31,10 +31,10 @@ from dashboard.runs.charts.series import (
     read_history,
     read_tails,
 )
-from dashboard.runs.live_frames import describe_tail
 from dashboard.runs.models import Run
 from dashboard.runs.progress import describe_fork
 from dashboard.runs.queries import get_run, list_ancestors
+from dashboard.runs.stream import describe_tail
 
 MAX_METRICS = 200
 BOUNDS = ("first", "last")

@@ -16,7 +16,6 @@ from dashboard.accounts.models import Team
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request
 from dashboard.pages.run_charts import chart_context, metric_names
-from dashboard.runs.attributes import confinements_of
 from dashboard.runs.charts.figures import sections_of, settings_of
 from dashboard.runs.charts.series import ENDS, Interval
 from dashboard.runs.checkpoints.listing import list_checkpoints
@@ -27,9 +26,9 @@ from dashboard.runs.config.snapshot import (
     told_settings,
     write_setting,
 )
-from dashboard.runs.live_frames import read_frame
 from dashboard.runs.models import Run
 from dashboard.runs.queries import (
+    confinements_of,
     find_lineage,
     get_any_run,
     get_run,
@@ -37,6 +36,7 @@ from dashboard.runs.queries import (
     list_evaluation_sets,
     where_it_runs,
 )
+from dashboard.runs.stream import read_frame
 from dashboard.runs.trash import KEPT
 
 

@@ -10,7 +10,7 @@ from dashboard.accounts.access import may_watch
 from dashboard.live.consumer import StreamConsumer
 from dashboard.live.messages import NOT_FOUND, NOT_SIGNED_IN, Position
 from dashboard.live.pubsub import group_name
-from dashboard.runs.live_feed import feed_of
+from dashboard.runs.stream import feed_of
 
 
 class RunConsumer(StreamConsumer):

@@ -1,11 +1,8 @@
-"""A run's name, notes and tags, as people change them."""
+"""A run's name, notes, tags and lock, as people change them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from django.db import transaction
@@ -14,10 +11,13 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record, told_change
 from dashboard.project.edits import Edit
 from dashboard.runs.models import Run
-from trainer.rewards.sandbox.levels import NAMES
 
-# Runs that are locked: nobody changes them before somebody unlocks them.
-#
+MAX_NAME = 80
+MAX_NOTES = 20_000
+MAX_TAGS = 20
+MAX_TAG_CHARS = 40
+
+
 # A lock holds name, notes, tags, settings and checkpoints as they are and keeps the run
 # out of archive and trash. What a run at work does goes on, as do stars.
 
@@ -42,56 +42,14 @@ def refuse_locked(run: Run) -> None:
         raise ValueError(f"Nothing was changed: {run.name} {reason}.")
 
 
-# Which sandbox a run's reward code ran in, as its trainers told.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confinement:
-    """From a step on, reward code ran so.
-
-    >>> Confinement(level="A", name="bubblewrap", first_step=1)
-    """
-
-    level: str
-    name: str
-    first_step: int
-
-
-def confinements_of(run: Run) -> list[Confinement]:
-    """One for each change, the first one first; one query.
-
-    Empty before the trainer has begun, and where no rule runs code.
-    """
-    told = run.events.filter(type__in=("run_started", "run_resumed")).order_by("seq")
-    found = list(_read(told.values_list("step", "body__versions__sandbox")))
-    changes = [
-        later for earlier, later in pairwise(found) if later.level != earlier.level
-    ]
-    return [*found[:1], *changes]
-
-
-def _read(told: Iterable[tuple[int, str | None]]) -> Iterator[Confinement]:
-    for step, words in told:
-        if words:
-            level = words.removeprefix("level ")
-            name = next((name for known, name in NAMES.items() if known == level), "")
-            yield Confinement(level=level, name=name, first_step=step + 1)
-
-
-# Words that people put on runs.
-
-MAX_TAGS = 20
-LENGTH = 40
-
-
 def check_tag(text: str) -> str:
     """The tag, spaces around it taken off. ValueError says what is wrong with it."""
     tag = " ".join(text.split())
     if not tag:
         raise ValueError("A tag has at least one character. Type one.")
-    if len(tag) > LENGTH:
+    if len(tag) > MAX_TAG_CHARS:
         raise ValueError(
-            f"A tag has at most {LENGTH} characters; this one has {len(tag)}."
+            f"A tag has at most {MAX_TAG_CHARS} characters; this one has {len(tag)}."
         )
     if wrong := re.search(r'[,"\\\x00-\x1f]', tag):
         raise ValueError(
@@ -108,10 +66,6 @@ def read_tags(text: str) -> list[str]:
     if len(found) > MAX_TAGS:
         raise ValueError(f"A run has at most {MAX_TAGS} tags; got {len(found)}.")
     return found
-
-
-MAX_NAME = 80
-MAX_NOTES = 20_000
 
 
 @transaction.atomic

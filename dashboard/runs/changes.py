@@ -1,4 +1,4 @@
-"""Changing a run's settings after its launch, its number of steps among them."""
+"""Changing a run's settings after its launch: its steps, intervals and retention."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ HEARING = (
     RunState.PAUSED,
     RunState.LOST,
 )
+
+MAX_STEPS = 10_000_000
 
 
 def setting_of(config: Mapping[str, object], path: str) -> int:
@@ -171,11 +173,6 @@ def _change(
     record(run.team, user, verb, run, number=change.number, **told)
     notify_on_commit(run.id, run.seq + 1)
     return change
-
-
-# What is typed to change a run after its launch, read.
-
-MAX_STEPS = 10_000_000
 
 
 def interval_fields() -> list[ConfigField]:

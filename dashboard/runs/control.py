@@ -56,8 +56,8 @@ def _close_outside(run: Run, user: User | None) -> bool:
         finished_at=END_TIME,
     )
     if is_stopped:
-        life = run.attempts.filter(number=run.attempt, ended_at=None)
-        life.update(ended_at=Now(), outcome=f"closed at step {run.last_step}")
+        attempt = run.attempts.filter(number=run.attempt, ended_at=None)
+        attempt.update(ended_at=Now(), outcome=f"closed at step {run.last_step}")
     return is_stopped
 
 
@@ -81,8 +81,8 @@ def cancel_run(*, run: Run, user: User) -> bool:
         finished_at=END_TIME,
     )
     if is_cancelled:
-        life = held.attempts.filter(number=held.attempt, ended_at=None)
-        life.update(ended_at=Now(), outcome=f"cancelled at step {held.last_step}")
+        attempt = held.attempts.filter(number=held.attempt, ended_at=None)
+        attempt.update(ended_at=Now(), outcome=f"cancelled at step {held.last_step}")
     return is_cancelled
 
 

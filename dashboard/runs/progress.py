@@ -49,7 +49,7 @@ class Progress:
 
 
 def describe_progress(run: Run) -> Progress:
-    """Four queries when the run is queued, and one when it lost a life; else none."""
+    """Four queries when the run is queued, one when it lost an attempt; else none."""
     return Progress(
         state=run.state,
         last_step=run.last_step,
@@ -98,8 +98,8 @@ def _seconds_left(run: Run) -> float | None:
 
 def _notice(run: Run) -> str:
     describe = NOTICES.get(RunState(run.state))
-    told = [describe(run) if describe else "", _left_out(run)]
-    return " ".join(filter(None, told))
+    sentences = [describe(run) if describe else "", _left_out(run)]
+    return " ".join(filter(None, sentences))
 
 
 def _left_out(run: Run) -> str:
@@ -129,7 +129,7 @@ def _taken_up_again(run: Run) -> str:
 
 
 def _last_outcome(run: Run) -> str:
-    """How its last life ended, behind a colon."""
+    """How its last attempt ended, behind a colon."""
     ended = run.attempts.filter(ended_at__isnull=False).exclude(outcome="")
     outcome = ended.order_by("-number").values_list("outcome", flat=True).first()
     return f": {outcome}" if outcome else ""

@@ -1,9 +1,10 @@
-"""Where a run comes from and what was made of it: forks and clones, as a tree."""
+"""Lookups of a run: by its team, its lineage, its files, what its trainers reported."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from django.conf import settings
@@ -12,11 +13,27 @@ from django.http import Http404
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
+from trainer.rewards.sandbox.levels import NAMES
+
+ROWS = "rows.jsonl"  # the dataset version as it was at launch
 
 MAX_RUNS = 500
 MAX_DEPTH = 50
 SHOWN = ("id", "name", "state", "last_step", "num_steps", "fork_step", "created_at")
 PARENTS = ("forked_from_id", "cloned_from_id")
+
+RELATED = (
+    "team",
+    "owner",
+    "locked_by",
+    "archived_by",
+    "trashed_by",
+    "cloned_from",
+    "forked_from",
+    "sweep",
+    "dataset_version__dataset",
+)
+RELATED_RECIPE = "recipe_version__recipe"
 
 
 @dataclass(slots=True)
@@ -90,11 +107,6 @@ def _first_ancestor(run: Run) -> Run:
     return run
 
 
-# The files of a run: what the trainer reads, and what it writes.
-
-ROWS = "rows.jsonl"  # the dataset version as it was at launch
-
-
 def eval_rows(name: str) -> str:
     """The file of an evaluation set, beside the rows."""
     return f"eval-{name}.jsonl"
@@ -102,7 +114,7 @@ def eval_rows(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDirectory:
-    """What one life of the trainer leaves behind."""
+    """What one attempt leaves behind."""
 
     path: Path
 
@@ -152,14 +164,14 @@ class RunDirectory:
 
     @property
     def attempts(self) -> Path:
-        """What each life left, by its number."""
+        """What each attempt left, by its number."""
         return self.path / "epochs"  # as such folders have always been named
 
     def attempt(self, number: int) -> AttemptDirectory:
         return AttemptDirectory(self.attempts / str(number))
 
     def attempt_numbers(self) -> list[int]:
-        """Lives that left a directory, oldest first."""
+        """Attempts that left a directory, oldest first."""
         if not self.attempts.is_dir():
             return []
         return sorted(int(p.name) for p in self.attempts.iterdir() if p.name.isdigit())
@@ -167,22 +179,6 @@ class RunDirectory:
 
 def run_directory(run_id: int) -> RunDirectory:
     return RunDirectory(Path(settings.COHORT_DATA) / "runs" / str(run_id))
-
-
-# Lookups of runs. A run is found through its team only.
-
-RELATED = (
-    "team",
-    "owner",
-    "locked_by",
-    "archived_by",
-    "trashed_by",
-    "cloned_from",
-    "forked_from",
-    "sweep",
-    "dataset_version__dataset",
-)
-RELATED_RECIPE = "recipe_version__recipe"
 
 
 def get_run(team: Team, run_id: int) -> Run:
@@ -217,12 +213,12 @@ def list_changes(run: Run) -> list[SettingChange]:
 
 
 def where_it_runs(run: Run) -> tuple[str, str]:
-    """The device and what samples, as the newest attempt told them; one query.
+    """The device and what samples, as the newest attempt reported them; one query.
 
-    Empty before the trainer has begun, and where a trainer does not tell.
+    Empty before the trainer has begun, and where a trainer does not report them.
     """
-    told = run.events.filter(type__in=("run_started", "run_resumed")).order_by("-seq")
-    found = told.values_list("body__device", "body__engine").first()
+    begun = run.events.filter(type__in=("run_started", "run_resumed")).order_by("-seq")
+    found = begun.values_list("body__device", "body__engine").first()
     device, engine = found or (None, None)
     return device or "", engine or ""
 
@@ -234,3 +230,36 @@ def get_team_preset(team: Team, pk: int) -> TeamPreset:
         return presets.get(team=team, pk=pk)
     except TeamPreset.DoesNotExist:
         raise Http404("No such preset.") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """From a step on, reward code ran so.
+
+    >>> Confinement(level="A", name="bubblewrap", first_step=1)
+    """
+
+    level: str
+    name: str
+    first_step: int
+
+
+def confinements_of(run: Run) -> list[Confinement]:
+    """One for each change, the first one first; one query.
+
+    Empty before the trainer has begun, and where no rule runs code.
+    """
+    begun = run.events.filter(type__in=("run_started", "run_resumed")).order_by("seq")
+    found = list(_read(begun.values_list("step", "body__versions__sandbox")))
+    changes = [
+        later for earlier, later in pairwise(found) if later.level != earlier.level
+    ]
+    return [*found[:1], *changes]
+
+
+def _read(begun: Iterable[tuple[int, str | None]]) -> Iterator[Confinement]:
+    for step, words in begun:
+        if words:
+            level = words.removeprefix("level ")
+            name = next((name for known, name in NAMES.items() if known == level), "")
+            yield Confinement(level=level, name=name, first_step=step + 1)

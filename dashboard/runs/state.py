@@ -113,14 +113,11 @@ def transition(
     return True
 
 
-# How a queued run, or one to be deleted, is made known to the workers.
-
-
 def notify_workers() -> None:
-    """Wake a training worker. Best effort: the dispatcher rings again every 5 s."""
+    """Wake a training worker. Best effort: the dispatcher asks again every 5 s."""
     wake_workers("training.work", queue="training", expires=DAY_SECONDS)
 
 
-def ring_deletion() -> None:
-    """Wake a default worker. Best effort: beat rings every 10 s."""
+def notify_deletion() -> None:
+    """Wake a default worker. Best effort: the clock asks every 10 s."""
     wake_workers("runs.delete_rows", queue="default", expires=DAY_SECONDS)

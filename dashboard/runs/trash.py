@@ -26,7 +26,7 @@ from dashboard.jobs import shutdown
 from dashboard.jobs.kinds import register_purge
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
-from dashboard.runs.state import ring_deletion
+from dashboard.runs.state import notify_deletion
 
 logger = logging.getLogger(__name__)
 KEPT = timedelta(days=30)  # as datasets are
@@ -35,6 +35,8 @@ FEW_ROWS = 2_000  # of a kind, that go at once
 ROWS_AT_A_TIME = 50_000
 PARENTS_AT_A_TIME = 10_000  # on which other rows hang
 NUM_DELETED = "num_rows_deleted"  # in a hidden run's summary
+
+SECONDS = 8.0  # of the ten between two messages
 
 
 class Busy(Exception):
@@ -56,7 +58,7 @@ def delete_run(run: Run, user: User | None) -> None:
             found.delete()
         else:
             _hide(found)
-            transaction.on_commit(ring_deletion)
+            transaction.on_commit(notify_deletion)
         transaction.on_commit(partial(_remove_files, run.pk))
 
 
@@ -178,7 +180,6 @@ def purge_run(run: Run) -> None:
         logger.exception("run %s could not be deleted from the trash", run.pk)
 
 
-SECONDS = 8.0  # beat rings every ten
 register_purge(purge_trash)
 
 

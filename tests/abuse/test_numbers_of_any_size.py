@@ -23,8 +23,8 @@ from dashboard.jobs.kinds import Context
 from dashboard.jobs.models import Job
 from dashboard.jobs.runner import run as run_job
 from dashboard.runs.charts.chart import LARGEST, clip, clip_all, has_clipped
-from dashboard.runs.live_frames import read_batch, read_snapshot
 from dashboard.runs.models import Run
+from dashboard.runs.stream import read_batch, read_snapshot
 from dashboard.samples.forms import (
     COMPLETION_ORDERS,
     COMPLETION_SORTS,

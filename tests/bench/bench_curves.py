@@ -13,8 +13,8 @@ from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
 from dashboard.runs.charts.figures import shown_metrics
 from dashboard.runs.charts.series import read_history
-from dashboard.runs.live_frames import read_frame
 from dashboard.runs.models import Run
+from dashboard.runs.stream import read_frame
 from tests.bench.machine import heading, say, table
 from tests.dashboard.runs.stories import make_history
 from tests.dashboard.samples.factories import make_run

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
-from dashboard.runs.live_frames import read_snapshot
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
+from dashboard.runs.stream import read_snapshot
 from tests.browser.accessibility import findings
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run

@@ -1,4 +1,6 @@
-"""A chart as pages get it: a Plotly figure whose traces say what they show.
+"""A chart as pages get it, and what of a run and a metric decides how it looks.
+
+It is a Plotly figure whose traces say what they show.
 
 A trace's `meta.terms` is a sum of metrics, [[metric, factor], …] plus `meta.constant`;
 `meta.each` instead names a family of metrics (a regular expression), one trace each,
@@ -121,12 +123,10 @@ def layer(
     )
 
 
-# How large a number is drawn and reckoned with; exports hold it as it was sent.
-#
-# A finite number may be 1.8e308: the difference of two such numbers is none, nor is the
-# square of one above 1e154. static/js/charts/series.js clips alike.
-
-# It fits float32, which rollups are of, and a variance of it may be squared again.
+# The largest number that is drawn and computed with; exports hold it as it was sent. A
+# finite number may be 1.8e308: the difference of two such numbers is none, nor is the
+# square of one above 1e154. This one fits float32, which rollups are of, and a variance
+# of it may be squared again. static/js/charts/series.js clips alike.
 LARGEST = 1e37
 NEARLY = LARGEST * (1 - 1e-6)  # as float32 has it
 
@@ -149,9 +149,6 @@ def has_clipped(values: ArrayLike) -> bool:
 NOTE = (
     "Values beyond ±1e37 are clipped here. Exports keep the values as they were sent."
 )
-
-
-# Of which metrics more is better, and of which less; of the others neither.
 
 Direction = Literal["higher", "lower"]
 
@@ -189,13 +186,13 @@ def is_score(last_part: str) -> bool:
     return last_part == "mean" or last_part.startswith(("pass@", "maj@"))
 
 
-# What of a run's settings decides which charts it has.
-
 MAIN_SET = "heldout"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartFeatures:
+    """What of a run's settings decides which charts it has."""
+
     rules: tuple[str, ...]
     scheduled: tuple[str, ...]  # of the rules those whose weight moves
     eval_sets: tuple[str, ...]

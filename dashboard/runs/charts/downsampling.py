@@ -1,4 +1,10 @@
-"""The query that thins a history: of each bucket of steps its extremes and its last.
+"""A metric's history in fewer numbers: buckets of steps, and one summary of all.
+
+Of each bucket a chart gets the extremes and the last value. Rollups of 64 steps are
+stored while a run is ingested: a long history is thinned from them, so at most 64 rows
+more are read than there are buckets. The run table reads the summaries: last, lowest,
+highest and mean. Ingest adds each batch to them; what a resume supersedes cannot be
+taken out of an extreme, so they are then made anew of the steps that are left.
 
 Buckets begin at multiples of their width, a power of 2: those of one width are made of
 whole ones of half of it. So a page that thins what it holds the same way, as
@@ -18,14 +24,16 @@ from psycopg import sql
 
 from dashboard.runs.models import Rollup
 
-# Lowest and highest of each 64 steps, stored while a run is ingested.
-#
-# A long history is thinned from these: at most 64 rows more are read than there are
-# buckets, however many steps the run has made.
-
-# A power of 2: curves.py thins to stretches of 2, 4, 8 … steps, so that those of 64 and
+# A power of 2: series.py thins to stretches of 2, 4, 8 … steps, so that those of 64 and
 # more are made of whole rollups.
 WIDTH = 64
+POINTS_PER_BUCKET = 3
+COLUMNS_PER_METRIC = 4
+CURRENT = sql.SQL("superseded_by IS NULL")
+# Sums stay far from where PostgreSQL refuses a number.
+LARGEST_SUM = 1e290
+Row = tuple[str, float, int, float, int, float, int, float, int]
+
 
 # The lowest of [value, step] is the first step of the lowest value, the highest of
 # [value, -step] that of the highest: no sorting, in 60 % of the time. Postgres holds
@@ -74,10 +82,6 @@ def drop_rollups(run_id: int, *, after: int) -> None:
     """Those of steps that a resume went back before."""
     Rollup.objects.filter(run_id=run_id, bucket__gte=(after + 1) // WIDTH).delete()
 
-
-POINTS_PER_BUCKET = 3
-COLUMNS_PER_METRIC = 4
-CURRENT = sql.SQL("superseded_by IS NULL")
 
 # One pass finds each bucket's extremes, a second the steps they are at: exact, and for
 # 100,000 steps of 12 metrics several times as fast as ordered aggregates.
@@ -207,14 +211,6 @@ def _names(metric: int, place: int) -> dict[str, sql.Composable]:
     return {"place": sql.Literal(place), **named}
 
 
-# Last, lowest, highest and mean of each metric of a run, for the run list.
-#
-# Ingest adds each batch of steps to them. What a resume supersedes cannot be taken out
-# of an extreme, so they are then made anew of the steps that are left.
-
-# Sums stay far from where PostgreSQL refuses a number.
-LARGEST = 1e290
-
 ADD = """
     INSERT INTO runs_metricsummary AS kept (run_id, name, last, last_step,
         low, low_step, high, high_step, total, num)
@@ -230,7 +226,7 @@ ADD = """
         high = greatest(kept.high, EXCLUDED.high),
         total = kept.total + EXCLUDED.total, num = kept.num + EXCLUDED.num
 """
-# The lowest of [value, step] is the first step of the lowest value, as in rollups.py.
+# The lowest of [value, step] is the first step of the lowest value, as in BUILD.
 MAKE = """
     INSERT INTO runs_metricsummary (run_id, name, last, last_step,
         low, low_step, high, high_step, total, num)
@@ -260,8 +256,6 @@ OF_EVALUATIONS = """(
       AND metric !~ '^eval/.*/(low|high)$')
 """
 
-Row = tuple[str, float, int, float, int, float, int, float, int]
-
 
 def add_steps(
     run_id: int,
@@ -290,9 +284,9 @@ def _summarize(
         if not values:
             continue
         low, high, total = min(values), max(values), sum(values)
-        if not math.isfinite(total) or abs(total) > LARGEST:
-            total = sum(max(-LARGEST, min(LARGEST, v)) for v in values)
-            total = max(-LARGEST, min(LARGEST, total))
+        if not math.isfinite(total) or abs(total) > LARGEST_SUM:
+            total = sum(max(-LARGEST_SUM, min(LARGEST_SUM, v)) for v in values)
+            total = max(-LARGEST_SUM, min(LARGEST_SUM, total))
         low_step, high_step = at[values.index(low)], at[values.index(high)]
         last = (values[-1], at[-1])
         yield (name, *last, low, low_step, high, high_step, total, len(values))
@@ -313,5 +307,5 @@ def make_summaries(run_id: int) -> None:
 
 def _make(run_id: int, source: str) -> None:
     with connection.cursor() as cursor:
-        numbers = {"run": run_id, "largest": LARGEST}
+        numbers = {"run": run_id, "largest": LARGEST_SUM}
         cursor.execute(MAKE.format(source=source), numbers)

@@ -38,6 +38,12 @@ AXES = frozenset({"total/tokens", "total/completions"})  # beside step and time
 # Measured of many prompts, scheduled or counted: there is no noise to smooth away.
 STILL = r"^(eval|total)/|/weight$|^(lr|kl/coef|staleness/mean)$"
 
+X_AXES = ("step", "time", "tokens", "samples")
+MAX_SMOOTHING = 0.99
+# "all", charts by name, or both: all but these.
+CHARTS = re.compile(r"(all|[\w-]{1,130})(,[\w-]{1,130})*", re.ASCII)
+MAX_LENGTH = 1_000
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
@@ -47,12 +53,12 @@ class Section:
 
 
 def overview_sections(config: RunConfig) -> list[Section]:
-    return sections_by_traits(features_of(config))
+    return sections_by_features(features_of(config))
 
 
 # A figure takes milliseconds to validate, and most runs share these few.
 @lru_cache(maxsize=256)
-def sections_by_traits(features: ChartFeatures) -> list[Section]:
+def sections_by_features(features: ChartFeatures) -> list[Section]:
     sets = features.eval_sets
     held_out = [_evaluation(name, re.escape(name)) for name in sets]
     several = [Section(title="Held-out prompts", charts=held_out)]
@@ -201,12 +207,14 @@ def _speed() -> list[Chart]:
 
 def shown_metrics(config: RunConfig) -> frozenset[str]:
     """What a page needs before anybody asks for more; evaluations come besides."""
-    return shown_by_traits(features_of(config))
+    return metrics_by_features(features_of(config))
 
 
 @lru_cache(maxsize=256)
-def shown_by_traits(features: ChartFeatures) -> frozenset[str]:
-    charts = [one for section in sections_by_traits(features) for one in section.charts]
+def metrics_by_features(features: ChartFeatures) -> frozenset[str]:
+    charts = [
+        one for section in sections_by_features(features) for one in section.charts
+    ]
     return AXES.union(*map(metrics_of, charts))
 
 
@@ -221,9 +229,6 @@ def metric_figure() -> dict[str, Any]:
     tree = chart("metric", "", [line("metric", color=1)], y="").figure
     tree["data"][0]["meta"] = {"each": "", "smooth": True, "still": STILL, "band": True}
     return tree
-
-
-# Which charts a run's pages have: by its settings, or by what was imported.
 
 
 def settings_of(run: Run) -> RunConfig | None:
@@ -243,7 +248,7 @@ def sections_of(run: Run) -> list[Section]:
             charts=[chart for chart in section.charts if known & metrics_of(chart)],
             notes=[],
         )
-        for section in sections_by_traits(_traits(run))
+        for section in sections_by_features(_features_of_import(run))
     ]
     return [section for section in sections if section.charts]
 
@@ -251,10 +256,14 @@ def sections_of(run: Run) -> list[Section]:
 def metrics_shown(run: Run) -> frozenset[str]:
     """What its page needs before anybody asks for more."""
     config = settings_of(run)
-    return shown_metrics(config) if config else shown_by_traits(_traits(run))
+    return (
+        shown_metrics(config)
+        if config
+        else metrics_by_features(_features_of_import(run))
+    )
 
 
-def _traits(run: Run) -> ChartFeatures:
+def _features_of_import(run: Run) -> ChartFeatures:
     rules = run.config["reward"]["recipe"]["rules"]
     return ChartFeatures(
         rules=tuple(rule["name"] for rule in rules),
@@ -269,17 +278,11 @@ def _traits(run: Run) -> ChartFeatures:
     )
 
 
-# How somebody wants charts drawn, for all runs. What an address says goes first.
-
-X_AXES = ("step", "time", "tokens", "samples")
-MAX_SMOOTHING = 0.99
-# "all", charts by name, or both: all but these.
-CHARTS = re.compile(r"(all|[\w-]{1,130})(,[\w-]{1,130})*", re.ASCII)
-MAX_LENGTH = 1_000
-
-
 def read_settings(user: User) -> str:
-    """As the end of an address; empty when nothing is kept."""
+    """How they want charts drawn, for all runs, as the end of an address.
+
+    What an address itself says goes first. Empty when nothing is kept.
+    """
     kept = ChartSettings.objects.filter(user=user)
     return kept.values_list("query", flat=True).first() or ""
 

@@ -1,4 +1,4 @@
-"""Series of a run's metrics, thinned in the database so that spikes stay."""
+"""Series of a run's metrics: thinned in the database, across forks and resumes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ from dashboard.runs.charts.downsampling import (
 from dashboard.runs.charts.figures import AXES
 from dashboard.runs.models import Evaluation, Run, RunAttempt, Step
 
+MAX_POINTS = 1_000
+# Of a curve that is thinned anyway: more than a screen shows, and half the bytes.
+DIGITS = 7
+SECONDS = "seconds"  # from the end of the first step of all to that of the fork's step
+ENDS = ("low", "high")  # of an interval: <metric>/low beside <metric>
+Interval = tuple[float, float]
+MAX_TAILS = 3  # of a run that was resumed more often, the newest
+MAX_SUPERSEDED_POINTS = 150
+
 
 def find_bounds(
     steps: QuerySet[Any], first: int | None, last: int | None
@@ -29,11 +38,6 @@ def find_bounds(
         steps = steps.filter(step__lte=last)
     bounds = steps.aggregate(first=Min("step"), last=Max("step"))
     return None if bounds["first"] is None else (bounds["first"], bounds["last"])
-
-
-MAX_POINTS = 1_000
-# Of a curve that is thinned anyway: more than a screen shows, and half the bytes.
-DIGITS = 7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,11 +166,6 @@ def _value(values: Sequence[float | None], place: int) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-# What a fork goes on counting from: its parent's totals and time, up to the fork.
-
-SECONDS = "seconds"  # from the end of the first step of all to that of the fork's step
-
-
 def carried_to(run: Run, step: int) -> dict[str, float]:
     """The axes of a run and of those that it goes on from, after this step.
 
@@ -213,26 +212,16 @@ def begin_of(
     return time - pace * (step - fork_step) - carried[SECONDS]
 
 
-# Confidence intervals of evaluations: <metric>/low and /high beside <metric>.
-
-ENDS = ("low", "high")
-Interval = tuple[float, float]
-
-
 def is_bound(metric: str) -> bool:
     """Whether it is an end of another metric's interval, and is shown with that."""
     return metric.startswith("eval/") and metric.rpartition("/")[2] in ENDS
 
 
-# What a resumed run went back before: shown in grey, never mixed with its history.
-
-MAX_TAILS = 3  # of a run that was resumed more often, the newest
-MAX_SUPERSEDED_POINTS = 150
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tail:
-    attempt: int  # the life that went back
+    """What a resume went back before: shown in grey, never mixed with the history."""
+
+    attempt: int  # that went back
     after: int  # the last step it kept
     clock: Clock
     curves: dict[str, Curve]

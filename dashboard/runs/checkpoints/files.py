@@ -2,7 +2,7 @@
 
 The trainer alone decides what stays in `checkpoints`, where it deletes all but the
 newest. What shall outlive that lies in `kept` as well, by links to the same files: they
-take no room of their own, and nothing that the trainer deletes is lost to them.
+take no disk space of their own, and nothing that the trainer deletes is lost to them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict
 from dashboard.datasets.limits import check_disk_space
 from dashboard.runs.queries import run_directory
 
-# What the trainer writes last into a checkpoint: each of its files and its hash.
-
 BLOCK_BYTES = 8 * 1024 * 1024
 MANIFEST = "manifest.json"
+
+MODEL = "model"  # the part of a checkpoint that needs nothing else
 
 
 class Damaged(ValueError):
@@ -39,7 +39,7 @@ class ManifestFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """Files by their names within the checkpoint."""
+    """What the trainer writes last: each file of the checkpoint, and its hash."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -96,9 +96,6 @@ def open_file(path: Path, name: str) -> BinaryIO:
         os.close(opened)
         raise Damaged(f"{path.name}: {name!r} is no plain file.")
     return os.fdopen(opened, "rb")
-
-
-MODEL = "model"  # the part of a checkpoint that needs nothing else
 
 
 class FilesGone(ValueError):
@@ -206,7 +203,7 @@ def link_or_copy(
     purpose: str,
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """ValueError, where there is no room for the copy that `purpose` names."""
+    """ValueError, where there is no disk space for the copy that `purpose` names."""
     try:
         os.link(source, target)
     except FileNotFoundError:

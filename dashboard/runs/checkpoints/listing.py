@@ -165,11 +165,8 @@ def _is_score(name: str) -> bool:
     return is_score(name.rpartition("/")[2])
 
 
-# The checkpoint that a fork begins from, as its own.
-
-
 def origin_name(step: int) -> str:
-    """How a fork calls what it begins from: saved before its first life."""
+    """How a fork calls what it begins from: saved before its first attempt."""
     return f"step-{step:06d}-attempt-0"
 
 
@@ -225,7 +222,7 @@ def take_checkpoint(
 
 
 @contextmanager
-def taken(checkpoint: Checkpoint) -> Iterator[Path | None]:
+def fork_draft(checkpoint: Checkpoint) -> Iterator[Path | None]:
     """The directory of a fork to be, with its checkpoint; gone again unless moved.
 
     None where this machine does not see the parent's files: a worker that does takes

@@ -128,7 +128,7 @@ def _keep_best(run: Run) -> None:
 
 def _keep_wanted(run: Run) -> None:
     listing, store = list_checkpoints(run), CheckpointStore(run.pk)
-    # A relation of a higher rung, named by string only.
+    # A relation of a higher floor, named by string only.
     tried = set(
         run.checkpoints.filter(tries__job__state__in=OPEN).values_list("pk", flat=True)
     )

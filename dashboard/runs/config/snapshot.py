@@ -161,7 +161,7 @@ def flatten_tree(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def told_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Of an outside run: what its trainer told, by name.
+    """Of an outside run: what its trainer reported, by name.
 
     The database keeps the keys of an object by their length.
 

@@ -1,4 +1,4 @@
-"""The models a run can start from: those made here, and whatever is typed."""
+"""The models a run can start from: starters, the team's own, a folder or a hub id."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ from dashboard.datasets.token_preview import refuse_folder, within_data
 from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
 
-# What a model's folder says of it; a hub's model says nothing before it is here.
-
-LARGEST = 1_000_000  # bytes; the largest published ones have some thousands
+MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
+FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
+OF_A_RUN = re.compile(r"runs/(\d{1,18})(/.*)?")
+TITLES = {
+    "countdown": "Countdown starter (0.6 M)",
+    "smollm2": "SmolLM2-135M-Instruct",
+}
 
 
 def read_model_config(folder: Path) -> dict[str, Any] | None:
@@ -58,19 +62,13 @@ def _read_tree(file: Path) -> dict[str, Any] | None:
         # A pipe would be waited for, and some of /proc's files too.
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as f:
             is_plain = stat.S_ISREG(os.fstat(f.fileno()).st_mode)
-            data = f.read(LARGEST + 1) if is_plain else b""
-        if len(data) > LARGEST:
+            data = f.read(MAX_BYTES + 1) if is_plain else b""
+        if len(data) > MAX_BYTES:
             return None
         tree = json.loads(data)
     except (OSError, ValueError, RecursionError):
         return None
     return tree if isinstance(tree, dict) else None
-
-
-# Models of a team that new runs start from, and whose they are.
-
-FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
-OF_A_RUN = re.compile(r"runs/(\d{1,18})(/.*)?")
 
 
 def published_at(path: str) -> PublishedModel | None:
@@ -140,12 +138,6 @@ def _unknown(path: str) -> str:
         f"This team has no model in {json.dumps(path)}. Choose one of the form's "
         "models, or give a folder of your own."
     )
-
-
-TITLES = {
-    "countdown": "Countdown starter (0.6 M)",
-    "smollm2": "SmolLM2-135M-Instruct",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

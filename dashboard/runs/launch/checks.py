@@ -152,11 +152,11 @@ def check_course(config: RunConfig, start: Start, problems: Problems) -> None:
         _begun(each, checkpoint.step) for each in (config, _parents_config(start))
     )
     if parents and begun != parents:
-        told = ", ".join(f"{name} from step {first}" for name, first, _ in parents)
+        begun_at = ", ".join(f"{name} from step {first}" for name, first, _ in parents)
         problems.add(
             "phases",
             f"The phases that have begun by step {checkpoint.step:,} must begin where "
-            f"they did, with the same names: {told or 'none'}.",
+            f"they did, with the same names: {begun_at or 'none'}.",
         )
 
 

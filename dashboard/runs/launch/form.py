@@ -157,7 +157,7 @@ class LaunchForm:
         said = {path: self.texts[path] for path in PROMPT_PATHS}
         self.fit = fit_to_rows(self.start.texts | said, version, self.model_path)
 
-    def forget_problems(self) -> None:
+    def clear_problems(self) -> None:
         """A form that nobody has sent yet complains about nothing."""
         self.problems = Problems()
         for draft in self.eval_sets:

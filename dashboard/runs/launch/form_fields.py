@@ -1,4 +1,4 @@
-"""The launch form's settings with what it holds for each, ready to be shown."""
+"""The launch form's settings with what it holds for each, and what can be chosen."""
 
 from __future__ import annotations
 
@@ -155,11 +155,10 @@ class Binder:
         )
 
 
-# What a team can choose from on the launch form.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
+    """What a team can choose from on the launch form."""
+
     starters: list[StarterModel]
     datasets: list[DatasetVersion]
     recipes: list[RecipeVersion]

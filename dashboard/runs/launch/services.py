@@ -12,7 +12,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.trash import lock_untrashed
 from dashboard.runs.charts.series import carried_to, totals_of
-from dashboard.runs.checkpoints.listing import add_origin, taken
+from dashboard.runs.checkpoints.listing import add_origin, fork_draft
 from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.launch.form import Launch
@@ -38,7 +38,7 @@ def launch_run(
     """
     if fork_of is None:
         return _queue(launch, team, user, sweep=sweep, cloned_from=cloned_from)
-    with taken(fork_of) as files, transaction.atomic():
+    with fork_draft(fork_of) as files, transaction.atomic():
         run = _queue(launch, team, user, sweep=sweep, fork_of=fork_of)
         if files is not None:
             files.rename(run_directory(run.id).path)

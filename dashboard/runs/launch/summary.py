@@ -251,12 +251,12 @@ def warn(launch: Launch) -> tuple[str, ...]:
     # A sandbox may be busy now and free in a moment: that is no answer to keep.
     is_kept = not needs_sandbox(Recipe.model_validate(version.spec))
     find = rules_without_score if is_kept else rules_without_score.__wrapped__
-    told = []
+    warnings = []
     needs, hosts = Needs.of(launch.config.model_dump()), known_hosts()
     if hosts and (lack := describe_lack(needs, hosts, or_else="choose")):
-        told.append(f"No worker would start this run now. {lack}")
-    told += describe_missing(needed_packages(launch.config), needs, hosts)
-    told += [
+        warnings.append(f"No worker would start this run now. {lack}")
+    warnings += describe_missing(needed_packages(launch.config), needs, hosts)
+    warnings += [
         sentence
         for sentence in (
             warn_of_lengths(launch.config, launch.dataset_version),
@@ -267,13 +267,13 @@ def warn(launch: Launch) -> tuple[str, ...]:
     ]
     with asking_for(f"team {version.recipe.team_id}"):
         for rule, reason in find(version.pk, launch.dataset_version.pk):
-            told.append(f"Rule {rule} cannot score these rows: {reason}")
+            warnings.append(f"Rule {rule} cannot score these rows: {reason}")
         others = {one.version: None for one in launch.evaluation_sets}
         others.pop(launch.dataset_version, None)
         for other in others:
             for rule, reason in find(version.pk, other.pk):
-                told.append(f"Rule {rule} cannot score {other}: {reason}")
-    return tuple(told)
+                warnings.append(f"Rule {rule} cannot score {other}: {reason}")
+    return tuple(warnings)
 
 
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer

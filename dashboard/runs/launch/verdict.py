@@ -1,4 +1,4 @@
-"""Whether a run can learn, by what its starting model already does. Pure functions."""
+"""Whether a run can learn, by what its starting model already does in a probe."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ MUCH_SOLVED = 0.95
 MANY_TRUNCATED = 0.5
 SOME_TRUNCATED = 0.1
 MANY_UNSCORED = 0.5
+
+
+# What a probe samples by; a change of another part leaves its verdict true.
+SAMPLED_BY = ("model", "data", "rollout", "reward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +161,6 @@ def _of_update(metrics: Mapping[str, Any]) -> list[_Reason]:
     if not problem:
         return []
     return [_Reason("cannot", f"an update failed: {str(problem).rstrip('.')}")]
-
-
-# What a probe samples by; a change of another part leaves its verdict true.
-SAMPLED_BY = ("model", "data", "rollout", "reward")
 
 
 def warn_of_probe(launch: Launch) -> str:

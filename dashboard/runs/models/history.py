@@ -1,4 +1,4 @@
-"""What a run's lives told: its events, and the metrics of its steps."""
+"""What a run's attempts reported: its events, and the metrics of its steps."""
 
 from __future__ import annotations
 

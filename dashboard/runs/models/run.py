@@ -93,7 +93,7 @@ class Run(models.Model):
     notes = models.TextField(blank=True)
     state = models.CharField(max_length=10, choices=RunState, default=RunState.QUEUED)
 
-    # What was asked for, frozen at launch but for what config/error_shares.py changes.
+    # What was asked for, frozen at launch but for what control.py changes.
     config = models.JSONField[dict[str, Any]]()  # trainer.config.RunConfig
     model_label = models.CharField(max_length=200)
     # Null: nobody launched it here. An import with completions has their prompts.

@@ -1,4 +1,4 @@
-"""What people change about the order of their team's queued runs."""
+"""A team's part of the queue, and what people change about its order."""
 
 from __future__ import annotations
 
@@ -106,9 +106,6 @@ def move_run(*, run: Run, user: User, where: Move) -> bool:
             Run.objects.filter(id=run_id, state=RunState.QUEUED).update(place=place)
     record(run.team, user, "run.moved", run, where=where, before=before, after=after)
     return True
-
-
-# A team's own part of the line: its queued runs, and how many of others' between.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

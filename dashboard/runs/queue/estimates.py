@@ -30,6 +30,9 @@ PARTS = (*SHAPED_BY, "phases")
 # A configuration without its recipe and the like, which can be long.
 CONFIG_COLUMNS = tuple(f"config__{part}" for part in PARTS)
 
+MAX_RUNS = 5  # the newest ones
+MAX_STEPS = 200  # of each, its last ones
+
 
 def config_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """The parts that CONFIG_COLUMNS read; null where an older run lacks one."""
@@ -86,12 +89,6 @@ def steps_take(num_steps: int, step_seconds: float | None) -> float | None:
     return step_seconds * num_steps if step_seconds else None
 
 
-# How long a run will take, told from past runs of the team with the same shape.
-
-MAX_RUNS = 5  # the newest ones
-MAX_STEPS = 200  # of each, its last ones
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
     """The time of a step on a kind of device, and how many runs it was read from."""
@@ -136,5 +133,5 @@ def _step_seconds(run_id: int, metric_names: list[str]) -> float | None:
 
 def _device(run_id: int) -> str:
     begun = ("run_started", "run_resumed")
-    told = RunEvent.objects.filter(run=run_id, type__in=begun).order_by("-seq")
-    return str(told.values_list("body__device", flat=True).first() or "")
+    begun_here = RunEvent.objects.filter(run=run_id, type__in=begun).order_by("-seq")
+    return str(begun_here.values_list("body__device", flat=True).first() or "")

@@ -1,6 +1,6 @@
 """What a run needs of a worker, and what the workers that are there have.
 
-Workers belong to a higher rung, so who knows them is named here.
+Workers belong to a higher floor, so who knows them is named here.
 """
 
 from __future__ import annotations
@@ -116,18 +116,18 @@ def describe_missing(
 ) -> list[str]:
     """A sentence for each package that a worker lacks which may take such a run."""
     takers = [h for h in hosts if h.may_take(needs) and h.packages is not None]
-    told = []
+    sentences = []
     for need in packages:
         lacking = [h.name for h in takers if need.package not in (h.packages or ())]
         if lacking:
             shown = ", ".join(lacking[:SHOWN_HOSTS])
             rest = len(lacking) - SHOWN_HOSTS
             others = f" and {rest} more" if rest > 0 else ""
-            told.append(
+            sentences.append(
                 f"{need}, which is not installed on {shown}{others}, so the run would "
                 f"fail there: {need.remedy}."
             )
-    return told
+    return sentences
 
 
 def _largest(hosts: Sequence[Host]) -> str:
@@ -147,13 +147,10 @@ def _remedy(needs: Needs, or_else: str) -> str:
     return f"{start}. Or {or_else} “auto” as its device."
 
 
-# What a run could be trained on, as far as workers have said.
-#
-# Workers belong to a higher rung, so who knows them is named here.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
+    """What a run could be trained on, as far as workers have said."""
+
     name: str  # "NVIDIA L4", or "CPU of worker-1"
     memory_bytes: int
     is_gpu: bool

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dashboard.accounts.templatetags.numbers import duration
 from dashboard.runs.queue.order import Line, Place, Start
 
-# What a queued run waits for, in words.
-
 
 def describe_place(place: Place, line: Line) -> str:
     """Sentences for the run's page."""

@@ -1,4 +1,7 @@
-"""The line in front of the workers: who waits, at which place, until when."""
+"""The queue: who goes first, at which place each run waits, and when it starts.
+
+A team's own runs go by priority, then by place; teams take turns.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,6 @@ from dashboard.runs.queue.estimates import (
     steps_take,
 )
 from dashboard.runs.queue.hosts import Host, Needs, describe_lack, known_hosts
-
-# Who goes first: a team's own runs by priority, then place; teams take turns.
 
 # A place is unique: it is the id of one run, and changes hands only in pairs.
 PLACE = Coalesce(F("place"), F("id"), output_field=BigIntegerField())
@@ -120,9 +121,6 @@ def count_held() -> Counter[int]:
     """How many runs of each team are on workers; one query."""
     held = Run.objects.filter(state__in=HELD)
     return Counter(held.values_list("team_id", flat=True))
-
-
-# When waiting runs start, if the slots of workers come free as is expected.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,7 @@ from dashboard.live import consumer
 from dashboard.live.messages import Position
 from dashboard.live.pubsub import group_name
 from dashboard.pages.sockets import RunConsumer
-from dashboard.runs import live_feed
-from dashboard.runs import live_frames as frames
+from dashboard.runs import stream
 from dashboard.runs.models import Run
 from dashboard.training.lease import claim_run
 from dashboard.training.takeover import cut_history
@@ -121,7 +120,7 @@ async def test_a_lost_doorbell_is_made_up_for_by_polling(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(live_feed, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(stream, "FRESH_SECONDS", 0.0)
     async with watch(story.run.id, alice) as viewer:
         await viewer.next_frame()
         monkeypatch.setattr("dashboard.live.pubsub._silent_until", float("inf"))
@@ -146,17 +145,17 @@ async def test_what_happens_after_a_frame_waits_for_the_next(
 async def test_a_run_is_read_no_oftener_than_a_page_is_sent_frames(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = []
+    reads, read = [], stream.read_run
 
     def read_run(run_id: int) -> Run:
         reads.append(time.monotonic())
-        return frames.read_run(run_id)
+        return read(run_id)
 
-    monkeypatch.setattr(live_feed, "read_run", read_run)
-    shared = live_feed.Feed(story.run.id)
+    monkeypatch.setattr(stream, "read_run", read_run)
+    shared = stream.Feed(story.run.id)
 
     for number in range(4):  # as many viewers, each of which heard a newer ring
-        await shared.read_after(Position(), rung=1_000 + number)
+        await shared.read_after(Position(), notified=1_000 + number)
 
     gaps = [later - earlier for earlier, later in pairwise(reads)]
     assert len(gaps) == 3
@@ -190,7 +189,7 @@ async def test_a_resumed_run_rewinds_the_open_page(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(live_feed, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(stream, "FRESH_SECONDS", 0.0)
     await in_thread(story.take_steps)(4)
 
     async with watch(story.run.id, alice) as viewer:
@@ -276,13 +275,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted: Counter[str] = Counter()
 
     def count(name: str) -> None:
-        read = getattr(live_feed, name)
+        read = getattr(stream, name)
 
         def counting(*args: Any) -> Any:
             counted[name] += 1
             return read(*args)
 
-        monkeypatch.setattr(live_feed, name, counting)
+        monkeypatch.setattr(stream, name, counting)
 
     for name in ("read_run", "read_batch", "read_snapshot"):
         count(name)
@@ -314,8 +313,8 @@ async def test_all_viewers_of_a_run_share_one_read(
 async def test_viewers_that_poll_share_a_look_too(
     alice: User, story: Story, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert live_feed.FRESH_SECONDS >= 1
-    monkeypatch.setattr(live_feed, "FRESH_SECONDS", 3_600.0)
+    assert stream.FRESH_SECONDS >= 1
+    monkeypatch.setattr(stream, "FRESH_SECONDS", 3_600.0)
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.02)
     looks, have_looked = Counter[int](), asyncio.Event()
     read_after = RunConsumer.read_after

@@ -8,8 +8,8 @@ from django.contrib.sessions.models import Session
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.live import consumer
 from dashboard.live.messages import Position
-from dashboard.runs.live_feed import MAX_ENCODED, feed_of
 from dashboard.runs.models import Run
+from dashboard.runs.stream import MAX_ENCODED, feed_of
 from tests.dashboard.live.watching import in_thread, refusal, watch
 from tests.dashboard.runs.stories import queue_run
 

@@ -9,8 +9,8 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
-from dashboard.runs.live_frames import read_frame
 from dashboard.runs.models import Run
+from dashboard.runs.stream import read_frame
 from tests.dashboard.runs.stories import Story, make_history, queue_run
 from tests.dashboard.samples.factories import make_run
 

@@ -11,7 +11,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.series import list_metrics
 from dashboard.live.messages import Position
-from dashboard.runs import live_frames
+from dashboard.runs import stream
 from dashboard.runs.charts.chart import Chart
 from dashboard.runs.charts.figures import overview_sections, shown_metrics
 from dashboard.runs.models import Run
@@ -224,14 +224,14 @@ def test_the_page_names_the_phases(
 def test_a_phase_is_told_however_much_happened_since(
     story: Story, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_frames, "MAX_EVENTS", 5)
+    monkeypatch.setattr(stream, "MAX_EVENTS", 5)
     _begin(story, 1, "sft")
     for _ in range(8):
         story.warn("slow", "It is slow.")
     _begin(story, 41, "rl")
     run.refresh_from_db()
 
-    events = live_frames.read_frame(run, Position(0, None))["events"]
+    events = stream.read_frame(run, Position(0, None))["events"]
 
     phases = [e["body"]["name"] for e in events if e["type"] == "phase_started"]
     assert phases == ["sft", "rl"]

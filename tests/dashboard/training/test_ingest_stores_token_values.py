@@ -7,9 +7,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.runs.live_frames import read_batch
 from dashboard.runs.models import Run, RunEvent
 from dashboard.runs.queries import run_directory
+from dashboard.runs.stream import read_batch
 from dashboard.samples.groups import get_group
 from dashboard.samples.models import Group, GroupTokens
 from dashboard.samples.tokens import read_tokens
