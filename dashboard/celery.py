@@ -42,7 +42,7 @@ app.conf.beat_schedule = {
 app.conf.imports = (
     "dashboard.jobs.tasks",
     "dashboard.runs.trash",
-    "dashboard.samples.retention",
+    "dashboard.samples.search.indexing",
     "dashboard.alerts.delivery",
     "dashboard.training.tasks",
     "dashboard.operations.retention",

@@ -27,7 +27,7 @@ from dashboard.api.schemas import (
 )
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations import Marks, read_marks
+from dashboard.samples.annotations import Annotations, read_annotations
 from dashboard.samples.groups import ORDERS, get_group
 from dashboard.samples.models import Completion, Group, RuleNote
 from dashboard.samples.prompts import read_snippets
@@ -57,7 +57,7 @@ class MarksOut(Schema):
     comments: list[CommentOut]
 
 
-def marks_out(marks: Marks) -> MarksOut:
+def marks_out(marks: Annotations) -> MarksOut:
     return MarksOut(
         num_good=marks.num_up,
         num_bad=marks.num_down,
@@ -197,7 +197,7 @@ def group(
     access = access_of(request)
     run = get_run(access.team, run_id)
     found = get_group(run, step, prompt_index)
-    marks = read_marks([found.pk], access.user)
+    marks = read_annotations([found.pk], access.user)
     notes = notes_of(found)
     standings = rank_completions(
         found, found.completions, rule_weights(run, step), step_recipe(run, step)
@@ -211,16 +211,16 @@ def group(
                 each,
                 found,
                 notes=notes.get(each.completion.position, []),
-                marks=marks.get((found.pk, each.completion.position), Marks()),
+                marks=marks.get((found.pk, each.completion.position), Annotations()),
             )
             for each in standings
         ],
-        marks=marks_out(marks.get((found.pk, None), Marks())),
+        marks=marks_out(marks.get((found.pk, None), Annotations())),
     )
 
 
 def _completion(
-    standing: GroupRank, group: Group, *, notes: list[RuleNote], marks: Marks
+    standing: GroupRank, group: Group, *, notes: list[RuleNote], marks: Annotations
 ) -> MarkedCompletion:
     return completion_out(
         MarkedCompletion,

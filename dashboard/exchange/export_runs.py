@@ -17,7 +17,11 @@ from dashboard.exchange.export_tables import TYPES, WRITERS, Record, Sink, Span,
 from dashboard.exchange.tensorboard import write_scalars, write_version
 from dashboard.project.downloads import Streamed
 from dashboard.runs.models import Evaluation, Run, Step
-from dashboard.samples.annotations import Marks, marked_group_ids, read_marks
+from dashboard.samples.annotations import (
+    Annotations,
+    annotated_group_ids,
+    read_annotations,
+)
 from dashboard.samples.models import Completion, Group
 from trainer.client.lines import number
 
@@ -83,22 +87,22 @@ def rule_names(run: Run, span: Span) -> list[str]:
 
 
 def _completion_rows(run: Run, span: Span) -> Iterator[Record]:
-    marked = set(marked_group_ids(run))
+    marked = set(annotated_group_ids(run))
     groups, behind = groups_of(run, span).order_by("step", "prompt_index"), Q()
     while found := list(
         groups.filter(behind).prefetch_related("packed_completions")[:GROUPS_AT_ONCE]
     ):
         said = marked & {group.pk for group in found}
-        marks = read_marks(said, None) if said else {}
+        marks = read_annotations(said, None) if said else {}
         for group in found:
             for completion in group.completions:
                 own = marks.get((group.pk, completion.position))
-                yield _row(group, completion, own or Marks())
+                yield _row(group, completion, own or Annotations())
         step, prompt = found[-1].step, found[-1].prompt_index
         behind = Q(step__gt=step) | Q(step=step, prompt_index__gt=prompt)
 
 
-def _row(group: Group, completion: Completion, marks: Marks) -> Record:
+def _row(group: Group, completion: Completion, marks: Annotations) -> Record:
     scores = map(number, completion.rule_scores)
     return {
         "step": group.step,

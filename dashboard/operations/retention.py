@@ -31,7 +31,7 @@ from dashboard.runs.models import ENDED, Run
 from dashboard.runs.queries import run_directory
 from dashboard.runs.trash import purge_run
 from dashboard.samples.models import Comment, CompletionBlock, Group, Tag, Thumb
-from dashboard.samples.retention import delete_completions_of
+from dashboard.samples.search.indexing import delete_completions_of
 
 USERS_OF_A_DATASET = ("runs", "evaluation_sets", "probes")  # which keep it
 

@@ -19,26 +19,26 @@ from dashboard.pages.requests import Request
 from dashboard.project.downloads import attach
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotation_exports import EXPORTS
 from dashboard.samples.annotations import (
-    Marks,
+    EXPORTS,
+    Annotations,
     Target,
     add_comment,
     add_tag,
     delete_comment,
     find_target,
     judge,
-    mark_seen,
     mentions_of,
-    read_marks,
+    read_annotations,
     remove_tag,
+    see_mentions,
     suggest_tags,
 )
 from dashboard.samples.forms import CompletionFilterForm, MentionForm
 from dashboard.samples.groups import get_group
 from dashboard.samples.models import Mention
 from dashboard.samples.rewards import rule_names
-from dashboard.samples.search.annotated import Mark, read_all_marks
+from dashboard.samples.search.annotated import Label, read_labels
 from dashboard.samples.search.blocks import BlocksChanged
 from dashboard.samples.search.columns import compares_answers
 from dashboard.samples.search.facets import Facet, Facets
@@ -98,14 +98,14 @@ def _answer(
     **said: str | None,
 ) -> HttpResponse:
     group = target.group
-    found = read_marks([group.pk], membership.user)
+    found = read_annotations([group.pk], membership.user)
     context: dict[str, Any] = {
         "team": membership.team,
         "run": run,
         "group": group,
         "place": target.position,
         "key": target.key,
-        "marks": found.get((group.pk, target.position), Marks()),
+        "marks": found.get((group.pk, target.position), Annotations()),
         "can_write": membership.can_write,
         **said,
     }
@@ -132,9 +132,9 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
     run = get_run(membership.team, run_id)
     form = CompletionFilterForm.of_rules(request.GET, rule_names(run))
     is_mine = form.value("by") == "me"
-    all_marks = read_all_marks(run, by=membership.user if is_mine else None)
+    all_marks = read_labels(run, by=membership.user if is_mine else None)
     found, facets = _find(request, run, form, membership.user, all_marks)
-    marks = read_marks({c.group_id for c in found.completions}, membership.user)
+    marks = read_annotations({c.group_id for c in found.completions}, membership.user)
     context = {
         "team": membership.team,
         "run": run,
@@ -159,7 +159,7 @@ def _find(
     run: Run,
     form: CompletionFilterForm,
     reader: User,
-    marks: Sequence[Mark],
+    marks: Sequence[Label],
 ) -> tuple[Found, list[Facet]]:
     for attempt in range(ATTEMPTS):
         try:
@@ -181,5 +181,5 @@ def mentions(request: Request, team: str) -> HttpResponse:
     context = {"team": membership.team, "page": page, "mentions": list(page)}
     answer = render(request, "samples/mentions.html", context)
     if request.method == "GET":
-        mark_seen(membership.user, [mention.pk for mention in page])
+        see_mentions(membership.user, [mention.pk for mention in page])
     return answer

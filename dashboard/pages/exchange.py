@@ -49,7 +49,7 @@ from dashboard.pages.requests import Request
 from dashboard.project.middleware import MAX_BODY_BYTES
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations import has_marks
+from dashboard.samples.annotations import has_annotations
 from dashboard.samples.search.indexing import count_completions
 
 FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files beside the rest of the form
@@ -219,7 +219,7 @@ def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
         "num_metrics": len(metric_names(run)),
         "completions": _offer_completions(run, span),
         "num_groups": groups_of(run, span).count(),
-        "has_marks": has_marks(run),
+        "has_marks": has_annotations(run),
         "folder": folder_name(run),
     }
     return render(request, "exchange/export.html", context)

@@ -16,7 +16,7 @@ from dashboard.pages.requests import Request
 from dashboard.project.downloads import pack_answer, send_packed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations import Marks, read_marks, suggest_tags
+from dashboard.samples.annotations import Annotations, read_annotations, suggest_tags
 from dashboard.samples.forms import GroupFilterForm, GroupViewForm, RewardLogForm
 from dashboard.samples.groups import (
     MAX_CELLS,
@@ -29,7 +29,7 @@ from dashboard.samples.groups import (
     make_cards,
     neighbours_in_step,
     read_signal_map,
-    read_visits,
+    visits_around,
 )
 from dashboard.samples.models import Completion, GroupTokens, RuleNote
 from dashboard.samples.rendering import Rendered, render_texts
@@ -58,7 +58,7 @@ class Card:
     text: str  # the first of it, where the group's texts are very long
     notes: list[RuleNote]
     rendered: Rendered | None  # as Markdown, where that is asked for
-    marks: Marks
+    marks: Annotations
 
     @property
     def completion(self) -> Completion:
@@ -84,7 +84,7 @@ def group(
     texts = [standing.completion.text for standing in ordered]
     share = _share_of_page(texts)
     rendered = render_texts(texts) if view == "rendered" else [None] * len(texts)
-    marks = read_marks([found.pk], membership.user)
+    marks = read_annotations([found.pk], membership.user)
     context = {
         "team": membership.team,
         "run": run,
@@ -101,11 +101,13 @@ def group(
                 text=standing.completion.text[:share],
                 notes=notes.get(standing.completion.position, []),
                 rendered=html,
-                marks=marks.get((found.pk, standing.completion.position), Marks()),
+                marks=marks.get(
+                    (found.pk, standing.completion.position), Annotations()
+                ),
             )
             for standing, html in zip(ordered, rendered, strict=True)
         ],
-        "marks": marks.get((found.pk, None), Marks()),
+        "marks": marks.get((found.pk, None), Annotations()),
         "are_tokens_kept": view == "tokens"
         and GroupTokens.objects.filter(group=found).exists(),
         "which_tokens": lambda: which_are_kept(run),
@@ -116,7 +118,7 @@ def group(
         "num_notes_kept": sum(len(each) for each in notes.values()),
         "num_truncated": _num_truncated(completions),
         "num_distinct": len({c.text for c in completions}),
-        "visits": read_visits(found),
+        "visits": visits_around(found),
         "group_before": before,
         "group_after": after,
     }

@@ -16,10 +16,10 @@ from dashboard.pages.dataset_imports import follow
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run
+from dashboard.samples.groups import read_completions_of
 from dashboard.samples.learning_curve import describe, draw_curves, make_points
 from dashboard.samples.models import Group
 from dashboard.samples.pass_rates import Counts, tally
-from dashboard.samples.prompt_completions import read_completions_of
 from dashboard.samples.prompt_forms import CLASS_WORDS, PromptFilterForm, PromptViewForm
 from dashboard.samples.prompt_visits import find_span, newest_group, read_visits
 from dashboard.samples.prompts import Found, find_prompts, make_lines, source_of_prompts

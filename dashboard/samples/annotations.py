@@ -1,8 +1,12 @@
+"""What people say of groups and completions: thumbs, tags, comments; their exports."""
+
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +24,7 @@ from dashboard.samples.models import (
     MAX_TAG_CHARS,
     NUM_COMPLETIONS,
     Comment,
+    Completion,
     Group,
     GroupCompletions,
     Mention,
@@ -27,11 +32,16 @@ from dashboard.samples.models import (
     Thumb,
 )
 
-# People whom comments name: "@ada, look".
-
 # As Django lets a username be spelled; what ends a sentence is no part of it.
 NAME = re.compile(r"(?<![\w@.+-])@([\w@.+-]*\w)")
 MAX_MENTIONS = 50  # of a comment
+
+MAX_TAGS = 20
+MAX_COMMENTS = 200
+TAG = re.compile(rf"[\w][\w.:+-]{{0,{MAX_TAG_CHARS - 1}}}")
+MAX_SUGGESTED = 100
+AT_ONCE = 50  # groups, whose completions are in memory together
+Place = tuple[int, int | None]  # a group, and the completion in it
 
 
 def find_mentioned(team: Team, text: str) -> list[User]:
@@ -59,14 +69,9 @@ def mentions_of(user: User, team: Team) -> QuerySet[Mention]:
     return found.select_related("comment__user", "comment__group__run").order_by("-id")
 
 
-def mark_seen(user: User, ids: list[int]) -> None:
+def see_mentions(user: User, ids: list[int]) -> None:
     unseen = Mention.objects.filter(user=user, pk__in=ids, seen_at=None)
     unseen.update(seen_at=timezone.now())
-
-
-MAX_TAGS = 20
-MAX_COMMENTS = 200
-TAG = re.compile(rf"[\w][\w.:+-]{{0,{MAX_TAG_CHARS - 1}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +182,8 @@ def delete_comment(user: User, target: Target, comment_id: str) -> None:
             _record(user, target, "group.comment_deleted", comment=int(comment_id))
 
 
-MAX_SUGGESTED = 100
-Place = tuple[int, int | None]  # a group, and the completion in it
-
-
 @dataclass(kw_only=True, slots=True)
-class Marks:
+class Annotations:
     """What was said of one completion or group."""
 
     num_up: int = 0
@@ -196,23 +197,25 @@ class Marks:
         return self.num_up - self.num_down
 
 
-def read_marks(group_ids: Iterable[int], user: User | None) -> dict[Place, Marks]:
+def read_annotations(
+    group_ids: Iterable[int], user: User | None
+) -> dict[Place, Annotations]:
     """Of these groups and their completions; three queries."""
     ids = list(group_ids)
-    found: defaultdict[Place, Marks] = defaultdict(Marks)
+    found: defaultdict[Place, Annotations] = defaultdict(Annotations)
     for thumb in Thumb.objects.filter(group__in=ids):
-        marks = found[thumb.group_id, thumb.position]
-        marks.num_up += thumb.is_up
-        marks.num_down += not thumb.is_up
+        own = found[thumb.group_id, thumb.position]
+        own.num_up += thumb.is_up
+        own.num_down += not thumb.is_up
         if user is not None and thumb.user_id == user.pk:
-            marks.mine = thumb.is_up
+            own.mine = thumb.is_up
     for tag in Tag.objects.filter(group__in=ids).select_related("user"):
         found[tag.group_id, tag.position].tags.append(tag)
     comments = Comment.objects.filter(group__in=ids).select_related("user")
     for comment in comments.order_by("pk"):
         found[comment.group_id, comment.position].comments.append(comment)
-    for marks in found.values():
-        marks.tags.sort(key=lambda tag: tag.name)
+    for own in found.values():
+        own.tags.sort(key=lambda tag: tag.name)
     return found
 
 
@@ -224,15 +227,134 @@ def suggest_tags(team: Team) -> list[str]:
     return sorted(list(dict.fromkeys(newest))[:MAX_SUGGESTED])
 
 
-def marked_group_ids(run: Run) -> list[int]:
+def annotated_group_ids(run: Run) -> list[int]:
     """Of the current history; three queries."""
     ids: set[int] = set()
-    for kind in (Thumb, Tag, Comment):
-        of_run = kind.objects.filter(group__run=run, group__superseded_by=None)
-        ids.update(of_run.values_list("group", flat=True).distinct())
+    for found in _of_run(run):
+        ids.update(found.values_list("group", flat=True).distinct())
     return sorted(ids)
 
 
-def has_marks(run: Run) -> bool:
+def has_annotations(run: Run) -> bool:
+    return any(found.exists() for found in _of_run(run))
+
+
+def _of_run(run: Run) -> list[QuerySet[Any]]:
     of_run = {"group__run": run, "group__superseded_by": None}
-    return any(kind.objects.filter(**of_run).exists() for kind in (Thumb, Tag, Comment))
+    return [kind.objects.filter(**of_run) for kind in (Thumb, Tag, Comment)]
+
+
+def annotation_lines(run: Run) -> Iterator[str]:
+    """A line for each group and completion that something was said of."""
+    for group, completions, by_place in _read(run):
+        for place in [None, *completions]:
+            found = by_place.get((group.pk, place))
+            if found is None:
+                continue
+            row = {**_place_of(run, group), "position": place}
+            if place is not None:
+                row |= _completion(group, completions[place])
+            yield _line({**row, **_describe(found)})
+
+
+def preference_lines(run: Run) -> Iterator[str]:
+    """Pairs as DPO learns from, in TRL's columns: prompt, chosen, rejected.
+
+    Of a group each completion that more people judged good than bad, with each that
+    more judged bad than good; the same text is no pair.
+    """
+    for group, completions, by_place in _read(run):
+        balance = {
+            place: by_place[group.pk, place].balance
+            for place in completions
+            if (group.pk, place) in by_place
+        }
+        chosen = [completions[place] for place, sum_ in balance.items() if sum_ > 0]
+        rejected = [completions[place] for place, sum_ in balance.items() if sum_ < 0]
+        for good in chosen:
+            for bad in rejected:
+                if good.text == bad.text:
+                    continue
+                yield _line(
+                    {
+                        "prompt": group.prompt,
+                        "chosen": good.text,
+                        "rejected": bad.text,
+                        "chosen_reward": _finite(good.reward),
+                        "rejected_reward": _finite(bad.reward),
+                        **_place_of(run, group),
+                        "chosen_position": good.position,
+                        "rejected_position": bad.position,
+                    }
+                )
+
+
+def _read(
+    run: Run,
+) -> Iterator[tuple[Group, dict[int, Completion], dict[Any, Annotations]]]:
+    marked = Group.objects.filter(pk__in=annotated_group_ids(run))
+    ids = list(marked.order_by("step", "prompt_index").values_list("pk", flat=True))
+    for start in range(0, len(ids), AT_ONCE):
+        part = ids[start : start + AT_ONCE]
+        by_place = read_annotations(part, None)
+        groups = Group.objects.prefetch_related("packed_completions").in_bulk(part)
+        for group in (groups[pk] for pk in part if pk in groups):
+            yield group, {c.position: c for c in group.completions}, by_place
+
+
+def _place_of(run: Run, group: Group) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "run_id": run.pk,
+        "step": group.step,
+        "prompt_index": group.prompt_index,
+    }
+
+
+def _completion(group: Group, completion: Completion) -> dict[str, Any]:
+    scores = map(_finite, completion.rule_scores)
+    return {
+        "prompt": group.prompt,
+        "answer": group.answer,
+        "completion": completion.text,
+        "reward": _finite(completion.reward),
+        "advantage": _finite(completion.advantage),
+        "num_tokens": completion.num_tokens,
+        "end_reason": completion.end_reason,
+        "rules": dict(zip(group.rule_names, scores, strict=False)),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no NaN, which an outside trainer may log."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _describe(found: Annotations) -> dict[str, Any]:
+    return {
+        "good": found.num_up,
+        "bad": found.num_down,
+        "tags": [{"name": tag.name, "by": _name(tag.user)} for tag in found.tags],
+        "comments": [
+            {
+                "text": comment.text,
+                "by": _name(comment.user),
+                "at": comment.created_at.isoformat(),
+            }
+            for comment in found.comments
+        ],
+    }
+
+
+def _name(user: Any) -> str | None:
+    return user.username if user else None
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+EXPORTS: dict[str, Callable[[Run], Iterator[str]]] = {
+    "annotations": annotation_lines,
+    "preferences": preference_lines,
+}

@@ -1,3 +1,5 @@
+"""Filters and views of completions, groups and rule logs, held in the address."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -201,10 +203,10 @@ class GroupViewForm(FilterForm):
     def query(self) -> str:
         """Of an address that shows another group in the same way; "?…" or empty."""
         chosen = {name: self.value(name) for name in self.fields}
-        told = {k: v for k, v in chosen.items() if v != self.defaults[k]}
-        if "diff" in told:
-            told["diff"] = "on"
-        return f"?{urlencode(told)}" if told else ""
+        other = {k: v for k, v in chosen.items() if v != self.defaults[k]}
+        if "diff" in other:
+            other["diff"] = "on"
+        return f"?{urlencode(other)}" if other else ""
 
 
 class CompletionFilterForm(FilterForm):

@@ -1,9 +1,12 @@
+"""The groups of a step, one group and its neighbours, all completions of a prompt."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 from django.core.paginator import Page, Paginator
 from django.db.models import (
     Count,
@@ -19,13 +22,18 @@ from django.db.models import (
 from django.http import Http404
 
 from dashboard.runs.models import Run
-from dashboard.samples.models import Group, GroupCompletions, GroupTokens
+from dashboard.samples.models import Completion, Group, GroupCompletions, GroupTokens
+from dashboard.samples.prompt_visits import Visits
 from dashboard.samples.prompts import read_snippets
 from dashboard.samples.rewards import reward_bounds
-from dashboard.samples.sparklines import Strip, draw_strip, reward_scale
+from dashboard.samples.sparklines import Sparkline, draw_sparkline, reward_scale
 
 GROUPS_PER_PAGE = 48
 MAX_CELLS = 1_024  # of the signal map
+
+MAX_VISITS = 200
+PAGE_SIZE = 50
+COMPLETIONS_PER_PAGE = 20
 
 ORDERS: dict[str, list[str | OrderBy]] = {
     "prompt": ["prompt_index"],
@@ -40,7 +48,7 @@ ORDERS: dict[str, list[str | OrderBy]] = {
 class GroupCard:
     group: Group
     snippet: str
-    strip: Strip
+    strip: Sparkline
     num_completions: int
     num_truncated: int
 
@@ -117,7 +125,7 @@ def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
             GroupCard(
                 group=group,
                 snippet=snippets[group.prompt_index],
-                strip=draw_strip(each.rewards, cut, scale),
+                strip=draw_sparkline(each.rewards, cut, scale),
                 num_completions=len(cut),
                 num_truncated=sum(cut),
             )
@@ -125,9 +133,6 @@ def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
     return cards
 
 
-# A page of what filters find, of which all is counted up to a bound.
-
-PAGE_SIZE = 50
 MAX_FOUND = 10_000  # counted and paged through; beyond it, the reader narrows
 
 
@@ -214,11 +219,8 @@ def _look(run: Run, *groups: QuerySet[Group]) -> tuple[int | None, ...]:
     return tuple(rows[0])
 
 
-MAX_VISITS = 200
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Visits:
+class VisitsAround:
     """The steps at which a run sampled one prompt, oldest first."""
 
     groups: list[Group]
@@ -241,7 +243,7 @@ def get_group(run: Run, step: int, prompt_index: int) -> Group:
     return group
 
 
-def read_visits(group: Group) -> Visits:
+def visits_around(group: Group) -> VisitsAround:
     same = Group.objects.current().filter(
         run_id=group.run_id, prompt_index=group.prompt_index
     )
@@ -255,7 +257,7 @@ def read_visits(group: Group) -> Visits:
         same.filter(step__gt=group.step).order_by("step").only(*names)[: MAX_VISITS + 1]
     )
     kept = [*reversed(before[:MAX_VISITS]), group, *after[:MAX_VISITS]]
-    return Visits(
+    return VisitsAround(
         groups=kept,
         is_cut=len(before) > MAX_VISITS or len(after) > MAX_VISITS,
         previous=before[0] if before else None,
@@ -272,3 +274,40 @@ def neighbours_in_step(group: Group) -> tuple[int | None, int | None]:
         before.values_list("prompt_index", flat=True).first(),
         after.values_list("prompt_index", flat=True).first(),
     )
+
+
+def read_completions_of(
+    run: Run, prompt: int, visits: Visits, *, number: int
+) -> tuple[FoundPage, list[Completion]]:
+    """The page of this number, or the last one. One query.
+
+    How many each visit has is known, so only the groups of the page are looked at,
+    however many there are.
+    """
+    newest = visits[::-1]
+    ends = np.cumsum(newest["num_completions"])
+    total = int(ends[-1]) if len(ends) else 0
+    num_pages = max(1, -(-total // COMPLETIONS_PER_PAGE))
+    number = min(number, num_pages)
+    start = (number - 1) * COMPLETIONS_PER_PAGE
+    end = min(start + COMPLETIONS_PER_PAGE, total)
+    from_group = int(np.searchsorted(ends, start, side="right"))
+    to_group = int(np.searchsorted(ends, end)) + 1
+    skipped = start - (int(ends[from_group - 1]) if from_group else 0)
+    steps = newest["step"][from_group:to_group].tolist()
+    groups = Group.objects.current().filter(
+        run=run, prompt_index=prompt, step__in=steps
+    )
+    ordered = groups.defer("prompt", "answer").order_by("-step")
+    whole = ordered.select_related("packed_completions")
+    found = [each for group in whole for each in group.completions]
+    completions = found[skipped : skipped + end - start]
+    page = FoundPage(
+        num_shown=len(completions),
+        number=number,
+        num_pages=num_pages,
+        first=start + 1 if total else 0,
+        num_found=total,
+        is_cut=False,
+    )
+    return page, completions

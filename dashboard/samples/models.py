@@ -1,3 +1,5 @@
+"""Groups and completions, what is said of them, and what searches and charts read."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -11,13 +13,13 @@ from django.db.models import F, Func, IntegerField, Q
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 
-# What people say of a group or of one of its completions.
-
 MAX_TAG_CHARS = 40
 MAX_COMMENT_CHARS = 4_000
 
 
 class Annotation(models.Model):
+    """What somebody says of a group or of one of its completions."""
+
     group = models.ForeignKey(
         "samples.Group", models.CASCADE, related_name="%(class)ss", db_index=False
     )
@@ -108,14 +110,12 @@ class Mention(models.Model):
         return f"{self.user} in {self.comment_id}"
 
 
-# Completions of finished steps, packed so that millions are looked through at once.
-
-
 class CompletionBlock(models.Model):
     """All completions of some steps in a row, in columns (DECISIONS.md, 14).
 
-    By step, prompt and position; laid out in columns.py. A block is never changed: a
-    worker makes another one and deletes it. Those past a resume's step are deleted.
+    By step, prompt and position; laid out in search/columns.py. A block is never
+    changed: a worker makes another one and deletes it. Those past a resume's step are
+    deleted.
     """
 
     run = models.ForeignKey(
@@ -142,7 +142,7 @@ class CompletionBlock(models.Model):
     no_scores = models.BinaryField()
     # One row of entries a rule.
     scores = models.BinaryField()
-    # One row of bits for each of `num_bits` hashes of trigrams (trigrams.py).
+    # One row of bits for each of `num_bits` hashes of trigrams (search/text.py).
     num_bits = models.PositiveIntegerField()
     signatures = models.BinaryField()
 
@@ -222,8 +222,7 @@ class GroupCompletions(models.Model):
     """The completions of one group in columns, an entry a completion, by position.
 
     PostgreSQL compresses the texts of a group as one value, and a run is deleted by its
-    groups (DECISIONS.md, 22). It lives as long as its group, or till retention deletes
-    it.
+    groups (DECISIONS.md, 22).
     """
 
     group = models.OneToOneField(
@@ -249,13 +248,13 @@ class GroupCompletions(models.Model):
 class GroupTokens(models.Model):
     """What the update did to each token of a group: of the few that are kept so.
 
-    It lives as long as its group.
+    It is kept as long as its group.
     """
 
     group = models.OneToOneField(
         Group, models.CASCADE, primary_key=True, related_name="tokens"
     )
-    # As token_records.py lays it out; 8 completions of 500 tokens take 87 kB.
+    # As tokens.py lays it out; 8 completions of 500 tokens take 87 kB.
     packed = models.BinaryField()
 
     def __str__(self) -> str:
@@ -265,7 +264,7 @@ class GroupTokens(models.Model):
 class RuleNote(models.Model):
     """What a rule printed about a completion, or why it gave it no score.
 
-    It lives as long as its group: most completions have none, so the reward log of a
+    It is kept as long as its group: most completions have none, so the reward log of a
     run is read without looking at them.
     """
 

@@ -159,7 +159,7 @@ class Counts:
     solved: int  # each time
 
 
-def count(tallies: Tallies) -> Counts:
+def count_prompts(tallies: Tallies) -> Counts:
     right, scored = tallies["num_right"], tallies["num_scored"]
     by_kind = np.bincount(tallies["kind"], minlength=len(KINDS)).tolist()
     return Counts(

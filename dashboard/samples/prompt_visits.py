@@ -14,13 +14,18 @@ from django.db import connection
 from django.db.models import F
 from django.http import Http404
 from numpy.typing import NDArray
-from psycopg import Cursor
 
 from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.samples.rewards import right_from
-from dashboard.samples.signals.records import GROUP, PASSES, Records, unpack
+from dashboard.samples.signals.records import (
+    GROUP,
+    PASSES,
+    Records,
+    fetch_packed,
+    unpack,
+)
 
 # Small, as a run may have a million of them, and sorting moves each.
 VISIT = np.dtype(
@@ -120,12 +125,7 @@ def _by_prompt(visits: Visits) -> Visits:
 
 def _read_rollups(run: Run, span: Span) -> tuple[NDArray[np.int64], Visits]:
     """The steps that are rolled up, and their visits by step."""
-    # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
-    connection.ensure_connection()
-    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(ROLLED_UP, [run.pk, span.first, span.last], binary=True)
-        row = cursor.fetchone()
-    assert row is not None
+    (row,) = fetch_packed(ROLLED_UP, [run.pk, span.first, span.last])
     steps, groups, passes = (packed or b"" for packed in row)
     return (
         unpack(steps, ">i4").astype(np.int64),

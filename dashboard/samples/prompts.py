@@ -1,4 +1,4 @@
-"""What the table of a run's prompts says of each."""
+"""The prompts of a run: which a filter chooses, and what their table says of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dashboard.samples.pass_rates import (
     Counts,
     Kind,
     Tallies,
-    count,
+    count_prompts,
     select,
     select_kind,
     sort,
@@ -27,7 +27,7 @@ from dashboard.samples.pass_rates import (
 from dashboard.samples.prompt_forms import PromptFilterForm
 from dashboard.samples.prompt_visits import Span, Visits, find_span, read_visits
 from dashboard.samples.rewards import why_nothing_is_right
-from dashboard.samples.sparklines import Scale, Strip, draw_strip
+from dashboard.samples.sparklines import Scale, Sparkline, draw_sparkline
 
 MAX_BARS = 40
 SNIPPET_CHARS = 160
@@ -46,7 +46,7 @@ class PromptLine:
     solved_at: int | None
     forgotten_at: int | None
     kind: Kind
-    strip: Strip
+    strip: Sparkline
     strip_label: str
 
     @property
@@ -139,12 +139,12 @@ def _step(step: Any) -> int | None:
     return None if step == NONE else int(step)
 
 
-def _draw(visits: Visits) -> Strip:
+def _draw(visits: Visits) -> Sparkline:
     """A bar a visit, as high as its pass rate; of many, one for several together."""
     parts = np.array_split(visits, min(len(visits), MAX_BARS))
     counts = [(int(p["num_right"].sum()), int(p["num_scored"].sum())) for p in parts]
     shares = [right / scored if scored else None for right, scored in counts]
-    return draw_strip(shares, [False] * len(shares), SHARES)
+    return draw_sparkline(shares, [False] * len(shares), SHARES)
 
 
 def _describe(visits: Visits) -> str:
@@ -162,9 +162,6 @@ def _describe(visits: Visits) -> str:
     }
     said = ", ".join(f"{100 * share:.3g} % {when}" for when, share in named.items())
     return f"Pass rate over {len(scored):,} visits: {said}"
-
-
-# The prompts of a run that a filter chooses, and the rows that they are.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +186,7 @@ def find_prompts(run: Run, form: PromptFilterForm) -> Found:
     return Found(
         span=span,
         visits=visits,
-        counts=count(tallies),
+        counts=count_prompts(tallies),
         chosen=sort(chosen, form.value("sort")) if len(chosen) else None,
         problem=why_nothing_is_right(run, span.last),
     )

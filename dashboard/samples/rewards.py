@@ -79,10 +79,10 @@ def rank_completions(
     ]
 
 
-def find_base(standings: Sequence[GroupRank]) -> GroupRank | None:
+def find_base(ranks: Sequence[GroupRank]) -> GroupRank | None:
     """What the others are compared with: the first of the best, else the first."""
-    best = (standing for standing in standings if standing.is_best)
-    return next(best, standings[0] if standings else None)
+    best = (rank for rank in ranks if rank.is_best)
+    return next(best, ranks[0] if ranks else None)
 
 
 def _split(
@@ -134,12 +134,12 @@ SORT_KEYS: dict[str, Callable[[GroupRank], float | None]] = {
 }
 
 
-def sort_ranks(standings: list[GroupRank], sort: str) -> list[GroupRank]:
+def sort_ranks(ranks: list[GroupRank], sort: str) -> list[GroupRank]:
     """Sorted by `reward`, `-length` …; completions without a value come last."""
     key = SORT_KEYS[sort.removeprefix("-")]
-    keyed = [(value, s) for s in standings if (value := key(s)) is not None]
+    keyed = [(value, s) for s in ranks if (value := key(s)) is not None]
     keyed.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
-    return [s for _, s in keyed] + [s for s in standings if key(s) is None]
+    return [s for _, s in keyed] + [s for s in ranks if key(s) is None]
 
 
 # The engine's penalty for length stands among the rules as what it took off.

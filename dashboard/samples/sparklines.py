@@ -1,4 +1,4 @@
-"""Small bar drawings: plain numbers here, SVG in the templates."""
+"""Sparklines and small bars: plain numbers here, SVG in the templates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_WIDTH = 160.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """The rewards a strip's height stands for; it always holds 0."""
+    """The rewards a sparkline's height stands for; it always holds 0."""
 
     low: float
     high: float
@@ -31,7 +31,7 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Strip:
+class Sparkline:
     width: float
     zero: float
     bars: list[Bar]
@@ -48,9 +48,9 @@ def reward_scale(bounds: Iterable[float], rewards: Iterable[float | None]) -> Sc
     return Scale(low=low, high=high if high > low else low + 1.0)
 
 
-def draw_strip(
+def draw_sparkline(
     rewards: Sequence[float | None], truncated: Sequence[bool], scale: Scale
-) -> Strip:
+) -> Sparkline:
     pitch = max(2.0, min(10.0, MAX_WIDTH / max(1, len(rewards))))
     bars = [
         _draw_bar(
@@ -58,7 +58,7 @@ def draw_strip(
         )
         for i, (reward, cut) in enumerate(zip(rewards, truncated, strict=True))
     ]
-    return Strip(width=pitch * len(rewards), zero=scale.place(0.0), bars=bars)
+    return Sparkline(width=pitch * len(rewards), zero=scale.place(0.0), bars=bars)
 
 
 def _draw_bar(

@@ -1,10 +1,10 @@
-"""A group's token values as they are stored: one packed record, and read back.
+"""A group's token values: stored as one packed record, read back, or why not kept.
 
 Compressed by zlib: the length of a head in bytes ("<I"), the head as JSON, then columns
 over all tokens of the group, completion after completion, little-endian: for each token
 its place in the head's vocabulary, then each column that the head names, NaN or ABSENT
 where a token has no value. float32 has more digits than the log's five, so what is read
-is what was told.
+is what was logged.
 
     {"lengths": [500, 312], "columns": ["logprob", …],
      "vocabulary": [[17, " so", 0], …]}
@@ -44,6 +44,8 @@ COLUMNS = (*NUMBERS, CLIPPED)
 PLACE, NUMBER, SIGN = np.dtype("<u4"), np.dtype("<f4"), np.dtype("i1")
 ABSENT = -128  # of a sign
 HEAD_LENGTH = struct.Struct("<I")
+
+MAX_NEAR = 12
 
 
 def pack_tokens(completions: Sequence[MeasuredCompletion]) -> bytes:
@@ -133,11 +135,6 @@ def _read_column(values: NDArray[Any]) -> list[float | None] | None:
         ]
     is_absent = bool(read) and all(value is None for value in read)
     return None if is_absent else read
-
-
-# The token values of a group, or why there are none.
-
-MAX_NEAR = 12
 
 
 def read_tokens(group: Group) -> list[dict[str, Any]] | None:

@@ -1,4 +1,4 @@
-"""Where in the blocks the few completions are that somebody has marked."""
+"""Where in the blocks the few annotated completions are; which are near-duplicates."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from dashboard.samples.search.filters import Selection
 ANY = ("good", "bad", "tagged", "commented")
 NO_PLACES = np.empty(0, np.int64)
 
+NUM_WORDS = 5  # of a shingle
+FROM_JACCARD = 0.8
 
-class Mark(NamedTuple):
+
+class Label(NamedTuple):
     """A label of a completion, or of a whole group where position is None."""
 
     label: tuple[str, str]  # the form's field, and its value
@@ -32,14 +35,14 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Marked:
+class LabelPlaces:
     """Of a block the places that have each label."""
 
     block: Block
     places: dict[tuple[str, str], Column]
 
 
-def narrow_to_marked(
+def narrow_to_annotated(
     found: Sequence[Selection],
     run: Run,
     form: CompletionFilterForm,
@@ -48,7 +51,7 @@ def narrow_to_marked(
     """Those with this tag, and those that somebody, or the reader, marked in this way.
 
     What is said of a whole group is said of its completions only as a tag. Up to five
-    queries, none where the form asks for no marks.
+    queries, none where the form asks for none.
     """
     tag, kind = (form.value(name) or "" for name in ("tag", "mark"))
     by_reader = form.value("by") == "me"
@@ -56,19 +59,19 @@ def narrow_to_marked(
         kind = "any"
     if not (tag or kind):
         return list(found)
-    all_marks = read_all_marks(run, by=reader if by_reader else None)
-    marks = marks_of_completions(all_marks)
+    found_labels = read_labels(run, by=reader if by_reader else None)
+    labels = labels_of_completions(found_labels)
     blocks = [each.block for each in found]
-    places = {each.block.pk: each.places for each in locate(blocks, marks)}
+    places = {each.block.pk: each.places for each in locate(blocks, labels)}
     narrowed = [
-        each.narrow(_is_marked(each, places[each.block.pk], tag=tag, kind=kind))
+        each.narrow(_is_annotated(each, places[each.block.pk], tag=tag, kind=kind))
         for each in found
         if each.block.pk in places
     ]
     return [each for each in narrowed if each.count]
 
 
-def _is_marked(
+def _is_annotated(
     each: Selection, places: dict[tuple[str, str], Column], *, tag: str, kind: str
 ) -> Column:
     kinds = ANY if kind == "any" else (kind,)
@@ -86,49 +89,47 @@ def _mask(each: Selection, places: Sequence[Column]) -> Column:
     return is_so[each.low : each.high]
 
 
-def read_all_marks(run: Run, *, by: User | None = None) -> list[Mark]:
+def read_labels(run: Run, *, by: User | None = None) -> list[Label]:
     """Of the current history, by anybody or by one person; three queries."""
     of_run: dict[str, Any] = {"group__run": run, "group__superseded_by": None}
     if by is not None:
         of_run["user"] = by
     place = ("group__step", "group_id", "position")
-    marks = [
-        Mark(("mark", "good" if is_up else "bad"), *at)
+    labels = [
+        Label(("mark", "good" if is_up else "bad"), *at)
         for is_up, *at in Thumb.objects.filter(**of_run).values_list("is_up", *place)
     ]
     for name, *at in Tag.objects.filter(**of_run).values_list("name", *place):
-        marks += [Mark(("tag", name), *at), Mark(("mark", "tagged"), *at)]
+        labels += [Label(("tag", name), *at), Label(("mark", "tagged"), *at)]
     commented = Comment.objects.filter(**of_run).values_list(*place)
-    marks += [Mark(("mark", "commented"), *at) for at in commented]
-    return marks
+    labels += [Label(("mark", "commented"), *at) for at in commented]
+    return labels
 
 
-def marks_of_completions(marks: Sequence[Mark]) -> list[Mark]:
+def labels_of_completions(labels: Sequence[Label]) -> list[Label]:
     """What is said of a whole group is said of its completions only as a tag."""
     return [
-        mark
-        for mark in marks
-        if mark.position is not None
-        or mark.label[0] == "tag"
-        or mark.label[1] == "tagged"
+        one
+        for one in labels
+        if one.position is not None or one.label[0] == "tag" or one.label[1] == "tagged"
     ]
 
 
-def locate(blocks: Sequence[Block], marks: Iterable[Mark]) -> list[Marked]:
+def locate(blocks: Sequence[Block], labels: Iterable[Label]) -> list[LabelPlaces]:
     """Of the blocks that have some; up to two queries."""
     known = [block for block in blocks if len(block.steps)]
     lasts = [int(block.steps["step"][-1]) for block in known]
-    by_block: dict[int, list[Mark]] = {}
-    for mark in marks:
-        row = int(np.searchsorted(lasts, mark.step))
-        if row < len(known) and mark.step >= known[row].steps["step"][0]:
-            by_block.setdefault(row, []).append(mark)
+    by_block: dict[int, list[Label]] = {}
+    for one in labels:
+        row = int(np.searchsorted(lasts, one.step))
+        if row < len(known) and one.step >= known[row].steps["step"][0]:
+            by_block.setdefault(row, []).append(one)
     used = [known[row] for row in by_block]
     if not used:
         return []
     ids, sizes = (read_column(used, name) for name in ("group_ids", "group_sizes"))
     return [
-        Marked(block=block, places=_places(of_block, group_ids, group_sizes))
+        LabelPlaces(block=block, places=_places(of_block, group_ids, group_sizes))
         for block, of_block, group_ids, group_sizes in zip(
             used, by_block.values(), ids, sizes, strict=True
         )
@@ -136,24 +137,20 @@ def locate(blocks: Sequence[Block], marks: Iterable[Mark]) -> list[Marked]:
 
 
 def _places(
-    marks: Sequence[Mark], group_ids: Column, group_sizes: Column
+    labels: Sequence[Label], group_ids: Column, group_sizes: Column
 ) -> dict[tuple[str, str], Column]:
     starts = np.cumsum(group_sizes, dtype=np.int64) - group_sizes
     rows = {group_id: row for row, group_id in enumerate(group_ids.tolist())}
     found: dict[tuple[str, str], set[int]] = {}
-    for mark in marks:
-        row = rows.get(mark.group_id)
+    for one in labels:
+        row = rows.get(one.group_id)
         if row is None:
             continue
         start, size = int(starts[row]), int(group_sizes[row])
-        positions = range(size) if mark.position is None else [mark.position]
-        places = found.setdefault(mark.label, set())
+        positions = range(size) if one.position is None else [one.position]
+        places = found.setdefault(one.label, set())
         places.update(start + position for position in positions if position < size)
     return {label: np.array(sorted(places)) for label, places in found.items()}
-
-
-NUM_WORDS = 5  # of a shingle
-FROM_JACCARD = 0.8
 
 
 def find_near_duplicates(texts: Sequence[str]) -> list[bool]:

@@ -11,8 +11,7 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from django.db import connection
-from psycopg import Cursor, sql
+from psycopg import sql
 
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
@@ -27,23 +26,51 @@ from dashboard.samples.search.columns import (
     TALLY,
     Column,
     Columns,
+    pack_columns,
     read_columns,
-    tell_full_scores,
-    tell_kinds,
-    tell_no_scores,
+    tally_flags,
+)
+from dashboard.samples.signals.records import fetch_packed
+
+MAX_BYTES = 256 * 2**20
+Key = TypeVar("Key", bound=Hashable)
+GROUP_OF_AN_IMPORT = 64
+MOST_FRESH = 16_384  # completions that are read from the table
+DTYPES: dict[str, np.dtype[Any]] = {
+    "prompts": PROMPT,
+    "group_ids": GROUP_ID,
+    "group_sizes": GROUP_SIZE,
+    "rewards": NUMBER,
+    "advantages": NUMBER,
+    "lengths": LENGTH,
+    "kinds": KIND,
+    "full_scores": KIND,
+    "no_scores": KIND,
+    "scores": NUMBER,
+}
+
+HEADS = """
+SELECT id, made_at, last_step, num_completions, num_bits, rule_names, steps, tallies
+  FROM samples_completionblock WHERE run_id = %s ORDER BY first_step
+"""
+PART = sql.SQL(
+    """
+    SELECT wanted.place, substring({column} FROM wanted.first + 1 FOR wanted.size)
+      FROM unnest(%s::bigint[], %s::int[], %s::int[])
+           WITH ORDINALITY AS wanted(id, first, size, place)
+      JOIN samples_completionblock block ON block.id = wanted.id
+    """
 )
 
-# Columns of blocks as a process keeps them, so that the next page need not read them.
-#
-# Blocks never change, so nothing kept grows stale; the longest unused goes first.
 
-MOST_BYTES = 256 * 2**20
-Key = TypeVar("Key", bound=Hashable)
+class ColumnCache:
+    """Columns that a process has read: blocks never change, so none grows stale.
 
+    The longest unused goes first.
+    """
 
-class KeptColumns:
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._num_bytes = 0
         self._columns: OrderedDict[Hashable, Column] = OrderedDict()
         self._lock = Lock()
@@ -76,27 +103,11 @@ class KeptColumns:
                 if key not in self._columns:
                     self._columns[key] = column
                     self._num_bytes += column.nbytes
-            while self._num_bytes > self._most_bytes:
+            while self._num_bytes > self._max_bytes:
                 self._num_bytes -= self._columns.popitem(last=False)[1].nbytes
 
 
-kept = KeptColumns(MOST_BYTES)
-
-
-GROUP_OF_AN_IMPORT = 64
-MOST_FRESH = 16_384  # completions that are read from the table
-DTYPES: dict[str, np.dtype[Any]] = {
-    "prompts": PROMPT,
-    "group_ids": GROUP_ID,
-    "group_sizes": GROUP_SIZE,
-    "rewards": NUMBER,
-    "advantages": NUMBER,
-    "lengths": LENGTH,
-    "kinds": KIND,
-    "full_scores": KIND,
-    "no_scores": KIND,
-    "scores": NUMBER,
-}
+column_cache = ColumnCache(MAX_BYTES)
 
 
 class BlocksChanged(Exception):
@@ -135,7 +146,7 @@ class Blocks:
     """By step; `left_out` are steps that no block has yet."""
 
     blocks: list[Block]
-    fresh_from: int | None = None  # steps from here on have no near-duplicates told
+    fresh_from: int | None = None  # steps from here on have near-duplicates not known
     left_out: tuple[int, int] | None = None
 
     @property
@@ -143,19 +154,9 @@ class Blocks:
         return sum(block.num_completions for block in self.blocks)
 
 
-HEADS = """
-SELECT id, made_at, last_step, num_completions, num_bits, rule_names, steps, tallies
-  FROM samples_completionblock WHERE run_id = %s ORDER BY first_step
-"""
-
-
 def read_blocks(run: Run) -> Blocks:
     """Up to five queries: what has been made, and the newest steps themselves."""
-    # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
-    connection.ensure_connection()
-    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(HEADS, [run.pk], binary=True)
-        rows = cursor.fetchall()
+    rows = fetch_packed(HEADS, [run.pk])
     blocks = [
         Block(
             key=(pk, made_at),
@@ -204,23 +205,7 @@ def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:
 
 
 def _fresh_block(run: Run, columns: Columns) -> Block:
-    with np.errstate(over="ignore"):
-        own = {
-            "prompts": columns.prompts,
-            "group_ids": columns.group_ids,
-            "group_sizes": columns.group_sizes.astype(GROUP_SIZE),
-            "rewards": columns.rewards.astype(NUMBER),
-            "advantages": columns.advantages.astype(NUMBER),
-            "lengths": columns.lengths,
-            "kinds": tell_kinds(run, columns),
-            "full_scores": tell_full_scores(columns),
-            "no_scores": tell_no_scores(columns),
-            "scores": columns.scores.astype(NUMBER),
-        }
-    tallies = [
-        np.bincount(own[name], minlength=256)
-        for name in ("kinds", "full_scores", "no_scores")
-    ]
+    own = pack_columns(run, columns)
     return Block(
         key=None,
         pk=0,
@@ -229,28 +214,15 @@ def _fresh_block(run: Run, columns: Columns) -> Block:
         rule_names=columns.rule_names,
         steps=columns.steps,
         own=own,
-        _tallies=np.concatenate(tallies).astype(TALLY).tobytes(),
+        _tallies=tally_flags(own),
     )
-
-
-PART = sql.SQL(
-    """
-    SELECT wanted.place, substring({column} FROM wanted.first + 1 FOR wanted.size)
-      FROM unnest(%s::bigint[], %s::int[], %s::int[])
-           WITH ORDINALITY AS wanted(id, first, size, place)
-      JOIN samples_completionblock block ON block.id = wanted.id
-    """
-)
 
 
 def read_parts(column: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:
     """Of a block, from a byte on, so many bytes; by its place among the parts."""
     query = PART.format(column=sql.Identifier(column))
     given = [list(each) for each in zip(*parts, strict=True)]
-    connection.ensure_connection()
-    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(query, given, binary=True)
-        return {place - 1: part for place, part in cursor}
+    return {place - 1: part for place, part in fetch_packed(query, given)}
 
 
 class ColumnKey(NamedTuple):
@@ -272,7 +244,7 @@ def read_column(blocks: Sequence[Block], name: str, rule: str = "") -> list[Colu
             if place in found
         }
 
-    known = kept.get(made, read)
+    known = column_cache.get(made, read)
     if len(known) < len(made):
         raise BlocksChanged
     return [

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
-from django.db import connection
 from numpy.typing import NDArray
-from psycopg import Cursor
 
 from dashboard.runs.models import Run
 from dashboard.samples.rewards import all_rules, recipe_spec, right_from, step_recipe
+from dashboard.samples.signals.records import fetch_packed
 from trainer.rewards.rules.rightness import ANSWER_RULES
 from trainer.rewards.spec import Recipe, bound_tolerance
 
@@ -32,6 +31,24 @@ KIND = np.dtype("u1")
 CUT_END, UNKNOWN_END = 1, 2
 TALLY = np.dtype("<u4")
 MOST_TALLIED = 8  # rules whose full and missing scores are bits of a byte
+# What is known of a completion by its numbers, as bits of a byte. right: its reward is
+# the highest that the recipe can give at its step, as in pass@k. right_low: every rule
+# that compares with the row's answer gives its full score, and yet the reward is below
+# the mean of its group. high_short: of its step, the reward is in the highest tenth and
+# the length in the shortest tenth, and both beyond the median. near: nearly the same
+# words as another completion of its group (annotated.py).
+CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (
+    1 << bit for bit in range(7)
+)
+ANSWER_KINDS = {
+    *ANSWER_RULES,
+    "code_tests",
+    "countdown",
+    "reasoning_answer",
+    "reasoning_gym",
+}
+TENTH = 0.1
+FLAGS = ("kinds", "full_scores", "no_scores")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,14 +110,8 @@ SELECT *
 
 def read_columns(run_id: int, *, first: int, last: int) -> Columns:
     """Of the current history; one query."""
-    # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
-    connection.ensure_connection()
-    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        given = {"run": run_id, "first": first, "last": last}
-        cursor.execute(READ, given, binary=True)
-        row = cursor.fetchone()
-    assert row is not None
-    *packed, kinds = row
+    given = {"run": run_id, "first": first, "last": last}
+    ((*packed, kinds),) = fetch_packed(READ, given)
     return _make_columns([each or b"" for each in packed], kinds or [])
 
 
@@ -153,25 +164,28 @@ def _count_steps(steps: Column, sizes: Column) -> Column:
     return counted
 
 
-# What can be told of a completion by its numbers, as bits of one byte.
-#
-# right: its reward is the highest that the recipe can give at its step, as in pass@k.
-# right_low: every rule that compares with the row's answer gives its full score, and
-# yet the reward is below the mean of its group. high_short: of its step, the reward is
-# in the highest tenth and the length in the shortest tenth, and both beyond the median.
-# near: nearly the same words as another completion of its group (near_duplicates.py).
+def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
+    """As a block keeps them; of `kinds` all flags but NEAR, which needs the texts."""
+    # Numbers beyond single precision are the run's trouble, not the block's.
+    with np.errstate(over="ignore"):
+        return {
+            "prompts": columns.prompts,
+            "group_ids": columns.group_ids,
+            "group_sizes": columns.group_sizes.astype(GROUP_SIZE),
+            "rewards": columns.rewards.astype(NUMBER),
+            "advantages": columns.advantages.astype(NUMBER),
+            "lengths": columns.lengths,
+            "kinds": tell_kinds(run, columns),
+            "full_scores": tell_full_scores(columns),
+            "no_scores": tell_no_scores(columns),
+            "scores": columns.scores.astype(NUMBER),
+        }
 
-CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (
-    1 << bit for bit in range(7)
-)
-ANSWER_KINDS = {
-    *ANSWER_RULES,
-    "code_tests",
-    "countdown",
-    "reasoning_answer",
-    "reasoning_gym",
-}
-TENTH = 0.1
+
+def tally_flags(packed: Mapping[str, Column]) -> bytes:
+    """How many have each value of kinds, full_scores and no_scores, [3, 256]."""
+    tallies = [np.bincount(packed[name], minlength=256) for name in FLAGS]
+    return np.concatenate(tallies).astype(TALLY).tobytes()
 
 
 def answer_rules(recipe: Recipe | None) -> dict[str, float]:

@@ -11,14 +11,13 @@ from django.http import QueryDict
 
 from dashboard.samples.forms import END_REASONS, MARKS, OUTCOMES, SURPRISES
 from dashboard.samples.search import filters
-from dashboard.samples.search.annotated import Mark, locate, marks_of_completions
+from dashboard.samples.search.annotated import Label, labels_of_completions, locate
 from dashboard.samples.search.blocks import read_column
-from dashboard.samples.search.columns import MOST_TALLIED, Column
+from dashboard.samples.search.columns import FLAGS, MOST_TALLIED, Column
 from dashboard.samples.search.filters import Selection
 
 NUM_RANGES = 8
 MOST_TAGS = 12
-BITS = ("kinds", "full_scores", "no_scores")
 VALUES = np.arange(256)
 
 
@@ -44,7 +43,7 @@ class Facets:
         self._query = query
         self._tallies = _tally(selections)
 
-    def all(self, marks: Sequence[Mark]) -> list[Facet]:
+    def all(self, marks: Sequence[Label]) -> list[Facet]:
         found = [
             self._of_kinds("Outcome", "outcome", OUTCOMES, filters.OUTCOMES),
             self._of_kinds("Surprising", "surprise", SURPRISES, filters.SURPRISES),
@@ -126,7 +125,7 @@ class Facets:
             values.append(self._value(label, count, chosen))
         return Facet(title="Steps", values=values)
 
-    def _of_marks(self, marks: Sequence[Mark]) -> list[Facet]:
+    def _of_marks(self, marks: Sequence[Label]) -> list[Facet]:
         counts = _count_marks(self._selections, marks)
         tags = [(name, n) for (field, name), n in counts.items() if field == "tag"]
         tags.sort(key=lambda tag: (-tag[1], tag[0]))
@@ -156,9 +155,9 @@ class Facets:
 
 
 def _tally(selections: Sequence[Selection]) -> list[Column]:
-    """Of each how many have each value of BITS, [3, 256]."""
+    """Of each how many have each value of FLAGS, [3, 256]."""
     parts = [each for each in selections if not each.is_whole]
-    columns = [read_column([each.block for each in parts], name) for name in BITS]
+    columns = [read_column([each.block for each in parts], name) for name in FLAGS]
     counted: dict[int, Column] = {}
     for each, *bits in zip(parts, *columns, strict=True):
         places = each.places()
@@ -192,12 +191,12 @@ def _by_step(selections: Sequence[Selection]) -> tuple[Column, Column]:
 
 
 def _count_marks(
-    selections: Sequence[Selection], marks: Sequence[Mark]
+    selections: Sequence[Selection], marks: Sequence[Label]
 ) -> Counter[tuple[str, str]]:
     by_block = {each.block.pk: each for each in selections}
     counts: Counter[tuple[str, str]] = Counter()
     blocks = [each.block for each in selections]
-    for marked in locate(blocks, marks_of_completions(marks)):
+    for marked in locate(blocks, labels_of_completions(marks)):
         each = by_block[marked.block.pk]
         for label, places in marked.places.items():
             inside = places[(places >= each.low) & (places < each.high)]

@@ -1,4 +1,4 @@
-"""Which completions a form's filters leave, but for its text."""
+"""Which completions a form's filters leave, but for its text, and in which order."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ RANGES = {
     "advantages": ("min_advantage", "max_advantage", NUMBER),
     "lengths": ("min_length", "max_length", LENGTH),
 }
+
+COLUMNS = {"reward": "rewards", "advantage": "advantages", "length": "lengths"}
+
 Test = Callable[[Column], Column]
 
 
@@ -235,11 +238,6 @@ def join(parts: Sequence[Places]) -> Places:
         rows=np.concatenate([part.rows for part in parts]),
         places=np.concatenate([part.places for part in parts]),
     )
-
-
-# Selected completions in an order, of which any stretch is found at once.
-
-COLUMNS = {"reward": "rewards", "advantage": "advantages", "length": "lengths"}
 
 
 class Ranking:

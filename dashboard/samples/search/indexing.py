@@ -1,17 +1,19 @@
-"""Blocks of a run's finished steps, made a little behind its ingest."""
+"""Blocks of a run's finished steps: made a little behind its ingest, and deleted."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from celery import shared_task
 from django.db import connection, transaction
 from django.db.models import Count, F, Max, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
+from dashboard.jobs import shutdown
 from dashboard.runs.models import Run, RunState
 from dashboard.samples.models import (
     NUM_COMPLETIONS,
@@ -21,17 +23,13 @@ from dashboard.samples.models import (
 )
 from dashboard.samples.search.annotated import find_near_duplicates
 from dashboard.samples.search.columns import (
-    GROUP_SIZE,
     NEAR,
-    NUMBER,
     STEP,
-    TALLY,
     Column,
     Columns,
+    pack_columns,
     read_columns,
-    tell_full_scores,
-    tell_kinds,
-    tell_no_scores,
+    tally_flags,
 )
 from dashboard.samples.search.text import choose_num_bits, sign
 
@@ -40,6 +38,11 @@ MOST = 65_536
 MOST_CHARS = 24_000_000  # of texts that are held at once
 MOST_JOINED = 32
 MOST_GROUPS = 16_384  # looked at to find where a block ends
+
+ADVISORY_LOCK = 0x436F6C73  # any number of our own, the same in every process
+SECONDS = 8.0  # of the ten between two messages
+GROUPS_AT_A_TIME = 2_000
+
 RESTING = (RunState.PAUSED, RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
 # As in columns.py: groups first, then the completions of each by index.
 SIZES = """
@@ -65,6 +68,20 @@ SELECT c.texts
 """
 
 
+# Raw, as there may be millions, and nothing hangs on them but what goes with them.
+OF_GROUPS = (
+    "DELETE FROM samples_grouptokens WHERE group_id = ANY(%s)",
+    "DELETE FROM samples_rulenote WHERE group_id = ANY(%s)",
+)
+COMPLETIONS = """
+WITH gone AS (
+    DELETE FROM samples_groupcompletions WHERE group_id = ANY(%s)
+    RETURNING cardinality(end_reasons) AS num
+)
+SELECT coalesce(sum(num), 0) FROM gone
+"""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stretch:
     """Steps that become one block."""
@@ -73,6 +90,19 @@ class Stretch:
     last: int
     num_chars: int
     replaced: tuple[int, ...]  # the blocks that have been made of some
+
+
+@shared_task(name="samples.index", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def index() -> None:
+    """Make blocks of the steps that have none, for a while."""
+    until = time.monotonic() + SECONDS
+    with search_slot() as is_mine:
+        if not is_mine:
+            return
+        for run in runs_to_index():
+            if shutdown.is_announced() or time.monotonic() >= until:
+                return
+            index_run(run, until=until)
 
 
 def runs_to_index() -> QuerySet[Run]:
@@ -91,6 +121,42 @@ def index_run(run: Run, *, until: float) -> int:
             break  # its history has just changed; the next look sees how
         num_made += 1
     return num_made
+
+
+def count_completions(run: Run, *, first: int, last: int) -> int:
+    """Of ten million, without reading their rows: steps that have a block, by it."""
+    num, after = 0, -1
+    blocks = run.completion_blocks.order_by("first_step")
+    for block_end, packed in blocks.values_list("last_step", "steps"):
+        steps = np.frombuffer(packed, STEP)
+        within = (steps["step"] >= first) & (steps["step"] <= last)
+        num += int(steps["num_completions"][within].sum(dtype=np.int64))
+        after = block_end
+    rest = Group.objects.current().filter(
+        run=run, step__gt=max(after, first - 1), step__lte=last
+    )
+    stored = GroupCompletions.objects.filter(group__in=rest)
+    return num + (stored.aggregate(num=Sum(NUM_COMPLETIONS))["num"] or 0)
+
+
+def delete_completions_of(run: Run, *, keep: Collection[int]) -> int:
+    """Of all groups but those to keep; how many completions went.
+
+    Their tokens and what rules printed go too, and the blocks they are searched in,
+    which a worker makes anew of what is kept. For use within a transaction.
+    """
+    groups = Group.objects.filter(run=run).order_by("pk").values_list("pk", flat=True)
+    going = sorted(set(groups) - set(keep))
+    CompletionBlock.objects.filter(run=run).delete()
+    with connection.cursor() as cursor:
+        num_deleted = 0
+        for first in range(0, len(going), GROUPS_AT_A_TIME):
+            part = going[first : first + GROUPS_AT_A_TIME]
+            for statement in OF_GROUPS:
+                cursor.execute(statement, [part])
+            cursor.execute(COMPLETIONS, [part])
+            num_deleted += int(cursor.fetchone()[0])
+    return num_deleted
 
 
 def next_stretch(run: Run) -> Stretch | None:
@@ -191,18 +257,9 @@ def _read_texts(run: Run, stretch: Stretch) -> list[str]:
 def _pack(
     run: Run, stretch: Stretch, columns: Columns, texts: Sequence[str]
 ) -> CompletionBlock:
-    kinds = tell_kinds(run, columns)
-    kinds[_near_duplicates(columns, texts)] |= NEAR
-    full, none = tell_full_scores(columns), tell_no_scores(columns)
-    tallies = [np.bincount(bits, minlength=256) for bits in (kinds, full, none)]
+    packed = pack_columns(run, columns)
+    packed["kinds"][_near_duplicates(columns, texts)] |= NEAR
     num_bits = choose_num_bits(texts)
-    # Numbers beyond single precision are the run's trouble, not the block's.
-    with np.errstate(over="ignore"):
-        numbers = [
-            values.astype(NUMBER)
-            for values in (columns.rewards, columns.advantages, columns.scores)
-        ]
-    rewards, advantages, scores = (values.tobytes() for values in numbers)
     return CompletionBlock(
         run=run,
         first_step=stretch.first,
@@ -211,19 +268,10 @@ def _pack(
         num_chars=stretch.num_chars,
         rule_names=list(columns.rule_names),
         steps=columns.steps.tobytes(),
-        tallies=np.concatenate(tallies).astype(TALLY).tobytes(),
-        prompts=columns.prompts.tobytes(),
-        group_ids=columns.group_ids.tobytes(),
-        group_sizes=columns.group_sizes.astype(GROUP_SIZE).tobytes(),
-        rewards=rewards,
-        advantages=advantages,
-        lengths=columns.lengths.tobytes(),
-        kinds=kinds.tobytes(),
-        full_scores=full.tobytes(),
-        no_scores=none.tobytes(),
-        scores=scores,
+        tallies=tally_flags(packed),
         num_bits=num_bits,
         signatures=sign(texts, num_bits).tobytes(),
+        **{name: column.tobytes() for name, column in packed.items()},
     )
 
 
@@ -232,28 +280,6 @@ def _near_duplicates(columns: Columns, texts: Sequence[str]) -> Column:
     for size in columns.group_sizes.tolist():
         found += find_near_duplicates(texts[len(found) : len(found) + size])
     return np.array(found, bool)
-
-
-# How many completions some steps of a run have.
-
-
-def count_completions(run: Run, *, first: int, last: int) -> int:
-    """Of ten million, without reading their rows: steps that have a block, by it."""
-    num, after = 0, -1
-    blocks = run.completion_blocks.order_by("first_step")
-    for block_end, packed in blocks.values_list("last_step", "steps"):
-        steps = np.frombuffer(packed, STEP)
-        within = (steps["step"] >= first) & (steps["step"] <= last)
-        num += int(steps["num_completions"][within].sum(dtype=np.int64))
-        after = block_end
-    rest = Group.objects.current().filter(
-        run=run, step__gt=max(after, first - 1), step__lte=last
-    )
-    stored = GroupCompletions.objects.filter(group__in=rest)
-    return num + (stored.aggregate(num=Sum(NUM_COMPLETIONS))["num"] or 0)
-
-
-ADVISORY_LOCK = 0x436F6C73  # any number of our own, the same in every process
 
 
 @contextmanager

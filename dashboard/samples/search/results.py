@@ -9,7 +9,7 @@ from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 from dashboard.samples.forms import CompletionFilterForm
 from dashboard.samples.models import Completion, Group
-from dashboard.samples.search.annotated import narrow_to_marked
+from dashboard.samples.search.annotated import narrow_to_annotated
 from dashboard.samples.search.blocks import Blocks, read_blocks
 from dashboard.samples.search.filters import (
     Places,
@@ -106,7 +106,7 @@ def find(run: Run, form: CompletionFilterForm, reader: User | None) -> Found:
     selections = within_steps(
         blocks.blocks, low=form.value("first_step"), high=form.value("last_step")
     )
-    selections = narrow_to_marked(selections, run, form, reader)
+    selections = narrow_to_annotated(selections, run, form, reader)
     selections = select(selections, form)
     if form.value("text"):
         return _find_text(blocks, selections, form)

@@ -1,4 +1,11 @@
-"""Which completions hold a text, or the words asked for."""
+"""Which completions hold a text, or the words asked for.
+
+Bits for each three characters in a row say which may hold it: a block keeps `num_bits`
+rows of bits, a bit a completion. A trigram's hash names three rows, in which the bits
+of the completions that hold it are set, beside those of others: a Bloom filter a
+completion, stored by its bits. So the completions that may hold a text are those whose
+bits are set in the rows of all its trigrams; whether they do is seen in the text.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +23,6 @@ from dashboard.samples.search.blocks import BlocksChanged, read_parts
 from dashboard.samples.search.columns import Column
 from dashboard.samples.search.filters import Places, Ranking, Selection, join
 
-# Which completions may hold a text: bits for each three characters in a row.
-#
-# A block keeps `num_bits` rows of bits, a bit a completion. A trigram's hash names
-# three rows, in which the bits of the completions that hold it are set, beside those of
-# others: a Bloom filter a completion, stored by its bits. So the completions that may
-# hold a text are those whose bits are set in the rows of all its trigrams; whether they
-# do is seen in the text itself.
-
 Bits = NDArray[np.uint8]
 Codes = NDArray[np.uint64]
 
@@ -34,6 +33,33 @@ ROW_SHIFTS = np.array([0, 21, 42], np.uint64)  # of a hash, where each row's bit
 FEWEST_BITS, MOST_BITS = 2**8, 2**15
 MOST_SAMPLED = 512
 TEXTS_AT_ONCE = 256  # a multiple of 8, as bits are packed
+
+FEWEST_AT_ONCE, FIRST_BATCH, LARGEST_BATCH = 32, 256, 4_096
+AT_ONCE, MOST_NEEDED = 4, 16  # trigrams
+FEW = 4_096  # are looked through quickly
+AHEAD = 16_384  # ranks that are found at once
+PHRASE = re.compile(r" <(?:-|\d+)> ")
+LEXEME = re.compile(r"'((?:[^']|'')*)'")
+HAS_TEXT = "strpos(lower(completion.text), lower(%s)) > 0"
+HAS_WORDS = "to_tsvector('simple', completion.text) @@ %s::tsquery"
+
+
+# By index, group by group, so that the texts of each are unpacked once: left to itself,
+# the planner looks into all texts of a small table first.
+LOOK = """
+SELECT sampled.places[array_position(sampled.positions, completion.number::int - 1)]
+       AS place
+  FROM (SELECT group_id, array_agg(position) AS positions, array_agg(place) AS places
+          FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY
+               AS each(group_id, position, place)
+         GROUP BY group_id) sampled
+ CROSS JOIN LATERAL (
+       SELECT texts FROM samples_groupcompletions
+        WHERE group_id = sampled.group_id OFFSET 0) packed
+ CROSS JOIN LATERAL unnest(packed.texts) WITH ORDINALITY AS completion(text, number)
+ WHERE completion.number::int - 1 = ANY(sampled.positions) AND {condition}
+ ORDER BY place
+"""
 
 
 def fold(text: str) -> str:
@@ -108,16 +134,6 @@ def _hash(codes: Codes) -> Codes:
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     hashed: Codes = mixed ^ (mixed >> np.uint64(31))
     return hashed
-
-
-FEWEST_AT_ONCE, FIRST_BATCH, LARGEST_BATCH = 32, 256, 4_096
-AT_ONCE, MOST_NEEDED = 4, 16  # trigrams
-FEW = 4_096  # are looked through quickly
-AHEAD = 16_384  # ranks that are found at once
-PHRASE = re.compile(r" <(?:-|\d+)> ")
-LEXEME = re.compile(r"'((?:[^']|'')*)'")
-HAS_TEXT = "strpos(lower(completion.text), lower(%s)) > 0"
-HAS_WORDS = "to_tsvector('simple', completion.text) @@ %s::tsquery"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,24 +313,6 @@ def selections_of(found: Places) -> list[Selection]:
             Selection(block=block, low=0, high=block.num_completions, mask=mask)
         )
     return sorted(selections, key=lambda each: int(each.block.steps["step"][0]))
-
-
-# By index, group by group, so that the texts of each are unpacked once: left to itself,
-# the planner looks into all texts of a small table first.
-LOOK = """
-SELECT sampled.places[array_position(sampled.positions, completion.number::int - 1)]
-       AS place
-  FROM (SELECT group_id, array_agg(position) AS positions, array_agg(place) AS places
-          FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY
-               AS each(group_id, position, place)
-         GROUP BY group_id) sampled
- CROSS JOIN LATERAL (
-       SELECT texts FROM samples_groupcompletions
-        WHERE group_id = sampled.group_id OFFSET 0) packed
- CROSS JOIN LATERAL unnest(packed.texts) WITH ORDINALITY AS completion(text, number)
- WHERE completion.number::int - 1 = ANY(sampled.positions) AND {condition}
- ORDER BY place
-"""
 
 
 def _held(batch: Places, wanted: TextFilter) -> Column | None:

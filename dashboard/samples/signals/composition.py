@@ -22,6 +22,10 @@ from trainer.rewards.spec import Recipe
 # their advantages add up. The others: parts are joined, and add up to nothing.
 Kind = Literal["sum", "normalized", "product", "minimum"]
 
+DOMINANT = 0.9
+DIFFERS = 0.1  # of the groups: less is hardly anything to learn from
+HEARD = 0.5  # of what its weight asks for
+
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
@@ -133,30 +137,6 @@ def _unknown(tree: Mapping[str, Any]) -> Composition:
     )
 
 
-# Whether one rule dominates the reward, and whether it hides others by that.
-#
-# A rule dominates where it supplies more than 90 % of the variance of rewards within
-# groups, which updates follow. That is as it should be where it is the task itself and
-# the others are small beside it, or are met by all completions alike: a fact.
-#
-# It is worth a warning where it drowns another rule, one that has something to say and
-# is not heard. Rule r with weight w differs within the share d of the groups. If scores
-# were spread alike where they differ, it would supply
-#
-#     asked(r) = w² d / Σ w² d     over the rules that count.
-#
-# r is drowned where d is above 10 % and it supplies less than half of asked(r). Where
-# rewards are a product or a minimum, weights ask for nothing: w = 1.
-#
-# A rule that gives all completions of each group the same teaches nothing. Where it
-# gives them something that is a fact, such as a format that is learnt; where it gives
-# them nothing it cannot be learnt, which is a warning.
-
-DOMINANT = 0.9
-DIFFERS = 0.1  # of the groups: less is hardly anything to learn from
-HEARD = 0.5  # of what its weight asks for
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleContribution:
     """One rule that counts, over the watched steps."""
@@ -169,32 +149,52 @@ class RuleContribution:
 
 
 def judge(
-    standings: Sequence[RuleContribution], *, num_groups: int, num_steps: int
+    rules: Sequence[RuleContribution], *, num_groups: int, num_steps: int
 ) -> dict[str, list[str]]:
-    """Sentences: warnings, and plain facts. Of a single rule there are none."""
+    """Whether a rule dominates the reward, and hides others by that.
+
+    A rule dominates where it supplies more than 90 % of the variance of rewards within
+    groups, which updates follow. That is as it should be where it is the task itself
+    and the others are small beside it, or are met by all completions alike: a fact.
+
+    It is worth a warning where it drowns another rule, one that has something to say
+    and is not heard. Rule r with weight w differs within the share d of the groups. If
+    scores were spread alike where they differ, it would supply
+
+        asked(r) = w² d / Σ w² d     over the rules that count.
+
+    r is drowned where d is above 10 % and it supplies less than half of asked(r). Where
+    rewards are a product or a minimum, weights ask for nothing: w = 1.
+
+    A rule that gives all completions of each group the same teaches nothing. Where it
+    gives them something that is a fact, such as a format that is learnt; where it gives
+    them nothing it cannot be learnt, which is a warning.
+
+    Sentences: warnings, and plain facts. Of a single rule there are none.
+    """
     found: dict[str, list[str]] = {"warnings": [], "facts": []}
-    if len(standings) < 2 or not num_groups:
+    if len(rules) < 2 or not num_groups:
         return found
-    ruling = next((s for s in standings if (s.share or 0) > DOMINANT), None)
+    ruling = next((s for s in rules if (s.share or 0) > DOMINANT), None)
     if ruling is not None:
-        drowned = [s for s in standings if s is not ruling and _drowned(s, standings)]
+        drowned = [s for s in rules if s is not ruling and _drowned(s, rules)]
         kind = "warnings" if drowned else "facts"
         found[kind].append(_say_dominance(ruling, drowned, num_steps))
-    silent = [s for s in standings if not s.differs]
-    for standing in silent:
-        kind = "facts" if standing.part else "warnings"
-        found[kind].append(_say_silence(standing, num_groups, num_steps))
+    silent = [s for s in rules if not s.differs]
+    for rule in silent:
+        kind = "facts" if rule.part else "warnings"
+        found[kind].append(_say_silence(rule, num_groups, num_steps))
     return found
 
 
-def _asked(standing: RuleContribution, among: Sequence[RuleContribution]) -> float:
+def _asked(rule: RuleContribution, among: Sequence[RuleContribution]) -> float:
     total = sum(s.weight**2 * s.differs for s in among)
-    return standing.weight**2 * standing.differs / total if total else 0.0
+    return rule.weight**2 * rule.differs / total if total else 0.0
 
 
-def _drowned(standing: RuleContribution, among: Sequence[RuleContribution]) -> bool:
-    has_say = standing.differs > DIFFERS
-    return has_say and (standing.share or 0) < HEARD * _asked(standing, among)
+def _drowned(rule: RuleContribution, among: Sequence[RuleContribution]) -> bool:
+    has_say = rule.differs > DIFFERS
+    return has_say and (rule.share or 0) < HEARD * _asked(rule, among)
 
 
 def _say_dominance(
@@ -220,13 +220,13 @@ def _say_dominance(
     )
 
 
-def _say_silence(standing: RuleContribution, num_groups: int, num_steps: int) -> str:
-    what = "something, the same" if standing.part else "nothing"
+def _say_silence(rule: RuleContribution, num_groups: int, num_steps: int) -> str:
+    what = "something, the same" if rule.part else "nothing"
     said = (
-        f"{standing.rule} gave {what} to all completions in each of the "
+        f"{rule.rule} gave {what} to all completions in each of the "
         f"{num_groups:,} groups of the last {num_steps} steps"
     )
-    if standing.part:
+    if rule.part:
         return f"{said}: nothing is left to learn from it."
     return (
         f"{said}, so it cannot be learnt. See in a group why: the prompt may not ask "

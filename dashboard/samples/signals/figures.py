@@ -22,10 +22,16 @@ from dashboard.samples.signals.records import PHASES
 from dashboard.samples.signals.rule_shares import read_rule_shares
 from dashboard.samples.signals.signal_map import (
     OTHER,
-    read_anatomy,
     read_distribution,
     read_map,
+    read_step_timing,
 )
+
+MAP_ORDERS = [
+    ("dataset", "prompt number"),
+    ("difficulty", "mean reward, lowest first"),
+    ("first_seen", "first step that sampled it"),
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +99,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             source="anatomy",
             title="Step anatomy",
             about="Where each step's time goes, and how much of it to dead groups",
-            figure=_anatomy(),
+            figure=_step_timing(),
             is_wide=True,
         ),
     )
@@ -210,7 +216,7 @@ def _passes() -> dict[str, Any]:
     )
 
 
-def _anatomy() -> dict[str, Any]:
+def _step_timing() -> dict[str, Any]:
     phases = [
         go.Bar(
             name=phase,
@@ -249,13 +255,6 @@ def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
     return figure_tree(data, xaxis={"title": {"text": "step"}}, yaxis=axis, **layout)
 
 
-MAP_ORDERS = [
-    ("dataset", "prompt number"),
-    ("difficulty", "mean reward, lowest first"),
-    ("first_seen", "first step that sampled it"),
-]
-
-
 class SignalForm(FilterForm):
     """Which steps the signal charts show, and how the map's rows are ordered."""
 
@@ -274,8 +273,6 @@ class SignalForm(FilterForm):
         return {"first": self.value("first_step"), "last": self.value("last_step")}
 
 
-# The signal charts of a run, by name.
-
 Read = Callable[[Run, SignalForm], dict[str, Any]]
 READERS: dict[str, Read] = {
     "map": lambda run, form: read_map(run, order=form.value("rows"), **form.steps),
@@ -283,5 +280,5 @@ READERS: dict[str, Read] = {
     "advantages": lambda run, form: read_distribution(run, "advantage", **form.steps),
     "rules": lambda run, form: read_rule_shares(run, **form.steps),
     "passes": lambda run, form: read_passes(run, **form.steps),
-    "anatomy": lambda run, form: read_anatomy(run, **form.steps),
+    "anatomy": lambda run, form: read_step_timing(run, **form.steps),
 }

@@ -21,11 +21,14 @@ from dashboard.samples.signals.records import (
     Records,
     find_span,
     read_stretches,
+    shorten,
     unpack,
 )
 
 # maj@1 is pass@1.
 HELD_OUT = re.compile(r"pass@\d{1,4}|maj@(?!1$)\d{1,4}")
+
+Classes = tuple[tuple[int, int], ...]  # of an answer: its completions, the right ones
 
 
 def read_passes(
@@ -35,7 +38,7 @@ def read_passes(
 
     `majorities` are maj@k in the same way, empty where no rule reads answers, and
     `held_out` those of evaluations, by set. Columns are of the steps in which a
-    completion could be told right or wrong; `num_older` steps were rolled up before
+    completion was scored as right or wrong; `num_older` steps were rolled up before
     this was kept.
     """
     span = find_span(run, first=first, last=last)
@@ -54,11 +57,7 @@ def read_passes(
     return {
         "num_older": older.exclude(groups=b"").count(),
         "columns": [
-            {
-                "first": span.ends(place)[0],
-                "last": span.ends(place)[1],
-                "num_groups": len(each),
-            }
+            {**span.column(place), "num_groups": len(each)}
             for place, each, _ in known
             if span
         ],
@@ -69,7 +68,7 @@ def read_passes(
 
 
 def _by_k(tables: list[Numbers], max_k: int) -> list[list[float | None]]:
-    return [[_short(table[k]) for table in tables] for k in range(max_k)]
+    return [[shorten(table[k]) for table in tables] for k in range(max_k)]
 
 
 def read_held_out(
@@ -134,21 +133,13 @@ def vote_shares(votes: Records, *, max_k: int) -> Numbers:
     return found
 
 
-def _short(value: float) -> float | None:
-    return None if np.isnan(value) else float(f"{value:.4g}")
-
-
-# maj@k of a training group: the chance that a majority of k of it is right.
-#
-# k of a group's n completions are drawn without order. The answer that most of them
-# give wins, of equally frequent ones each with the same chance; completions without an
-# answer have no vote, and where nobody votes the majority is wrong. maj@1 is pass@1.
-
-Classes = tuple[tuple[int, int], ...]  # of an answer: its completions, the right ones
-
-
 def majority_shares(votes: Sequence[str | None], is_right: Sequence[bool]) -> Numbers:
-    """maj@1 … maj@n of n completions, [n]."""
+    """maj@1 … maj@n of n completions, [n]: the chance that a majority of k is right.
+
+    k of the group's n are drawn without order. The answer that most of them give wins,
+    of equally frequent ones each with the same chance; completions without an answer
+    have no vote, and where nobody votes the majority is wrong. maj@1 is pass@1.
+    """
     counts = Counter(vote for vote in votes if vote is not None)
     right = Counter(
         vote for vote, one in zip(votes, is_right, strict=True) if one and vote

@@ -1,4 +1,8 @@
-"""Rollups of many steps, joined into stretches of equal width by the database."""
+"""Rollups as packed records: what a step's holds, and many joined into stretches.
+
+Little-endian, without padding, so that the records of many steps are joined by
+PostgreSQL as they are and read by numpy in one piece.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,70 @@ from dashboard.runs.models import Run
 from dashboard.samples.models import Group, StepRollup
 from trainer.events import GroupScored, Signal
 
+Numbers = NDArray[np.float64]
+Records = NDArray[np.void]
+SIGNALS: tuple[str, ...] = get_args(Signal)
+MIXED = SIGNALS.index("mixed")
+PHASES = ("generate", "score", "logprobs", "update", "sync")
+
+GROUP = np.dtype(
+    [
+        ("step", "<u4"),
+        ("prompt", "<u4"),
+        ("mean", "<f4"),  # NaN: no completion could be scored
+        ("std", "<f4"),
+        ("num_completions", "<u2"),
+        ("signal", "u1"),  # its place in SIGNALS
+        ("is_trained", "?"),
+    ]
+)
+# How many completions of a group were scored as right or wrong, and how many as right.
+PASSES = np.dtype([("num_scored", "<u2"), ("num_right", "<u2")])
+# Of all groups of a step with at least k completions that were scored so:
+# the sum of their maj@k. k = 0 alone: no rule of the step reads answers.
+MAJORITY = np.dtype([("k", "<u2"), ("num_groups", "<u2"), ("sum", "<f4")])
+MAX_K = 64
+BIN = np.dtype([("bin", "<i2"), ("count", "<u4")])
+QUANTILES = (0, 5, 25, 50, 75, 95, 100)  # percent
+QUANTILE = np.dtype("<f4")
+# The step first, then each rule in the order of `rule_names`.
+RULE_HEAD = ("num_scored", "reward_sum", "weight", "num_groups")
+RULE_PART = ("part_sum", "share_sum", "num_varied")
+RULE = np.dtype("<f8")
+# Seconds of each phase and of the whole step; then, of generate, score, logprobs and
+# update, those spent on dead groups, NaN where the step's groups are not known.
+TIMINGS = (*PHASES, "step", *(f"dead_{phase}" for phase in PHASES[:4]))
+SECONDS = np.dtype("<f4")
+
+
+# Edges of histograms, the same for every step of every run: nobody knows the range of a
+# run's rewards or advantages beforehand, and histograms can be added up only if their
+# edges agree. So they are fixed: 40 a decade (ISO 3, series R40, 6 % apart) from 0.01
+# to 1,000, for either sign. Bin 0 holds exactly 0, bin 1 what is below 0.01, bin 2 from
+# 0.01 on; the last bin has no upper end; bin −n mirrors n.
+_R40 = """
+1 1.06 1.12 1.18 1.25 1.32 1.4 1.5 1.6 1.7 1.8 1.9 2 2.12 2.24 2.36 2.5 2.65 2.8 3
+3.15 3.35 3.55 3.75 4 4.25 4.5 4.75 5 5.3 5.6 6 6.3 6.7 7.1 7.5 8 8.5 9 9.5
+"""
+DECADES = range(-2, 3)
+EDGES: Numbers = np.array(
+    [float(f"{r}e{d}") for d in DECADES for r in _R40.split()] + [1_000.0]
+)
+LAST_BIN = len(EDGES) + 1
+# Sums of weights such as 0.1 end a hair below the edge that they mean.
+SLACK = 1 + 1e-9
 MAX_STRETCHES = 160
+QUERY = sql.SQL(
+    """
+    SELECT (step - %(first)s) / %(width)s AS place, count(*), {names}{columns}
+      FROM samples_steprollup
+     WHERE run_id = %(run)s AND superseded_by IS NULL
+       AND step BETWEEN %(first)s AND %(last)s
+     GROUP BY place, 3
+     ORDER BY place
+    """
+)
+JOINED = sql.SQL(", string_agg({column}, ''::bytea ORDER BY step)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +102,10 @@ class Span:
     def num_stretches(self) -> int:
         return int(self.stretch_of(self.last)) + 1
 
-    def ends(self, stretch: int) -> tuple[int, int]:
+    def column(self, stretch: int) -> dict[str, Any]:
+        """Its first and last step, as a chart's column begins."""
         begin = self.first + stretch * self.width
-        return begin, min(begin + self.width - 1, self.last)
+        return {"first": begin, "last": min(begin + self.width - 1, self.last)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,25 +127,12 @@ def find_span(
 ) -> Span | None:
     """The current history's steps within these; None where there are none."""
     steps = StepRollup.objects.filter(run=run, superseded_by=None)
-    bounds = find_bounds(steps, first, last)
-    if bounds is None:
+    bin_bounds = find_bounds(steps, first, last)
+    if bin_bounds is None:
         return None
-    start, end = bounds
+    start, end = bin_bounds
     width = -(-(end - start + 1) // max_stretches)
     return Span(first=start, last=end, width=width)
-
-
-QUERY = sql.SQL(
-    """
-    SELECT (step - %(first)s) / %(width)s AS place, count(*), {names}{columns}
-      FROM samples_steprollup
-     WHERE run_id = %(run)s AND superseded_by IS NULL
-       AND step BETWEEN %(first)s AND %(last)s
-     GROUP BY place, 3
-     ORDER BY place
-    """
-)
-JOINED = sql.SQL(", string_agg({column}, ''::bytea ORDER BY step)")
 
 
 def read_stretches(
@@ -96,11 +151,7 @@ def read_stretches(
         "last": span.last,
         "width": span.width,
     }
-    # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
-    connection.ensure_connection()
-    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(query, given, binary=True)
-        rows = cursor.fetchall()
+    rows = fetch_packed(query, given)
     return [
         Stretch(
             place=place,
@@ -112,95 +163,45 @@ def read_stretches(
     ]
 
 
-# What a step's rollup holds, as packed records.
-#
-# Little-endian, without padding, so that the records of many steps are joined by
-# PostgreSQL as they are and read by numpy in one piece.
+def fetch_packed(query: str | sql.Composed, given: Any) -> list[tuple[Any, ...]]:
+    """The rows of a query with bytes in them."""
+    # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
+    connection.ensure_connection()
+    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
+        cursor.execute(query, given, binary=True)
+        return cursor.fetchall()
 
-Numbers = NDArray[np.float64]
-Records = NDArray[np.void]
 
-SIGNALS: tuple[str, ...] = get_args(Signal)
-MIXED = SIGNALS.index("mixed")
-PHASES = ("generate", "score", "logprobs", "update", "sync")
-
-GROUP = np.dtype(
-    [
-        ("step", "<u4"),
-        ("prompt", "<u4"),
-        ("mean", "<f4"),  # NaN: no completion could be scored
-        ("std", "<f4"),
-        ("num_completions", "<u2"),
-        ("signal", "u1"),  # its place in SIGNALS
-        ("is_trained", "?"),
-    ]
-)
-# How many completions of a group could be told right or wrong, and how many were right.
-PASSES = np.dtype([("num_scored", "<u2"), ("num_right", "<u2")])
-# Of all groups of a step with at least k completions that could be told right or wrong:
-# the sum of their maj@k. k = 0 alone: no rule of the step reads answers.
-MAJORITY = np.dtype([("k", "<u2"), ("num_groups", "<u2"), ("sum", "<f4")])
-MAX_K = 64
-BIN = np.dtype([("rung", "<i2"), ("count", "<u4")])
-QUANTILES = (0, 5, 25, 50, 75, 95, 100)  # percent
-QUANTILE = np.dtype("<f4")
-# The step first, then each rule in the order of `rule_names`.
-RULE_HEAD = ("num_scored", "reward_sum", "weight", "num_groups")
-RULE_PART = ("part_sum", "share_sum", "num_varied")
-RULE = np.dtype("<f8")
-# Seconds of each phase and of the whole step; then, of generate, score, logprobs and
-# update, those spent on dead groups, NaN where the step's groups are not known.
-ANATOMY = (*PHASES, "step", *(f"dead_{phase}" for phase in PHASES[:4]))
-SECONDS = np.dtype("<f4")
+def shorten(value: float | None, num_digits: int = 4) -> float | None:
+    """As an answer has it; None for what is no number."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{num_digits}g}")
 
 
 def unpack(packed: bytes, kind: Any) -> NDArray[Any]:
     return np.frombuffer(packed, kind)
 
 
-# Histograms on one ladder of edges, the same for every step of every run.
-#
-# Nobody knows the range of a run's rewards or advantages beforehand, and histograms can
-# be added up only if their edges agree. So the edges are fixed: 40 a decade (ISO 3,
-# series R40, 6 % apart) from 0.01 to 1,000, for either sign. Rung 0 holds exactly 0,
-# rung 1 what is below 0.01, rung 2 from 0.01 on; the last rung has no upper end; rung
-# −n mirrors n.
-
-_R40 = """
-1 1.06 1.12 1.18 1.25 1.32 1.4 1.5 1.6 1.7 1.8 1.9 2 2.12 2.24 2.36 2.5 2.65 2.8 3
-3.15 3.35 3.55 3.75 4 4.25 4.5 4.75 5 5.3 5.6 6 6.3 6.7 7.1 7.5 8 8.5 9 9.5
-"""
-DECADES = range(-2, 3)
-EDGES: Numbers = np.array(
-    [float(f"{r}e{d}") for d in DECADES for r in _R40.split()] + [1_000.0]
-)
-LAST_RUNG = len(EDGES) + 1
-# Sums of weights such as 0.1 end a hair below the edge that they mean.
-SLACK = 1 + 1e-9
-
-
-def count(values: Numbers) -> Records:
-    """How many of the values are on each rung, by rising rung."""
+def count_bins(values: Numbers) -> Records:
+    """How many of the values are in each bin, by rising bin."""
     sizes = np.abs(values) * SLACK
-    rungs = np.searchsorted(EDGES, sizes, side="right") + 1
-    signed = np.where(values == 0, 0, np.sign(values) * rungs).astype(np.int64)
+    numbers = np.searchsorted(EDGES, sizes, side="right") + 1
+    signed = np.where(values == 0, 0, np.sign(values) * numbers).astype(np.int64)
     found, counts = np.unique(signed, return_counts=True)
     bins = np.empty(len(found), BIN)
-    bins["rung"], bins["count"] = found, counts
+    bins["bin"], bins["count"] = found, counts
     return bins
 
 
-def bounds(rung: int) -> tuple[float, float]:
-    """The lowest and the highest value of a rung; rung 0 is 0 alone."""
-    size = abs(rung)
+def bin_bounds(number: int) -> tuple[float, float]:
+    """The lowest and the highest value of a bin; bin 0 is 0 alone."""
+    size = abs(number)
     low = float(EDGES[size - 2]) if size > 1 else 0.0
     high = float(EDGES[size - 1]) if size <= len(EDGES) else math.inf
-    if rung == 0:
+    if number == 0:
         return 0.0, 0.0
-    return (low, high) if rung > 0 else (-high, -low)
-
-
-# The groups of one step, as a rollup is made of them.
+    return (low, high) if number > 0 else (-high, -low)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,7 +263,7 @@ def from_row(group: Group) -> StepGroup:
 def read_groups(
     run_id: int, *, step: int, attempt: int, before_seq: int | None = None
 ) -> list[StepGroup]:
-    """Of one life of the run, in the order they came; two queries."""
+    """Of one attempt of the run, in the order they came; two queries."""
     found = Group.objects.filter(run_id=run_id, step=step, attempt=attempt)
     if before_seq is not None:
         found = found.filter(seq__lt=before_seq)

@@ -10,11 +10,9 @@ from itertools import chain
 import numpy as np
 
 from dashboard.runs.charts.chart import clip, clip_all
-from dashboard.samples.signals import records as ladder
 from dashboard.samples.signals.composition import Composition
 from dashboard.samples.signals.pass_at_k import majority_shares
 from dashboard.samples.signals.records import (
-    ANATOMY,
     GROUP,
     MAJORITY,
     MAX_K,
@@ -26,8 +24,10 @@ from dashboard.samples.signals.records import (
     RULE_HEAD,
     SECONDS,
     SIGNALS,
+    TIMINGS,
     Numbers,
     StepGroup,
+    count_bins,
 )
 from dashboard.samples.signals.rule_shares import share
 from trainer.rewards.rules.rightness import AnswerReader, votes_of
@@ -75,12 +75,12 @@ def _roll_up(
     return Rollup(
         groups=_groups(groups, step),
         reward_quantiles=_quantiles(rewards),
-        reward_histogram=ladder.count(rewards).tobytes(),
+        reward_histogram=count_bins(rewards).tobytes(),
         advantage_quantiles=_quantiles(advantages),
-        advantage_histogram=ladder.count(advantages).tobytes(),
+        advantage_histogram=count_bins(advantages).tobytes(),
         rule_names=[name[:NAME_LENGTH] for name in names],
         rules=_rules(groups, names, composition, step) if groups else b"",
-        anatomy=np.array(anatomy(groups, metrics), SECONDS).tobytes(),
+        anatomy=np.array(step_timing(groups, metrics), SECONDS).tobytes(),
         passes=_passes(groups, composition.right_from(step)),
         majorities=_majorities(groups, composition, step),
     )
@@ -173,7 +173,7 @@ def _rules(
     return np.concatenate([head, by_rule.ravel()]).astype(RULE).tobytes()
 
 
-def anatomy(
+def step_timing(
     groups: Sequence[StepGroup], metrics: Mapping[str, float | None]
 ) -> list[float]:
     """Seconds by ANATOMY. Those on dead groups, of all (sampled) or of the batch:
@@ -197,7 +197,7 @@ def anatomy(
         logprobs * of_batch,
         update * of_batch,
     ]
-    assert len(known) + len(lost) == len(ANATOMY)
+    assert len(known) + len(lost) == len(TIMINGS)
     # Nobody knows without groups, nor without their lengths.
     is_known = groups and all(None not in group.num_tokens for group in groups)
     return known + (lost if is_known else [math.nan] * len(lost))

@@ -21,6 +21,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,11 @@ from dashboard.samples.signals.records import (
     StepGroup,
     find_span,
     read_stretches,
+    shorten,
     unpack,
 )
+
+WATCHED_STEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,14 +177,9 @@ def _divide(values: Numbers, by: Numbers, *, where_0: float) -> Numbers:
     return divided
 
 
-# Each rule's share over the steps, and what the newest of them show.
-
-WATCHED_STEPS = 20
-
-
 @dataclass(slots=True)
 class Sums:
-    """Shares of a stretch before they are divided; see shares.py."""
+    """Shares of a stretch before they are divided; see Shares."""
 
     num_scored: float = 0.0
     reward_sum: float = 0.0
@@ -213,8 +212,8 @@ def read_rule_shares(
     """Three queries. Lists are by column; `rest` is what the rules leave over.
 
     part[rule]: of the mean reward, in reward; mean[rule]: that over the sum of all
-    parts' sizes; variance[rule]: the share in what is learnt from (shares.py);
-    warnings and facts: dominance.py.
+    parts' sizes; variance[rule]: the share in what is learnt from (see above);
+    warnings and facts: composition.judge.
     """
     span = find_span(run, first=first, last=last)
     columns = _read(run, span) if span else {}
@@ -225,21 +224,17 @@ def read_rule_shares(
     return {
         "kind": _compositions(run).at(span.last if span else 0).kind,
         "rules": names,
-        "columns": [
-            {"first": span.ends(place)[0], "last": span.ends(place)[1]}
-            for place in columns
-            if span
-        ],
+        "columns": [span.column(place) for place in columns if span],
         "reward": [_ratio(each.reward_sum, each.num_scored) for each in sums],
-        "part": {name: [_short(part) for part in parts[name]] for name in names},
+        "part": {name: [_to_6(part) for part in parts[name]] for name in names},
         "mean": {
             name: [_ratio(p, s) for p, s in zip(parts[name], sizes, strict=True)]
             for name in names
         },
         "variance": {
-            name: [_short(each.variance_share(name)) for each in sums] for name in names
+            name: [_to_6(each.variance_share(name)) for each in sums] for name in names
         },
-        "rest": [_short(_rest(each, names)) for each in sums],
+        "rest": [_to_6(_rest(each, names)) for each in sums],
         **_verdict(run),
     }
 
@@ -266,13 +261,11 @@ def _rest(sums: Sums, names: Sequence[str]) -> float | None:
     return 1 - sum(sums.share_sum[name] for name in names) / sums.weight
 
 
+_to_6 = partial(shorten, num_digits=6)
+
+
 def _ratio(value: float | None, by: float) -> float | None:
-    return _short(value / by) if by and value is not None else None
-
-
-def _short(value: float | None) -> float | None:
-    known = value is not None and math.isfinite(value)
-    return float(f"{value:.6g}") if known else None
+    return _to_6(value / by) if by and value is not None else None
 
 
 def _verdict(run: Run) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The signal map: steps across, prompts down, each cell what its groups taught."""
+"""What the signal map, step timing and distributions of rewards show."""
 
 from __future__ import annotations
 
@@ -11,27 +11,38 @@ from numpy.typing import NDArray
 
 from dashboard.runs.charts.chart import LARGEST, NOTE, has_clipped
 from dashboard.runs.models import Run
-from dashboard.samples.signals import records
 from dashboard.samples.signals.records import (
-    ANATOMY,
     BIN,
     GROUP,
+    LAST_BIN,
     MIXED,
     PHASES,
     QUANTILE,
     QUANTILES,
     SECONDS,
     SIGNALS,
+    TIMINGS,
     Records,
     Span,
     Stretch,
+    bin_bounds,
     find_span,
     read_stretches,
+    shorten,
     unpack,
 )
 
 MAX_ROWS = 80
 ORDERS = ("dataset", "difficulty", "first_seen")
+
+OTHER = "other"
+MAX_CELLS = 40  # down; a lower one could not be seen
+KINDS = ("reward", "advantage")
+
+CELL = ("column", "row", "band", "spread", "mean", "num", "step", "prompt")
+# By its place: SIGNALS, then this for dead groups of several kinds.
+BANDS = (*SIGNALS, "dead")
+
 Places = NDArray[np.int64]
 
 
@@ -105,8 +116,7 @@ def _columns(groups: Records, span: Span) -> list[dict[str, Any]]:
     num_steps = np.bincount(span.stretch_of(steps), minlength=num)
     return [
         {
-            "first": span.ends(place)[0],
-            "last": span.ends(place)[1],
+            **span.column(place),
             "signals": dict(zip(SIGNALS, by_signal, strict=True)),
             "num_effective": round(effective[place] / num_steps[place], 1),
             "num_sampled": round(sampled[place] / num_steps[place], 1),
@@ -123,9 +133,6 @@ def _rows(prompts: Places, rows_of: int) -> list[dict[str, int]]:
         {"num": len(part), "low": int(part.min()), "high": int(part.max())}
         for part in parts
     ]
-
-
-CELL = ("column", "row", "band", "spread", "mean", "num", "step", "prompt")
 
 
 def _no_cells() -> dict[str, list[Any]]:
@@ -161,10 +168,6 @@ def _cells(groups: Records, span: Span, row: Places) -> dict[str, list[Any]]:
     }
 
 
-# By its place: SIGNALS, then this for dead groups of several kinds.
-BANDS = (*SIGNALS, "dead")
-
-
 def _bands(groups: Records, at: Places, size: int) -> NDArray[np.int64]:
     kinds = len(SIGNALS)
     place = at * kinds + groups["signal"]
@@ -173,16 +176,11 @@ def _bands(groups: Records, at: Places, size: int) -> NDArray[np.int64]:
     return np.where(has[:, MIXED], MIXED, only)
 
 
-# Where the time of steps goes, and how much of it to groups that teach nothing.
-
-OTHER = "other"
-
-
-def read_anatomy(
+def read_step_timing(
     run: Run, *, first: int | None = None, last: int | None = None
 ) -> dict[str, Any]:
     """Two queries. Lists are by column: mean seconds a step of each phase, of what is
-    in none of them, and of what was spent on dead groups (as rollup.anatomy has it).
+    in none of them, and of what was spent on dead groups (rollup.step_timing).
     """
     span = find_span(run, first=first, last=last)
     stretches = read_stretches(run, span, ["anatomy"]) if span else []
@@ -193,11 +191,7 @@ def read_anatomy(
     ]
     timed = [(place, each) for place, each in described if each["step"]]
     return {
-        "columns": [
-            {"first": span.ends(place)[0], "last": span.ends(place)[1]}
-            for place, _ in timed
-            if span
-        ],
+        "columns": [span.column(place) for place, _ in timed if span],
         "phases": [*PHASES, OTHER],
         "seconds": {
             name: [each[name] for _, each in timed] for name in (*PHASES, OTHER, "step")
@@ -213,29 +207,19 @@ def read_anatomy(
 def _describe(packed: Any) -> dict[str, float | None]:
     # Rollups that are older than the bound may hold infinities.
     steps = np.clip(packed.astype(np.float64), -LARGEST, LARGEST)
-    steps = steps.reshape(-1, len(ANATOMY))
-    means = dict(zip(ANATOMY, steps.mean(axis=0).tolist(), strict=True))
+    steps = steps.reshape(-1, len(TIMINGS))
+    means = dict(zip(TIMINGS, steps.mean(axis=0).tolist(), strict=True))
     in_phases = sum(means[name] for name in PHASES)
     total = max(means["step"], in_phases)
-    found = {name: _short(means[name]) for name in PHASES}
-    found |= {"step": _short(total), OTHER: _short(total - in_phases)}
+    found = {name: shorten(means[name]) for name in PHASES}
+    found |= {"step": shorten(total), OTHER: shorten(total - in_phases)}
     # Only the steps whose groups are known say what was lost.
     known = steps[np.isfinite(steps[:, -1])]
-    lost = dict(zip(ANATOMY, known.mean(axis=0), strict=True)) if len(known) else {}
+    lost = dict(zip(TIMINGS, known.mean(axis=0), strict=True)) if len(known) else {}
     dead = {name: lost.get(f"dead_{name}") for name in PHASES[:4]}
-    found |= {f"dead_{name}": _short(value) for name, value in dead.items()}
+    found |= {f"dead_{name}": shorten(value) for name, value in dead.items()}
     whole = sum(value for value in dead.values() if value is not None)
-    return found | {"dead": _short(whole) if lost else None}
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
-
-
-# How rewards or advantages are distributed, step by step.
-
-MAX_CELLS = 40  # down; a lower one could not be seen
-KINDS = ("reward", "advantage")
+    return found | {"dead": shorten(whole) if lost else None}
 
 
 def read_distribution(
@@ -252,18 +236,17 @@ def read_distribution(
         return {"columns": [], "edges": [], "counts": [], "note": ""}
     names = [f"{kind}_quantiles", f"{kind}_histogram"]
     stretches = [s for s in read_stretches(run, span, names) if s.columns[0]]
-    table = np.zeros((len(stretches), 2 * records.LAST_RUNG + 1), np.int64)
+    table = np.zeros((len(stretches), 2 * LAST_BIN + 1), np.int64)
     for counts, stretch in zip(table, stretches, strict=True):
-        bins = unpack(stretch.columns[1], BIN)
-        rungs = bins["rung"].astype(np.int64) + records.LAST_RUNG
-        counts += np.bincount(rungs, bins["count"], len(counts)).astype(np.int64)
+        counted = unpack(stretch.columns[1], BIN)
+        numbers = counted["bin"].astype(np.int64) + LAST_BIN
+        counts += np.bincount(numbers, counted["count"], len(counts)).astype(np.int64)
     quantiles = [_quantiles(stretch) for stretch in stretches]
     edges, cells = _quantile_cells(table, quantiles)
     return {
         "columns": [
             {
-                "first": span.ends(stretch.place)[0],
-                "last": span.ends(stretch.place)[1],
+                **span.column(stretch.place),
                 "quantiles": own,
                 "num": int(counts.sum()),
             }
@@ -288,14 +271,12 @@ def _quantiles(stretch: Stretch) -> list[float]:
 def _quantile_cells(
     table: NDArray[np.int64], quantiles: Sequence[Sequence[float]]
 ) -> tuple[list[float], NDArray[np.int64]]:
-    """Rungs joined until each cell is at least 1/MAX_CELLS of the range in use."""
+    """Bins joined until each cell is at least 1/MAX_CELLS of the range in use."""
     used = table.sum(axis=0).nonzero()[0]
     if not len(used):
         return [], table[:, :0]
-    rungs = range(
-        int(used[0]) - records.LAST_RUNG, int(used[-1]) - records.LAST_RUNG + 1
-    )
-    limits = [records.bounds(rung) for rung in rungs]
+    bins = range(int(used[0]) - LAST_BIN, int(used[-1]) - LAST_BIN + 1)
+    limits = [bin_bounds(number) for number in bins]
     # Open ends are drawn as far as there are values.
     if math.isinf(limits[0][0]):
         limits[0] = min(q[0] for q in quantiles), limits[0][1]
@@ -305,7 +286,7 @@ def _quantile_cells(
     edges, begins = [limits[0][0]], [0]
     for i, (low, _) in enumerate(limits[1:], start=1):
         # 0 stands with what is above it, so that an edge never passes through it.
-        is_above_0 = rungs[i] == 1
+        is_above_0 = bins[i] == 1
         if low - edges[-1] >= least and low > edges[-1] and not is_above_0:
             edges.append(low)
             begins.append(i)

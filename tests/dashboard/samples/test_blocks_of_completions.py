@@ -10,7 +10,6 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples import retention
 from dashboard.samples.models import CompletionBlock, Group
 from dashboard.samples.search import blocks as blocks_module
 from dashboard.samples.search import indexing
@@ -189,7 +188,7 @@ def test_the_task_makes_blocks_of_all_runs(team: Team) -> None:
     for run in runs:
         make_groups(run, 1)
 
-    retention.index()
+    indexing.index()
 
     assert [spans(run) for run in runs] == [[(1, 1, 2)]] * 2
 
@@ -197,7 +196,7 @@ def test_the_task_makes_blocks_of_all_runs(team: Team) -> None:
 def test_beat_rings_the_task() -> None:
     from dashboard.celery import app
 
-    assert app.conf.beat_schedule["index"]["task"] == retention.index.name
+    assert app.conf.beat_schedule["index"]["task"] == indexing.index.name
 
 
 pytestmark = pytest.mark.django_db

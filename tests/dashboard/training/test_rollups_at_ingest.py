@@ -9,9 +9,9 @@ from dashboard.runs.queries import run_directory
 from dashboard.samples.models import StepRollup
 from dashboard.samples.signals.rule_shares import read_rule_shares
 from dashboard.samples.signals.signal_map import (
-    read_anatomy,
     read_distribution,
     read_map,
+    read_step_timing,
 )
 from dashboard.training.event_log import SupervisorLog
 from dashboard.training.ingest import ingest
@@ -95,8 +95,8 @@ def test_times_are_kept_without_groups_too(run: Run, claim: Claim) -> None:
 
     ingest(claim, log.events)
 
-    assert read_anatomy(run)["seconds"]["generate"] == [2.0]
-    assert read_anatomy(run)["seconds"]["step"] == [3.0]
+    assert read_step_timing(run)["seconds"]["generate"] == [2.0]
+    assert read_step_timing(run)["seconds"]["step"] == [3.0]
 
 
 def test_a_resume_supersedes_the_rollups_past_its_checkpoint(

@@ -20,7 +20,7 @@ from dashboard.analysis.audit.texts import choose_steps
 from dashboard.runs.charts.chart import LARGEST
 from dashboard.runs.models import Evaluation, Run
 from dashboard.samples.models import Group
-from dashboard.samples.retention import delete_completions_of
+from dashboard.samples.search.indexing import delete_completions_of
 from tests.dashboard.samples.factories import START, make_group, make_run, make_steps
 from tests.dashboard.samples.stored import change_completions
 

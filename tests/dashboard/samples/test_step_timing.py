@@ -4,7 +4,7 @@ import pytest
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.signals.signal_map import read_anatomy
+from dashboard.samples.signals.signal_map import read_step_timing
 from tests.dashboard.samples.factories import make_run
 from tests.dashboard.samples.rollups import make_rollup
 from tests.dashboard.samples.step_groups import make_group
@@ -26,7 +26,7 @@ def test_dead_groups_bear_their_share_of_each_phase(run: Run) -> None:
     ]
     make_rollup(run, 1, groups, seconds={**SECONDS, "step": 14.0})
 
-    answer = read_anatomy(run)
+    answer = read_step_timing(run)
 
     # Tokens: 80 of 100 sampled, 20 of 40 in the batch; completions: 4 of 6.
     assert {name: answer["dead_of"][name] for name in answer["dead_of"]} == {
@@ -43,7 +43,7 @@ def test_dead_groups_bear_their_share_of_each_phase(run: Run) -> None:
 def test_phases_and_the_rest_make_the_step(run: Run) -> None:
     make_rollup(run, 1, seconds={**SECONDS, "step": 15.0})
 
-    seconds = read_anatomy(run)["seconds"]
+    seconds = read_step_timing(run)["seconds"]
 
     whole = sum(values[0] for name, values in seconds.items() if name != "step")
     assert whole == seconds["step"][0] == 15.0
@@ -54,7 +54,7 @@ def test_steps_of_a_column_are_averaged(run: Run) -> None:
         seconds = {"generate": 2.0 * (step % 2), "step": 3.0}
         make_rollup(run, step, [make_group([0.0, 0.0])], seconds=seconds)
 
-    answer = read_anatomy(run)
+    answer = read_step_timing(run)
 
     assert answer["columns"][0] == {"first": 1, "last": 2}
     assert answer["seconds"]["generate"][0] == 1.0
@@ -64,7 +64,7 @@ def test_steps_of_a_column_are_averaged(run: Run) -> None:
 def test_nobody_knows_what_steps_without_logged_groups_lost(run: Run) -> None:
     make_rollup(run, 1, seconds={"generate": 2.0, "step": 3.0})
 
-    answer = read_anatomy(run)
+    answer = read_step_timing(run)
 
     assert (answer["dead"], answer["dead_of"]["generate"]) == ([None], [None])
 
@@ -72,7 +72,7 @@ def test_nobody_knows_what_steps_without_logged_groups_lost(run: Run) -> None:
 def test_steps_that_were_not_timed_are_not_drawn(run: Run) -> None:
     make_rollup(run, 1, [make_group([1.0, 0.0])])
 
-    assert read_anatomy(run)["columns"] == []
+    assert read_step_timing(run)["columns"] == []
 
 
 def test_nobody_knows_what_imported_groups_without_lengths_lost(run: Run) -> None:
@@ -82,7 +82,7 @@ def test_nobody_knows_what_imported_groups_without_lengths_lost(run: Run) -> Non
     ]
     make_rollup(run, 1, groups, seconds={**SECONDS, "step": 14.0})
 
-    assert read_anatomy(run)["dead"] == [None]
+    assert read_step_timing(run)["dead"] == [None]
 
 
 def test_without_advantages_a_group_is_dead_where_its_rewards_are_equal() -> None:
