@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self, get_args
 from urllib.parse import urlencode
 
 from django import forms
 from django.http import QueryDict
 
+from dashboard.samples.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
 from trainer.events import Signal
 
 SIGNALS = [(signal, signal) for signal in get_args(Signal)]
@@ -62,17 +63,10 @@ MARKS = [
     ("commented", "with a comment"),
 ]
 MATCHES = [("text", "this text"), ("words", "these words")]
-OUTCOMES = [("right", "right"), ("not_right", "not right"), ("unscored", "no score")]
-SURPRISES = [
-    ("right_low", "right answer, low reward"),
-    ("high_short", "high reward, short"),
-    ("near", "near-duplicate in its group"),
-]
-END_REASONS = [
-    ("stop", "ended by itself"),
-    ("length", "cut at the length limit"),
-    ("unknown", "not known"),
-]
+
+
+def labelled(filters: Mapping[str, FlagFilter]) -> list[tuple[str, str]]:
+    return [(name, each.label) for name, each in filters.items()]
 
 
 def number_field(
@@ -233,10 +227,10 @@ class CompletionFilterForm(FilterForm):
     surprise = forms.ChoiceField(
         required=False,
         label="Surprising",
-        choices=[("", "no filter"), *SURPRISES],
+        choices=[("", "no filter"), *labelled(SURPRISES)],
     )
     outcome = forms.ChoiceField(
-        required=False, label="Outcome", choices=[("", "any"), *OUTCOMES]
+        required=False, label="Outcome", choices=[("", "any"), *labelled(OUTCOMES)]
     )
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
     last_step = forms.IntegerField(required=False, min_value=0, label="To step")
@@ -245,7 +239,7 @@ class CompletionFilterForm(FilterForm):
     end = forms.ChoiceField(
         required=False,
         label="Why it ended",
-        choices=[("", "every reason"), *END_REASONS],
+        choices=[("", "every reason"), *labelled(ENDS)],
     )
     prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
     min_advantage = number_field("Advantage at least")

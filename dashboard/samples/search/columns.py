@@ -12,6 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dashboard.runs.models import Run
+from dashboard.samples.flags import (
+    CUT,
+    END_UNKNOWN,
+    HIGH_SHORT,
+    RIGHT,
+    RIGHT_LOW,
+    UNSCORED,
+)
 from dashboard.samples.rewards import all_rules, recipe_spec, right_from, step_recipe
 from dashboard.samples.signals.records import fetch_packed
 from trainer.rewards.rules.rightness import ANSWER_RULES
@@ -31,15 +39,6 @@ KIND = np.dtype("u1")
 CUT_END, UNKNOWN_END = 1, 2
 TALLY = np.dtype("<u4")
 MOST_TALLIED = 8  # rules whose full and missing scores are bits of a byte
-# What is known of a completion by its numbers, as bits of a byte. right: its reward is
-# the highest that the recipe can give at its step, as in pass@k. right_low: every rule
-# that compares with the row's answer gives its full score, and yet the reward is below
-# the mean of its group. high_short: of its step, the reward is in the highest tenth and
-# the length in the shortest tenth, and both beyond the median. near: nearly the same
-# words as another completion of its group (annotated.py).
-CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (
-    1 << bit for bit in range(7)
-)
 ANSWER_KINDS = {
     *ANSWER_RULES,
     "code_tests",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from django.http import QueryDict
 
-from dashboard.samples.forms import END_REASONS, MARKS, OUTCOMES, SURPRISES
-from dashboard.samples.search import filters
+from dashboard.samples.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
+from dashboard.samples.forms import MARKS
 from dashboard.samples.search.annotated import Label, labels_of_completions, locate
 from dashboard.samples.search.blocks import read_column
 from dashboard.samples.search.columns import FLAGS, MOST_TALLIED, Column
@@ -45,24 +45,23 @@ class Facets:
 
     def all(self, marks: Sequence[Label]) -> list[Facet]:
         found = [
-            self._of_kinds("Outcome", "outcome", OUTCOMES, filters.OUTCOMES),
-            self._of_kinds("Surprising", "surprise", SURPRISES, filters.SURPRISES),
-            self._of_kinds("Why it ended", "end", END_REASONS, filters.ENDS),
+            self._of_flags("Outcome", "outcome", OUTCOMES),
+            self._of_flags("Surprising", "surprise", SURPRISES),
+            self._of_flags("Why it ended", "end", ENDS),
             self._of_rules(),
             self._of_steps(),
             *self._of_marks(marks),
         ]
         return [facet for facet in found if facet.values]
 
-    def _of_kinds(
-        self,
-        title: str,
-        field: str,
-        labels: Sequence[tuple[str, str]],
-        wanted: Mapping[str, filters.Wanted],
+    def _of_flags(
+        self, title: str, field: str, filters: Mapping[str, FlagFilter]
     ) -> Facet:
         kinds = sum((tally[0] for tally in self._tallies), np.zeros(256, int))
-        counted = [(n, label, _count(kinds, *wanted[n])) for n, label in labels]
+        counted = [
+            (name, label, _count(kinds, mask, value))
+            for name, (label, mask, value) in filters.items()
+        ]
         counted = [each for each in counted if each[0] != "unknown" or each[2]]
         return Facet(title=title, values=self._of_field(field, counted))
 

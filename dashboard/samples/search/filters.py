@@ -8,39 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from dashboard.samples.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
 from dashboard.samples.forms import CompletionFilterForm
 from dashboard.samples.search.blocks import Block, read_column
-from dashboard.samples.search.columns import (
-    CUT,
-    END_UNKNOWN,
-    HIGH_SHORT,
-    LENGTH,
-    NEAR,
-    NUMBER,
-    RIGHT,
-    RIGHT_LOW,
-    UNKNOWN_LENGTH,
-    UNSCORED,
-    Column,
-)
+from dashboard.samples.search.columns import LENGTH, NUMBER, UNKNOWN_LENGTH, Column
 
-# Which bits are looked at, and which of them are set.
-Wanted = tuple[int, int]
-ENDS: dict[str, Wanted] = {
-    "length": (CUT, CUT),
-    "stop": (CUT | END_UNKNOWN, 0),
-    "unknown": (END_UNKNOWN, END_UNKNOWN),
-}
-OUTCOMES: dict[str, Wanted] = {
-    "right": (RIGHT, RIGHT),
-    "not_right": (RIGHT | UNSCORED, 0),
-    "unscored": (UNSCORED, UNSCORED),
-}
-SURPRISES: dict[str, Wanted] = {
-    "right_low": (RIGHT_LOW, RIGHT_LOW),
-    "high_short": (HIGH_SHORT, HIGH_SHORT),
-    "near": (NEAR, NEAR),
-}
 RANGES = {
     "rewards": ("min_reward", "max_reward", NUMBER),
     "advantages": ("min_advantage", "max_advantage", NUMBER),
@@ -97,8 +69,8 @@ def select(
     found = list(selections)
     if (prompt := form.value("prompt")) is not None:
         found = _of_prompt(found, prompt)
-    for name, wanted in _bits(form):
-        found = _test(found, name, _has(*wanted))
+    for wanted in _flag_filters(form):
+        found = _test(found, "kinds", _has(wanted))
     for name, (low, high, dtype) in RANGES.items():
         bounds = form.value(low), form.value(high)
         if bounds != (None, None):
@@ -139,17 +111,17 @@ def _of_prompt(found: Sequence[Selection], prompt: int) -> list[Selection]:
     return _with_some(narrowed)
 
 
-def _bits(form: CompletionFilterForm) -> Iterator[tuple[str, Wanted]]:
+def _flag_filters(form: CompletionFilterForm) -> Iterator[FlagFilter]:
     if end := form.value("end"):
-        yield "kinds", ENDS[end]
+        yield ENDS[end]
     if outcome := form.value("outcome"):
-        yield "kinds", OUTCOMES[outcome]
+        yield OUTCOMES[outcome]
     if surprise := form.value("surprise"):
-        yield "kinds", SURPRISES[surprise]
+        yield SURPRISES[surprise]
 
 
-def _has(mask: int, value: int) -> Test:
-    return lambda kinds: (kinds & mask) == value
+def _has(wanted: FlagFilter) -> Test:
+    return lambda kinds: (kinds & wanted.mask) == wanted.value
 
 
 def _between(low: float | None, high: float | None, dtype: Any) -> Test:

@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce
 
 from dashboard.jobs import shutdown
 from dashboard.runs.models import Run, RunState
+from dashboard.samples.flags import NEAR
 from dashboard.samples.models import (
     NUM_COMPLETIONS,
     CompletionBlock,
@@ -23,7 +24,6 @@ from dashboard.samples.models import (
 )
 from dashboard.samples.search.annotated import find_near_duplicates
 from dashboard.samples.search.columns import (
-    NEAR,
     STEP,
     Column,
     Columns,

@@ -21,17 +21,12 @@ from dashboard.samples.signals.pass_at_k import read_passes
 from dashboard.samples.signals.records import PHASES
 from dashboard.samples.signals.rule_shares import read_rule_shares
 from dashboard.samples.signals.signal_map import (
+    ORDERS,
     OTHER,
     read_distribution,
     read_map,
     read_step_timing,
 )
-
-MAP_ORDERS = [
-    ("dataset", "prompt number"),
-    ("difficulty", "mean reward, lowest first"),
-    ("first_seen", "first step that sampled it"),
-]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,7 +255,7 @@ class SignalForm(FilterForm):
 
     defaults: ClassVar[dict[str, Any]] = {"rows": "dataset"}
 
-    rows = forms.ChoiceField(required=False, choices=MAP_ORDERS, label="Rows by")
+    rows = forms.ChoiceField(required=False, choices=ORDERS, label="Rows by")
     first_step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
     last_step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
 

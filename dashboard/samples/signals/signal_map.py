@@ -33,7 +33,11 @@ from dashboard.samples.signals.records import (
 )
 
 MAX_ROWS = 80
-ORDERS = ("dataset", "difficulty", "first_seen")
+ORDERS = {  # of the map's rows
+    "dataset": "prompt number",
+    "difficulty": "mean reward, lowest first",
+    "first_seen": "first step that sampled it",
+}
 
 OTHER = "other"
 MAX_CELLS = 40  # down; a lower one could not be seen
