@@ -89,14 +89,9 @@ def draw_balance(value: float, *, largest: float) -> Balance:
     return Balance(x=50, width=share, kind="positive")
 
 
-SIGNAL_WORDS = {
-    "mixed": "mixed",
-    "all_right": "all right",
-    "all_wrong": "all wrong",
-    "tied": "tied",
-    "unscorable": "unscorable",
-}
-
-
 def signal_words(signal: str) -> str:
-    return SIGNAL_WORDS.get(signal, signal)
+    """
+    >>> signal_words("all_right")
+    'all right'
+    """
+    return signal.replace("_", " ")

@@ -37,7 +37,7 @@ def queue_run(team: Team, **fields: Any) -> Run:
 
 
 class Story:
-    """One life of a run's trainer, told to the database."""
+    """One attempt of a run's trainer, as the database has it."""
 
     def __init__(self, run: Run, *, worker: str = "worker-1") -> None:
         claim = claim_run(run.id, worker)

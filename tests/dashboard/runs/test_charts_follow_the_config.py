@@ -147,7 +147,7 @@ def test_a_reference_is_measured_without_a_weight() -> None:
         assert "kl/mean" in _charts(**parts), parts
 
 
-def test_a_chart_that_cannot_be_is_told_in_a_line() -> None:
+def test_a_chart_that_cannot_be_is_named_in_a_line() -> None:
     config = make_config(
         data={"rows": "r", "num_eval_rows": 0}, reference={"kind": "none"}
     )
@@ -221,7 +221,7 @@ def test_the_page_names_the_phases(
     assert phases == [("sft", "1", "40"), ("rl", "41", "100")]
 
 
-def test_a_phase_is_told_however_much_happened_since(
+def test_a_phase_is_shown_however_much_happened_since(
     story: Story, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "MAX_EVENTS", 5)

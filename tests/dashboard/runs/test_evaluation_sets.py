@@ -121,7 +121,7 @@ def test_several_sets_have_names_of_their_own(
     ]
 
 
-def test_what_is_wrong_is_told_in_its_row(
+def test_what_is_wrong_is_shown_in_its_row(
     alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
 ) -> None:
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
@@ -323,7 +323,7 @@ def _evaluations(summary: Summary) -> Amount:
     return next(one for one in summary.amounts if one.title == "Evaluations")
 
 
-def test_a_rule_that_cannot_score_a_set_is_told_before(
+def test_a_rule_that_cannot_score_a_set_is_shown_before(
     alice_client: Client, filled: dict[str, Any], team: Team
 ) -> None:
     bare = make_version(team, "Bare", [Row(prompt="1+1=")])

@@ -157,7 +157,7 @@ def test_phases_that_have_begun_stay(alice_client: Client, parent: Run) -> None:
     assert longer.status_code == 302
 
 
-def test_a_change_of_the_schedule_and_of_the_data_is_told_before_the_launch(
+def test_a_change_of_the_schedule_and_of_the_data_is_shown_before_the_launch(
     alice_client: Client, team: Team, parent: Run
 ) -> None:
     other = make_dataset(team, "products")
@@ -172,7 +172,7 @@ def test_a_change_of_the_schedule_and_of_the_data_is_told_before_the_launch(
     assert rows in unescape(answer.text)
 
 
-def test_files_that_are_gone_are_told_and_nothing_is_launched(
+def test_a_fork_without_files_is_refused_and_nothing_is_launched(
     alice_client: Client, parent: Run
 ) -> None:
     folder = run_directory(parent.id).checkpoints

@@ -135,7 +135,7 @@ WRONG = [  # what is typed together, and what the complaint about it names
 ]
 
 
-def test_a_wrong_value_is_told_beside_its_field_and_kept(
+def test_a_wrong_value_is_shown_beside_its_field_and_kept(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     for wrong in WRONG:
@@ -152,7 +152,7 @@ def test_a_wrong_value_is_told_beside_its_field_and_kept(
     assert not Run.objects.exists()
 
 
-def test_settings_that_do_not_go_together_are_told_above_and_beside(
+def test_settings_that_do_not_go_together_are_shown_above_and_beside(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     clash = {"loss.kl_coef": "0.1", "reference.kind": "none"}
@@ -295,7 +295,7 @@ def test_the_summary_names_what_is_wrong(
     assert not answer.context["summary"].amounts
 
 
-def test_rows_that_a_rule_cannot_score_are_told_before_launch(
+def test_rows_that_a_rule_cannot_score_are_shown_before_launch(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     countdown = make_recipe(team, "countdown", COUNTDOWN)

@@ -279,7 +279,7 @@ def test_nothing_is_too_much_for_workers_that_nobody_knows() -> None:
     assert not Memory(total=10**15).is_too_much
 
 
-def test_what_a_run_chooses_is_told_for_each_gpu(db: None, model: Path) -> None:
+def test_what_a_run_chooses_is_shown_for_each_gpu(db: None, model: Path) -> None:
     _worker("two", gpus=(24 * GIB, 3 * GIB // 2))
     rollout = {"prompts_per_step": 256, "max_new_tokens": 1_536}
 

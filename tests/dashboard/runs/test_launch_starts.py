@@ -58,7 +58,7 @@ def test_a_preset_fills_the_form(alice_client: Client, team: Team) -> None:
         assert _fields(page)["rollout.max_new_tokens"] == str(length), name
 
 
-def test_what_a_preset_sets_is_told_beside_the_setting(
+def test_what_a_preset_sets_is_shown_beside_the_setting(
     alice_client: Client, team: Team
 ) -> None:
     page = _get(alice_client, team, "preset=trl")

@@ -92,7 +92,7 @@ def test_a_preset_as_it_is_has_no_problem_as_toml() -> None:
         assert other.texts == start.texts, name
 
 
-def test_a_wrong_value_is_told_with_line_key_value_and_remedy() -> None:
+def test_a_wrong_value_is_named_with_line_key_value_and_remedy() -> None:
     text = "seed = 1\n\n[optim]\n# learning_rate\nnum_steps = 5\nlearning_rate = 'x'\n"
     form = _form(default_start(), NUMERIC)
 
@@ -104,7 +104,7 @@ def test_a_wrong_value_is_told_with_line_key_value_and_remedy() -> None:
     assert form.texts == default_start().texts
 
 
-def test_an_unknown_key_is_told_with_the_one_that_was_meant() -> None:
+def test_an_unknown_key_is_named_with_the_one_that_was_meant() -> None:
     form = _form(default_start(), NUMERIC)
 
     typo = apply_toml(form, "[optim]\nlerning_rate = 1e-6\n")
@@ -114,7 +114,7 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant() -> None:
     assert " rollout.temperature" in lost.problems[0].sentence
 
 
-def test_settings_that_do_not_go_together_are_told_with_a_line() -> None:
+def test_settings_that_do_not_go_together_are_named_with_a_line() -> None:
     text = "[rollout]\ngroup_size = 1\n"
 
     draft = apply_toml(_form(default_start(), NUMERIC), text)

@@ -74,7 +74,7 @@ def test_side_by_side_takes_the_first_values_together(
     ] == [(1e-6, 4), (3e-6, 5)]
 
 
-def test_what_cannot_be_launched_is_told_and_nothing_is(
+def test_what_cannot_be_launched_is_shown_and_nothing_is(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     for changes, named in (

@@ -131,7 +131,7 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_with_phases_is_told_beside_them(
+def test_what_is_wrong_with_phases_is_shown_beside_them(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     for text, named in WRONG.items():

@@ -129,7 +129,7 @@ def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -
     assert "trainer was lost" in again
 
 
-def test_time_left_is_told_till_the_end_and_one_slow_step_hardly_moves_it(
+def test_time_left_is_shown_till_the_end_and_one_slow_step_hardly_moves_it(
     alice_client: Client, story: Story
 ) -> None:
     story.take_steps(19, **{"time/step": 1.0})

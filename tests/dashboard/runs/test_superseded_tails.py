@@ -61,7 +61,7 @@ def test_a_tail_tells_where_the_run_went_back_to(story: Story) -> None:
     assert curves["names"]["reward/mean"]["values"] == [0.25, 0.25, 0.25, 0.5]
 
 
-def test_the_newest_tails_are_told_when_there_are_many(story: Story) -> None:
+def test_the_newest_tails_are_shown_when_there_are_many(story: Story) -> None:
     for _ in range(MAX_TAILS + 2):
         story.take_steps(2)
         resume(story, story.step - 1)

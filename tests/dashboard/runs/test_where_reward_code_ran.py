@@ -60,7 +60,7 @@ def test_a_run_that_was_resumed_elsewhere_tells_each(
         assert "seccomp) from step 21 " in html
 
 
-def test_before_it_begins_it_is_not_known_and_without_code_not_told(
+def test_before_it_begins_it_is_not_known_and_without_code_not_shown(
     team: Team, alice_client: Client
 ) -> None:
     overview, config = pages(alice_client, make_run(team, rules=CODE))

@@ -180,7 +180,7 @@ def test_many_groups_cost_no_more_queries_than_one(
         alice_client.get(url + "?step=2")
 
 
-def test_groups_that_dynamic_sampling_left_out_are_told(
+def test_groups_that_dynamic_sampling_left_out_are_shown(
     alice_client: Client, run: Run
 ) -> None:
     make_group(run, step=5, prompt_index=0)

@@ -80,7 +80,7 @@ def test_every_page_says_how_many_are_new(
     assert "new mention" not in after
 
 
-def test_nobody_is_told_of_their_own_comment(
+def test_nobody_is_notified_of_their_own_comment(
     alice_client: Client, group: Group
 ) -> None:
     comment(alice_client, group, "@alice remember")

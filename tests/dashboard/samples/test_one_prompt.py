@@ -150,7 +150,7 @@ def test_many_visits_are_drawn_several_at_a_point() -> None:
     assert sum(point.num_right for point in points) == 4_000
 
 
-def test_a_chart_is_told_in_words() -> None:
+def test_a_chart_is_described_in_words() -> None:
     points = make_points(visits_of((1, 4, 2, 0.5), (5, 4, 0, 0.0), (9, 4, 3, 0.75)))
 
     told = describe(points, of="pass")

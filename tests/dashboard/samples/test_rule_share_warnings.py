@@ -93,7 +93,7 @@ def test_a_rule_that_dominates_is_named_with_its_share(run: Run) -> None:
     assert "20 steps" in warning
 
 
-def test_old_dominance_is_not_told(run: Run) -> None:
+def test_old_dominance_is_not_shown(run: Run) -> None:
     tell(run, BY_FORMAT)
     tell(run, BALANCED, first=21)
 

@@ -64,7 +64,7 @@ def test_the_maps_rows_follow_the_address(alice_client: Client, run: Run) -> Non
     assert [row["low"] for row in answer.json()["rows"]] == [8, 7, 6, 5, 4]
 
 
-def test_a_bad_address_is_told_so(alice_client: Client, run: Run) -> None:
+def test_a_bad_address_is_refused(alice_client: Client, run: Run) -> None:
     backwards = {"first_step": "5", "last_step": "4"}
     for query in ({"first_step": "x"}, backwards, {"rows": "colour"}):
         answer = alice_client.get(address(run, "map"), query)

@@ -90,7 +90,7 @@ def test_a_group_that_is_not_there_is_404(bob_client: Client, run: Run) -> None:
     assert bob_client.get(address(run)).status_code == 404
 
 
-def test_the_current_groups_values_are_told(bob_client: Client, run: Run) -> None:
+def test_the_current_groups_values_are_shown(bob_client: Client, run: Run) -> None:
     keep(make_group(run, step=4, prompt_index=9, superseded_by=2), "old")
     keep(make_group(run, step=4, prompt_index=9, attempt=2), "new")
 

@@ -16,7 +16,7 @@ def read(*completions: MeasuredCompletion) -> list[dict[str, Any]]:
     return unpack_tokens(pack_tokens(completions))
 
 
-def test_what_is_read_is_what_was_told() -> None:
+def test_what_is_read_is_what_was_logged() -> None:
     first = measured(" so", "\ufffd", "\0", "<eos>", clipped=[-1, 0, 1, 2])
     second = measured(" so", ids=[7], kl=[3.1416e-9])
 

@@ -116,7 +116,7 @@ def test_a_superseded_rollup_does_not_count(
     assert found(run) == [row for row in slow if row[1] <= 9]
 
 
-def test_where_a_rule_is_not_known_nothing_is_told_right_or_wrong(
+def test_where_a_rule_is_not_known_nothing_counts_as_right_or_wrong(
     run: Run, slow: list[tuple[Any, ...]]
 ) -> None:
     run.config["reward"]["recipe"]["rules"][0]["kind"] = "forgotten"

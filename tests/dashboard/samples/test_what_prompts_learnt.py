@@ -222,7 +222,7 @@ def test_a_link_to_a_prompt_keeps_the_visits(alice_client: Client, learnt: Run):
     assert f'href="{path}?visits=2&amp;last_step=3"' in page
 
 
-def test_each_curve_is_told_in_words(alice_client: Client, learnt: Run):
+def test_each_curve_is_described_in_words(alice_client: Client, learnt: Run):
     page = alice_client.get(address(learnt)).text
 
     told = re.findall(r'class="strip"[^>]*aria-label="([^"]*)"', page)
