@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +30,7 @@ from dashboard.samples.models import (
     Tag,
     Thumb,
 )
+from trainer.client.lines import number
 
 # As Django lets a username be spelled; what ends a sentence is no part of it.
 NAME = re.compile(r"(?<![\w@.+-])@([\w@.+-]*\w)")
@@ -280,8 +280,8 @@ def preference_lines(run: Run) -> Iterator[str]:
                         "prompt": group.prompt,
                         "chosen": good.text,
                         "rejected": bad.text,
-                        "chosen_reward": _finite(good.reward),
-                        "rejected_reward": _finite(bad.reward),
+                        "chosen_reward": number(good.reward),
+                        "rejected_reward": number(bad.reward),
                         **_place_of(run, group),
                         "chosen_position": good.position,
                         "rejected_position": bad.position,
@@ -312,22 +312,17 @@ def _place_of(run: Run, group: Group) -> dict[str, Any]:
 
 
 def _completion(group: Group, completion: Completion) -> dict[str, Any]:
-    scores = map(_finite, completion.rule_scores)
+    scores = map(number, completion.rule_scores)
     return {
         "prompt": group.prompt,
         "answer": group.answer,
         "completion": completion.text,
-        "reward": _finite(completion.reward),
-        "advantage": _finite(completion.advantage),
+        "reward": number(completion.reward),
+        "advantage": number(completion.advantage),
         "num_tokens": completion.num_tokens,
         "end_reason": completion.end_reason,
         "rules": dict(zip(group.rule_names, scores, strict=False)),
     }
-
-
-def _finite(value: float | None) -> float | None:
-    """JSON has no NaN, which an outside trainer may log."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _describe(found: Annotations) -> dict[str, Any]:
