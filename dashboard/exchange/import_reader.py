@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby
-from pathlib import Path
+from operator import itemgetter
 
 from dashboard.datasets.parsing.detection import Detected, detect, read_records
+from dashboard.datasets.parsing.parquet import read_parquet_files
 from dashboard.datasets.parsing.records import (
     Parsed,
     Record,
@@ -26,10 +27,9 @@ from dashboard.exchange.import_formats import (
 )
 from dashboard.exchange.models import ImportFile
 from dashboard.exchange.tensorboard import is_event_file, read_scalars
-from dashboard.project.subprocesses import ChildFailed, call
+from dashboard.project.subprocesses import ChildFailed
 from trainer.client.lines import metric_name, number
 
-PROCESS = "dashboard.exchange.parquet_process"
 TENSORBOARD = "TensorBoard"
 WANDB = "W&B"
 # The trainer's own step comes before W&B's, which counts calls of log().
@@ -178,11 +178,11 @@ def _parquet_files(
 ) -> Iterator[tuple[ImportFile, Iterator[Parsed]]]:
     """Where the child breaks off at one, another goes on behind it."""
     while files:
-        asked: list[tuple[Path, str]] = [(f.path, d.packing) for f, d in files]
+        batches = read_parquet_files([(f.path, d.packing) for f, d in files])
         at = -1
         try:
-            for at, batches in groupby(call(PROCESS, asked), key=lambda each: each[0]):
-                yield files[at][0], chain.from_iterable(map(_parsed, batches))
+            for at, of_file in groupby(batches, key=itemgetter(0)):
+                yield files[at][0], chain.from_iterable(rows for _, _, rows in of_file)
         except ChildFailed as error:
             refusal = Refusal(
                 problem=f"Reading it broke off: {error}.",
@@ -193,12 +193,6 @@ def _parquet_files(
             files = files[max(at, 0) + 1 :]
         else:
             return
-
-
-def _parsed(
-    answer: tuple[int, list[tuple[int, dict[str, object]] | Refusal]],
-) -> list[Parsed]:
-    return [Record(*one) if isinstance(one, tuple) else one for one in answer[1]]
 
 
 def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:

@@ -17,11 +17,11 @@ from dashboard.datasets.fetching.hub import HubFile
 from dashboard.datasets.imports import peek, recognise, remove_files
 from dashboard.datasets.limits import MAX_UNPACKED_BYTES
 from dashboard.datasets.models import Upload
+from dashboard.datasets.parsing.parquet import PROCESS
 from dashboard.project.subprocesses import ChildFailed, call
 
 # Several files of one split, as one file.
 
-PROCESS = "dashboard.datasets.fetching.joining_process"
 BUFFER_BYTES = 2**20
 
 
@@ -60,7 +60,7 @@ def _join_lines(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -> 
 
 def _join_parquet(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -> None:
     try:
-        for problem in call(PROCESS, parts, draft, MAX_UNPACKED_BYTES):
+        for problem in call(PROCESS, "join", parts, draft, MAX_UNPACKED_BYTES):
             if problem:
                 raise NotFetched(problem)
             on_wait()

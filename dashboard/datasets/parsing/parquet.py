@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,17 +156,32 @@ COPIED_BYTES = 2**20
 
 
 def read_parquet(source: Source) -> Iterator[Parsed]:
-    """In a process of its own, which a damaged file may end."""
     seconds = None if source.most is None else LOOK_SECONDS
-    answers = call(PROCESS, source.path, source.packing, seconds=seconds)
+    batches = read_parquet_files([(source.path, source.packing)], seconds=seconds)
     try:
-        with closing(answers):
-            for num_bytes_read, batch in answers:
+        with closing(batches):
+            for _, num_bytes_read, batch in batches:
                 source.num_bytes_read = num_bytes_read
-                for item in batch:
-                    yield Record(*item) if isinstance(item, tuple) else item
+                yield from batch
     except ChildFailed as error:
         yield _unreadable(f"Reading it broke off: {error}.")
+
+
+def read_parquet_files(
+    files: Sequence[tuple[Path, str]], *, seconds: float | None = None
+) -> Generator[tuple[int, int, list[Parsed]], None, None]:
+    """Rows of files and their packings, each with the file's index and the bytes read.
+
+    One process reads all, as it takes most of a second to start. Each file has a first
+    batch of no rows. ChildFailed where a damaged file ends the process.
+    """
+    with closing(call(PROCESS, "read", files, seconds=seconds)) as batches:
+        for number, num_bytes_read, batch in batches:
+            yield (
+                number,
+                num_bytes_read,
+                [Record(*item) if isinstance(item, tuple) else item for item in batch],
+            )
 
 
 def read_batches(source: Source) -> Iterator[list[Parsed]]:
