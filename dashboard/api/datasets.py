@@ -42,7 +42,7 @@ from dashboard.datasets.queries import (
     list_versions,
 )
 from dashboard.datasets.row_exports import RowsMissing, check_rows, send_rows
-from dashboard.datasets.row_pages import look_from
+from dashboard.datasets.row_pages import read_matching
 
 router = Router(tags=["Datasets"], auth=READ)
 Format = Annotated[Literal["jsonl", "csv"], Path(examples=["jsonl"])]
@@ -123,7 +123,7 @@ def dataset_rows(
     version = find_version(access_of(request).team, version_id)
     view = read_view(version, filters)
     start = read_cursor(cursor) if cursor else 0
-    looked = look_from(version, view, min(start, version.num_rows), wanted=limit)
+    looked = read_matching(version, view, min(start, version.num_rows), wanted=limit)
     if looked is None:
         raise Problem(
             409,

@@ -27,14 +27,36 @@ from dashboard.jobs.slots import slot
 from dashboard.project.subprocesses import bare_environment
 from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 
-# What a task's configuration says of its own options, read from its source.
-
 SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠"}
 LONGEST_BOUND = 80
+# Of tasks whose package does not say what they are, or says it of another task.
+SENTENCES = {
+    "ab": "Applies rewriting rules to a row of tokens such as A# #B until none fits",
+    "acre": "Tells from observations whether objects switch a detector on",
+    "aiw": "Counts the siblings, friends or colleagues that somebody has",
+    "arc_agi": "Finds the rule behind pairs of coloured grids and applies it once more",
+    "bf": "Tells what a Brainf*** program prints",
+    "boxnet": "Plans how arms in the cells of a grid move boxes to their targets",
+    "calendar_arithmetic": "Reckons with dates, weekdays and leap years",
+    "emoji_mystery": "Deciphers a sentence that is hidden in an emoji",
+    "gsm_symbolic": "Asks word problems of grade school with other names and numbers",
+    "list_functions": "Finds the function behind pairs of lists, then applies it",
+    "number_format": "Picks the largest or smallest of numbers in several notations",
+    "puzzle24": "Makes 24 of four numbers by arithmetic",
+    "rearc": "Gives puzzles like those of ARC, made anew by its rules",
+    "string_manipulation": "Rewrites a string by rules until none applies",
+    "survo": "Fills a grid with numbers so that its rows and columns have given sums",
+}
+# The Countdown rule reads these columns.
+LIFTED = {"countdown": ("numbers", "target")}
+MAX_SECONDS = 60
 
 
 def describe_options(config: type) -> list[dict[str, Any]]:
-    """The settings that are one number, word or switch; size and seed come apart."""
+    """Options that are one number, word or switch, as the task's source explains them.
+
+    Without size and seed, which each task has.
+    """
     source = textwrap.dedent(inspect.getsource(config))
     comments, bounds = _comments(source), _bounds(source)
     return [
@@ -112,32 +134,6 @@ def _class(source: str) -> ast.ClassDef:
     (found,) = ast.parse(source).body
     assert isinstance(found, ast.ClassDef)
     return found
-
-
-# What a task is, where its package says nothing of it, or what another task is.
-
-SENTENCES = {
-    "ab": "Applies rewriting rules to a row of tokens such as A# #B until none fits",
-    "acre": "Tells from observations whether objects switch a detector on",
-    "aiw": "Counts the siblings, friends or colleagues that somebody has",
-    "arc_agi": "Finds the rule behind pairs of coloured grids and applies it once more",
-    "bf": "Tells what a Brainf*** program prints",
-    "boxnet": "Plans how arms in the cells of a grid move boxes to their targets",
-    "calendar_arithmetic": "Reckons with dates, weekdays and leap years",
-    "emoji_mystery": "Deciphers a sentence that is hidden in an emoji",
-    "gsm_symbolic": "Asks word problems of grade school with other names and numbers",
-    "list_functions": "Finds the function behind pairs of lists, then applies it",
-    "number_format": "Picks the largest or smallest of numbers in several notations",
-    "puzzle24": "Makes 24 of four numbers by arithmetic",
-    "rearc": "Gives puzzles like those of ARC, made anew by its rules",
-    "string_manipulation": "Rewrites a string by rules until none applies",
-    "survo": "Fills a grid with numbers so that its rows and columns have given sums",
-}
-
-
-# The Countdown rule reads these columns.
-LIFTED = {"countdown": ("numbers", "target")}
-MAX_SECONDS = 60
 
 
 class GeneratorsMissing(ValueError):

@@ -1,4 +1,4 @@
-"""Where chosen rows go: into a new dataset, or into a new version of one."""
+"""Forms that make datasets: of a file, pasted text, a link, or a version's rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from dashboard.datasets.mapping import Mapping, guess_mapping
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFIXES
 from dashboard.datasets.row_filters import are_few
-from dashboard.datasets.selections import find_job, key_of, start_again, start_selection
+from dashboard.datasets.selections import (
+    find_job,
+    key_of,
+    retry_selection,
+    start_selection,
+)
 from dashboard.jobs.models import JobState
 from dashboard.project.forms import set_choices
-
-# The name of a dataset, which no other of the team has.
 
 TAKEN = "taken"
 
@@ -111,7 +114,7 @@ class TargetForm(forms.Form):
             positions=positions,
         )
         while not is_new and job.state in (JobState.FAILED, JobState.CANCELLED):
-            job, is_new = start_again(job, user)  # sent anew after it came to nothing
+            job, is_new = retry_selection(job, user)  # sent anew after it failed
         if is_new:
             begin_work(job, at_once=are_few(parent, positions=positions))
         if job.state == JobState.FAILED:
@@ -204,9 +207,6 @@ def _mapping_before(upload: Upload) -> Mapping | None:
         return None
     newest = upload.dataset.versions.order_by("number").last()
     return Mapping.from_json(newest.mapping) if newest and newest.mapping else None
-
-
-# Where rows come from: a file, pasted text, a link.
 
 
 class UploadForm(forms.Form):

@@ -1,4 +1,4 @@
-"""Uploaded files, from the first whole one to rows."""
+"""Imports: a whole file is recognised, shown, mapped and imported by a job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from dashboard.jobs.queue import cancel, enqueue, notify_workers
 from dashboard.jobs.runner import run_now
 from dashboard.jobs.slots import slot
 
-KEPT = timedelta(days=7)  # an upload that nobody imported
+RETENTION = timedelta(days=7)  # an upload that nobody imported
 
 
 def store_upload(
@@ -119,7 +119,7 @@ def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
 
 def purge_uploads() -> None:
     """Uploads that nobody imported, and jobs that ended, a week ago."""
-    since = timezone.now() - KEPT
+    since = timezone.now() - RETENTION
     imports = ImportJob.objects.filter(upload__isnull=False)
     live = imports.filter(job__state__in=OPEN)
     # Its worker may have been killed before it could remove what it had imported.
@@ -164,8 +164,8 @@ def peek(upload: Upload, *, in_job: bool = False) -> Peek:
     source = _source(upload, most=PEEK_BYTES)
     # For the child that reads it, if that takes one.
     is_child = upload.format == Upload.Format.PARQUET and not in_job
-    room = slot() if is_child else nullcontext()
-    with room, closing(read_records(source)) as records:
+    waited = slot() if is_child else nullcontext()
+    with waited, closing(read_records(source)) as records:
         for item in islice(records, PEEK_ROWS):
             if source.is_cut:
                 break
@@ -286,9 +286,6 @@ def _source(upload: Upload, *, most: int | None = None) -> Source:
     if not upload.path.exists():
         raise FileNotFoundError(upload.path)
     return Source(upload.path, upload.format, upload.packing, most=most)
-
-
-# Imports and downloads: asked for once, done by a job, stopped, tried again.
 
 
 def start_job(

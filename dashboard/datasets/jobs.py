@@ -9,9 +9,9 @@ from django.conf import settings
 
 from dashboard.accounts.models import User
 from dashboard.datasets import row_order, splits
-from dashboard.datasets.analysis import differences, findings, leaks
-from dashboard.datasets.analysis.findings import Report
-from dashboard.datasets.fetching.fetches import fetch_again, fetch_upload, host_of
+from dashboard.datasets.analysis import differences, leaks, results
+from dashboard.datasets.analysis.results import Report
+from dashboard.datasets.fetching.fetches import fetch_upload, host_of, retry_fetch
 from dashboard.datasets.imports import (
     import_upload,
     purge_uploads,
@@ -21,8 +21,8 @@ from dashboard.datasets.imports import (
 from dashboard.datasets.limits import check_disk_space_to_import
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import (
+    Analysis,
     DatasetVersion,
-    Finding,
     ImportJob,
     RowOrder,
     TokenLengths,
@@ -37,8 +37,8 @@ from dashboard.datasets.queries import find_upload
 from dashboard.datasets.selections import (
     make_generated,
     make_selection,
-    start_again,
-    start_generation_again,
+    retry_generation,
+    retry_selection,
 )
 from dashboard.datasets.trash import purge_trash
 from dashboard.jobs.kinds import (
@@ -144,6 +144,29 @@ def import_rows(context: Context) -> None:
         ImportJob.objects.filter(pk=row.pk).update(version=version)
 
 
+def retry_job(job: ImportJob, user: User) -> ImportJob:
+    """A new job; the same one where it is done, or where there is nothing to read."""
+    upload = find_upload(job)
+    if job.is_fetch:
+        return retry_fetch(upload, user) if upload else job
+    if job.state == JobState.DONE:
+        return job
+    if job.is_generated:
+        return retry_generation(job, user)
+    if job.parent:
+        return retry_selection(job, user)[0]
+    if upload is None:
+        return job
+    again, _ = start_job(
+        upload=upload,
+        mapping=Mapping.from_json(job.mapping),
+        name=job.name,
+        user=user,
+        leave_out=job.leave_out,
+    )
+    return again
+
+
 def _row_of(context: Context) -> ImportJob:
     rows = ImportJob.objects.select_related("team", "created_by", "parent", "dataset")
     row = rows.filter(pk=context.job.target_id).first()
@@ -164,7 +187,7 @@ def _upload_of(row: ImportJob) -> Upload:
 
 
 def _analysis(
-    model: type[Finding | RowOrder], make: Callable[[int, Report], None]
+    model: type[Analysis | RowOrder], make: Callable[[int, Report], None]
 ) -> Callable[[Context], None]:
     def run(context: Context) -> None:
         if not model._default_manager.filter(pk=context.job.target_id).exists():
@@ -192,8 +215,8 @@ for name in ("dataset.import", "dataset.select"):
 register(Kind(name="dataset.generate", run=import_rows, noun="generation"))
 for model, make in (
     (RowOrder, row_order.make_order),
-    (VersionStatistics, findings.make_statistics),
-    (TokenLengths, findings.make_token_lengths),
+    (VersionStatistics, results.make_statistics),
+    (TokenLengths, results.make_token_lengths),
     (VersionDifference, differences.make_difference),
     (VersionLeak, leaks.make_leak),
     (VersionSplit, splits.make_split),
@@ -208,29 +231,3 @@ for model, make in (
     )
 register_purge(purge_uploads)
 register_purge(purge_trash)
-
-
-# What came to nothing is tried again, whatever kind of import it was.
-
-
-def retry_job(job: ImportJob, user: User) -> ImportJob:
-    """The job anew; itself where it is done, or where there is nothing to read."""
-    upload = find_upload(job)
-    if job.is_fetch:
-        return fetch_again(upload, user) if upload else job
-    if job.state == JobState.DONE:
-        return job
-    if job.is_generated:
-        return start_generation_again(job, user)
-    if job.parent:
-        return start_again(job, user)[0]
-    if upload is None:
-        return job
-    again, _ = start_job(
-        upload=upload,
-        mapping=Mapping.from_json(job.mapping),
-        name=job.name,
-        user=user,
-        leave_out=job.leave_out,
-    )
-    return again

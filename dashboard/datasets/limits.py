@@ -1,4 +1,7 @@
-"""How much a file may hold. Every refusal that rests on one names it."""
+"""Limits of files and rows, and the checks of disk space.
+
+Each refusal names its limit.
+"""
 
 from __future__ import annotations
 
@@ -42,15 +45,13 @@ RESERVED_BYTES = 2**30
 AT_ONCE_BYTES = 2**20  # unpacked
 
 
-# Is there room on the disk: for a file that is sent, for rows that are imported.
-
-
 def check_disk_space(num_bytes: int, *, purpose: str) -> None:
     """ValueError, in words, where so much more would fill the disk.
 
     What is kept free is for the database, which would stop on a full disk.
     """
-    free = shutil.disk_usage(_existing_folder()).free
+    settings.COHORT_DATA.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(settings.COHORT_DATA).free
     if free - num_bytes < RESERVED_BYTES:
         raise ValueError(
             f"The disk that holds {settings.COHORT_DATA} has {size(free)} left; "
@@ -69,9 +70,3 @@ def check_disk_space_to_copy(num_bytes: int) -> None:
     """The rows are in the database already, and will be there twice."""
     if settings.DATABASE_IS_EMBEDDED:
         check_disk_space(num_bytes, purpose="the copy")
-
-
-def _existing_folder() -> str:
-    folder = settings.COHORT_DATA
-    folder.mkdir(parents=True, exist_ok=True)
-    return str(folder)

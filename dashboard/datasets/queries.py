@@ -28,7 +28,7 @@ def list_datasets(team: Team) -> list[Dataset]:
         team.datasets.filter(trashed_at__isnull=True)
         .annotate(
             num_versions=Count("versions", distinct=True),
-            # A relation of a higher rung, named by string only.
+            # A relation of a higher floor, named by string only.
             num_runs=Count("versions__runs", distinct=True),
             num_evaluated=_num_evaluated("dataset"),
         )
@@ -158,7 +158,7 @@ class Use:
 
 def list_uses(dataset: Dataset) -> dict[int, list[Use]]:
     """By the version's key, the newest runs of the dataset first; two queries."""
-    # Runs are of a higher rung, and named by string only.
+    # Runs are of a higher floor, and named by string only.
     found = [
         (version_id, Use(run_id=run_id, name=name, state=state, is_evaluation=held_out))
         for path, held_out in (("runs", False), ("evaluation_sets__run", True))

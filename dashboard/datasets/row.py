@@ -54,12 +54,12 @@ def _as_stored(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Content:
+class WrittenRows:
     num_rows: int
     sha256: str
 
 
-def write_content(rows: Iterable[Row], file: IO[bytes]) -> Content:
+def write_content(rows: Iterable[Row], file: IO[bytes]) -> WrittenRows:
     """Write rows as canonical JSON lines; the hash is that of the bytes."""
     digest = hashlib.sha256()
     num_rows = 0
@@ -68,4 +68,4 @@ def write_content(rows: Iterable[Row], file: IO[bytes]) -> Content:
         digest.update(line)
         file.write(line)
         num_rows += 1
-    return Content(num_rows=num_rows, sha256=digest.hexdigest())
+    return WrittenRows(num_rows=num_rows, sha256=digest.hexdigest())

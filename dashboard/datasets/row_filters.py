@@ -1,4 +1,4 @@
-"""Which rows of a version are wanted and in which order, as the address says it."""
+"""Rows of a version that a page or a job wants: the filter form, and reading them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.db.models import (
     BinaryField,
     F,
     Func,
+    Model,
     QuerySet,
     RowRange,
     Sum,
@@ -25,7 +26,7 @@ from django.db.models.functions import Cast, Coalesce
 from django.http import QueryDict
 from numpy.typing import NDArray
 
-from dashboard.datasets.models import DatasetRow, DatasetVersion, Finding
+from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.project.forms import set_choices
 
 # A chat prompt is kept as JSON: what counts is what its messages say.
@@ -53,6 +54,12 @@ SORTS = {
     "answer_length": "length of answer",
 }
 COLUMN = "column:"  # before the name of a column to sort by
+
+BYTES = np.dtype("<u4")  # of a position, a million of which may be in one field
+# Read at a time, whichever comes first: one row alone may hold 8 MiB.
+ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 2 * 2**20
+# What is read while a page is made, in a fifth of a second.
+MAX_ROWS_OF_PAGE, MAX_BYTES_OF_PAGE = 1_000, 8 * 2**20
 
 
 class RowFilterForm(forms.Form):
@@ -122,7 +129,7 @@ class RowFilterForm(forms.Form):
         return (self._given("sort") or "position").removeprefix("-")
 
     @property
-    def is_turned(self) -> bool:
+    def is_reversed(self) -> bool:
         return (self._given("sort") or "").startswith("-")
 
     @property
@@ -180,8 +187,9 @@ class RowFilterForm(forms.Form):
             # NULL is JSON's null, or no such key.
             found.append(("coalesce(columns ->> %s, '') = %s", [column, value]))
         if self.text:
-            said = _as_in_json(self.text)
-            found.append((_TEXT, [said, self.text, self.text]))
+            # As a chat prompt's JSON has it.
+            escaped = json.dumps(self.text, ensure_ascii=False)[1:-1]
+            found.append((_TEXT, [escaped, self.text, self.text]))
         return found
 
 
@@ -193,21 +201,12 @@ def _without_nul(query: QueryDict) -> QueryDict:
     return clean
 
 
-def _as_in_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-# Positions of rows, a million of them at most, kept in one field of a finding.
-
-BYTES = np.dtype("<u4")
-
-
 def as_bytes(positions: NDArray[np.int64]) -> bytes:
     return positions.astype(BYTES).tobytes()
 
 
-def read_positions(found: Finding, field: str, first: int, number: int) -> list[int]:
-    """Part of the list; one query, which sends no more than that part."""
+def read_positions(stored: Model, field: str, first: int, number: int) -> list[int]:
+    """Part of the field's positions; one query, which sends no more than that part."""
     part = Func(
         F(field),
         Value(first * BYTES.itemsize + 1),
@@ -215,19 +214,18 @@ def read_positions(found: Finding, field: str, first: int, number: int) -> list[
         function="substring",
         output_field=BinaryField(),
     )
-    held = type(found)._default_manager.filter(pk=found.pk)
-    positions: list[int] = np.frombuffer(
-        bytes(held.values_list(part, flat=True).get()), BYTES
-    ).tolist()
+    same = type(stored)._default_manager.filter(pk=stored.pk)
+    data = bytes(same.values_list(part, flat=True).get())
+    positions: list[int] = np.frombuffer(data, BYTES).tolist()
     return positions
 
 
-# Rows in their order, a few at a time: one alone may hold 8 MiB.
-
-# Whichever comes first.
-ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 2 * 2**20
-# What is looked through while a page is made, in a fifth of a second.
-MAX_ROWS_OF_PAGE, MAX_BYTES_OF_PAGE = 1_000, 8 * 2**20
+def read_rows_in_order(
+    version: DatasetVersion, positions: Sequence[int]
+) -> list[DatasetRow]:
+    """The rows at these positions, in their order."""
+    rows = {row.position: row for row in version.rows.filter(position__in=positions)}
+    return [rows[position] for position in positions]
 
 
 def read_rows_at(rows: QuerySet[DatasetRow], positions: range) -> Iterator[DatasetRow]:
@@ -235,7 +233,7 @@ def read_rows_at(rows: QuerySet[DatasetRow], positions: range) -> Iterator[Datas
     at = 0
     while at < len(positions):
         part = positions[at : at + ROWS_AT_ONCE]
-        at += len(part)  # were none there, by whoever reached into the database
+        at += len(part)  # where somebody deleted all of them from the database
         for row in _first_of(_at(rows, part)):
             at = positions.index(row.position) + 1
             yield row

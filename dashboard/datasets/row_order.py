@@ -12,15 +12,13 @@ from typing import Protocol
 
 import numpy as np
 from django.db import connection
-from django.db.models import BinaryField, F, Func, Value
 
 from dashboard.datasets.models import DatasetVersion, RowOrder
-from dashboard.datasets.row_filters import COLUMN, PROMPT_CHARS
+from dashboard.datasets.row_filters import BYTES, COLUMN, PROMPT_CHARS, read_positions
 from dashboard.jobs.queue import enqueue_few, is_worth_asking, newest_job
 
 # Sorted anew for each page: 40 ms at most.
 MAX_SORTED_AT_ONCE = 20_000
-BYTES = np.dtype("<u4")
 
 _EXPRESSIONS = {
     "prompt_length": PROMPT_CHARS,
@@ -40,7 +38,7 @@ class ByPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedOrder:
     listed: np.ndarray
 
     def positions(self, first: int, last: int) -> Sequence[int]:
@@ -49,25 +47,15 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredOrder:
     key: int
 
     def positions(self, first: int, last: int) -> Sequence[int]:
-        size = BYTES.itemsize
-        part = Func(
-            F("positions"),
-            Value(first * size + 1),
-            Value((last - first) * size),
-            function="substring",
-            output_field=BinaryField(),
-        )
-        found = RowOrder.objects.filter(pk=self.key).values_list(part, flat=True).get()
-        listed: list[int] = np.frombuffer(bytes(found), BYTES).tolist()
-        return listed
+        return read_positions(RowOrder(pk=self.key), "positions", first, last - first)
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class ReversedOrder:
     """Another order from its end."""
 
     order: Order
@@ -78,23 +66,23 @@ class Turned:
         return found[::-1]
 
 
-def find_order(version: DatasetVersion, key: str, *, is_turned: bool) -> Order | None:
+def find_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order | None:
     """None while it is being made: it has been asked for."""
     order = _find(version, key)
-    if order is None or not is_turned:
+    if order is None or not is_reversed:
         return order
-    return Turned(order, version.num_rows)
+    return ReversedOrder(order, version.num_rows)
 
 
 def _find(version: DatasetVersion, key: str) -> Order | None:
     if key == "position":
         return ByPosition()
     if version.num_rows <= MAX_SORTED_AT_ONCE:
-        return Listed(_sorted_positions(version, key))
+        return ListedOrder(_sorted_positions(version, key))
     stored = RowOrder.objects.defer("positions")
     found, _ = stored.get_or_create(version=version, key=key)
     if found.is_made:
-        return Stored(found.pk)
+        return StoredOrder(found.pk)
     job = newest_job(found.JOB, found.pk)
     if is_worth_asking(job):
         # Where too much waits, the next look at the page asks again.
@@ -102,17 +90,17 @@ def _find(version: DatasetVersion, key: str) -> Order | None:
     return None
 
 
-def make_at_once(version: DatasetVersion, key: str, *, is_turned: bool) -> Order:
+def compute_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order:
     """For who can wait for it: made here where it is not kept."""
     order: Order
     stored = version.row_orders.filter(key=key, is_made=True).only("pk").first()
     if key == "position":
         order = ByPosition()
     elif stored:
-        order = Stored(stored.pk)
+        order = StoredOrder(stored.pk)
     else:
-        order = Listed(_sorted_positions(version, key))
-    return Turned(order, version.num_rows) if is_turned else order
+        order = ListedOrder(_sorted_positions(version, key))
+    return ReversedOrder(order, version.num_rows) if is_reversed else order
 
 
 def make_order(order_id: int, _report: object = None) -> None:

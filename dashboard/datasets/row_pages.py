@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
-from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_filters import RowFilterForm, read_rows_in_order
 from dashboard.datasets.row_order import ByPosition, find_order
 from dashboard.datasets.row_search import (
     COUNT_SECONDS,
     SEARCH_SECONDS,
     Count,
-    Found,
+    Matches,
     Search,
     count_matching,
-    look_back,
-    look_on,
+    search_backward,
+    search_forward,
 )
 
 ROWS_PER_PAGE = 20
@@ -134,7 +134,7 @@ def read_number(text: str | None) -> int | None:
 
 def read_page(version: DatasetVersion, form: RowFilterForm, place: Place) -> RowPage:
     """The rows, their count; two queries and one for each window looked at."""
-    order = find_order(version, form.order_key, is_turned=form.is_turned)
+    order = find_order(version, form.order_key, is_reversed=form.is_reversed)
     search = Search(
         version=version, conditions=form.conditions, order=order or ByPosition()
     )
@@ -143,7 +143,7 @@ def read_page(version: DatasetVersion, form: RowFilterForm, place: Place) -> Row
     return RowPage(
         page_start=found.first if place.resume is None else place.start,
         is_narrowed=bool(search.conditions),
-        rows=_read_rows(version, [position for _, position in found.matches]),
+        rows=read_rows_in_order(version, [position for _, position in found.matches]),
         num_rows=version.num_rows,
         first=found.first,
         last=found.last,
@@ -158,8 +158,8 @@ def read_page(version: DatasetVersion, form: RowFilterForm, place: Place) -> Row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Looked:
-    """Rows from a place on, for who goes on by places."""
+class MatchingRows:
+    """Matching rows from a place on."""
 
     rows: list[DatasetRow]
     last: int  # the place at which the next rows begin
@@ -167,24 +167,24 @@ class Looked:
     count: Count
 
 
-def look_from(
+def read_matching(
     version: DatasetVersion, form: RowFilterForm, start: int, *, wanted: int
-) -> Looked | None:
+) -> MatchingRows | None:
     """As far as the time goes. None while the order is being made."""
-    order = find_order(version, form.order_key, is_turned=form.is_turned)
+    order = find_order(version, form.order_key, is_reversed=form.is_reversed)
     if order is None:
         return None
     search = Search(version=version, conditions=form.conditions, order=order)
-    found = look_on(search, start, wanted=wanted, seconds=SEARCH_SECONDS)
-    return Looked(
-        rows=_read_rows(version, [position for _, position in found.matches]),
+    found = search_forward(search, start, wanted=wanted, seconds=SEARCH_SECONDS)
+    return MatchingRows(
+        rows=read_rows_in_order(version, [position for _, position in found.matches]),
         last=found.last,
         is_end=found.last >= version.num_rows,
         count=_count(search, found, wanted=wanted),
     )
 
 
-def _count(search: Search, found: Found, *, wanted: int) -> Count:
+def _count(search: Search, found: Matches, *, wanted: int) -> Count:
     if search.conditions and found.first == 0 and len(found.matches) < wanted:
         # Every match so far is on the page: looking again would tell nothing.
         return Count(
@@ -195,18 +195,16 @@ def _count(search: Search, found: Found, *, wanted: int) -> Count:
     return count_matching(search, seconds=COUNT_SECONDS)
 
 
-def _look(search: Search, place: Place) -> Found:
+def _look(search: Search, place: Place) -> Matches:
     if place.resume is not None:
         missing = ROWS_PER_PAGE - place.num_before
-        return look_on(search, place.resume, wanted=missing, seconds=SEARCH_SECONDS)
+        return search_forward(
+            search, place.resume, wanted=missing, seconds=SEARCH_SECONDS
+        )
     if place.end is not None:
-        return look_back(
+        return search_backward(
             search, place.end, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
         )
-    return look_on(search, place.start, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS)
-
-
-def _read_rows(version: DatasetVersion, positions: list[int]) -> list[DatasetRow]:
-    rows = version.rows.filter(position__in=positions)
-    by_position = {row.position: row for row in rows}
-    return [by_position[position] for position in positions]
+    return search_forward(
+        search, place.start, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
+    )

@@ -1,4 +1,4 @@
-"""Finding rows by looking through them, for as long as a page may take.
+"""Analysis rows by looking through them, for as long as a page may take.
 
 There is no index over the texts: it would cost more than the import itself, and say
 nothing of two letters (DECISIONS.md, 4). A window of places is
@@ -87,13 +87,15 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Matches:
     matches: list[Match]
     first: int  # places first … last - 1 were looked at
     last: int
 
 
-def look_on(search: Search, start: int, *, wanted: int, seconds: float) -> Found:
+def search_forward(
+    search: Search, start: int, *, wanted: int, seconds: float
+) -> Matches:
     """The first matching rows from a place on, as far as the time goes."""
     end = search.version.num_rows
     pace = Pace(seconds)
@@ -107,10 +109,12 @@ def look_on(search: Search, start: int, *, wanted: int, seconds: float) -> Found
         matches += found
         # A full page ends at its last row, so that the next begins behind it.
         at = found[-1][0] + 1 if len(found) == missing else to
-    return Found(matches=matches, first=start, last=at)
+    return Matches(matches=matches, first=start, last=at)
 
 
-def look_back(search: Search, end: int, *, wanted: int, seconds: float) -> Found:
+def search_backward(
+    search: Search, end: int, *, wanted: int, seconds: float
+) -> Matches:
     """The last matching rows before a place, as far as the time goes."""
     pace = Pace(seconds)
     matches: list[Match] = []
@@ -121,7 +125,7 @@ def look_back(search: Search, end: int, *, wanted: int, seconds: float) -> Found
             found = search.find(start, at, at_most=None)
         matches = found[-(wanted - len(matches)) :] + matches
         at = matches[0][0] if len(matches) == wanted else start
-    return Found(matches=matches, first=at, last=end)
+    return Matches(matches=matches, first=at, last=end)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,4 @@
-"""Rows of a version that become another version's without leaving the database.
-
-They are read once, for the hash, and then copied by their positions, so what is held
-of them at a time is one chunk and four bytes a row.
-"""
+"""Rows of a version: copied in the database, written to a file, staged for COPY."""
 
 from __future__ import annotations
 
@@ -26,6 +22,9 @@ from dashboard.datasets.row import Row, as_json, columns_as_json, write_content
 ROWS_AT_ONCE = 2_000
 COPIED_AT_ONCE = 10_000
 READ_AT_ONCE = 100  # of which each may hold 8 MiB
+FIELDS = ("version_id", "position", "prompt", "is_chat", "answer", "columns")
+# What COPY's text format takes for an escape, or for the end of a row or a field.
+_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _COPY = """
 INSERT INTO datasets_datasetrow
        (version_id, position, prompt, is_chat, answer, columns)
@@ -38,7 +37,11 @@ SELECT %s, %s + chosen.place - 1, row.prompt, row.is_chat, row.answer, row.colum
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectedRows:
-    """`positions` are those of the parent's rows, in the new order."""
+    """`positions` are those of the parent's rows, in the new order.
+
+    They are read once, for the hash, and then copied inside the database, so memory
+    holds one chunk of rows and four bytes for each.
+    """
 
     parent: DatasetVersion
     positions: array[int]
@@ -72,10 +75,11 @@ def select_rows(
     """
     positions, digest, num_bytes = array("I"), hashlib.sha256(), 0
     for chunk, num_looked in chunks:
-        for row in _read(parent, chunk):
-            line = row.canonical().encode() + b"\n"
-            digest.update(line)
-            num_bytes += len(line)
+        for start in range(0, len(chunk), READ_AT_ONCE):
+            for row in _read(parent, chunk[start : start + READ_AT_ONCE]):
+                line = row.canonical().encode() + b"\n"
+                digest.update(line)
+                num_bytes += len(line)
         positions.extend(chunk)
         if on_read:
             on_read(num_looked, parent.num_rows)
@@ -96,11 +100,6 @@ def _gone(parent: DatasetVersion) -> str:
 
 
 def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
-    for start in range(0, len(positions), READ_AT_ONCE):
-        yield from _read_some(parent, positions[start : start + READ_AT_ONCE])
-
-
-def _read_some(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT position, prompt, is_chat, answer, columns::text"
@@ -120,11 +119,6 @@ def _read_some(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row
         )
 
 
-# A dataset version as the file a run reads.
-
-AT_ONCE = 2_000  # rows
-
-
 def write_rows(
     version: DatasetVersion,
     path: Path,
@@ -137,7 +131,7 @@ def write_rows(
     with each row.
     """
     with _whole_or_not_at_all(path) as file:
-        stored = version.rows.order_by("position").iterator(chunk_size=AT_ONCE)
+        stored = version.rows.order_by("position").iterator(chunk_size=ROWS_AT_ONCE)
         content = write_content(_each(stored, on_progress), file)
         if content.sha256 != version.content_sha256:
             raise ValueError(
@@ -183,8 +177,8 @@ def draw_rows(version: DatasetVersion, count: int) -> list[int]:
 def _read_positions(
     version: DatasetVersion, positions: list[int]
 ) -> Iterator[DatasetRow]:
-    for start in range(0, len(positions), AT_ONCE):
-        some = version.rows.filter(position__in=positions[start : start + AT_ONCE])
+    for start in range(0, len(positions), ROWS_AT_ONCE):
+        some = version.rows.filter(position__in=positions[start : start + ROWS_AT_ONCE])
         yield from some.order_by("position")
 
 
@@ -209,19 +203,13 @@ def _whole_or_not_at_all(path: Path) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
 
 
-# Rows on their way to the database, kept on disk until all of them are known good.
-#
-# The file holds what COPY reads, but for the version's key and the position, so storing
-# is sending it on. No transaction is open while rows are still being read.
-
-FIELDS = ("version_id", "position", "prompt", "is_chat", "answer", "columns")
-# What COPY's text format takes for an escape, or for the end of a row or a field.
-_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedRows:
-    """`sha256` is that of the rows as `write_content` writes them."""
+    """All rows on disk until each is known to be good.
+
+    The file holds what COPY reads without the version's key and the position, so no
+    transaction is open while rows are read. `sha256` is that of `write_content`.
+    """
 
     file: IO[bytes]
     num_rows: int

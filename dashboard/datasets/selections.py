@@ -1,7 +1,7 @@
-"""Datasets made of rows that the team has: asked for as jobs, made by a worker.
+"""Datasets of a version's rows, or of rows that a task writes, made by jobs.
 
-What a view of a version shows is found by the worker, as rows never change; positions
-that were found in a run come with the job.
+Rows never change, so the job finds what a view of a version shows; positions that were
+found in a run come with the job.
 """
 
 from __future__ import annotations
@@ -23,10 +23,17 @@ from dashboard.datasets.limits import check_disk_space_to_copy
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import RowFilterForm
-from dashboard.datasets.row_order import make_at_once
+from dashboard.datasets.row_order import compute_order
 from dashboard.datasets.row_search import Search
-from dashboard.datasets.row_storage import ROWS_AT_ONCE, SelectedRows, select_rows
+from dashboard.datasets.row_storage import ROWS_AT_ONCE, select_rows
 from dashboard.datasets.services import Report, create_dataset_version, store_version
+
+MAPPING = {"prompt": "question", "answer": "answer", "columns": ["entry", "task"]}
+# Fields of a job that takes the place of a failed one.
+_RETRIED = (
+    *("kind", "team", "parent", "positions", "source", "filename", "num_to_read"),
+    *("dataset", "name", "mapping"),
+)
 
 
 def source_of(
@@ -93,22 +100,16 @@ def start_selection(
     )
 
 
-def start_again(job: ImportJob, user: User) -> tuple[ImportJob, bool]:
-    """A job that takes the place of one that came to nothing."""
+def retry_selection(job: ImportJob, user: User) -> tuple[ImportJob, bool]:
+    """The job that takes the place of one that failed, and whether it is new."""
     assert job.key, "of every selection"
-    return _start(
-        key=uuid5(job.key, "again"),
-        team=job.team,
-        parent=job.parent,
-        positions=job.positions,
-        source=job.source,
-        filename=job.filename,
-        num_to_read=job.num_to_read,
-        dataset=job.dataset,
-        name=job.name,
-        mapping=job.mapping,
-        created_by=user,
-    )
+    fields = {name: getattr(job, name) for name in _RETRIED}
+    return _start(key=uuid5(job.key, "again"), **fields | {"created_by": user})
+
+
+def retry_generation(job: ImportJob, user: User) -> ImportJob:
+    fields = {name: getattr(job, name) for name in _RETRIED}
+    return begin(**fields | {"created_by": user})
 
 
 def _start(*, key: UUID, **fields: Any) -> tuple[ImportJob, bool]:
@@ -135,7 +136,11 @@ def make_selection(
         )
     chunks = _given(job) if job.positions else _shown(parent, job.source["query"])
     selected = select_rows(parent, chunks, on_read=on_read)
-    _check(selected)
+    if not selected.num_rows:
+        raise ValueError(
+            f"None of the {parent.num_rows:,} rows of {parent} matches, and a dataset "
+            "needs at least one. Widen what you look for."
+        )
     check_disk_space_to_copy(selected.num_bytes)
     if on_stored:
         on_stored(0, selected.num_rows)
@@ -152,14 +157,6 @@ def make_selection(
     )
 
 
-def _check(selected: SelectedRows) -> None:
-    if not selected.num_rows:
-        raise ValueError(
-            f"None of the {selected.parent.num_rows:,} rows of {selected.parent} "
-            "matches, and a dataset needs at least one. Widen what you look for."
-        )
-
-
 def _given(job: ImportJob) -> Iterator[tuple[Sequence[int], int]]:
     positions = array("I", bytes(job.positions))
     for start in range(0, len(positions), ROWS_AT_ONCE):
@@ -170,16 +167,11 @@ def _given(job: ImportJob) -> Iterator[tuple[Sequence[int], int]]:
 def _shown(parent: DatasetVersion, query: str) -> Iterator[tuple[Sequence[int], int]]:
     form = RowFilterForm.read(parent, QueryDict(query))
     assert not form.errors, "it was checked when it was asked for"
-    order = make_at_once(parent, form.order_key, is_turned=form.is_turned)
+    order = compute_order(parent, form.order_key, is_reversed=form.is_reversed)
     search = Search(version=parent, conditions=form.conditions, order=order)
     for first in range(0, parent.num_rows, ROWS_AT_ONCE):
         last = min(first + ROWS_AT_ONCE, parent.num_rows)
         yield [at for _, at in search.find(first, last, at_most=None)], last
-
-
-# Datasets of prompts that a task writes: asked for as jobs, made by a worker.
-
-MAPPING = {"prompt": "question", "answer": "answer", "columns": ["entry", "task"]}
 
 
 def start_generation(
@@ -217,20 +209,6 @@ def start_generation(
     )
     begin_work(row, at_once=False)
     return row
-
-
-def start_generation_again(row: ImportJob, user: User) -> ImportJob:
-    """A job that takes the place of one that came to nothing."""
-    return begin(
-        kind=row.kind,
-        team=row.team,
-        filename=row.filename,
-        num_to_read=row.num_to_read,
-        name=row.name,
-        mapping=row.mapping,
-        source=row.source,
-        created_by=user,
-    )
 
 
 def query_of(source: Mapping[str, Any], name: str) -> str:

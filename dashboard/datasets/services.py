@@ -1,4 +1,4 @@
-"""Everything that writes datasets."""
+"""Creates datasets and versions of rows."""
 
 from __future__ import annotations
 

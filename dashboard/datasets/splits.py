@@ -13,8 +13,8 @@ from django.db.models import F, Func, Q, TextField, Value
 from django.db.models.functions import Coalesce
 
 from dashboard.accounts.models import User
-from dashboard.datasets.analysis.findings import REPORT_ROWS, Report, ask, unheard
-from dashboard.datasets.analysis.statistics import hash_of, plain, said
+from dashboard.datasets.analysis.results import REPORT_ROWS, Report, no_report, request
+from dashboard.datasets.analysis.statistics import hash_of, normalized, prompt_text
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Prompt
 from dashboard.datasets.row_filters import are_few, read_rows_at
@@ -26,7 +26,7 @@ ALL_HASHES = 2**64
 
 def is_held_out(prompt: Prompt, *, share: float, seed: int) -> bool:
     """Whether the prompt is among `share` percent of all prompts."""
-    place = hash_of(f"{seed}\0{plain(said(prompt))}")
+    place = hash_of(f"{seed}\0{normalized(prompt_text(prompt))}")
     return place / ALL_HASHES < share / 100
 
 
@@ -51,7 +51,7 @@ def split_version(
         make_split(split.pk)
         split.refresh_from_db()
     else:
-        ask(split, team_id=version.dataset.team_id)
+        request(split, team_id=version.dataset.team_id)
     return split
 
 
@@ -63,7 +63,7 @@ def list_splits(version: DatasetVersion) -> list[VersionSplit]:
         ).order_by("-pk")
     )
     for split in splits:
-        ask(split, team_id=version.dataset.team_id)
+        request(split, team_id=version.dataset.team_id)
     return splits
 
 
@@ -77,7 +77,7 @@ def other_half(version: DatasetVersion) -> DatasetVersion | None:
     return None if other is None or other.dataset.trashed_at else other
 
 
-def make_split(pk: int, report: Report = unheard) -> None:
+def make_split(pk: int, report: Report = no_report) -> None:
     split = VersionSplit.objects.select_related(
         "version__dataset__team", "created_by"
     ).get(pk=pk)

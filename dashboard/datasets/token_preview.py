@@ -1,4 +1,4 @@
-"""A row as a model sees it, rendered by the engine in a process that is kept warm."""
+"""Prompts as a model's tokens: previewed and counted by the engine's tokenizers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,22 @@ from dashboard.project.database import release_connection
 from dashboard.project.environment import ROOT
 from trainer.config import HUB_ID, DataConfig
 
-# Models whose tokenizer a team may count with, and those that it may not.
-
 OF_A_TEAM = re.compile(r"(models|runs)/(\d{1,18})(?:/.*)?")
+# Of DataConfig: what a prompt is made of besides its row.
+SETTINGS = ("system_prompt", "prompt_template", "completion_prefix", "chat_template")
+NUM_ROWS = 5
+WAITED_SECONDS = 1.0  # how long a view waits before it says that it is under way
+MAX_ROW_CHARS = 200_000
+MAX_SETTING_CHARS = 20_000
+MAX_SECONDS = 600  # of counting
+SHOWN_CHARS = 400  # of an error
 
 
 def list_models(team: Team) -> list[str]:
     """The newest run's, folders of the starter models, what other runs have used."""
     starters = sorted((Path(settings.COHORT_DATA) / "starter").glob("*/model"))
     paths = [str(path) for path in starters if (path / "tokenizer.json").is_file()]
-    # Runs are of a higher rung, and named by string only.
+    # Runs are of a higher floor, and named by string only.
     runs = (
         team.runs.filter(origin={})
         .order_by("-pk")
@@ -90,21 +96,13 @@ def _resolved(path: str) -> Path:
 
 def within_data(path: str) -> str:
     """Where in COHORT_DATA it lies, whatever detour it takes; "" where it does not."""
-    if not path.startswith("/") or "\0" in path:
+    if not path.startswith("/"):
         return ""
     try:
         data = Path(settings.COHORT_DATA).resolve()
-        return str(Path(path).resolve().relative_to(data))
-    except (ValueError, OSError, RuntimeError):
+        return str(_resolved(path).relative_to(data))
+    except ValueError:
         return ""
-
-
-# Of DataConfig: what a prompt is made of besides its row.
-SETTINGS = ("system_prompt", "prompt_template", "completion_prefix", "chat_template")
-NUM_ROWS = 5
-WAITED_SECONDS = 1.0  # how long a view waits before it says that it is under way
-MAX_ROW_CHARS = 200_000
-MAX_SETTING_CHARS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,12 +226,6 @@ def _refuse_settings(data: dict[str, Any]) -> str:
         name = ".".join(map(str, first["loc"]))
         return f"data.{name}: {first['msg']}; got {str(first['input'])[:80]!r}."
     return ""
-
-
-# How long prompts are in a model's tokens. The engine counts, in its own process.
-
-MAX_SECONDS = 600
-SHOWN_CHARS = 400
 
 
 class Uncountable(Exception):

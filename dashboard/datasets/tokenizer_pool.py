@@ -21,7 +21,7 @@ from typing import Any
 from dashboard.project.environment import hub_variables
 from trainer.rewards.child import Child, NoReply
 
-KEPT_SECONDS = 60.0
+IDLE_SECONDS = 60.0
 LOAD_SECONDS = 120.0  # a hub's tokenizer is fetched first
 RENDER_SECONDS = 10.0
 REMEMBERED_SECONDS = 10.0  # what a process said that has ended; pages ask each second
@@ -39,7 +39,7 @@ ALL_AT_WORK = (
     "All tokenizers that this server keeps are at work for others. Yours is loaded in "
     "its turn, which may take some minutes."
 )
-OTHERS_WAIT = (
+OTHERS_FIRST = (
     "Other teams wait for a tokenizer, and have none. Yours is loaded after theirs."
 )
 OWN_AT_WORK = (
@@ -55,7 +55,7 @@ class Busy(Exception):
     """Nothing is free at the moment; worth asking again. The text is for who waits."""
 
 
-class WarmTokenizer:
+class TokenizerProcess:
     """A process with a tokenizer, its thread, and what it was asked lately."""
 
     def __init__(self, model: str) -> None:
@@ -122,7 +122,7 @@ class WarmTokenizer:
         try:
             problem = self._load()
             while not problem:
-                asked = self._queue.get(timeout=KEPT_SECONDS)
+                asked = self._queue.get(timeout=IDLE_SECONDS)
                 if asked is None or not self._answer(*asked):
                     break
         except Empty:
@@ -190,12 +190,12 @@ def _key(question: Question) -> str:
     return json.dumps(question, sort_keys=True)
 
 
-class WarmTokenizers:
+class TokenizerPool:
     """All of this server's."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[int, str], WarmTokenizer] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str], TokenizerProcess] = OrderedDict()
         # Teams that have none, the first in line first, and when each asked last.
         self._waiting: dict[int, float] = {}
 
@@ -209,8 +209,8 @@ class WarmTokenizers:
             kept = self._kept.get(key)
             if kept is None or not kept.can_answer(question):
                 self._forget_ended()
-                self._make_room(team_id)
-                kept = self._kept[key] = WarmTokenizer(model)
+                self._make_space(team_id)
+                kept = self._kept[key] = TokenizerProcess(model)
                 self._waiting.pop(team_id, None)
             self._kept.move_to_end(key)
             return kept.ask(question)
@@ -219,12 +219,12 @@ class WarmTokenizers:
         for key in [key for key, one in self._kept.items() if one.has_ended]:
             del self._kept[key]
 
-    def _make_room(self, team_id: int) -> None:
+    def _make_space(self, team_id: int) -> None:
         own = [key for key in self._kept if key[0] == team_id]
         if len(own) >= MAX_OF_A_TEAM:
             self._end(self._idle(own), OWN_AT_WORK)
         elif not self._is_next(team_id):
-            self._end(self._idle(own), OTHERS_WAIT)
+            self._end(self._idle(own), OTHERS_FIRST)
         elif len(self._kept) >= MAX_PROCESSES:
             idle = self._idle(list(self._kept))
             self._end(idle or (None if own else self._overdue()), ALL_AT_WORK)
@@ -263,6 +263,6 @@ class WarmTokenizers:
             self._kept.clear()
 
 
-tokenizers = WarmTokenizers()
+tokenizers = TokenizerPool()
 # A child reads its questions to their end, so it ends with a server that is killed too.
 atexit.register(tokenizers.close)

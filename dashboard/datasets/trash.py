@@ -1,4 +1,4 @@
-"""Datasets in the trash: restored, deleted for good, or forgotten in time.
+"""Datasets in the trash: restored, deleted for good, or purged after a month.
 
 A run keeps what it was trained and evaluated on, so a dataset that a run used is never
 deleted.
@@ -19,7 +19,7 @@ from dashboard.accounts.services import record
 from dashboard.datasets.imports import remove_files, request_stop
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 
-KEPT = timedelta(days=30)
+RETENTION = timedelta(days=30)
 
 
 @transaction.atomic
@@ -92,7 +92,7 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
 
 def _is_used(dataset: Dataset) -> bool:
     """By more than runs that are deleted and of which rows are still going."""
-    # Relations of higher rungs, named by string only.
+    # Relations of higher floors, named by string only.
     users = (
         {"runs__isnull": False, "runs__deleted_at": None},
         {"evaluation_sets__isnull": False, "evaluation_sets__run__deleted_at": None},
@@ -109,8 +109,8 @@ def _remove(uploads: list[Upload]) -> None:
 
 def purge_trash() -> None:
     """What has been in the trash for a month, where no run or probe used it."""
-    old = Dataset.objects.filter(trashed_at__lt=timezone.now() - KEPT)
-    # Relations of higher rungs, named by string only.
+    old = Dataset.objects.filter(trashed_at__lt=timezone.now() - RETENTION)
+    # Relations of higher floors, named by string only.
     for user in ("runs", "evaluation_sets", "probes"):
         old = old.exclude(**{f"versions__{user}__isnull": False})
     for dataset in old:

@@ -1,3 +1,5 @@
+"""Forms of one version: split it, generate one, preview and count its prompts."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,6 +14,7 @@ from dashboard.datasets.token_preview import MAX_SETTING_CHARS, SETTINGS
 from dashboard.project.forms import set_choices
 from trainer.config import DataConfig, read_about
 
+LONGEST = 500
 NEEDED = {"share": ("share", "seed"), "column": ("column",)}
 
 
@@ -128,11 +131,6 @@ class GenerateForm(forms.Form):
         return free_name(self.team, self.cleaned_data["name"])
 
 
-# Which tokenizer prompts are counted with.
-
-LONGEST = 500
-
-
 class TokenForm(forms.Form):
     model = forms.CharField(
         max_length=LONGEST,
@@ -161,8 +159,6 @@ class TokenForm(forms.Form):
         return model
 
 
-# What the preview of a prompt is made with, beside the rows.
-
 _TEMPLATE = DataConfig.model_fields["chat_template"]
 
 
@@ -184,7 +180,7 @@ def _text(name: str) -> forms.CharField:
 
 
 class PromptForm(forms.Form):
-    """Its controls have the names that the launch form gives them."""
+    """Model and settings of a prompt's preview, named as in the launch form."""
 
     model = forms.CharField(
         max_length=LONGEST,

@@ -14,13 +14,18 @@ from dashboard.accounts.access import get_membership, get_team, get_writable_tea
 from dashboard.accounts.models import Team
 from dashboard.datasets.analysis import differences, leaks
 from dashboard.datasets.analysis.differences import find_difference, read_changes
-from dashboard.datasets.analysis.figures import histogram, list_alike, summarize_tokens
-from dashboard.datasets.analysis.findings import (
-    ask_again,
+from dashboard.datasets.analysis.figures import (
+    histogram,
+    list_duplicates,
+    summarize_tokens,
+)
+from dashboard.datasets.analysis.leaks import Pair, find_leak, read_leaks
+from dashboard.datasets.analysis.results import (
+    ResultPage,
     find_statistics,
     find_token_lengths,
+    retry,
 )
-from dashboard.datasets.analysis.leaks import LeakPage, find_leak, read_leaks
 from dashboard.datasets.models import (
     DatasetVersion,
     TokenLengths,
@@ -68,7 +73,7 @@ def _count(request: Request, team: Team, dataset_id: int) -> HttpResponse:
     dataset = get_dataset(team, dataset_id)
     version = choose_version(versions_with_use(dataset), request.POST.get("version"))
     model = form.cleaned_data["model"]
-    ask_again(find_token_lengths(version, model), team_id=team.pk)
+    retry(find_token_lengths(version, model), team_id=team.pk)
     query = {
         "version": version.number,
         "model": model,
@@ -132,7 +137,7 @@ def _results(
     context: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     if result:
-        alike = list_alike(result)
+        alike = list_duplicates(result)
         num_repeats = sum(one.num_more for one in alike)
         context |= {"result": result, "alike": alike, "num_repeats": num_repeats}
         figures |= {
@@ -238,7 +243,7 @@ def _count_leaks(found: VersionLeak | None, kind: str) -> int:
     return found.result[kind] if found and found.result else 0
 
 
-def _leak_page(request: Request, found: VersionLeak) -> LeakPage:
+def _leak_page(request: Request, found: VersionLeak) -> ResultPage[Pair]:
     assert found.result is not None
     kind = request.GET.get("kind", "")
     if kind not in leaks.KINDS:

@@ -26,7 +26,7 @@ from dashboard.datasets.row_exports import WRITERS, RowsMissing, check_rows, sen
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_pages import read_page, read_place
 from dashboard.datasets.trash import (
-    KEPT,
+    RETENTION,
     delete_dataset,
     restore_dataset,
     trash_dataset,
@@ -37,7 +37,7 @@ from dashboard.pages.requests import Request, choose_version
 @require_GET
 def datasets_trash(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
-    context = {"team": team_, "datasets": list_trashed(team_), "kept": KEPT.days}
+    context = {"team": team_, "datasets": list_trashed(team_), "kept": RETENTION.days}
     return render(request, "datasets/trash.html", context)
 
 
@@ -90,8 +90,8 @@ def show_trashed(
         "team": team,
         "dataset": dataset,
         "form": form or RestoreForm(initial={"name": dataset.name}),
-        "forgotten_at": dataset.trashed_at + KEPT,
-        "kept": KEPT.days,
+        "forgotten_at": dataset.trashed_at + RETENTION,
+        "kept": RETENTION.days,
         "can_write": get_membership(request.user, team.slug).can_write,
     }
     status = 422 if form else 200

@@ -19,7 +19,7 @@ from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.token_preview import Uncountable, count_tokens
-from dashboard.datasets.tokenizer_pool import WarmTokenizer
+from dashboard.datasets.tokenizer_pool import TokenizerProcess
 from dashboard.project.environment import ROOT
 from dashboard.runs.launch.base_models import read_characters, read_model_config
 from dashboard.runs.launch.memory import has_chat_template
@@ -157,7 +157,7 @@ def test_no_process_waits_for_a_pipe(model: Path, tmp_path: Path) -> None:
     for folder in _spoilt(model, tmp_path, ("tokenizer.json",)):
         with pytest.raises(Uncountable, match="tokenizer"):
             count_tokens(str(folder), [Row(prompt="1+1=")])
-        warm = WarmTokenizer(str(folder))
+        warm = TokenizerProcess(str(folder))
         answer = warm.ask({"index": 0}).result(timeout=60)
         warm.close()
         assert "tokenizer.json" in answer["problem"]

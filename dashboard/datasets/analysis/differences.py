@@ -1,4 +1,4 @@
-"""Rows that differ between two versions, a page of one kind at a time."""
+"""How two versions differ: which rows were added, removed or changed."""
 
 from __future__ import annotations
 
@@ -8,89 +8,65 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboard.datasets.analysis.findings import Report, ask, finish, read_all, unheard
+from dashboard.datasets.analysis.results import (
+    ROWS_PER_PAGE,
+    Report,
+    ResultPage,
+    find,
+    no_report,
+    page_start,
+    read_counted,
+    save_result,
+)
 from dashboard.datasets.analysis.statistics import Hashes, hash_of, prompt_key
 from dashboard.datasets.models import (
+    Analysis,
     DatasetRow,
     DatasetVersion,
-    Finding,
     VersionDifference,
 )
-from dashboard.datasets.row_filters import are_few, as_bytes, read_positions
+from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_in_order
 
-ROWS_PER_PAGE = 20
 KINDS = {"changed": "changed", "added": "added", "removed": "removed"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """One row of each version, or of one only."""
-
-    old: DatasetRow | None
-    new: DatasetRow | None
-
-    @property
-    def row(self) -> DatasetRow:
-        row = self.new or self.old
-        assert row is not None
-        return row
-
-    @property
-    def has_other_answer(self) -> bool:
-        return bool(self.old and self.new) and self.old.answer != self.new.answer  # type: ignore[union-attr]  # both are there
-
-    @property
-    def changed_columns(self) -> list[tuple[str, object, object]]:
-        if not (self.old and self.new):
-            return []
-        names = dict.fromkeys([*self.old.ordered_columns, *self.new.ordered_columns])
-        pairs = ((n, self.old.columns.get(n), self.new.columns.get(n)) for n in names)
-        return [(name, old, new) for name, old, new in pairs if old != new]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangePage:
-    changes: list[Change]
-    kind: str
-    first: int
-    total: int
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.changes)
-
-    @property
-    def previous_start(self) -> int:
-        return max(0, self.first - ROWS_PER_PAGE)
-
-
-def read_changes(found: VersionDifference, kind: str, start: int) -> ChangePage:
-    """Three queries at most."""
-    assert found.result is not None
-    total = found.result[kind]
-    first = min(start, max(0, total - 1)) // ROWS_PER_PAGE * ROWS_PER_PAGE
-    width = 2 if kind == "changed" else 1
-    positions = read_positions(found, kind, first * width, ROWS_PER_PAGE * width)
-    if kind == "changed":
-        old, new = positions[::2], positions[1::2]
-        rows = zip(_rows(found.old, old), _rows(found.new, new), strict=True)
-        changes = [Change(old=before, new=after) for before, after in rows]
-    elif kind == "added":
-        changes = [Change(old=None, new=row) for row in _rows(found.new, positions)]
-    else:
-        changes = [Change(old=row, new=None) for row in _rows(found.old, positions)]
-    return ChangePage(changes=changes, kind=kind, first=first, total=total)
-
-
-def _rows(version: DatasetVersion, positions: list[int]) -> list[DatasetRow]:
-    rows = {row.position: row for row in version.rows.filter(position__in=positions)}
-    return [rows[position] for position in positions]
-
-
-# How two lists of rows differ, by the hashes of their rows and of their prompts.
+POSITIONS = ("removed", "added", "changed")  # of VersionDifference
 
 Places = NDArray[np.int64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def find_difference(old: DatasetVersion, new: DatasetVersion) -> VersionDifference:
+    stored = VersionDifference.objects.defer(*POSITIONS)
+    return find(stored, make_difference, old=old, new=new)
+
+
+def make_difference(pk: int, report: Report = no_report) -> None:
+    found = VersionDifference.objects.select_related("old", "new").get(pk=pk)
+    if found.is_done:
+        return
+    found.num_looked = 0
+    old, new = _hashes(found, found.old, report), _hashes(found, found.new, report)
+    difference = compare(*old, *new)
+    for name in POSITIONS:
+        setattr(found, name, as_bytes(getattr(difference, name)))
+    result = {
+        **{name: len(getattr(difference, name)) for name in POSITIONS},
+        "same": difference.num_same,
+        "moved": difference.num_moved,
+    }
+    save_result(found, result, *POSITIONS)
+
+
+def _hashes(
+    found: Analysis, version: DatasetVersion, report: Report
+) -> tuple[Hashes, Hashes]:
+    """Of the version's rows, and of their prompts."""
+    rows = np.zeros(version.num_rows, np.uint64)
+    prompts = np.zeros(version.num_rows, np.uint64)
+    wanted = range(version.num_rows)
+    for at, row in enumerate(read_counted(found, version, wanted, report)):
+        rows[at] = hash_of(row.canonical())
+        prompts[at] = hash_of(prompt_key(row.prompt))
+    return rows, prompts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,51 +132,44 @@ def _longest_rise(values: list[int]) -> int:
     return len(ends)
 
 
-# Which rows differ between two versions: found once, kept.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One row of each version, or of one only."""
 
-POSITIONS = ("removed", "added", "changed")  # of VersionDifference
+    old: DatasetRow | None
+    new: DatasetRow | None
 
+    @property
+    def row(self) -> DatasetRow:
+        row = self.new or self.old
+        assert row is not None
+        return row
 
-def find_difference(old: DatasetVersion, new: DatasetVersion) -> VersionDifference:
-    found, is_new = VersionDifference.objects.defer(*POSITIONS).get_or_create(
-        old=old,
-        new=new,
-        defaults={"num_wanted": old.num_rows + new.num_rows},
-    )
-    if is_new and are_few(old, new):
-        make_difference(found.pk)
-        found.refresh_from_db(fields=["result", "num_looked"])
-    else:
-        ask(found, team_id=old.dataset.team_id)
-    found.old, found.new = old, new  # which are at hand
-    return found
+    @property
+    def has_other_answer(self) -> bool:
+        return bool(self.old and self.new) and self.old.answer != self.new.answer  # type: ignore[union-attr]  # both are there
 
-
-def make_difference(pk: int, report: Report = unheard) -> None:
-    found = VersionDifference.objects.select_related("old", "new").get(pk=pk)
-    if found.is_done:
-        return
-    found.num_looked = 0
-    old, new = _hashes(found, found.old, report), _hashes(found, found.new, report)
-    difference = compare(*old, *new)
-    for name in POSITIONS:
-        setattr(found, name, as_bytes(getattr(difference, name)))
-    result = {
-        **{name: len(getattr(difference, name)) for name in POSITIONS},
-        "same": difference.num_same,
-        "moved": difference.num_moved,
-    }
-    finish(found, result, *POSITIONS)
+    @property
+    def changed_columns(self) -> list[tuple[str, object, object]]:
+        if not (self.old and self.new):
+            return []
+        names = dict.fromkeys([*self.old.ordered_columns, *self.new.ordered_columns])
+        pairs = ((n, self.old.columns.get(n), self.new.columns.get(n)) for n in names)
+        return [(name, old, new) for name, old, new in pairs if old != new]
 
 
-def _hashes(
-    found: Finding, version: DatasetVersion, report: Report
-) -> tuple[Hashes, Hashes]:
-    """Of the version's rows, and of their prompts."""
-    rows = np.zeros(version.num_rows, np.uint64)
-    prompts = np.zeros(version.num_rows, np.uint64)
-    wanted = range(version.num_rows)
-    for at, row in enumerate(read_all(found, version, wanted, report)):
-        rows[at] = hash_of(row.canonical())
-        prompts[at] = hash_of(prompt_key(row.prompt))
-    return rows, prompts
+def read_changes(found: VersionDifference, kind: str, start: int) -> ResultPage[Change]:
+    """Three queries at most."""
+    assert found.result is not None
+    total = found.result[kind]
+    first = page_start(start, total)
+    width = 2 if kind == "changed" else 1
+    positions = read_positions(found, kind, first * width, ROWS_PER_PAGE * width)
+    old, new = positions, positions
+    if kind == "changed":
+        old, new = positions[::2], positions[1::2]
+    no_rows: list[None] = [None] * len(positions)
+    olds = no_rows if kind == "added" else read_rows_in_order(found.old, old)
+    news = no_rows if kind == "removed" else read_rows_in_order(found.new, new)
+    changes = [Change(old=a, new=b) for a, b in zip(olds, news, strict=True)]
+    return ResultPage(items=changes, kind=kind, first=first, total=total)

@@ -1,4 +1,4 @@
-"""A version's statistics as its page tells them."""
+"""Tables and histograms of a version's statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboard.datasets.models import TokenLengths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alike:
+class Duplicates:
     """Rows that are the same in some way, in groups."""
 
     title: str
@@ -50,9 +50,9 @@ KINDS = {
 }
 
 
-def list_alike(result: Mapping[str, Any]) -> list[Alike]:
+def list_duplicates(result: Mapping[str, Any]) -> list[Duplicates]:
     return [
-        Alike(
+        Duplicates(
             title=title,
             about=about,
             num_more=result[key]["num_more"],
@@ -70,7 +70,7 @@ class TokenSummary:
     limit: int
     num_looked: int
     num_longer: int  # than the limit
-    lengths: dict[str, Any]  # gathering.describe
+    lengths: dict[str, Any]  # as `describe` gives them
 
     @property
     def percent_longer(self) -> float:
@@ -95,13 +95,13 @@ def summarize_tokens(found: TokenLengths, limit: int) -> TokenSummary:
     )
 
 
-# Histograms of lengths, defined here and coloured in the browser.
-
-
 def histogram(
     bins: Sequence[int], *, width: int, unit: str, limit: int | None = None
 ) -> dict[str, Any]:
-    """Bars of `width` units each, the first from 0; a line where the limit is."""
+    """Bars of `width` units each, the first from 0; a line where the limit is.
+
+    The browser gives it its colours.
+    """
     starts = [index * width for index in range(len(bins))]
     names = [
         f"{start:,}" if width == 1 else f"{start:,}–{start + width - 1:,}"

@@ -1,4 +1,4 @@
-"""Which rows of one list are in another, too: as they are, in other letters, nearly."""
+"""Leaks: prompts of a held-out version that are in the training version as well."""
 
 from __future__ import annotations
 
@@ -7,31 +7,83 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboard.datasets.analysis.findings import Report, ask, finish, read_all, unheard
+from dashboard.datasets.analysis.results import (
+    ROWS_PER_PAGE,
+    Report,
+    ResultPage,
+    find,
+    no_report,
+    page_start,
+    read_counted,
+    save_result,
+)
 from dashboard.datasets.analysis.statistics import (
     BAND,
     NUM_HASHES,
     SIMILARITY,
     Hashes,
     hash_of,
-    plain,
+    normalized,
     prompt_key,
-    said,
+    prompt_text,
     signature,
     similarity,
 )
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
-from dashboard.datasets.row_filters import are_few, as_bytes, read_positions
+from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_in_order
 
 Places = NDArray[np.int64]
+KINDS = {
+    "exact": "the same prompt",
+    "words": "the same words",
+    "near": "nearly the same",
+}
 MAX_COMPARED = 100_000  # of each list, 256 bytes a row
 # Of a template's thousand prompts all share a band: so many of them are compared.
 MAX_CANDIDATES = 16
 
 
-class Prints:
-    """What is kept of a list's rows to tell which are alike."""
+def find_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> VersionLeak:
+    stored = VersionLeak.objects.defer(*KINDS)
+    return find(stored, make_leak, held_out=held_out, trained_on=trained_on)
+
+
+def make_leak(pk: int, report: Report = no_report) -> None:
+    found = VersionLeak.objects.select_related("held_out", "trained_on").get(pk=pk)
+    if found.is_done:
+        return
+    found.num_looked = 0
+    held_out = _fingerprints(found, found.held_out, report)
+    trained_on = _fingerprints(found, found.trained_on, report)
+    leaks = find_leaks(held_out, trained_on)
+    for kind in KINDS:
+        setattr(found, kind, as_bytes(getattr(leaks, kind)))
+    result = {
+        **{kind: len(getattr(leaks, kind)) for kind in KINDS},
+        "compared": [
+            {
+                "num_rows": len(prints.compared),
+                "num_too_short": prints.num_too_short,
+                "every": prints.every,
+            }
+            for prints in (held_out, trained_on)
+        ],
+    }
+    save_result(found, result, *KINDS)
+
+
+def _fingerprints(
+    found: VersionLeak, version: DatasetVersion, report: Report
+) -> Fingerprints:
+    prints = Fingerprints(version.num_rows)
+    for row in read_counted(found, version, range(version.num_rows), report):
+        prints.add(row)
+    return prints
+
+
+class Fingerprints:
+    """Hashes and MinHash signatures of a version's prompts."""
 
     def __init__(self, num_rows: int) -> None:
         self.exact = np.zeros(num_rows, np.uint64)
@@ -45,9 +97,9 @@ class Prints:
         self._compared: list[int] = []
 
     def add(self, row: Row) -> None:
-        at, text = self._num_added, said(row.prompt)
+        at, text = self._num_added, prompt_text(row.prompt)
         self.exact[at] = hash_of(prompt_key(row.prompt))
-        self.words[at] = hash_of(plain(text))
+        self.words[at] = hash_of(normalized(text))
         if at % self.every == 0:
             values = signature(text)
             if values is None:
@@ -75,7 +127,7 @@ class Leaks:
     near: Places
 
 
-def find_leaks(held_out: Prints, trained_on: Prints) -> Leaks:
+def find_leaks(held_out: Fingerprints, trained_on: Fingerprints) -> Leaks:
     exact = _equal(held_out.exact, trained_on.exact)
     words = _equal(held_out.words, trained_on.words)
     near = find_near(held_out.signatures, trained_on.signatures)
@@ -135,64 +187,6 @@ def _keys(signatures: NDArray[np.uint32], start: int) -> Hashes:
     return keys
 
 
-# Leaks between two versions: looked for once, kept, shown a page at a time.
-
-ROWS_PER_PAGE = 20
-KINDS = {
-    "exact": "the same prompt",
-    "words": "the same words",
-    "near": "nearly the same",
-}
-
-
-def find_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> VersionLeak:
-    found, is_new = VersionLeak.objects.defer(*KINDS).get_or_create(
-        held_out=held_out,
-        trained_on=trained_on,
-        defaults={"num_wanted": held_out.num_rows + trained_on.num_rows},
-    )
-    if is_new and are_few(held_out, trained_on):
-        make_leak(found.pk)
-        found.refresh_from_db(fields=["result", "num_looked"])
-    else:
-        ask(found, team_id=held_out.dataset.team_id)
-    found.held_out, found.trained_on = held_out, trained_on  # which are at hand
-    return found
-
-
-def make_leak(pk: int, report: Report = unheard) -> None:
-    found = VersionLeak.objects.select_related("held_out", "trained_on").get(pk=pk)
-    if found.is_done:
-        return
-    found.num_looked = 0
-    held_out, trained_on = (
-        _prints(found, found.held_out, report),
-        _prints(found, found.trained_on, report),
-    )
-    leaks = find_leaks(held_out, trained_on)
-    for kind in KINDS:
-        setattr(found, kind, as_bytes(getattr(leaks, kind)))
-    result = {
-        **{kind: len(getattr(leaks, kind)) for kind in KINDS},
-        "compared": [
-            {
-                "num_rows": len(prints.compared),
-                "num_too_short": prints.num_too_short,
-                "every": prints.every,
-            }
-            for prints in (held_out, trained_on)
-        ],
-    }
-    finish(found, result, *KINDS)
-
-
-def _prints(found: VersionLeak, version: DatasetVersion, report: Report) -> Prints:
-    prints = Prints(version.num_rows)
-    for row in read_all(found, version, range(version.num_rows), report):
-        prints.add(row)
-    return prints
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
     """A held-out row, and the one that gives it away."""
@@ -202,44 +196,23 @@ class Pair:
     similarity: float | None = None  # of near ones
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeakPage:
-    pairs: list[Pair]
-    kind: str
-    first: int
-    total: int
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.pairs)
-
-    @property
-    def previous_start(self) -> int:
-        return max(0, self.first - ROWS_PER_PAGE)
-
-
-def read_leaks(found: VersionLeak, kind: str, start: int) -> LeakPage:
+def read_leaks(found: VersionLeak, kind: str, start: int) -> ResultPage[Pair]:
     """Three queries."""
     assert found.result is not None
     total = found.result[kind]
-    first = min(start, max(0, total - 1)) // ROWS_PER_PAGE * ROWS_PER_PAGE
+    first = page_start(start, total)
     positions = read_positions(found, kind, first * 2, ROWS_PER_PAGE * 2)
-    ours = _rows(found.held_out, positions[::2])
-    theirs = _rows(found.trained_on, positions[1::2])
+    ours = read_rows_in_order(found.held_out, positions[::2])
+    theirs = read_rows_in_order(found.trained_on, positions[1::2])
     pairs = [_pair(kind, *both) for both in zip(ours, theirs, strict=True)]
-    return LeakPage(pairs=pairs, kind=kind, first=first, total=total)
-
-
-def _rows(version: DatasetVersion, positions: list[int]) -> list[DatasetRow]:
-    rows = {row.position: row for row in version.rows.filter(position__in=positions)}
-    return [rows[position] for position in positions]
+    return ResultPage(items=pairs, kind=kind, first=first, total=total)
 
 
 def _pair(kind: str, held_out: DatasetRow, trained_on: DatasetRow) -> Pair:
     share = None
     if kind == "near":
-        one = signature(said(held_out.prompt_value))
-        other = signature(said(trained_on.prompt_value))
+        one = signature(prompt_text(held_out.prompt_value))
+        other = signature(prompt_text(trained_on.prompt_value))
         assert one is not None, "only such were compared"
         assert other is not None, "only such were compared"
         share = float(similarity(one, other))

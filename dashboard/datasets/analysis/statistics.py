@@ -1,4 +1,4 @@
-"""What is worth knowing of a version's rows, found in one pass over them.
+"""Statistics of a version's rows: lengths, answer types, repeats and near repeats.
 
 Memory grows by 32 bytes a row, and by 256 for each of the rows that are compared
 with one another.
@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 
 from dashboard.datasets.row import Prompt, Row
 
-# What kind of thing an answer is, by how it is written.
+MAX_COMPARED = 100_000
+SHOWN_GROUPS = 100
+SHOWN_OF_GROUP = 10
+NUM_BINS = 40
+
+Hashes = NDArray[np.uint64]
+Positions = NDArray[np.int64]
 
 MISSING = "none"
 EMPTY = "empty"
@@ -40,6 +46,7 @@ _PATTERNS = (
 )
 _LATEX = re.compile(r"\\[A-Za-z]+|\$[^$]+\$|\^\{|_\{")
 _LONGEST_JSON = 100_000
+_BLANK = re.compile(r"\s+")
 
 
 def answer_type(answer: str | None) -> str:
@@ -163,17 +170,7 @@ def _buckets(band: NDArray[np.uint32]) -> list[NDArray[np.int64]]:
     return [np.sort(part) for part in parts if len(part) > 1]
 
 
-MAX_COMPARED = 100_000
-SHOWN_GROUPS = 100
-SHOWN_OF_GROUP = 10
-NUM_BINS = 40
-_BLANK = re.compile(r"\s+")
-
-Hashes = NDArray[np.uint64]
-Positions = NDArray[np.int64]
-
-
-def said(prompt: Prompt) -> str:
+def prompt_text(prompt: Prompt) -> str:
     if isinstance(prompt, str):
         return prompt
     return "\n".join(message["content"] for message in prompt)
@@ -184,7 +181,7 @@ def prompt_key(prompt: Prompt) -> str:
     return f"{'' if isinstance(prompt, str) else 'chat'}\0{prompt}"
 
 
-def plain(text: str) -> str:
+def normalized(text: str) -> str:
     """A text without what does not change what it says: case, blanks, full width."""
     text = unicodedata.normalize("NFKC", text).casefold()
     return _BLANK.sub(" ", text).strip()
@@ -195,7 +192,7 @@ def hash_of(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-class Gatherer:
+class RowStatistics:
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows
         self.num_added = 0
@@ -212,11 +209,11 @@ class Gatherer:
         self._signatures = np.zeros((size, NUM_HASHES), np.uint32)
 
     def add(self, row: Row) -> None:
-        at, text = self.num_added, said(row.prompt)
+        at, text = self.num_added, prompt_text(row.prompt)
         prompt = prompt_key(row.prompt)
         self._prompt_hashes[at] = hash_of(prompt)
         self._pair_hashes[at] = hash_of(f"{prompt}\0{row.answer!r}")
-        self._plain_hashes[at] = hash_of(plain(text))
+        self._plain_hashes[at] = hash_of(normalized(text))
         self._prompt_chars[at] = len(text)
         self._types[answer_type(row.answer)] += 1
         if row.answer is not None:

@@ -1,4 +1,4 @@
-"""What of a dataset on the hub can be fetched: its splits and its files."""
+"""Splits and files of a hub dataset: found there, and the one that was chosen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from dashboard.datasets.fetching.hub import CONVERTED, Commit, Hub, HubFile
 from dashboard.datasets.fetching.links import HubLink
 from dashboard.datasets.parsing.detection import PACKED_SUFFIXES, SUFFIXES
 
+MAIN = "main"
 MAX_CHOICES = 500
+MAX_LISTED_FILES = 10_000  # of all choices together, each with its path and hashes
 MAX_PARTS = 500  # files of one split
 MAX_NAME_CHARS = 200
 # Of a README, whose author may mean harm; 1,000 patterns among 5,000 files take 15 s.
@@ -50,21 +52,64 @@ class Choice:
         return cls(**{**tree, "files": files})
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    dataset: str
+    choices: list[Choice]
+    num_choices: int  # more than are listed, where the list was cut
+    remark: str
+    picked: Choice | None
+
+    def as_json(self) -> dict[str, Any]:
+        """What an upload keeps of it, until one is chosen."""
+        return {
+            "choices": [one.as_json() for one in self.choices],
+            "num_choices": self.num_choices,
+            "remark": self.remark,
+            "chosen": self.picked.as_json() if self.picked else None,
+        }
+
+
+def look(hub: Hub, link: HubLink) -> Found:
+    """NotFetched where there is nothing that could be read."""
+    revision = link.revision or MAIN
+    commit = hub.find(link.dataset, revision)
+    files = single_files(commit, revision)
+    named = next((one for one in files if one.name == link.part.strip("/")), None)
+    splits = [] if named else splits_of_card(commit, revision)
+    if not (splits or named or link.revision):
+        splits = _converted(hub, commit.dataset)
+    choices = [*splits, *files]
+    if not choices:
+        raise NotFetched(
+            f"{commit.dataset} at {revision} has {len(commit.files):,} files, and none "
+            "of them is JSONL, JSON, CSV, TSV or Parquet. Give the URL of a file of "
+            "another form, or upload one."
+        )
+    picked = pick(choices, link.part)
+    missed = link.part and picked is None
+    return Found(
+        dataset=commit.dataset,
+        choices=[] if picked else _listed(choices),
+        num_choices=len(choices),
+        remark=f"There is no split or file “{link.part}”, or more than one."
+        if missed
+        else "",
+        picked=picked,
+    )
+
+
 def splits_of_card(commit: Commit, revision: str) -> list[Choice]:
-    """Those that the dataset's README tells of, by its own files. NotFetched where
+    """Those that the README names, made of the dataset's own files. NotFetched where
     that takes too long."""
     until = time.monotonic() + MATCH_SECONDS
-    return [
-        Choice(
-            name=name,
-            is_split=True,
-            revision=revision,
-            sha=commit.sha,
-            files=tuple(files),
-        )
-        for name, patterns in _card_splits(commit.card)
-        if (files := _matching(commit, patterns, until)) and can_join(files)
-    ]
+    found = (
+        (name, _matching(commit, patterns, until))
+        for name, patterns in _named_patterns(commit.card)
+        # What no page can show, no column can hold either.
+        if patterns and name.isprintable() and len(name) <= MAX_NAME_CHARS
+    )
+    return _splits(found, commit, revision)
 
 
 def splits_of_conversion(commit: Commit, revision: str) -> list[Choice]:
@@ -73,6 +118,12 @@ def splits_of_conversion(commit: Commit, revision: str) -> list[Choice]:
     for file in sorted(commit.files, key=lambda file: file.path):
         if match := _CONVERTED.fullmatch(file.path):
             found.setdefault(f"{match[1]}/{match[2]}", []).append(file)
+    return _splits(found.items(), commit, revision)
+
+
+def _splits(
+    found: Iterable[tuple[str, list[HubFile]]], commit: Commit, revision: str
+) -> list[Choice]:
     return [
         Choice(
             name=name,
@@ -81,8 +132,8 @@ def splits_of_conversion(commit: Commit, revision: str) -> list[Choice]:
             sha=commit.sha,
             files=tuple(files),
         )
-        for name, files in found.items()
-        if can_join(files)
+        for name, files in found
+        if files and can_join(files)
     ]
 
 
@@ -141,13 +192,6 @@ def _is_about_it(file: HubFile) -> bool:
     return PurePosixPath(file.path).name in names or file.path.startswith(".")
 
 
-def _card_splits(card: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    for name, patterns in _named_patterns(card):
-        # What no page can show, no column can hold either.
-        if patterns and name.isprintable() and len(name) <= MAX_NAME_CHARS:
-            yield name, patterns
-
-
 def _named_patterns(card: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     configs = card.get("configs")
     for config in configs if isinstance(configs, list) else []:
@@ -198,59 +242,6 @@ def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     if not path or not fnmatchcase(path[0], pattern[0]):
         return False
     return _matches(path[1:], pattern[1:])
-
-
-# Looking a dataset of the hub up: what of it there is, and what was meant.
-
-MAIN = "main"
-MAX_LISTED_FILES = 10_000  # of all choices together, each with its path and hashes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    dataset: str
-    choices: list[Choice]
-    num_choices: int  # more than are listed, where the list was cut
-    remark: str
-    picked: Choice | None
-
-    def as_json(self) -> dict[str, Any]:
-        """What an upload keeps of it, until one is chosen."""
-        return {
-            "choices": [one.as_json() for one in self.choices],
-            "num_choices": self.num_choices,
-            "remark": self.remark,
-            "chosen": self.picked.as_json() if self.picked else None,
-        }
-
-
-def look(hub: Hub, link: HubLink) -> Found:
-    """NotFetched where there is nothing that could be read."""
-    revision = link.revision or MAIN
-    commit = hub.find(link.dataset, revision)
-    files = single_files(commit, revision)
-    named = next((one for one in files if one.name == link.part.strip("/")), None)
-    splits = [] if named else splits_of_card(commit, revision)
-    if not (splits or named or link.revision):
-        splits = _converted(hub, commit.dataset)
-    choices = [*splits, *files]
-    if not choices:
-        raise NotFetched(
-            f"{commit.dataset} at {revision} has {len(commit.files):,} files, and none "
-            "of them is JSONL, JSON, CSV, TSV or Parquet. Give the URL of a file of "
-            "another form, or upload one."
-        )
-    picked = pick(choices, link.part)
-    missed = link.part and picked is None
-    return Found(
-        dataset=commit.dataset,
-        choices=[] if picked else _listed(choices),
-        num_choices=len(choices),
-        remark=f"There is no split or file “{link.part}”, or more than one."
-        if missed
-        else "",
-        picked=picked,
-    )
 
 
 def _listed(choices: list[Choice]) -> list[Choice]:

@@ -1,4 +1,4 @@
-"""A file from the internet into one on disk, going on where a connection broke."""
+"""Downloads a file; after a broken connection it resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Download:
         self,
         target: Target,
         path: Path,
-        way: DownloadOptions,
+        options: DownloadOptions,
         *,
         known: RemoteFile,
         num_before: int = 0,
@@ -74,7 +74,7 @@ class Download:
         """`num_before` and `num_all`: bytes of several files that belong together."""
         self.target = target
         self.path = path
-        self.way = way
+        self.options = options
         self.known = known
         self.num_before = num_before
         self.num_all = num_all
@@ -130,9 +130,9 @@ class Download:
             return
         answer = fetch(
             self.target,
-            self.way.allowlist,
+            self.options.allowlist,
             headers=self._headers(have),
-            token=self.way.token,
+            token=self.options.token,
             on_wait=self._tick,
         )
         try:
@@ -212,23 +212,24 @@ class Download:
         self.known.num_bytes = here
 
     def _check_size(self, num_bytes: int) -> None:
-        if self.num_before + num_bytes > self.way.limit:
+        if self.num_before + num_bytes > self.options.limit:
             os.truncate(self.path, 0)  # too much to be gone on with
             raise NotFetched(
                 f"The file has {self.num_before + num_bytes:,} bytes or more; "
-                f"{self.way.limit:,} are allowed. Take a part of it, or discard files "
-                "that wait to be imported."
+                f"{self.options.limit:,} are allowed. Take a part of it, or discard "
+                "files that wait to be imported."
             )
 
     def _tick(self, remark: str = "") -> None:
-        if time.monotonic() > self.way.until:
+        if time.monotonic() > self.options.until:
             raise NotFetched(
                 f"It took longer than {MAX_SECONDS / 3_600:g} hours. What has arrived "
                 "is kept: try again, and it goes on from there."
             )
         self._check_speed()
         total = self.num_all or self.known.num_bytes
-        self.way.report(self.num_before + self._num_here, total, remark or self._remark)
+        here = self.num_before + self._num_here
+        self.options.report(here, total, remark or self._remark)
 
     def _check_speed(self) -> None:
         """Over broken connections too, which a server may take its time with."""

@@ -1,8 +1,9 @@
-"""Files that a worker fetches: from what somebody gave to an upload to be mapped."""
+"""Fetches: a worker brings a file or a split of the hub here, as an upload."""
 
 from __future__ import annotations
 
 import uuid
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from dashboard.datasets.fetching.download import (
     RemoteFile,
     Report,
 )
-from dashboard.datasets.fetching.finishing import check_content, finish
+from dashboard.datasets.fetching.finishing import check_content, finish_upload
 from dashboard.datasets.fetching.http import (
     NotFetched,
     hub_allowlist,
@@ -31,7 +32,6 @@ from dashboard.datasets.fetching.hub import Hub
 from dashboard.datasets.fetching.links import (
     HubLink,
     Link,
-    as_json,
     from_json,
     without_query,
 )
@@ -50,7 +50,7 @@ def begin_fetch(
     """The job that fetches it; ValueError where there is no room for a file more."""
     # Two clicks at once would otherwise begin two.
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
-    origin = as_json(link)
+    origin = asdict(link)
     same = team.uploads.filter(
         created_by=user, dataset=dataset, is_whole=False, origin__contains=origin
     )
@@ -72,7 +72,7 @@ def begin_fetch(
     return start_fetch(upload=upload, filename=link.shown, user=user)[0]
 
 
-def fetch_again(upload: Upload, user: User) -> ImportJob:
+def retry_fetch(upload: Upload, user: User) -> ImportJob:
     shown = from_json(upload.origin).shown
     chosen = upload.origin.get("chosen")
     filename = f"{shown} {chosen['name']}" if chosen else shown
@@ -97,8 +97,8 @@ def choices_of(upload: Upload) -> list[Choice]:
 
 
 def choose(upload: Upload, choice: Choice, user: User) -> ImportJob:
-    _keep(upload, chosen=choice.as_json(), choices=[])
-    return fetch_again(upload, user)
+    _save(upload, chosen=choice.as_json(), choices=[])
+    return retry_fetch(upload, user)
 
 
 def fetch_upload(upload: Upload, report: Report) -> None:
@@ -120,23 +120,23 @@ def _fetch_link(upload: Upload, link: Link, report: Report) -> None:
 
     def note(num_bytes: int, total: int, remark: str) -> None:
         if not total and num_bytes - upload.num_bytes >= ROOM_BYTES:
-            _keep(upload, num_bytes=num_bytes)  # so that the team's share counts it
+            _save(upload, num_bytes=num_bytes)  # so that the team's share counts it
         report(num_bytes, total, remark)
 
-    way = DownloadOptions(
+    options = DownloadOptions(
         allowlist=links_allowlist(), token=None, report=note, limit=_limit(upload)
     )
 
     def remember(known: RemoteFile) -> None:
         kept = {"validator": known.validator, "num_bytes": known.num_bytes}
-        _keep(upload, num_bytes=known.num_bytes, seen=kept)
+        _save(upload, num_bytes=known.num_bytes, seen=kept)
 
     part = _part(upload, 0)
     Download(
-        read_link(link.url), part, way, known=RemoteFile(**seen), remember=remember
+        read_link(link.url), part, options, known=RemoteFile(**seen), remember=remember
     ).run()
     lineage = {"kind": "link", "url": without_query(link.url)}
-    finish(upload, [part], lineage, report)
+    finish_upload(upload, [part], lineage, report)
 
 
 def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
@@ -149,20 +149,25 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
     if choice is None:
         on_wait()
         found = look(hub, link)
-        _keep(upload, dataset=found.dataset, **found.as_json())
+        _save(upload, dataset=found.dataset, **found.as_json())
         if found.picked is None:
             return
         choice = found.picked
     dataset = upload.origin["dataset"]
-    _check_choice(choice, _limit(upload))
-    _keep(upload, num_bytes=choice.num_bytes, filename=_filename(dataset, choice))
-    way = DownloadOptions(
+    limit = _limit(upload)
+    if choice.num_bytes > limit:
+        raise NotFetched(
+            f"{choice.name} has {choice.num_bytes:,} bytes; {limit:,} are allowed. "
+            "Take one of its files, or discard files that wait to be imported."
+        )
+    _save(upload, num_bytes=choice.num_bytes, filename=_filename(dataset, choice))
+    options = DownloadOptions(
         allowlist=hub_allowlist(),
         token=hub_token(),
         report=report,
-        limit=_limit(upload),
+        limit=limit,
     )
-    parts = _fetch_parts(upload, hub, choice, way)
+    parts = _fetch_parts(upload, hub, choice, options)
     lineage = {
         "kind": "hub",
         "dataset": dataset,
@@ -171,16 +176,16 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
         "part": choice.name,
         "files": [file.path for file in choice.files],
     }
-    finish(upload, parts, lineage, report)
+    finish_upload(upload, parts, lineage, report)
 
 
 def _fetch_parts(
-    upload: Upload, hub: Hub, choice: Choice, way: DownloadOptions
+    upload: Upload, hub: Hub, choice: Choice, options: DownloadOptions
 ) -> list[Path]:
     parts, num_here = [], 0
 
     def on_wait() -> None:
-        way.report(num_here, choice.num_bytes, "")
+        options.report(num_here, choice.num_bytes, "")
 
     dataset = upload.origin["dataset"]
     for number, file in enumerate(choice.files):
@@ -189,7 +194,7 @@ def _fetch_parts(
             Download(
                 hub.address_of(dataset, choice.sha, file.path),
                 part,
-                way,
+                options,
                 known=RemoteFile(num_bytes=file.num_bytes, is_fixed=True),
                 num_before=num_here,
                 num_all=choice.num_bytes,
@@ -202,14 +207,6 @@ def _fetch_parts(
         check_content(part, file, on_wait)
         parts.append(part)
     return parts
-
-
-def _check_choice(choice: Choice, limit: int) -> None:
-    if choice.num_bytes > limit:
-        raise NotFetched(
-            f"{choice.name} has {choice.num_bytes:,} bytes; {limit:,} are allowed. "
-            "Take one of its files, or discard files that wait to be imported."
-        )
 
 
 def _limit(upload: Upload) -> int:
@@ -233,7 +230,7 @@ def _filename(dataset: str, choice: Choice) -> str:
     return f"{name}-{split}{''.join(path.suffixes[-2:])}"[-200:]
 
 
-def _keep(
+def _save(
     upload: Upload, *, num_bytes: int | None = None, filename: str = "", **known: Any
 ) -> None:
     upload.origin = {**upload.origin, **known}

@@ -1,4 +1,4 @@
-"""What has arrived, taken for whole: it is what was promised, and can be read."""
+"""Finishes a download: joins its files, checks hashes, and sees that it can be read."""
 
 from __future__ import annotations
 
@@ -20,30 +20,70 @@ from dashboard.datasets.models import Upload
 from dashboard.datasets.parsing.parquet import PROCESS
 from dashboard.project.subprocesses import ChildFailed, call
 
-# Several files of one split, as one file.
-
 BUFFER_BYTES = 2**20
 
 
-def join(parts: list[Path], whole: Path, *, on_wait: Callable[[], None]) -> None:
+def finish_upload(
+    upload: Upload, parts: list[Path], lineage: dict[str, Any], report: Report
+) -> None:
+    """Mark the upload as whole; delete files that are of no use. ValueError."""
+    num_bytes = sum(part.stat().st_size for part in parts)
+
+    def on_wait() -> None:
+        report(num_bytes, num_bytes, "Everything is here. Looking at it.")
+
+    try:
+        on_wait()
+        _join(parts, upload.path, on_wait=on_wait)
+        _refuse_page(upload.path)
+        recognise(upload)
+        _refuse_unreadable(upload)
+    except ValueError:
+        remove_files(upload)
+        raise
+    upload.num_bytes = upload.path.stat().st_size
+    upload.is_whole = True
+    upload.origin = {
+        **lineage,
+        "fetched_at": timezone.now().isoformat(timespec="seconds"),
+        "sha256": _digest(upload.path, hashlib.sha256(), on_wait),
+    }
+    _save(upload)
+
+
+def check_content(part: Path, file: HubFile, on_wait: Callable[[], None]) -> None:
+    """ValueError where the bytes are not those that the hub lists."""
+    if file.sha256:
+        found, told = _digest(part, hashlib.sha256(), on_wait), file.sha256
+    elif file.blob:
+        head = b"blob %d\x00" % part.stat().st_size
+        found = _digest(part, hashlib.sha1(head, usedforsecurity=False), on_wait)
+        told = file.blob
+    else:
+        return
+    if found != told:
+        part.unlink()
+        raise NotFetched(
+            f"The bytes of {file.path} are not those that the hub lists: their hash "
+            f"is {found[:12]}…, not {told[:12]}…. Try again."
+        )
+
+
+def _join(parts: list[Path], whole: Path, *, on_wait: Callable[[], None]) -> None:
     """The parts go, once they are in the whole. Raises NotFetched."""
     if len(parts) == 1:
         parts[0].replace(whole)
         return
     draft = whole.with_name(f"{whole.name}.joined")
     try:
-        is_parquet = _begins(parts[0]) == b"PAR1"
+        with parts[0].open("rb") as file:
+            is_parquet = file.read(4) == b"PAR1"
         (_join_parquet if is_parquet else _join_lines)(parts, draft, on_wait)
         draft.replace(whole)
     finally:
         draft.unlink(missing_ok=True)
     for part in parts:
         part.unlink(missing_ok=True)
-
-
-def _begins(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(4)
 
 
 def _join_lines(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -> None:
@@ -71,38 +111,7 @@ def _join_parquet(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -
         ) from None
 
 
-HASHED_BYTES = 2**20
-
-
-def finish(
-    upload: Upload, parts: list[Path], lineage: dict[str, Any], report: Report
-) -> None:
-    """Take the file for whole, or forget what has arrived: it is of no use."""
-    num_bytes = sum(part.stat().st_size for part in parts)
-
-    def on_wait() -> None:
-        report(num_bytes, num_bytes, "Everything is here. Looking at it.")
-
-    try:
-        on_wait()
-        join(parts, upload.path, on_wait=on_wait)
-        _refuse_page(upload.path)
-        recognise(upload)
-        _refuse_unreadable(upload)
-    except ValueError:
-        remove_files(upload)
-        raise
-    upload.num_bytes = upload.path.stat().st_size
-    upload.is_whole = True
-    upload.origin = {
-        **lineage,
-        "fetched_at": timezone.now().isoformat(timespec="seconds"),
-        "sha256": _digest(upload.path, hashlib.sha256(), on_wait),
-    }
-    _keep(upload)
-
-
-def _keep(upload: Upload) -> None:
+def _save(upload: Upload) -> None:
     """Never insert it anew: it goes with a dataset that is deleted."""
     names = ("format", "packing", "remark", "num_bytes", "is_whole", "origin")
     known = {name: getattr(upload, name) for name in names}
@@ -138,27 +147,9 @@ def _refuse_unreadable(upload: Upload) -> None:
     )
 
 
-def check_content(part: Path, file: HubFile, on_wait: Callable[[], None]) -> None:
-    """ValueError where the bytes are not those that the hub lists."""
-    if file.sha256:
-        found, told = _digest(part, hashlib.sha256(), on_wait), file.sha256
-    elif file.blob:
-        head = b"blob %d\x00" % part.stat().st_size
-        found = _digest(part, hashlib.sha1(head, usedforsecurity=False), on_wait)
-        told = file.blob
-    else:
-        return
-    if found != told:
-        part.unlink()
-        raise NotFetched(
-            f"The bytes of {file.path} are not those that the hub lists: their hash "
-            f"is {found[:12]}…, not {told[:12]}…. Try again."
-        )
-
-
 def _digest(path: Path, digest: Any, on_wait: Callable[[], None]) -> str:
     with path.open("rb") as file:
-        while data := file.read(HASHED_BYTES):
+        while data := file.read(BUFFER_BYTES):
             on_wait()
             digest.update(data)
     return str(digest.hexdigest())

@@ -1,4 +1,4 @@
-"""One GET: redirects looked at one by one, failures in words, never with the body."""
+"""One GET through the host allowlist: redirects are checked, errors are sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from typing import NoReturn
 from urllib.parse import quote, urljoin
@@ -24,9 +24,15 @@ from trainer.internet import (
     why_unreachable,
 )
 
-# Where a worker may go for a dataset, and with which token.
-
 VARIABLE = "COHORT_DATASET_HOSTS"
+MAX_REDIRECTS = 5
+ANSWER_SECONDS = 30.0  # until its headers are here
+IDLE_SECONDS = 30.0  # without a byte
+_REDIRECTS = {301, 302, 303, 307, 308}
+# An overloaded server says these, or one that stands before it.
+_PASSING = {408, 425, 429, 500, 502, 503, 504, 520, 522, 524}
+_MAX_WAIT_SECONDS = 60.0
+_AGENT = "cohort"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +60,7 @@ def links_allowlist() -> HostAllowlist:
 def hub_allowlist() -> HostAllowlist:
     """The operator named the hub, so it may be of the own network."""
     allowlist = links_allowlist()
-    return HostAllowlist(
-        asks=allowlist.asks,
-        variable=allowlist.variable,
-        schemes=allowlist.schemes,
-        allowed=allowlist.allowed | {hub_home().origin},
-    )
+    return replace(allowlist, allowed=allowlist.allowed | {hub_home().origin})
 
 
 def hub_home() -> Target:
@@ -81,16 +82,6 @@ def hub_token() -> Token | None:
             "anew in the environment of the default worker, and starts that again."
         )
     return Token(text=text, home=hub_home())
-
-
-MAX_REDIRECTS = 5
-ANSWER_SECONDS = 30.0  # until its headers are here
-IDLE_SECONDS = 30.0  # without a byte
-_REDIRECTS = {301, 302, 303, 307, 308}
-# An overloaded server says these, or one that stands before it.
-_PASSING = {408, 425, 429, 500, 502, 503, 504, 520, 522, 524}
-_MAX_WAIT_SECONDS = 60.0
-_AGENT = "cohort"
 
 
 class NotFetched(ValueError):
@@ -122,7 +113,7 @@ class Answer:
         self._response = response
 
     def read(self, num_bytes: int) -> bytes:
-        """Some of what comes next; nothing at the end. Raises Broken."""
+        """Some of what comes next; nothing at the end. Raises RetryableError."""
         self._connection.deadline = time.monotonic() + IDLE_SECONDS
         host = self.target.host
         try:
@@ -150,7 +141,7 @@ def fetch(
     token: Token | None = None,
     on_wait: Callable[[], None],
 ) -> Answer:
-    """The answer with a body, from wherever redirects lead. NotFetched or Broken."""
+    """The answer at the end of all redirects. NotFetched or RetryableError."""
     for _ in range(MAX_REDIRECTS + 1):
         sent = dict(headers or {})
         if token and token.is_for(target):

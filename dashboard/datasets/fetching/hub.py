@@ -63,14 +63,14 @@ class Hub:
         on_wait: Callable[[], None],
     ) -> None:
         self._home = hub_home()
-        self._gate = allowlist
+        self._allowlist = allowlist
         self._token = token
         self._on_wait = on_wait
 
     def find(self, dataset: str, revision: str) -> Commit:
         """NotFetched where there is no such dataset or revision."""
         where = f"/api/datasets/{dataset}/revision/{quote(revision, safe='')}"
-        found, _ = self._patiently(lambda: self._get(where, dataset, revision))
+        found, _ = self._with_retries(lambda: self._get(where, dataset, revision))
         if not isinstance(found, dict):
             raise self._no_api()
         sha, name = found.get("sha"), found.get("id", dataset)
@@ -98,7 +98,7 @@ class Hub:
         files: list[HubFile] = []
         while where and len(files) < MAX_FILES:
             asked = where
-            entries, where = self._patiently(lambda: self._get(asked, dataset, sha))  # noqa: B023  # asked at once
+            entries, where = self._with_retries(lambda: self._get(asked, dataset, sha))  # noqa: B023  # asked at once
             if not isinstance(entries, list):
                 raise self._no_api()
             files += _read_files(entries)
@@ -109,7 +109,7 @@ class Hub:
         try:
             answer = fetch(
                 self._target(where),
-                self._gate,
+                self._allowlist,
                 headers={"Accept": "application/json"},
                 token=self._token,
                 on_wait=self._on_wait,
@@ -138,7 +138,7 @@ class Hub:
         home = self._home
         return Target(home.scheme, home.host, home.port, f"{home.path}{where}")
 
-    def _patiently(self, act: Callable[[], _Result]) -> _Result:
+    def _with_retries(self, act: Callable[[], _Result]) -> _Result:
         for tried in range(1, MAX_TRIES + 1):
             try:
                 return act()

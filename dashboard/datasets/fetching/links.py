@@ -1,10 +1,10 @@
-"""What somebody gave as the place of a dataset: a URL, or an id on the hub."""
+"""Sources of a dataset as people type them: a URL, or an id on the hub."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from socket import AI_NUMERICHOST
 from typing import Any
@@ -58,10 +58,6 @@ class HubLink:
     @property
     def filename(self) -> str:
         return self.dataset.rpartition("/")[2]
-
-
-def as_json(link: Link | HubLink) -> dict[str, Any]:
-    return asdict(link)
 
 
 def from_json(origin: dict[str, Any]) -> Link | HubLink:

@@ -1,5 +1,5 @@
-from dashboard.datasets.models.findings import (
-    Finding,
+from dashboard.datasets.models.analyses import (
+    Analysis,
     TokenLengths,
     VersionDifference,
     VersionLeak,
@@ -15,10 +15,10 @@ from dashboard.datasets.models.versions import (
 )
 
 __all__ = [
+    "Analysis",
     "Dataset",
     "DatasetRow",
     "DatasetVersion",
-    "Finding",
     "ImportJob",
     "RowOrder",
     "TokenLengths",

@@ -12,8 +12,6 @@ from django.db.models import Q
 from dashboard.accounts.models import Team
 from dashboard.datasets.row import Prompt, Row
 
-# What a version says of where its rows came from.
-
 
 def origin_of(source: dict[str, Any], *, num_rows: int = 0) -> str:
     """The source of a version of so many rows, in words."""

@@ -1,4 +1,4 @@
-"""What a file is: by how it begins, and by its name where that leaves it open."""
+"""The format of a file, by how it begins or else by its name; and its reader."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ NAMES = {
     "csv": "CSV",
     "tsv": "TSV",
     "parquet": "Parquet",
+}
+READERS = {
+    "jsonl": read_jsonl,
+    "json": read_json_file,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "parquet": read_parquet,
 }
 CHOICES = "JSONL, JSON, CSV, TSV or Parquet"
 # Where they lie, what they are, what they mean.
@@ -101,6 +108,20 @@ def detect(filename: str, path: Path) -> Detected:
         packing=packing,
         remark=_remark(filename, named, format_, packing),
     )
+
+
+def read_records(source: Source) -> Generator[Parsed, None, None]:
+    """Every row as a record or a refusal; at least one of either."""
+    with closing(_read(source)) as parsed:
+        yield from bounded(parsed)
+
+
+def _read(source: Source) -> Generator[Parsed, None, None]:
+    try:
+        yield from READERS[source.format](source)
+    except Unreadable as error:
+        # It cannot be unpacked from its first byte on, or not as a whole.
+        yield replace(error.refusal, ends_file=True)
 
 
 def _start(source: Source) -> bytes:
@@ -189,28 +210,3 @@ def _table_format(text: str) -> str | None:
         if len(names) == len(header) == len(row) > 1:
             return format_
     return None
-
-
-# Which reader a file needs, and reading it.
-
-READERS = {
-    "jsonl": read_jsonl,
-    "json": read_json_file,
-    "csv": read_csv,
-    "tsv": read_tsv,
-    "parquet": read_parquet,
-}
-
-
-def read_records(source: Source) -> Generator[Parsed, None, None]:
-    """Every row as a record or a refusal; at least one of either."""
-    with closing(_read(source)) as parsed:
-        yield from bounded(parsed)
-
-
-def _read(source: Source) -> Generator[Parsed, None, None]:
-    try:
-        yield from READERS[source.format](source)
-    except Unreadable as error:
-        # It cannot be unpacked from its first byte on, or not as a whole.
-        yield replace(error.refusal, ends_file=True)

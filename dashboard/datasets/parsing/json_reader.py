@@ -1,6 +1,8 @@
-"""One JSON document: a list of objects, or an object that holds one such list.
+"""JSON lines, and JSON documents: a list of objects, or an object that holds one.
 
-The file is read a piece at a time, and one entry of the list is in memory at a time.
+A document is read a piece at a time, and one entry of its list is in memory at a time.
+Keys that occur twice and whole numbers beyond bounds are refused, which Python lets
+pass; `check_value` refuses NaN and Infinity.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, TextIO
 
-from dashboard.datasets.limits import MAX_COLUMNS, MAX_DEPTH, MAX_DIGITS, MAX_LINE_CHARS
+from dashboard.datasets.limits import MAX_COLUMNS, MAX_DIGITS, MAX_LINE_CHARS
 from dashboard.datasets.parsing.records import (
     SHOWN_CHARS,
     Parsed,
@@ -21,6 +23,7 @@ from dashboard.datasets.parsing.records import (
     Unusable,
     quote,
     refuse_names,
+    too_deep,
     too_many_digits,
 )
 from dashboard.datasets.parsing.streams import (
@@ -33,9 +36,42 @@ from dashboard.datasets.parsing.streams import (
     refuse_text,
 )
 
-# JSON without what Python lets pass: doubled keys, whole numbers beyond bounds.
-#
-# NaN and Infinity are let through to `check_value`, which is asked for each column.
+PIECE_CHARS = 2**20
+SAVE = "Check that the file was saved whole, by a program that writes JSON."
+TOO_LONG = (
+    f"A value is longer than {MAX_LINE_CHARS:,} characters.",
+    "Shorten the row; texts this long do not fit a prompt.",
+)
+_SPACE = re.compile(r"[ \t\n\r]*")
+_LIST = re.compile(r"\[[ \t\n\r]*")
+
+
+def read_jsonl(source: Source) -> Iterator[Parsed]:
+    for line in read_lines(source, newline=None):
+        if line.refusal:
+            yield line.refusal
+        elif line.text.strip():
+            yield _record(line)
+
+
+def _record(line: Line) -> Parsed:
+    try:
+        tree = read_json(line.text)
+    except Unusable as error:
+        return Refusal(
+            line=line.number,
+            value=quote(error.value),
+            problem=error.problem,
+            remedy=error.remedy,
+        )
+    if not isinstance(tree, dict):
+        return Refusal(
+            line=line.number,
+            value=quote(tree),
+            problem="The line is not a JSON object.",
+            remedy='Write it as an object with named columns, {"prompt": …}.',
+        )
+    return refuse_names(line.number, list(tree)) or Record(line.number, tree)
 
 
 def read_json(text: str) -> Any:
@@ -49,19 +85,11 @@ def read_json(text: str) -> Any:
             text.strip()[:SHOWN_CHARS],
         ) from None
     except RecursionError:
-        raise too_deep(text) from None
+        raise too_deep(text[:60]) from None
 
 
 def reason(error: json.JSONDecodeError) -> str:
     return error.msg[0].lower() + error.msg[1:]
-
-
-def too_deep(text: str) -> Unusable:
-    return Unusable(
-        f"Lists and objects are nested more than {MAX_DEPTH} deep.",
-        "Flatten the value, or leave the column out.",
-        text[:60],
-    )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -82,16 +110,6 @@ def _whole(digits: str) -> int:
 
 
 decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole)
-
-
-PIECE_CHARS = 2**20
-SAVE = "Check that the file was saved whole, by a program that writes JSON."
-TOO_LONG = (
-    f"A value is longer than {MAX_LINE_CHARS:,} characters.",
-    "Shorten the row; texts this long do not fit a prompt.",
-)
-_SPACE = re.compile(r"[ \t\n\r]*")
-_LIST = re.compile(r"\[[ \t\n\r]*")
 # Where a value ends that `decoder` refuses for what it holds.
 _lenient = json.JSONDecoder(parse_int=len)
 
@@ -324,34 +342,3 @@ class _Text:
             self._at = 0
         self._is_read = not piece
         return bool(piece)
-
-
-# JSON lines: one object on each line.
-
-
-def read_jsonl(source: Source) -> Iterator[Parsed]:
-    for line in read_lines(source, newline=None):
-        if line.refusal:
-            yield line.refusal
-        elif line.text.strip():
-            yield _record(line)
-
-
-def _record(line: Line) -> Parsed:
-    try:
-        tree = read_json(line.text)
-    except Unusable as error:
-        return Refusal(
-            line=line.number,
-            value=quote(error.value),
-            problem=error.problem,
-            remedy=error.remedy,
-        )
-    if not isinstance(tree, dict):
-        return Refusal(
-            line=line.number,
-            value=quote(tree),
-            problem="The line is not a JSON object.",
-            remedy='Write it as an object with named columns, {"prompt": …}.',
-        )
-    return refuse_names(line.number, list(tree)) or Record(line.number, tree)

@@ -1,4 +1,9 @@
-"""Parquet, a few rows at a time."""
+"""Parquet, a few rows at a time, in a child process.
+
+What a file unpacks to is known before it is read. A dictionary holds each value once
+and rows point to it, so a file of a kilobyte can stand for a terabyte: a page's own
+size says nothing of what its rows make of it.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +30,12 @@ from dashboard.datasets.parsing.records import (
 from dashboard.datasets.parsing.streams import Source, refuse_size
 from dashboard.project.subprocesses import LOOK_SECONDS, ChildFailed, call
 
-# What a Parquet file unpacks to, told before it is read.
-#
-# A dictionary holds each value once and rows point to it, so a file of a kilobyte can
-# stand for a terabyte: a page's own size says nothing of what its rows make of it.
-
+PROCESS = "dashboard.datasets.parsing.parquet_process"
+# Few, because one long text in a dictionary can stand in every row of a batch; fewer
+# where the dictionaries are so large that these rows could hold more than this.
+BATCH_ROWS = 16
+BATCH_BYTES = 256 * 2**20
+BUFFER_BYTES = 2**20
 # Bytes of a value in memory, at least; of a text that is where it ends.
 _WIDTHS = {"BOOLEAN": 0, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 _WIDTHS |= {"BYTE_ARRAY": 4}
@@ -45,114 +51,6 @@ class RowGroup:
     num_bytes: int  # at least so many, unpacked
     num_dictionary_bytes: int  # of all dictionaries: what one flat row can hold
     nested: tuple[str, ...]  # columns of which one row can hold any number of texts
-
-
-def look_at_groups(file: pa.NativeFile, table: pq.ParquetFile) -> list[RowGroup]:
-    return [_look(file, table, i) for i in range(table.metadata.num_row_groups)]
-
-
-def count_nested(
-    file: pa.NativeFile, group: int, columns: tuple[str, ...]
-) -> Iterator[int]:
-    """Bytes of the texts in these columns, while they still are in dictionaries."""
-    if not columns:
-        return
-    with pq.ParquetFile(file, read_dictionary=list(columns)) as table:
-        batches = table.iter_batches(
-            batch_size=_COUNTED_ROWS,
-            row_groups=[group],
-            columns=list(columns),
-            use_threads=False,
-        )
-        for batch in batches:
-            yield sum(_text_bytes(column) for column in batch.columns)
-
-
-def plain_field(field: pa.Field) -> pa.Field:
-    """With each value in its place, where the field keeps some in a dictionary."""
-    return field.with_type(_plain_type(field.type))
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
-    if pa.types.is_struct(kind):
-        return pa.struct([plain_field(field) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(plain_field(kind.value_field))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(plain_field(kind.value_field))
-    return kind
-
-
-def _look(file: pa.NativeFile, table: pq.ParquetFile, number: int) -> RowGroup:
-    meta = table.metadata.row_group(number)
-    num_values = num_dictionary = 0
-    nested = []
-    for i in range(meta.num_columns):
-        column = meta.column(i)
-        num_values += column.num_values * _WIDTHS.get(column.physical_type, 0)
-        if column.physical_type != "BYTE_ARRAY" or not column.num_values:
-            continue
-        if table.schema.column(i).max_repetition_level:
-            nested.append(column.path_in_schema)
-        else:
-            num_dictionary += _dictionary_bytes(file, column)
-    return RowGroup(
-        num_bytes=max(num_values, meta.total_byte_size),
-        num_dictionary_bytes=num_dictionary,
-        nested=tuple(nested),
-    )
-
-
-def _dictionary_bytes(file: pa.NativeFile, column: pq.ColumnChunkMetaData) -> int:
-    """Of the page that the column begins with, if that is a dictionary, unpacked.
-
-    Its header is Thrift's compact protocol: first the page's kind, then its size.
-    """
-    start = column.data_page_offset
-    if column.has_dictionary_page:
-        start = min(start, column.dictionary_page_offset or start)
-    file.seek(start)
-    header = file.read(_HEADER_BYTES)
-    kind, at = _number(header, 0)
-    size, _ = _number(header, at)
-    return size if kind == _DICTIONARY_PAGE else 0
-
-
-def _number(header: bytes, at: int) -> tuple[int, int]:
-    """The 32-bit field there, and where the next one begins."""
-    if header[at : at + 1] != b"\x15":
-        raise ValueError("A page of it has no header.")
-    value = shift = 0
-    for place in range(at + 1, len(header)):
-        value |= (header[place] & 0x7F) << shift
-        shift += 7
-        if header[place] < 0x80:
-            return value >> 1, place + 1
-    raise ValueError("A page's header has no end.")
-
-
-def _text_bytes(array: pa.Array) -> int:
-    if pa.types.is_dictionary(array.type):
-        lengths = pc.binary_length(array.dictionary).cast(pa.int64())
-        return pc.sum(lengths.take(array.indices.drop_null())).as_py() or 0
-    if isinstance(array, pa.StructArray):
-        return sum(_text_bytes(part) for part in array.flatten())
-    if isinstance(array, pa.ListArray | pa.LargeListArray | pa.MapArray):
-        return _text_bytes(array.flatten())
-    return int(array.nbytes)
-
-
-PROCESS = "dashboard.datasets.parsing.parquet_process"
-# Few, because one long text in a dictionary can stand in every row of a batch; fewer
-# where the dictionaries are so large that these rows could hold more than this.
-BATCH_ROWS = 16
-BATCH_BYTES = 256 * 2**20
-BUFFER_BYTES = 2**20
-COPIED_BYTES = 2**20
 
 
 def read_parquet(source: Source) -> Iterator[Parsed]:
@@ -192,7 +90,7 @@ def read_batches(source: Source) -> Iterator[list[Parsed]]:
     # Its columns lie apart, so it cannot be read as a stream.
     with TemporaryFile(dir=source.path.parent) as unpacked:
         with source.open() as stream:
-            shutil.copyfileobj(stream, unpacked, COPIED_BYTES)
+            shutil.copyfileobj(stream, unpacked, BUFFER_BYTES)
         unpacked.seek(0)
         yield from _read(unpacked, source)
 
@@ -204,7 +102,7 @@ def _read(file: Path | IO[bytes], source: Source) -> Iterator[list[Parsed]]:
             _opened(file) as native,
             pq.ParquetFile(native, buffer_size=BUFFER_BYTES) as table,
         ):
-            groups = look_at_groups(native, table)
+            groups = [_look(native, table, i) for i in range(table.num_row_groups)]
             if refusal := _refuse_file(source, table, groups):
                 yield [refusal]
             else:
@@ -241,7 +139,10 @@ def _records(
             return
         for rows in _rows(batch, line):
             line += len(rows)
-            _note_progress(source, line, table.metadata.num_rows)
+            # Pages of many columns lie apart: rows tell better how much is read.
+            source.num_bytes_read = (
+                source.path.stat().st_size * line // table.metadata.num_rows
+            )
             yield rows
 
 
@@ -250,11 +151,11 @@ def _batches(
 ) -> Iterator[pa.RecordBatch | Refusal]:
     """Group by group, each looked through first for what its lists repeat."""
     schema = table.schema_arrow
-    plain = pa.schema([plain_field(field) for field in schema])
+    plain = pa.schema([_plain_field(field) for field in schema])
     is_plain = plain.types == schema.types
     for number, group in enumerate(groups):
         nested = 0
-        for num_bytes in count_nested(file, number, group.nested):
+        for num_bytes in _count_nested(file, number, group.nested):
             nested += num_bytes
             if nested > limit:
                 yield refuse_size(nested)
@@ -315,11 +216,6 @@ def _refuse_row(row: pa.RecordBatch, line: int) -> Refusal:
     )
 
 
-def _note_progress(source: Source, line: int, num_rows: int) -> None:
-    # Pages of many columns lie apart: rows say better how far the reading is.
-    source.num_bytes_read = source.path.stat().st_size * line // num_rows
-
-
 def _refuse_file(
     source: Source, table: pq.ParquetFile, groups: list[RowGroup]
 ) -> Refusal | None:
@@ -358,3 +254,98 @@ def _refuse_columns(names: list[str]) -> Refusal | None:
         )
     refusal = refuse_names(1, names)
     return replace(refusal, ends_file=True) if refusal else None
+
+
+def _count_nested(
+    file: pa.NativeFile, group: int, columns: tuple[str, ...]
+) -> Iterator[int]:
+    """Bytes of the texts in these columns, while they still are in dictionaries."""
+    if not columns:
+        return
+    with pq.ParquetFile(file, read_dictionary=list(columns)) as table:
+        batches = table.iter_batches(
+            batch_size=_COUNTED_ROWS,
+            row_groups=[group],
+            columns=list(columns),
+            use_threads=False,
+        )
+        for batch in batches:
+            yield sum(_text_bytes(column) for column in batch.columns)
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    """With each value in its place, where the field keeps some in a dictionary."""
+    return field.with_type(_plain_type(field.type))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain_field(kind.value_field))
+    return kind
+
+
+def _look(file: pa.NativeFile, table: pq.ParquetFile, number: int) -> RowGroup:
+    meta = table.metadata.row_group(number)
+    num_values = num_dictionary = 0
+    nested = []
+    for i in range(meta.num_columns):
+        column = meta.column(i)
+        num_values += column.num_values * _WIDTHS.get(column.physical_type, 0)
+        if column.physical_type != "BYTE_ARRAY" or not column.num_values:
+            continue
+        if table.schema.column(i).max_repetition_level:
+            nested.append(column.path_in_schema)
+        else:
+            num_dictionary += _dictionary_bytes(file, column)
+    return RowGroup(
+        num_bytes=max(num_values, meta.total_byte_size),
+        num_dictionary_bytes=num_dictionary,
+        nested=tuple(nested),
+    )
+
+
+def _dictionary_bytes(file: pa.NativeFile, column: pq.ColumnChunkMetaData) -> int:
+    """Of the page that the column begins with, if that is a dictionary, unpacked.
+
+    Its header is Thrift's compact protocol: first the page's kind, then its size.
+    """
+    start = column.data_page_offset
+    if column.has_dictionary_page:
+        start = min(start, column.dictionary_page_offset or start)
+    file.seek(start)
+    header = file.read(_HEADER_BYTES)
+    kind, at = _number(header, 0)
+    size, _ = _number(header, at)
+    return size if kind == _DICTIONARY_PAGE else 0
+
+
+def _number(header: bytes, at: int) -> tuple[int, int]:
+    """The 32-bit field there, and where the next one begins."""
+    if header[at : at + 1] != b"\x15":
+        raise ValueError("A page of it has no header.")
+    value = shift = 0
+    for place in range(at + 1, len(header)):
+        value |= (header[place] & 0x7F) << shift
+        shift += 7
+        if header[place] < 0x80:
+            return value >> 1, place + 1
+    raise ValueError("A page's header has no end.")
+
+
+def _text_bytes(array: pa.Array) -> int:
+    if pa.types.is_dictionary(array.type):
+        lengths = pc.binary_length(array.dictionary).cast(pa.int64())
+        return pc.sum(lengths.take(array.indices.drop_null())).as_py() or 0
+    if isinstance(array, pa.StructArray):
+        return sum(_text_bytes(part) for part in array.flatten())
+    if isinstance(array, pa.ListArray | pa.LargeListArray | pa.MapArray):
+        return _text_bytes(array.flatten())
+    return int(array.nbytes)

@@ -20,7 +20,7 @@ GROUP_ROWS, GROUP_BYTES = 4_096, 16 * 2**20
 
 
 def _answer(task: str, *question: Any) -> Iterator[Any]:
-    return {"read": read, "join": join}[task](*question)
+    return read(*question) if task == "read" else join(*question)
 
 
 def read(

@@ -1,4 +1,7 @@
-"""What is said about a row that cannot be imported."""
+"""Records of a file: their values checked, and the refusals of those that are unfit.
+
+A record is a line's values by column name, before any column has a role.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ def quote(value: Any) -> str:
     if isinstance(value, str):
         text = json.dumps(value[: SHOWN_CHARS + 1], ensure_ascii=False)
     else:
-        text = _written(value)
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=repr)
+        except (RecursionError, ValueError):
+            text = f"a {type(value).__name__}"
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
@@ -120,16 +126,6 @@ def num_chars_of(value: Any) -> int:
         return len(json.dumps(value, ensure_ascii=False, default=repr))
     except (RecursionError, ValueError):
         return MAX_LINE_CHARS
-
-
-def _written(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, default=repr)
-    except (RecursionError, ValueError):
-        return f"a {type(value).__name__}"
-
-
-# Whether a value can be kept: as JSON, as UTF-8, and in PostgreSQL.
 
 
 class Unusable(ValueError):
@@ -152,11 +148,7 @@ def check_value(value: Any) -> None:
     while pending:
         inner, depth = pending.pop()
         if depth > MAX_DEPTH:
-            raise Unusable(
-                f"Lists and objects are nested more than {MAX_DEPTH} deep.",
-                "Flatten the value, or leave the column out.",
-                "",
-            )
+            raise too_deep("")
         if isinstance(inner, dict):
             for key in inner:
                 _check_leaf(key)
@@ -227,15 +219,20 @@ def _check_int(value: int) -> None:
         raise too_many_digits("a whole number")
 
 
+def too_deep(value: str) -> Unusable:
+    return Unusable(
+        f"Lists and objects are nested more than {MAX_DEPTH} deep.",
+        "Flatten the value, or leave the column out.",
+        value,
+    )
+
+
 def too_many_digits(value: str) -> Unusable:
     return Unusable(
         f"The number has more than {MAX_DIGITS:,} digits.",
         "Write it as text, in quotes.",
         value,
     )
-
-
-# A record is a line's values by column name, before any column has a role.
 
 
 @dataclass(frozen=True, slots=True)

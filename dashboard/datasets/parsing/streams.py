@@ -1,4 +1,8 @@
-"""An uploaded file as a stream of bytes, unpacked on the way, within bounds."""
+"""An uploaded file as bytes, unpacked on the way, or as lines; both within bounds.
+
+Only LF, CR LF and CR end a line. `str.splitlines` also breaks at U+2028 and others,
+which are ordinary characters inside JSON and CSV texts.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,13 @@ if TYPE_CHECKING:
 
 MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 BUFFER_BYTES = 128 * 2**10
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
+MARKS = [
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+]
 
 
 class Unreadable(Exception):
@@ -135,20 +146,6 @@ def refuse_size(num_bytes: int) -> Refusal:
         remedy="Keep fewer rows or columns, or split it into several files.",
         ends_file=True,
     )
-
-
-# Lines of a text file, each of bounded length.
-#
-# Only LF, CR LF and CR end a line. `str.splitlines` also breaks at U+2028 and others,
-# which are ordinary characters inside JSON and CSV texts.
-
-# UTF-32 first: its little-endian mark begins with that of UTF-16.
-MARKS = [
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-]
 
 
 @dataclass(frozen=True, slots=True)

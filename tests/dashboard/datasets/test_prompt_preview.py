@@ -22,7 +22,7 @@ from dashboard.datasets.imports import store_upload
 from dashboard.datasets.models import DatasetVersion, Upload
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.datasets.tokenizer_pool import WarmTokenizers
+from dashboard.datasets.tokenizer_pool import TokenizerPool
 from dashboard.runs.models import Run
 from tests.dashboard.datasets.chat_model import save_chat_model
 from tests.dashboard.samples.factories import make_run
@@ -48,14 +48,14 @@ def version(team: Team) -> DatasetVersion:
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[WarmTokenizers]:
-    pool = WarmTokenizers()
+def kept() -> Iterator[TokenizerPool]:
+    pool = TokenizerPool()
     yield pool
     pool.close()
 
 
 @pytest.fixture
-def patient(kept: WarmTokenizers, monkeypatch: pytest.MonkeyPatch) -> None:
+def patient(kept: TokenizerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process for this file, waited for as long as it takes."""
     monkeypatch.setattr(token_preview, "tokenizers", kept)
     monkeypatch.setattr(token_preview, "WAITED_SECONDS", 60.0)
@@ -177,7 +177,7 @@ def test_a_view_says_that_it_is_under_way_and_is_asked_again(
 
 @pytest.mark.slow  # a process of its own
 def test_an_answer_is_remembered_for_the_page_that_asks_again(tmp_path: Path) -> None:
-    pool = WarmTokenizers()
+    pool = TokenizerPool()
     model = str(tmp_path)
 
     first = pool.ask(team_id=1, model=model, question=QUESTION)
@@ -196,7 +196,7 @@ def test_a_template_does_not_get_all_memory(tmp_path: Path) -> None:
     save_chat_model(folder, template="{{ 'a' * 9000000000 }}")
     turns = [{"role": "user", "content": "x"}]
     row = {"prompt": turns, "answer": None, "columns": {}}
-    pool = WarmTokenizers()
+    pool = TokenizerPool()
 
     question = {"index": 0, "row": row, "data": {}}
     asked = pool.ask(team_id=1, model=str(folder), question=question)
@@ -222,8 +222,8 @@ def test_pieces_are_cut_however_long_a_token_is(
 
 @pytest.mark.slow  # a process of its own
 def test_an_idle_process_ends(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer_pool, "KEPT_SECONDS", 0.05)
-    pool = WarmTokenizers()
+    monkeypatch.setattr(tokenizer_pool, "IDLE_SECONDS", 0.05)
+    pool = TokenizerPool()
     pool.ask(team_id=1, model=model, question=QUESTION).result(timeout=60)
 
     (kept,) = pool._kept.values()
@@ -240,7 +240,7 @@ def test_a_rendering_without_end_is_cut_off(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokenizer_pool, "RENDER_SECONDS", 0.0)
-    pool = WarmTokenizers()
+    pool = TokenizerPool()
 
     answer = pool.ask(team_id=1, model=model, question=QUESTION).result(timeout=60)
 

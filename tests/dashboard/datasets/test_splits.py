@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets import row_filters
-from dashboard.datasets.analysis.statistics import plain, said
+from dashboard.datasets.analysis.statistics import normalized, prompt_text
 from dashboard.datasets.models import Dataset, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import write_rows
@@ -72,7 +72,7 @@ def test_prompts_of_the_same_words_are_in_the_same_half(
     made = split(version, alice)
 
     train, held_out = (
-        {plain(said(row.prompt)) for row in rows_of(half)}
+        {normalized(prompt_text(row.prompt)) for row in rows_of(half)}
         for half in (made.train, made.eval)
     )
     assert not train & held_out

@@ -24,7 +24,7 @@ from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.rescoring.models import RescoredStep
 from dashboard.datasets import selections as generated
 from dashboard.datasets import splits
-from dashboard.datasets.analysis import findings
+from dashboard.datasets.analysis import results
 from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import Link
 from dashboard.datasets.generators import Task
@@ -213,11 +213,11 @@ def made(
     team: Team, alice: User, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Made]:
     """However small, everything is left to a worker, which reports each row."""
-    monkeypatch.setattr(findings, "REPORT_ROWS", 1)
+    monkeypatch.setattr(results, "REPORT_ROWS", 1)
     monkeypatch.setattr(splits, "REPORT_ROWS", 1)
     monkeypatch.setattr(exchange_jobs, "is_quick", lambda _: False)
     monkeypatch.setattr(generated, "generate_rows", written)
-    monkeypatch.setattr(findings, "count_tokens", lambda _, rows: {3: len(list(rows))})
+    monkeypatch.setattr(results, "count_tokens", lambda _, rows: {3: len(list(rows))})
     change_kind(monkeypatch, "probe", run=partial(probe, command=scripted("finish")))
     with web_site() as site:
         settings.DATASET_HOSTS = site.host

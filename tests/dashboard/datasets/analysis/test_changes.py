@@ -75,7 +75,7 @@ def test_each_kind_is_paged(alice_client: Client, versions: list[DatasetVersion]
         answer = alice_client.get(url(versions[1]), query)
 
         assert line in words(answer)
-        shown = [change.row.position for change in answer.context["page"].changes]
+        shown = [change.row.position for change in answer.context["page"].items]
         assert shown == positions
 
 

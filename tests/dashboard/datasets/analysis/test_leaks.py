@@ -11,7 +11,12 @@ from django.test import Client
 from dashboard.accounts.models import Team, User
 from dashboard.datasets import row_filters
 from dashboard.datasets.analysis import leaks
-from dashboard.datasets.analysis.leaks import Prints, find_leaks, find_near, make_leak
+from dashboard.datasets.analysis.leaks import (
+    Fingerprints,
+    find_leaks,
+    find_near,
+    make_leak,
+)
 from dashboard.datasets.analysis.statistics import SIMILARITY, signature, similarity
 from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
@@ -52,8 +57,8 @@ def trained_on(team: Team) -> DatasetVersion:
     return create(team, "Train", TRAINED)
 
 
-def prints(rows: list[Row]) -> Prints:
-    made = Prints(len(rows))
+def prints(rows: list[Row]) -> Fingerprints:
+    made = Fingerprints(len(rows))
     for row in rows:
         made.add(row)
     return made
@@ -133,7 +138,7 @@ def test_the_page_shows_pairs_of_each_kind(
     pairs = {
         kind: [
             (pair.held_out.position, pair.trained_on.position)
-            for pair in shown(kind).context["page"].pairs
+            for pair in shown(kind).context["page"].items
         ]
         for kind in ("exact", "words", "near")
     }
@@ -151,7 +156,7 @@ def test_pairs_are_paged(alice_client: Client, team: Team):
     answer = get(alice_client, one, against=other.pk, **{"from": 40})
 
     assert "41–45 of 45 rows" in words(answer)
-    pairs = answer.context["page"].pairs
+    pairs = answer.context["page"].items
     assert [pair.trained_on.position for pair in pairs] == [4, 3, 2, 1, 0]
 
 

@@ -12,8 +12,8 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets import row_filters
-from dashboard.datasets.analysis import findings
-from dashboard.datasets.analysis.findings import make_statistics, make_token_lengths
+from dashboard.datasets.analysis import results
+from dashboard.datasets.analysis.results import make_statistics, make_token_lengths
 from dashboard.datasets.models import DatasetVersion, TokenLengths, VersionStatistics
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -67,7 +67,7 @@ def test_it_is_looked_through_once(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     alice_client.get(url(version))
-    monkeypatch.setattr(findings, "Gatherer", None)
+    monkeypatch.setattr(results, "RowStatistics", None)
 
     assert "14 rows" in words(alice_client.get(url(version)))
     assert VersionStatistics.objects.count() == 1
@@ -113,7 +113,7 @@ def test_how_far_it_is_is_written_down(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
-    monkeypatch.setattr(findings, "REPORT_ROWS", 5)
+    monkeypatch.setattr(results, "REPORT_ROWS", 5)
     alice_client.get(url(version))
 
     job = do(take())
@@ -137,7 +137,7 @@ def test_a_fault_is_told_and_asked_for_again_by_a_person_only(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
-    monkeypatch.setattr(findings, "Gatherer", None)
+    monkeypatch.setattr(results, "RowStatistics", None)
     alice_client.get(url(version))
     failed = do(take())
     assert failed.state == JobState.FAILED
@@ -217,14 +217,14 @@ def test_of_many_rows_some_are_counted_and_the_page_says_so(
     version: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(findings, "MAX_TOKENIZED", 5)
+    monkeypatch.setattr(results, "MAX_TOKENIZED", 5)
     given: list[str] = []
 
     def count(model: str, rows: Any) -> dict[int, int]:
         given.extend(str(row.prompt) for row in rows)
         return {4: 3, 9: 2}
 
-    monkeypatch.setattr(findings, "count_tokens", count)
+    monkeypatch.setattr(results, "count_tokens", count)
     alice_client.post(url(version), {"version": 1, "model": "m", "limit": 8})
     make_token_lengths(TokenLengths.objects.get().pk)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dashboard.datasets.analysis.statistics import (
-    Gatherer,
+    RowStatistics,
     answer_type,
     describe,
     find_groups,
@@ -24,7 +24,7 @@ STORY = (
 
 
 def gather(rows: list[Row]) -> dict:
-    gatherer = Gatherer(len(rows))
+    gatherer = RowStatistics(len(rows))
     for row in rows:
         gatherer.add(row)
     return gatherer.result()

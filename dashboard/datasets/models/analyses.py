@@ -1,4 +1,4 @@
-"""What workers have found in versions."""
+"""Analyses of versions, and their results."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from django.db import models
 from dashboard.datasets.models.versions import DatasetVersion
 
 
-class Finding(models.Model):
-    """What a look through rows has found."""
+class Analysis(models.Model):
+    """A result that a job computes from the rows of versions."""
 
-    JOB: ClassVar[str]  # the kind of the jobs that find it
+    JOB: ClassVar[str]  # the kind of its jobs
 
     num_wanted = models.PositiveIntegerField()
     num_looked = models.PositiveIntegerField(default=0)
-    # None: it is still being found.
+    # None: it is still being computed.
     result = models.JSONField[dict[str, Any]](null=True)
-    problem = models.TextField(blank=True)  # why nothing will be found
-    waiting_text = ""  # of one that was just asked for: why its job waits
+    problem = models.TextField(blank=True)  # why there will be none
+    waiting_text = ""  # of one that was just requested: why its job waits
 
     class Meta:
         abstract = True
@@ -30,7 +30,7 @@ class Finding(models.Model):
         return self.result is not None
 
 
-class VersionStatistics(Finding):
+class VersionStatistics(Analysis):
     JOB = "dataset.statistics"
 
     version = models.OneToOneField(
@@ -41,7 +41,7 @@ class VersionStatistics(Finding):
         return f"statistics of {self.version}"
 
 
-class TokenLengths(Finding):
+class TokenLengths(Analysis):
     """How many tokens a model's tokenizer makes of the prompts."""
 
     JOB = "dataset.token_lengths"
@@ -62,7 +62,7 @@ class TokenLengths(Finding):
         return f"tokens of {self.version} by {self.model}"
 
 
-class VersionDifference(Finding):
+class VersionDifference(Analysis):
     """How many rows differ between two versions, and which."""
 
     JOB = "dataset.difference"
@@ -85,7 +85,7 @@ class VersionDifference(Finding):
         return f"{self.old} and {self.new}"
 
 
-class VersionLeak(Finding):
+class VersionLeak(Analysis):
     """Which rows of one version are, more or less, in another that is trained on."""
 
     JOB = "dataset.leak"
@@ -108,8 +108,8 @@ class VersionLeak(Finding):
         return f"leaks of {self.held_out} into {self.trained_on}"
 
 
-class VersionSplit(Finding):
-    """A version's rows, dealt to two new datasets: all of them, or none yet."""
+class VersionSplit(Analysis):
+    """A version's rows, split into two new datasets: all of them, or none yet."""
 
     JOB = "dataset.split"
 

@@ -13,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets import token_preview, tokenizer_pool
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.datasets.tokenizer_pool import Busy, WarmTokenizers
+from dashboard.datasets.tokenizer_pool import Busy, TokenizerPool
 
 QUESTION = {
     "index": 0,
@@ -23,18 +23,18 @@ QUESTION = {
 
 
 @pytest.fixture
-def pool() -> Iterator[WarmTokenizers]:
-    pool = WarmTokenizers()
+def pool() -> Iterator[TokenizerPool]:
+    pool = TokenizerPool()
     yield pool
     pool.close()
 
 
-def ask(pool: WarmTokenizers, team_id: int, model: str) -> Future[dict[str, Any]]:
+def ask(pool: TokenizerPool, team_id: int, model: str) -> Future[dict[str, Any]]:
     """Of a process that needs seconds to find out that there is no such model."""
     return pool.ask(team_id=team_id, model=model, question=QUESTION)
 
 
-def kept(pool: WarmTokenizers) -> list[tuple[int, str]]:
+def kept(pool: TokenizerPool) -> list[tuple[int, str]]:
     return sorted(pool._kept)
 
 
@@ -42,7 +42,7 @@ def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(tokenizer_pool, "TURN_SECONDS", 150 - seconds)
 
 
-def test_processes_are_few_and_no_team_has_anothers(pool: WarmTokenizers) -> None:
+def test_processes_are_few_and_no_team_has_anothers(pool: TokenizerPool) -> None:
     for team_id, model in ((1, "/a"), (2, "/a"), (3, "/a")):
         ask(pool, team_id, model)
 
@@ -51,7 +51,7 @@ def test_processes_are_few_and_no_team_has_anothers(pool: WarmTokenizers) -> Non
         ask(pool, 4, "/a")
 
 
-def test_a_team_has_two_at_most(pool: WarmTokenizers) -> None:
+def test_a_team_has_two_at_most(pool: TokenizerPool) -> None:
     ask(pool, 1, "/a")
     ask(pool, 1, "/b")
 
@@ -59,7 +59,7 @@ def test_a_team_has_two_at_most(pool: WarmTokenizers) -> None:
         ask(pool, 1, "/c")
 
 
-def test_a_team_without_one_gets_that_of_a_team_with_two(pool: WarmTokenizers) -> None:
+def test_a_team_without_one_gets_that_of_a_team_with_two(pool: TokenizerPool) -> None:
     taken = ask(pool, 1, "/a")
     ask(pool, 2, "/a")
     ask(pool, 1, "/b")
@@ -76,7 +76,7 @@ def test_a_team_without_one_gets_that_of_a_team_with_two(pool: WarmTokenizers) -
 
 
 def test_nobody_waits_longer_than_a_turn(
-    pool: WarmTokenizers, monkeypatch: pytest.MonkeyPatch
+    pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for team_id in (1, 2, 3):
         ask(pool, team_id, "/a")
@@ -90,7 +90,7 @@ def test_nobody_waits_longer_than_a_turn(
 
 
 def test_who_asks_oftener_is_not_served_sooner(
-    pool: WarmTokenizers, monkeypatch: pytest.MonkeyPatch
+    pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for team_id in (1, 2, 3):
         ask(pool, team_id, "/a")
@@ -109,7 +109,7 @@ def test_who_asks_oftener_is_not_served_sooner(
 
 
 def test_who_has_gone_away_holds_up_nobody(
-    pool: WarmTokenizers, monkeypatch: pytest.MonkeyPatch
+    pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for team_id in (1, 2, 3):
         ask(pool, team_id, "/a")
@@ -126,7 +126,7 @@ def test_who_has_gone_away_holds_up_nobody(
 def test_a_page_that_waits_says_for_what_and_asks_again(
     alice_client: Client,
     team: Team,
-    pool: WarmTokenizers,
+    pool: TokenizerPool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [Row(prompt="3 plus 4?")]
