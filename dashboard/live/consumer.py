@@ -1,4 +1,7 @@
-"""The socket under every live page: join first, then replay, then follow."""
+"""The WebSocket under every live page, and the same stream over HTTP.
+
+A page joins first, then gets what it lacks, then follows.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ from dashboard.live.pubsub import ACCESS, subscribe
 logger = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.2  # at most 5 frames a second to one page
-POLL_SECONDS = 2.0  # a doorbell that was not heard costs this much
+POLL_SECONDS = 2.0  # a lost notification costs this much
 PING_SECONDS = 15.0  # a page that hears nothing for longer reconnects
-RECHECK_SECONDS = 30.0  # where the ring that ends somebody's access was not heard
+RECHECK_SECONDS = 30.0  # where the notification that access ended was lost
 MAX_MESSAGE_CHARS = 1_000
 # Of one person in one process, whose files are limited. Further pages ask over HTTP.
 MAX_SOCKETS = 50
@@ -47,22 +50,22 @@ _num_open: Counter[int] = Counter()  # by user
 class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
     """Sends a page what it lacks. A subclass says who may look and what there is."""
 
-    channel_layer_alias = None  # one Bell listens for all pages of a group
+    channel_layer_alias = None  # one Subscription for all pages of a group
 
     async def find_refusal(self) -> int | None:
         """A close code when this person may not watch, else None."""
         raise NotImplementedError
 
     def group(self) -> str:
-        """The doorbell's group; made from what `find_refusal` has authorised."""
+        """The group of notifications; made from what `find_refusal` has authorised."""
         raise NotImplementedError
 
     async def read_after(
-        self, position: Position, rung: int | None
+        self, position: Position, notified_seq: int | None
     ) -> tuple[Position, str] | None:
         """The next frame as JSON and the position after it; None: nothing is new.
 
-        `rung` is the highest number the doorbell has named, None after a poll.
+        `notified_seq` is the highest number of a notification, None after a poll.
         """
         raise NotImplementedError
 
@@ -84,7 +87,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._must_check = False
         # Before the first look: access that ends between the two is then noticed.
         self._access = subscribe(ACCESS)
-        await self._access.join(self._hear_access)
+        await self._access.join(self._access_changed)
         refusal = await self.find_refusal()
         if refusal is None and protocol == PROTOCOL and not self._take_place():
             refusal = TOO_MANY
@@ -96,8 +99,8 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             await self._leave()
             await self._turn_away()
             return
-        self._rung: int | None = None
-        self._bell = subscribe(self.group())
+        self._notified_seq: int | None = None
+        self._subscription = subscribe(self.group())
         self._was_asked = False
         await self._join()
         await self.accept()
@@ -120,8 +123,8 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         await self.close(OTHER_PROTOCOL)
 
     async def _join(self) -> None:
-        # Before the first read: a ring between the two is then heard, not lost.
-        await self._bell.join(self._hear)
+        # Before the first read: a notification between the two is not lost.
+        await self._subscription.join(self._receive_notification)
 
     async def _leave(self) -> None:
         """Whatever of it was taken; a second time there is nothing."""
@@ -131,17 +134,17 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             _num_open.subtract([self._place_of])
             del self._place_of
         if hasattr(self, "_access"):
-            await self._access.leave(self._hear_access)
-        if hasattr(self, "_bell"):
-            await self._bell.leave(self._hear)
+            await self._access.leave(self._access_changed)
+        if hasattr(self, "_subscription"):
+            await self._subscription.leave(self._receive_notification)
 
-    def _hear_access(self, user_id: int) -> None:
+    def _access_changed(self, user_id: int) -> None:
         if user_id == self.scope["user"].id:
             self._must_check = True
             self._is_due.set()
 
-    def _hear(self, seq: int) -> None:
-        self._rung = max(self._rung or 0, seq)
+    def _receive_notification(self, seq: int) -> None:
+        self._notified_seq = max(self._notified_seq or 0, seq)
         self._is_due.set()
 
     async def receive(
@@ -176,13 +179,13 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             if self._must_check or now - last_check > RECHECK_SECONDS:
                 last_check = now
                 await self._check_access()
-            await self._wait_for_bell()
+            await self._wait_for_notification()
 
     async def _send_next(self) -> bool:
-        rung, self._rung = self._rung, None
+        notified_seq, self._notified_seq = self._notified_seq, None
         asked = self._position
         try:
-            found = await self.read_after(asked, rung)
+            found = await self.read_after(asked, notified_seq)
         except (DatabaseError, InterfaceError) as error:
             logger.warning("Could not read for %s: %s", self.group(), error)
             return False
@@ -207,7 +210,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         if refusal is not None:
             await self.close(ACCESS_ENDED)
 
-    async def _wait_for_bell(self) -> None:
+    async def _wait_for_notification(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(POLL_SECONDS):
                 await self._is_due.wait()
@@ -219,9 +222,6 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         if error:
             logger.error("The stream of %s broke.", self.group(), exc_info=error)
             self._closing = asyncio.ensure_future(self.close(1011))
-
-
-# Which pages may open a socket: Cohort's own.
 
 
 class SameOrigin:
@@ -248,13 +248,13 @@ def _host(origin: str) -> str | None:
         return None
 
 
-# The stream for pages whose socket does not open: the same frames, when asked.
-
-
 def answer_page(
     request: HttpRequest, read_after: Callable[[Position], Mapping[str, Any]]
 ) -> JsonResponse:
-    """409: the page is of another version, and is told as over the socket."""
+    """The same frames for a page whose socket does not open; it polls.
+
+    409: the page is of another version, and is told as over the socket.
+    """
     try:
         position = parse_position(request.GET)
         protocol = parse_protocol(request.GET)

@@ -1,4 +1,7 @@
-"""Hearing the doorbell: once in this process for all pages of a group."""
+"""Notifications that a run or somebody's access has changed; they carry no data.
+
+A process subscribes to a group once for all of its pages.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,23 @@ logger = logging.getLogger(__name__)
 RENEW_SECONDS = 30.0
 RETRY_SECONDS = 2.0
 JOIN_SECONDS = 1.0  # whoever waits longer for Redis polls meanwhile
-Listener = Callable[[int], None]  # told the number that was rung
+TIMEOUT_SECONDS = 1.0
+# While Redis is away every notification would wait for nothing; pages poll meanwhile.
+PAUSE_SECONDS = 5.0
+# One group for everybody: who may look changes seldom, and each group costs a channel.
+ACCESS = "access"
+Listener = Callable[[int], None]  # gets the notification's number
+
+_silent_until = 0.0
+_starting = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 class Subscription:
-    """The doorbell of a group, heard while anybody listens.
+    """Of a group, while anybody listens.
 
-    With a channel for each page a ring costs as much as there are pages, and more, as
-    the Redis layer's readers take turns at one queue.
+    With a channel for each page a notification costs as much as there are pages, and
+    more, as the Redis layer's readers take turns at one queue.
     """
 
     def __init__(self, group: str) -> None:
@@ -39,7 +51,7 @@ class Subscription:
         self._has_joined = asyncio.Event()
 
     async def join(self, listener: Listener) -> None:
-        """Whatever is rung after this is heard, unless Redis is away."""
+        """Whatever is sent after this arrives, unless Redis is away."""
         self._listeners.add(listener)
         if self._task is None:
             self._has_joined = asyncio.Event()
@@ -65,16 +77,16 @@ class Subscription:
                 try:
                     await layer.group_add(self._group, channel)
                     has_joined.set()
-                    await self._hear(layer, channel)
+                    await self._receive(layer, channel)
                 except (RedisError, OSError) as error:
-                    logger.warning("No doorbell for %s: %s", self._group, error)
+                    logger.warning("No notifications for %s: %s", self._group, error)
                     has_joined.set()
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
             with contextlib.suppress(RedisError, OSError):
                 await layer.group_discard(self._group, channel)
 
-    async def _hear(self, layer: Any, channel: str) -> None:
+    async def _receive(self, layer: Any, channel: str) -> None:
         until = time.monotonic() + RENEW_SECONDS
         with contextlib.suppress(TimeoutError):
             while (left := until - time.monotonic()) > 0:
@@ -84,27 +96,12 @@ class Subscription:
                     tell(message["seq"])
 
 
-_bells: WeakValueDictionary[str, Subscription] = WeakValueDictionary()
+_subscriptions: WeakValueDictionary[str, Subscription] = WeakValueDictionary()
 
 
 def subscribe(group: str) -> Subscription:
-    """The process's bell of this group; it lives as long as a page holds it."""
-    return _bells.setdefault(group, Subscription(group))
-
-
-# The doorbell: tells open pages that a run has something new. Carries no data.
-
-TIMEOUT_SECONDS = 1.0
-# While Redis is away every ring would wait for nothing; pages poll meanwhile.
-PAUSE_SECONDS = 5.0
-_silent_until = 0.0
-
-_starting = threading.Lock()
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
-
-
-# One group for everybody: who may look changes seldom, and each group costs a channel.
-ACCESS = "access"
+    """The process's one for this group; it lives as long as a page holds it."""
+    return _subscriptions.setdefault(group, Subscription(group))
 
 
 def group_name(run_id: int) -> str:
@@ -114,23 +111,23 @@ def group_name(run_id: int) -> str:
 def notify_access_on_commit(user_id: int) -> None:
     """Have the sockets of this person asked, once it is committed, if they still may.
 
-    Best effort as every ring: they are asked twice a minute anyway.
+    Best effort: they are asked twice a minute anyway.
     """
     transaction.on_commit(lambda: notify_group(ACCESS, user_id), robust=True)
 
 
 def notify_on_commit(run_id: int, seq: int) -> None:
-    """Ring once the transaction has committed. Best effort: it never raises."""
+    """Notify once the transaction has committed. Best effort: it never raises."""
     transaction.on_commit(lambda: notify(run_id, seq), robust=True)
 
 
 def notify(run_id: int, seq: int) -> None:
-    """Ring without waiting; a ring that nobody hears costs a page 2 s at most."""
+    """Notify without waiting; one that is lost costs a page 2 s at most."""
     notify_group(group_name(run_id), seq)
 
 
 def notify_group(group: str, seq: int) -> None:
-    asyncio.run_coroutine_threadsafe(_ring(group, seq), _subscription_loop())
+    asyncio.run_coroutine_threadsafe(_send(group, seq), _subscription_loop())
 
 
 def _subscription_loop() -> asyncio.AbstractEventLoop:
@@ -147,7 +144,7 @@ def _subscription_loop() -> asyncio.AbstractEventLoop:
         return _loops[os.getpid()]
 
 
-async def _ring(group: str, seq: int) -> None:
+async def _send(group: str, seq: int) -> None:
     global _silent_until
     if time.monotonic() < _silent_until:
         return
@@ -158,4 +155,4 @@ async def _ring(group: str, seq: int) -> None:
         await asyncio.wait_for(layer.group_send(group, message), TIMEOUT_SECONDS)
     except (RedisError, OSError, TimeoutError) as error:
         _silent_until = time.monotonic() + PAUSE_SECONDS
-        logger.warning("Could not ring for %s: %s", group, error)
+        logger.warning("Could not notify %s: %s", group, error)

@@ -31,9 +31,9 @@ class RunConsumer(StreamConsumer):
         return group_name(self._run_id)
 
     async def read_after(
-        self, position: Position, rung: int | None
+        self, position: Position, notified_seq: int | None
     ) -> tuple[Position, str] | None:
-        return await self._feed.read_after(position, rung)
+        return await self._feed.read_after(position, notified_seq)
 
 
 websocket_urlpatterns = [

@@ -55,14 +55,14 @@ class Feed:
         self._encoded: dict[Position, Encoded] = {}
 
     async def read_after(
-        self, position: Position, notified: int | None
+        self, position: Position, notified_seq: int | None
     ) -> Encoded | None:
         """What a viewer at this position lacks; None when it lacks nothing.
 
-        `notified`: the number that it was told of; None: it polls.
+        `notified_seq`: the number of a notification; None: it polls.
         """
         async with self._lock:
-            run = await self._catch_up(notified)
+            run = await self._catch_up(notified_seq)
             if position == Position(run.seq, run.attempt):
                 return None
             if position not in self._encoded:
@@ -71,8 +71,8 @@ class Feed:
                 self._encoded[position] = await self._encode_after(run, position)
             return self._encoded[position]
 
-    async def _catch_up(self, notified: int | None) -> Run:
-        if self._run is not None and self._is_fresh(self._run, notified):
+    async def _catch_up(self, notified_seq: int | None) -> Run:
+        if self._run is not None and self._is_fresh(self._run, notified_seq):
             return self._run
         # Viewers that wait here together are then at one place, and get one frame.
         await asyncio.sleep(self._looked_at + FRAME_SECONDS - time.monotonic())
@@ -90,9 +90,9 @@ class Feed:
         self._run = run
         return run
 
-    def _is_fresh(self, run: Run, notified: int | None) -> bool:
-        if notified is not None:
-            return run.seq >= notified
+    def _is_fresh(self, run: Run, notified_seq: int | None) -> bool:
+        if notified_seq is not None:
+            return run.seq >= notified_seq
         return time.monotonic() - self._looked_at < FRESH_SECONDS
 
     def _begin_at(self, run: Run) -> None:

@@ -65,7 +65,7 @@ async def test_the_socket_ends(
 async def test_what_ends_while_a_page_comes_ends_it_too(
     alice: User, bob: User, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the answer: the ring is heard, as it was joined first."""
+    """The page joins before it looks, so the notification arrives."""
     monkeypatch.setattr(consumer, "RECHECK_SECONDS", 3_600)
     join = consumer.StreamConsumer._join
 

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from dashboard.accounts.models import Team, User
 from dashboard.live.messages import OTHER_PROTOCOL, PROTOCOL
-from dashboard.live.pubsub import ACCESS, _bells
+from dashboard.live.pubsub import ACCESS, _subscriptions
 from dashboard.project.environment import ROOT
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import refusal, watch
@@ -53,7 +53,7 @@ async def test_another_is_told_which_the_server_speaks_and_let_go(
         code = await viewer.until_closed()
 
     assert (told, code) == (TOLD, OTHER_PROTOCOL)
-    subscription = _bells.get(ACCESS)
+    subscription = _subscriptions.get(ACCESS)
     assert subscription is None or not subscription._listeners
 
 

@@ -102,7 +102,7 @@ async def test_what_happens_between_joining_and_reading_is_not_lost(
     assert frame["curves"]["clock"]["steps"] == [1]
 
 
-async def test_the_doorbell_wakes_a_page_before_it_polls(
+async def test_a_notification_wakes_a_page_before_it_polls(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "POLL_SECONDS", 30.0)
@@ -116,7 +116,7 @@ async def test_the_doorbell_wakes_a_page_before_it_polls(
     assert [step["step"] for step in frame["steps"]] == [1]
 
 
-async def test_a_lost_doorbell_is_made_up_for_by_polling(
+async def test_a_lost_notification_is_made_up_for_by_polling(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
@@ -154,8 +154,8 @@ async def test_a_run_is_read_no_oftener_than_a_page_is_sent_frames(
     monkeypatch.setattr(stream, "read_run", read_run)
     shared = stream.Feed(story.run.id)
 
-    for number in range(4):  # as many viewers, each of which heard a newer ring
-        await shared.read_after(Position(), notified=1_000 + number)
+    for number in range(4):  # as many viewers, each with a newer notification
+        await shared.read_after(Position(), notified_seq=1_000 + number)
 
     gaps = [later - earlier for earlier, later in pairwise(reads)]
     assert len(gaps) == 3
@@ -320,12 +320,12 @@ async def test_viewers_that_poll_share_a_look_too(
     read_after = RunConsumer.read_after
 
     async def counted(
-        self: RunConsumer, position: Position, rung: int | None
+        self: RunConsumer, position: Position, notified_seq: int | None
     ) -> tuple[Position, str] | None:
         looks[id(self)] += 1
         if len(looks) == 3 and min(looks.values()) >= 4:
             have_looked.set()
-        return await read_after(self, position, rung)
+        return await read_after(self, position, notified_seq)
 
     monkeypatch.setattr(RunConsumer, "read_after", counted)
     async with AsyncExitStack() as stack:
@@ -385,11 +385,11 @@ async def test_who_asks_without_end_is_read_for_no_more_often(
     read_after, reads = RunConsumer.read_after, list[Position]()
 
     async def counted(
-        self: RunConsumer, position: Position, rung: int | None
+        self: RunConsumer, position: Position, notified_seq: int | None
     ) -> tuple[Position, str] | None:
         reads.append(position)
         await asyncio.sleep(0.02)  # time to ask for something else
-        return await read_after(self, position, rung)
+        return await read_after(self, position, notified_seq)
 
     monkeypatch.setattr(RunConsumer, "read_after", counted)
     monkeypatch.setattr(consumer, "FRAME_SECONDS", 60.0)

@@ -10,7 +10,7 @@ from django.db import OperationalError
 from dashboard.accounts.models import Team, User
 from dashboard.live import consumer
 from dashboard.live.messages import PROTOCOL
-from dashboard.live.pubsub import ACCESS, _bells
+from dashboard.live.pubsub import ACCESS, _subscriptions
 from dashboard.pages.sockets import RunConsumer
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import come, refusal, watch
@@ -30,7 +30,7 @@ def _two_each(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def num_listeners() -> int:
-    subscription = _bells.get(ACCESS)
+    subscription = _subscriptions.get(ACCESS)
     return len(subscription._listeners) if subscription else 0
 
 
@@ -77,7 +77,7 @@ async def test_a_page_that_left_is_forgotten(
         await visit()
 
     assert num_consumers() <= before
-    assert f"run-{run.id}" not in _bells
+    assert f"run-{run.id}" not in _subscriptions
 
 
 async def test_a_database_that_fails_as_a_page_comes_leaves_nothing(
@@ -95,11 +95,11 @@ async def test_a_database_that_fails_as_a_page_comes_leaves_nothing(
     assert num_listeners() == 0
 
 
-async def test_a_doorbell_that_fails_as_a_page_comes_leaves_nothing(
+async def test_a_subscription_that_fails_as_a_page_comes_leaves_nothing(
     alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(_self: RunConsumer) -> None:
-        raise RuntimeError("no doorbell")
+        raise RuntimeError("no subscription")
 
     monkeypatch.setattr(RunConsumer, "_join", fail)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""One ear in a process for all pages of a run."""
+"""One subscription in a process for all pages of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Page:
         return await asyncio.wait_for(self.heard.get(), 5)
 
 
-async def ring(seq: int) -> None:
+async def notify(seq: int) -> None:
     layer = get_channel_layer()
     assert layer is not None
     await layer.group_send(GROUP, {"type": "run.wake", "run": 7_000_001, "seq": seq})
@@ -47,12 +47,12 @@ async def num_members() -> int:
     return found
 
 
-async def test_all_pages_hear_what_is_rung_through_one_channel() -> None:
+async def test_all_pages_are_notified_through_one_channel() -> None:
     pages = [Page() for _ in range(3)]
     for page in pages:
         await subscribe(GROUP).join(page.hear)
 
-    await ring(5)
+    await notify(5)
 
     assert [await page.next() for page in pages] == [5, 5, 5]
     assert await num_members() == 1
@@ -69,7 +69,7 @@ async def test_whoever_leaves_hears_no_more_and_the_last_takes_the_channel_along
     await own.join(left.hear)
 
     await own.leave(left.hear)
-    await ring(6)
+    await notify(6)
 
     assert await heard.next() == 6
     assert left.heard.empty()
@@ -83,7 +83,7 @@ async def test_a_page_that_comes_after_the_last_has_left_hears_again() -> None:
     await own.leave(page.hear)
     await own.join(page.hear)
 
-    await ring(7)
+    await notify(7)
 
     assert await page.next() == 7
     await own.leave(page.hear)
@@ -107,7 +107,7 @@ async def test_a_redis_that_went_away_is_joined_again(
     await own.join(page.hear)
     await has_failed.wait()
 
-    await ring(8)
+    await notify(8)
 
     assert await page.next() == 8
     await own.leave(page.hear)
@@ -124,7 +124,7 @@ async def test_a_redis_that_forgot_its_groups_is_told_again(
     await redis.delete(key)
     while not await num_members():  # noqa: ASYNC110 - Redis has no event
         await asyncio.sleep(0.01)
-    await ring(9)
+    await notify(9)
 
     assert await page.next() == 9
     await own.leave(page.hear)
