@@ -12,7 +12,7 @@ LOOKING = {
     "dashboard.datasets.row_pages": ("SEARCH_SECONDS", "COUNT_SECONDS"),
     "dashboard.pages.dataset_making": ("COUNT_SECONDS",),
     "dashboard.analysis.rescoring.selection": ("MAX_SECONDS",),
-    "dashboard.rewards.row_checks": ("REFERENCE_SECONDS", "TRIVIAL_SECONDS"),
+    "dashboard.rewards.row_checks": ("REFERENCE_SECONDS", "BASELINE_SECONDS"),
     "dashboard.samples.rendering": ("PAGE_SECONDS",),
     "dashboard.operations.metrics": ("STATEMENT_SECONDS",),
 }

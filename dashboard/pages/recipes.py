@@ -37,7 +37,7 @@ from dashboard.rewards.services import (
 )
 from dashboard.rewards.workbench import (
     MAX_SECONDS,
-    Bench,
+    WorkbenchRow,
     asks_models,
     pick_rows,
     try_recipe,
@@ -128,7 +128,7 @@ def workbench_context(
         benches = (
             try_recipe(recipe, rows, texts)
             if recipe
-            else [Bench(row, texts[row.position], [], []) for row in rows]
+            else [WorkbenchRow(row, texts[row.position], [], []) for row in rows]
         )
     return {
         "try_form": form,

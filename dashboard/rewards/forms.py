@@ -1,3 +1,5 @@
+"""Forms of a new recipe and of the workbench."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, as far as scores can tell. Pure functions."""
+"""Warnings about a recipe, as far as scores can tell. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.rewards.scoring import Score
 MIN_COMPLETIONS = 4
 # Of the way from nothing to the highest reward. Half of it for nothing is a lot.
 HIGH_SHARE = 0.5
-MOST_POSITIONS = 8  # rows that a finding names
+MOST_POSITIONS = 8  # rows that a warning names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class UnreadReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrivialScore:
+class BaselineScore:
     """What a completion that solves nothing is given, over some rows."""
 
     label: str  # "an empty completion"
@@ -155,8 +155,8 @@ def find_unread_references(
     ]
 
 
-def find_high_trivials(
-    trivials: Sequence[TrivialScore],
+def find_high_baselines(
+    baselines: Sequence[BaselineScore],
     *,
     bounds: tuple[float, float],
     num_rows: int,
@@ -169,7 +169,7 @@ def find_high_trivials(
     low, high = bounds
     floor = 0.0 if low < 0 < high else low
     found = []
-    for each in trivials:
+    for each in baselines:
         share = (each.mean - floor) / (high - floor) if high > floor else 0.0
         if share < HIGH_SHARE:
             continue

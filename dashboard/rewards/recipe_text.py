@@ -1,4 +1,6 @@
-"""A recipe's composition as one line, as pages, exports and the API show it.
+"""Recipes as text: a formula, a sentence, JSON; and whether two are the same.
+
+A formula as pages, exports and the API show it:
 
     0.5·format + 1·answer clipped to [0, 1] if format ≥ 1, clipped to [0, 1]
     product((1 to 0.2 at step 100)·format, 1·answer if format ≥ 1 else n/a)
@@ -20,11 +22,54 @@ from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, RuleSpec
 from trainer.rewards.terms import Clip, Schedule
 
+Spec = dict[str, Any]
+
 # How a recipe's ways to combine are called here; a sum is written with its signs.
 CALLS = {
     "product": "product",
     "minimum": "minimum",
     "normalize_then_sum": "normalised",
+}
+PHRASES = {
+    "code_tests": "code passes the row's tests",
+    "contains": "{verb} of the phrases",
+    "cosine_length": "is right and short",
+    "countdown": "equation reaches the target",
+    "exact_answer": "answer is exactly right",
+    "format_tags": "uses {tags}",
+    "json_schema": "is JSON of the schema",
+    "language": "is written in {language}",
+    "length_rank": "is right and shorter than the others",
+    "length": "is {minimum:,} to {maximum:,} {unit} long",
+    "llm_judge": "score of the judge {model}",
+    "majority": "agrees with the majority",
+    "math_verify": "answer is mathematically right",
+    "multiple_choice": "chooses the right option",
+    "numeric_answer": "answer is numerically right",
+    "python_function": "what a Python function gives",
+    "reasoning_answer": "is right behind the reasoning",
+    "reasoning_gym": "task's own scorer",
+    "reasoning_steps": "shows {num_steps:,} steps",
+    "regex": "{verb} /{pattern}/",
+    "repetition": "repeats no {ngram_size} {unit}",
+    "reward_model": "score of the reward model {path}",
+    "script": "is written in {scripts}",
+    "soft_overlong": "stays clear of {limit:,} {unit}",
+    "xml_well_formed": "is well-formed XML",
+}
+LISTS = {
+    "product": "the product of",
+    "minimum": "the smallest of",
+    "normalize_then_sum": "the sum, each normalised within its group, of",
+}
+MATCH_VERBS = {
+    "contains": "contains",
+    "whole": "is",
+    "absent": "avoids",
+    "all": "contains all",
+    "any": "contains one",
+    "none": "contains none",
+    "share": "contains a share",
 }
 SHAPES = {"to": "linear", "then": "steps"}
 _POINT = re.compile(
@@ -58,7 +103,7 @@ def _write_sum(rules: Sequence[RuleSpec]) -> str:
 
 
 def _write_term(rule: RuleSpec) -> str:
-    text = f"{_write_weight(rule)}·{rule.name}"
+    text = f"{write_weight(rule.weight, rule.schedule)}·{rule.name}"
     if rule.clip is not None:
         text += f" clipped to {write_clip(rule.clip)}"
     gate = rule.only_if
@@ -66,10 +111,6 @@ def _write_term(rule: RuleSpec) -> str:
         text += f" if {gate.rule} ≥ {_write_number(gate.at_least)}"
         text += " else n/a" if gate.otherwise == "not_applicable" else ""
     return text
-
-
-def _write_weight(rule: RuleSpec) -> str:
-    return write_weight(rule.weight, rule.schedule)
 
 
 def write_weight(weight: float, schedule: Schedule | None) -> str:
@@ -121,10 +162,7 @@ def _write_number(value: float) -> str:
     return str(value).removesuffix(".0").replace("-", "−", 1 if value < 0 else 0)
 
 
-# JSON as a person pastes it.
-
-
-class TwiceThere(ValueError):
+class DuplicateKey(ValueError):
     """A key of an object, of which only one value could be meant."""
 
 
@@ -132,7 +170,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise TwiceThere(
+            raise DuplicateKey(
                 f"The key {key[:40]!r} is in one object twice. Keep one of the two."
             )
         found[key] = value
@@ -149,15 +187,12 @@ def read_json(text: str) -> Any:
             f"This is not JSON: {error.msg} at line {error.lineno}, column "
             f"{error.colno}."
         ) from None
-    except TwiceThere:
+    except DuplicateKey:
         raise
     except (ValueError, RecursionError):
         raise ValueError(
             "This JSON nests too deep or holds a number that is too long. Shorten it."
         ) from None
-
-
-# A recipe as JSON, and what is wrong with one as sentences.
 
 
 def write_json(recipe: Recipe) -> str:
@@ -193,20 +228,10 @@ def describe(problem: Any) -> str:
     return f"{message}; got {seen}."
 
 
-# Whether two recipes give the same rewards, however they are written.
-
-Spec = dict[str, Any]
-
-
 def is_same_reward(one: Spec, other: Spec) -> bool:
     """Parameters that are left out are their defaults; names are labels alone."""
-    if _kinds(one) != _kinds(other):
-        return False
-    return _without_names(one) == _without_names(other)
-
-
-def _kinds(spec: Spec) -> list[str]:
-    return [rule["kind"] for rule in spec["rules"]]
+    kinds = [[rule["kind"] for rule in spec["rules"]] for spec in (one, other)]
+    return kinds[0] == kinds[1] and _without_names(one) == _without_names(other)
 
 
 def _without_names(spec: Spec) -> Spec:
@@ -220,66 +245,20 @@ def _without_names(spec: Spec) -> Spec:
     return tree
 
 
-# A recipe as one line of words.
-
-PHRASES = {
-    "code_tests": "code passes the row's tests",
-    "contains": "{verb} of the phrases",
-    "cosine_length": "is right and short",
-    "countdown": "equation reaches the target",
-    "exact_answer": "answer is exactly right",
-    "format_tags": "uses {tags}",
-    "json_schema": "is JSON of the schema",
-    "language": "is written in {language}",
-    "length_rank": "is right and shorter than the others",
-    "length": "is {minimum:,} to {maximum:,} {unit} long",
-    "llm_judge": "score of the judge {model}",
-    "majority": "agrees with the majority",
-    "math_verify": "answer is mathematically right",
-    "multiple_choice": "chooses the right option",
-    "numeric_answer": "answer is numerically right",
-    "python_function": "what a Python function gives",
-    "reasoning_answer": "is right behind the reasoning",
-    "reasoning_gym": "task's own scorer",
-    "reasoning_steps": "shows {num_steps:,} steps",
-    "regex": "{verb} /{pattern}/",
-    "repetition": "repeats no {ngram_size} {unit}",
-    "reward_model": "score of the reward model {path}",
-    "script": "is written in {scripts}",
-    "soft_overlong": "stays clear of {limit:,} {unit}",
-    "xml_well_formed": "is well-formed XML",
-}
-LISTS = {
-    "product": "the product of",
-    "minimum": "the smallest of",
-    "normalize_then_sum": "the sum, each normalised within its group, of",
-}
-MATCH_VERBS = {
-    "contains": "contains",
-    "whole": "is",
-    "absent": "avoids",
-    "all": "contains all",
-    "any": "contains one",
-    "none": "contains none",
-    "share": "contains a share",
-}
-
-
 def recipe_sentence(recipe: Recipe) -> str:
     """
     >>> "1 × answer is numerically right + 0.2 × uses think and answer tags"
     """
-    text = " ".join(f"{_sign(rule)} {_term(rule)}" for rule in recipe.rules)
+    text = " ".join(
+        f"{'−' if rule.weight < 0 and rule.schedule is None else '+'} {_term(rule)}"
+        for rule in recipe.rules
+    )
     if recipe.combine in LISTS:
         terms = [_term(rule, is_listed=True) for rule in recipe.rules]
         text = f"{LISTS[recipe.combine]} {'; '.join(terms)}"
     if recipe.clip is not None:
         text += f", clipped to {write_clip(recipe.clip)}"
     return text.removeprefix("+ ")
-
-
-def _sign(rule: RuleSpec) -> str:
-    return "−" if rule.weight < 0 and rule.schedule is None else "+"
 
 
 def _term(rule: RuleSpec, *, is_listed: bool = False) -> str:
@@ -303,14 +282,11 @@ def _phrase(spec: RuleSpec) -> str:
         return spec.name
     params = rule.params_model.model_validate(spec.params).model_dump()
     template = PHRASES.get(spec.kind, rule.title.lower())
-    return template.format(**params, tags=_tags(params), verb=_verb(params))
+    verb = MATCH_VERBS.get(str(params.get("match")), "matches")
+    return template.format(**params, tags=_tags(params), verb=verb)
 
 
 def _tags(params: dict[str, Any]) -> str:
     names = [params.get("think_tag"), params.get("answer_tag")]
     given = [name for name in names if name]
     return f"{' and '.join(given)} tag{'s' if len(given) > 1 else ''}"
-
-
-def _verb(params: dict[str, Any]) -> str:
-    return MATCH_VERBS.get(str(params.get("match")), "matches")

@@ -1,4 +1,7 @@
-"""What a recipe makes of a dataset's rows, whatever a model will say to them."""
+"""Checks of a recipe on a dataset's rows: unread references, and baseline completions.
+
+A baseline completion solves nothing, so a recipe should give it little.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,22 @@ from django.core.cache import cache
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.rewards.recipe_checks import (
+    BaselineScore,
     RecipeWarning,
-    TrivialScore,
     UnreadReference,
-    find_high_trivials,
+    find_high_baselines,
     find_unread_references,
 )
 from dashboard.rewards.trial import Trial, try_groups, try_samples
 from dashboard.rewards.workbench import as_sample
 from trainer.rewards.spec import Recipe, judges_several, recipe_bounds
 
-# Completions that solve nothing, made for a row. Pure functions.
-
+MAX_ROWS = 500  # whose references are read
+MAX_BASELINE_ROWS = 40  # each with a dozen completions or more
+REFERENCE_SECONDS = 4.0
+BASELINE_SECONDS = 4.0
+CACHE_SECONDS = 3_600
+SHOWN_POSITIONS = 8
 # Options of a multiple choice are letters, and few.
 MOST_LETTERS = 10
 LETTER_SHARE = 0.9
@@ -31,7 +38,7 @@ THINK_TAG, ANSWER_TAG = "think", "answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Trivial:
+class Baseline:
     """One way to say nothing, in forms of which one may suit a recipe better."""
 
     label: str
@@ -48,10 +55,53 @@ class Tags:
             f"<{self.think}>\n</{self.think}>\n<{self.answer}>{answer}</{self.answer}>"
         )
 
+    @property
+    def tight(self) -> str:
+        return f"<{self.think}></{self.think}><{self.answer}></{self.answer}>"
 
-def trivial_completions(
+
+def check_rows(recipe: Recipe, version: DatasetVersion) -> list[RecipeWarning]:
+    """Warnings about references and baselines; versions never change.
+
+    At most some hundred rows for some seconds, and it says how many were looked at.
+    """
+    spec = recipe.model_dump_json()
+    key = f"row-check-{version.pk}-{hashlib.sha256(spec.encode()).hexdigest()}"
+    found: list[RecipeWarning] | None = cache.get(key)
+    if found is None:
+        found, is_whole = _check(recipe, version)
+        if is_whole:  # else the machine was busy, and may look at more later
+            cache.set(key, found, CACHE_SECONDS)
+    return found
+
+
+def _check(recipe: Recipe, version: DatasetVersion) -> tuple[list[RecipeWarning], bool]:
+    rows = sample_rows(version)
+    owner = f"team {version.dataset.team_id}"
+    read = _try_references(recipe, rows, owner)
+    looked = [pair for pair in zip(rows, read, strict=True) if pair[1].score]
+    findings = find_unread_references(
+        unread_references(looked), num_looked=len(looked), num_rows=version.num_rows
+    )
+    baselines, is_whole = _try_baselines(recipe, rows, owner)
+    findings += find_high_baselines(
+        baselines, bounds=recipe_bounds(recipe), num_rows=version.num_rows
+    )
+    return findings, is_whole and len(looked) == len(rows)
+
+
+def sample_rows(version: DatasetVersion) -> list[DatasetRow]:
+    """All rows of a small version, and some hundred of a large one, always the same."""
+    rows = version.rows.order_by("position")
+    if version.num_rows <= MAX_ROWS:
+        return list(rows)
+    drawn = random.Random(version.pk).sample(range(version.num_rows), MAX_ROWS)  # noqa: S311 - a repeatable choice, no secret
+    return list(rows.filter(position__in=drawn))
+
+
+def baseline_completions(
     *, prompt: str, answers: Sequence[str], tags: Tags, seed: int
-) -> list[Trivial]:
+) -> list[Baseline]:
     """Those of one row; `answers` are those of the dataset's rows.
 
     The same kinds in the same order for each row of a dataset.
@@ -59,24 +109,21 @@ def trivial_completions(
     guesses = []
     if answers:
         guess, _ = Counter(answers).most_common(1)[0]
-        guesses = [
-            Trivial(
-                f"the dataset's most frequent answer, “{_short(guess)}”",
-                written(guess, tags),
-            )
-        ]
+        shown = guess if len(guess) <= 40 else f"{guess[:39]}…"
+        label = f"the dataset's most frequent answer, “{shown}”"
+        guesses = [Baseline(label, written(guess, tags))]
     letters = [
-        Trivial(f"always the letter {letter}", written(letter, tags))
+        Baseline(f"always the letter {letter}", written(letter, tags))
         for letter in choice_letters(answers)
     ]
     number = str(random.Random(seed).randint(0, 100))  # noqa: S311 - a repeatable guess
     return [
-        Trivial("an empty completion", ("",)),
-        Trivial("the prompt, said again", (prompt,)),
-        Trivial("only tags, with nothing in them", (tags.around(""), _tight(tags))),
+        Baseline("an empty completion", ("",)),
+        Baseline("the prompt, said again", (prompt,)),
+        Baseline("only tags, with nothing in them", (tags.around(""), tags.tight)),
         *guesses,
         *letters,
-        Trivial("a random number from 0 to 100", written(number, tags)),
+        Baseline("a random number from 0 to 100", written(number, tags)),
     ]
 
 
@@ -108,61 +155,6 @@ def tags_of(recipe: Recipe) -> Tags:
             rule.params.get("answer_tag") or rule.params.get("tag") or ""
         )
     return Tags(think or THINK_TAG, answer or ANSWER_TAG)
-
-
-def _tight(tags: Tags) -> str:
-    return f"<{tags.think}></{tags.think}><{tags.answer}></{tags.answer}>"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-MAX_ROWS = 500  # whose references are read
-MAX_TRIVIAL_ROWS = 40  # each with a dozen completions or more
-REFERENCE_SECONDS = 4.0
-TRIVIAL_SECONDS = 4.0
-KEPT_SECONDS = 3_600
-SHOWN_POSITIONS = 8
-
-
-def check_rows(recipe: Recipe, version: DatasetVersion) -> list[RecipeWarning]:
-    """Findings about references and trivial completions; versions never change.
-
-    At most some hundred rows for some seconds, and it says how many were looked at.
-    """
-    spec = recipe.model_dump_json()
-    key = f"row-check-{version.pk}-{hashlib.sha256(spec.encode()).hexdigest()}"
-    found: list[RecipeWarning] | None = cache.get(key)
-    if found is None:
-        found, is_whole = _check(recipe, version)
-        if is_whole:  # else the machine was busy, and may look at more later
-            cache.set(key, found, KEPT_SECONDS)
-    return found
-
-
-def _check(recipe: Recipe, version: DatasetVersion) -> tuple[list[RecipeWarning], bool]:
-    rows = sample_rows(version)
-    owner = f"team {version.dataset.team_id}"
-    read = _try_references(recipe, rows, owner)
-    looked = [pair for pair in zip(rows, read, strict=True) if pair[1].score]
-    findings = find_unread_references(
-        unread_references(looked), num_looked=len(looked), num_rows=version.num_rows
-    )
-    trivials, is_whole = _try_trivials(recipe, rows, owner)
-    findings += find_high_trivials(
-        trivials, bounds=recipe_bounds(recipe), num_rows=version.num_rows
-    )
-    return findings, is_whole and len(looked) == len(rows)
-
-
-def sample_rows(version: DatasetVersion) -> list[DatasetRow]:
-    """All rows of a small version, and some hundred of a large one, always the same."""
-    rows = version.rows.order_by("position")
-    if version.num_rows <= MAX_ROWS:
-        return list(rows)
-    drawn = random.Random(version.pk).sample(range(version.num_rows), MAX_ROWS)  # noqa: S311 - a repeatable choice, no secret
-    return list(rows.filter(position__in=drawn))
 
 
 def _try_references(
@@ -198,18 +190,18 @@ def unread_references(
     ]
 
 
-def _try_trivials(
+def _try_baselines(
     recipe: Recipe, rows: Sequence[DatasetRow], owner: str
-) -> tuple[list[TrivialScore], bool]:
+) -> tuple[list[BaselineScore], bool]:
     if any(judges_several(rule) for rule in recipe.rules):
         return [], True  # there is nothing to compare one with, or a model to be asked
     answers = [row.answer for row in rows if row.answer is not None]
     tags = tags_of(recipe)
     # Of a drawn sample the first are a sample too; of a small version, spread out.
-    step = max(1, len(rows) // MAX_TRIVIAL_ROWS)
-    chosen = rows[::step][:MAX_TRIVIAL_ROWS]
+    step = max(1, len(rows) // MAX_BASELINE_ROWS)
+    chosen = rows[::step][:MAX_BASELINE_ROWS]
     made = [
-        trivial_completions(
+        baseline_completions(
             prompt=as_sample(row, "").prompt,
             answers=answers,
             tags=tags,
@@ -219,35 +211,35 @@ def _try_trivials(
     ]
     samples = [
         as_sample(row, text)
-        for row, trivials in zip(chosen, made, strict=True)
-        for trivial in trivials
-        for text in trivial.texts
+        for row, baselines in zip(chosen, made, strict=True)
+        for baseline in baselines
+        for text in baseline.texts
     ]
-    trials = try_samples(recipe, samples, seconds=TRIVIAL_SECONDS, owner=owner)
+    trials = try_samples(recipe, samples, seconds=BASELINE_SECONDS, owner=owner)
     is_whole = all(trial.score for trial in trials)
     return _mean_scores(chosen, made, trials), is_whole
 
 
 def _mean_scores(
     rows: Sequence[DatasetRow],
-    made: Sequence[Sequence[Trivial]],
+    made: Sequence[Sequence[Baseline]],
     trials: Sequence[Trial],
-) -> list[TrivialScore]:
+) -> list[BaselineScore]:
     """Of each kind the form that is given the most, over the rows that have a score."""
     replies = iter(trials)
     totals: defaultdict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
-    for row, trivials in zip(rows, made, strict=True):
-        for kind, trivial in enumerate(trivials):
-            for form in range(len(trivial.texts)):
+    for row, baselines in zip(rows, made, strict=True):
+        for kind, baseline in enumerate(baselines):
+            for form in range(len(baseline.texts)):
                 score = next(replies).score
                 if score is not None and score.total is not None:
                     totals[kind, form].append((score.total, row.position))
-    best: dict[int, TrivialScore] = {}
+    best: dict[int, BaselineScore] = {}
     for (kind, _), given in totals.items():
         mean = sum(total for total, _ in given) / len(given)
         if kind not in best or mean > best[kind].mean:
             highest = sorted(given, reverse=True)[:SHOWN_POSITIONS]
-            best[kind] = TrivialScore(
+            best[kind] = BaselineScore(
                 label=made[0][kind].label,
                 mean=mean,
                 positions=tuple(sorted(position for _, position in highest)),

@@ -26,11 +26,19 @@ from trainer.rewards.rules import RULES
 from trainer.rewards.spec import MAX_RULES, RuleSpec
 from trainer.rewards.terms import Clip
 
-# Whether a reward function's source is Python; it is parsed here, and never run.
+CLIP_FIELDS = ("clip_low", "clip_high")
+TERM_FIELDS = (
+    "gate_rule",
+    "gate_at_least",
+    "gate_otherwise",
+    "schedule",
+    *CLIP_FIELDS,
+)
+TERM_PLACES = ("name", "weight", "only_if", "clip", "schedule")
 
 
 def find_code_fault(source: str) -> str:
-    """A sentence with the line, or "" where nothing is wrong."""
+    """Why the source is not Python, with the line, or "". It is parsed, never run."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -53,12 +61,9 @@ def find_fault(rule: RuleSpec) -> str:
     return find_code_fault(str(rule.params.get("source", "")))
 
 
-# A rule's two examples, as its part of the editor shows them.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownExample:
-    """Texts; an empty one is not there."""
+    """One of a rule's two examples. Texts; an empty one is not there."""
 
     verdict: str
     prompt: str
@@ -81,7 +86,7 @@ def shown_examples(kind: str) -> list[ShownExample]:
 def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
     sample = example.sample
     settings = [
-        (field.label, _on_one_line(text) if field.kind == "lines" else text)
+        (field.label, text.replace("\n", ", ") if field.kind == "lines" else text)
         for field in param_fields(kind)
         if field.name in example.params
         and (text := as_text(example.params[field.name], field.kind))
@@ -91,30 +96,13 @@ def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
         prompt=sample.prompt,
         completion=sample.completion,
         answer=sample.answer or "",
-        columns=_as_json(dict(sample.columns)),
+        columns=json.dumps(dict(sample.columns), ensure_ascii=False)
+        if sample.columns
+        else "",
         others=example.others,
         settings=tuple(each for each in settings if "\n" not in each[1]),
         long_settings=tuple(each for each in settings if "\n" in each[1]),
     )
-
-
-def _as_json(values: dict[str, object]) -> str:
-    return json.dumps(values, ensure_ascii=False) if values else ""
-
-
-def _on_one_line(text: str) -> str:
-    return text.replace("\n", ", ")
-
-
-CLIP_FIELDS = ("clip_low", "clip_high")
-TERM_FIELDS = (
-    "gate_rule",
-    "gate_at_least",
-    "gate_otherwise",
-    "schedule",
-    *CLIP_FIELDS,
-)
-TERM_PLACES = ("name", "weight", "only_if", "clip", "schedule")
 
 
 @dataclass(slots=True)

@@ -144,19 +144,17 @@ def as_value(field: ParamField, text: str) -> Any:
     if field.kind == "lines":
         return [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
     if field.kind in ("object", "json"):
-        return _read_json(field, text)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            example = (
+                '{"tag": "final"}' if field.kind == "object" else '[1, 2] or ["a"]'
+            )
+            raise Unreadable(
+                f"This is not JSON: {text[:60]!r}. Write something such as {example}."
+            ) from None
     # Browsers send line ends as CR LF whatever was typed.
     return text.replace("\r\n", "\n")
-
-
-def _read_json(field: ParamField, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        example = '{"tag": "final"}' if field.kind == "object" else '[1, 2] or ["a"]'
-        raise Unreadable(
-            f"This is not JSON: {text[:60]!r}. Write something such as {example}."
-        ) from None
 
 
 def as_texts(kind: str, params: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Everything that writes reward recipes."""
+"""Saves, lists and finds reward recipes. Another team's are not found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ def save_recipe_version(
     spec = recipe.model_dump(mode="json")
     sha256 = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
     with transaction.atomic():
-        owner = _lock(existing) if existing else _begin(team, name, description, user)
+        if existing:
+            # Two saves at once would otherwise both take the next number.
+            owner = RewardRecipe.objects.select_for_update().get(pk=existing.pk)
+        else:
+            owner = _begin(team, name, description, user)
         newest = owner.versions.order_by("-number").first()
         if newest and newest.content_sha256 == sha256:
             return newest
@@ -69,26 +73,6 @@ def free_name(team: Team, name: str) -> str:
     return next(one for one in candidates if one not in names)
 
 
-def _lock(recipe: RewardRecipe) -> RewardRecipe:
-    # Two saves at once would otherwise both take the next number.
-    return RewardRecipe.objects.select_for_update().get(pk=recipe.pk)
-
-
-def _begin(team: Team, name: str, description: str, user: User | None) -> RewardRecipe:
-    recipe, is_new = RewardRecipe.objects.get_or_create(
-        team=team, name=name, defaults={"description": description, "created_by": user}
-    )
-    if not is_new:
-        raise ValueError(
-            f'{team} already has a recipe named "{name}". Choose another name, or '
-            "save this as a new version of that recipe."
-        )
-    return recipe
-
-
-# Everything that reads recipes. Another team's are not found.
-
-
 def list_recipes(team: Team) -> list[RewardRecipe]:
     """Two queries; `newest` is a list of one version."""
     newest = (
@@ -99,7 +83,7 @@ def list_recipes(team: Team) -> list[RewardRecipe]:
     return list(
         team.recipes.annotate(
             num_versions=Count("versions", distinct=True),
-            # A relation of a higher rung, named by string only.
+            # A relation of a higher floor, named by string only.
             num_runs=Count("versions__runs", distinct=True),
         )
         .prefetch_related(Prefetch("versions", newest, to_attr="newest"))
@@ -117,3 +101,15 @@ def versions_with_use(recipe: RewardRecipe) -> list[RecipeVersion]:
         .annotate(num_runs=Count("runs"))
         .order_by("-number")
     )
+
+
+def _begin(team: Team, name: str, description: str, user: User | None) -> RewardRecipe:
+    recipe, is_new = RewardRecipe.objects.get_or_create(
+        team=team, name=name, defaults={"description": description, "created_by": user}
+    )
+    if not is_new:
+        raise ValueError(
+            f'{team} already has a recipe named "{name}". Choose another name, or '
+            "save this as a new version of that recipe."
+        )
+    return recipe

@@ -1,4 +1,4 @@
-"""Scoring for a page: in a process of its own, within a time, whatever is scored.
+"""Scoring for a page, in a child process within a time; and this machine's sandbox.
 
 A web process lends its threads to everybody, and a rule may compute for seconds or ask
 a grader that hangs. The child is the kernel's to end when the time is over.
@@ -25,6 +25,7 @@ from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe, judges_several
 
 NUM_PROCESSES = 2  # of each web process
+PAGE_SECONDS = 10.0  # a page waits no longer for a machine that is too busy to tell
 NO_TIME = "The time for one look was over. Score fewer completions at once."
 BUSY = "Others are scoring at the moment. Change something to try again."
 
@@ -91,7 +92,18 @@ def _tried(
         "recipe": recipe.model_dump(mode="json"),
         "owner": owner,
         "reads_rows": reads_rows,
-        "groups": [[_fields(sample) for sample in part] for part in parts],
+        "groups": [
+            [
+                {
+                    "prompt": sample.prompt,
+                    "completion": sample.completion,
+                    "answer": sample.answer,
+                    "columns": dict(sample.columns),
+                }
+                for sample in part
+            ]
+            for part in parts
+        ],
     }
     try:
         with _process(deadline) as process, slot(wait_seconds=seconds):
@@ -159,15 +171,6 @@ class _Process:
         self._child = None
 
 
-def _fields(sample: Sample) -> dict[str, Any]:
-    return {
-        "prompt": sample.prompt,
-        "completion": sample.completion,
-        "answer": sample.answer,
-        "columns": dict(sample.columns),
-    }
-
-
 def _trials(reply: dict[str, Any], size: int) -> list[Trial]:
     if "problem" in reply:
         return [Trial(None, problem=reply["problem"])] * size
@@ -183,18 +186,10 @@ for _each in _processes:
     _idle.put(_each)
 
 
+@atexit.register
 def _end_all() -> None:
     for process in _processes:
         process.end()
-
-
-atexit.register(_end_all)
-
-
-# Which sandbox this process's machine has for rules that run code, for pages.
-
-# A page waits no longer for a machine that is too busy to tell.
-_PAGE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +205,7 @@ class Sandbox:
         return asdict(self)
 
 
-def sandbox_here(*, timeout_seconds: float = _PAGE_SECONDS) -> Sandbox:
+def sandbox_here(*, timeout_seconds: float = PAGE_SECONDS) -> Sandbox:
     """Looked for once; where there is none, again after a minute."""
     return describe(found_here(timeout_seconds=timeout_seconds))
 

@@ -25,7 +25,7 @@ SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
 @dataclass(slots=True)
-class Tried:
+class TriedCompletion:
     """One completion with its score and, beside others of its row, its advantage."""
 
     completion: str
@@ -45,12 +45,12 @@ class Tried:
 
 
 @dataclass(slots=True)
-class Bench:
+class WorkbenchRow:
     """A row on the workbench."""
 
     row: DatasetRow
     text: str
-    tried: list[Tried]
+    tried: list[TriedCompletion]
     errors: list[str]
 
 
@@ -81,7 +81,7 @@ def asks_models(recipe: Recipe) -> bool:
 
 def try_recipe(
     recipe: Recipe, rows: list[DatasetRow], texts: Mapping[int, str]
-) -> list[Bench]:
+) -> list[WorkbenchRow]:
     """Score the completions pasted under each row's position, for some seconds."""
     deadline = time.monotonic() + MAX_SECONDS
     left = MAX_COMPLETIONS
@@ -94,7 +94,7 @@ def try_recipe(
             tried = [] if errors else _try_all(recipe, row, completions, deadline)
         left -= len(tried)
         _compare(tried)
-        benches.append(Bench(row, text, tried, errors))
+        benches.append(WorkbenchRow(row, text, tried, errors))
     return benches
 
 
@@ -114,27 +114,29 @@ def _refuse(completions: list[str], left: int) -> list[str]:
 
 def _try_all(
     recipe: Recipe, row: DatasetRow, completions: list[str], deadline: float
-) -> list[Tried]:
+) -> list[TriedCompletion]:
     """One by one, until the time is over; together where a rule takes them so."""
     if not any(judges_several(rule) for rule in recipe.rules):
         return [_try(recipe, row, each, deadline) for each in completions]
     start = time.monotonic()
     if start > deadline:
-        return [Tried(each, None) for each in completions]
+        return [TriedCompletion(each, None) for each in completions]
     scores = score_all(recipe, [as_sample(row, each) for each in completions])
     seconds = (time.monotonic() - start) / max(1, len(completions))
     return [
-        Tried(completion, score, seconds)
+        TriedCompletion(completion, score, seconds)
         for completion, score in zip(completions, scores, strict=True)
     ]
 
 
-def _try(recipe: Recipe, row: DatasetRow, completion: str, deadline: float) -> Tried:
+def _try(
+    recipe: Recipe, row: DatasetRow, completion: str, deadline: float
+) -> TriedCompletion:
     start = time.monotonic()
     if start > deadline:
-        return Tried(completion, None)
+        return TriedCompletion(completion, None)
     score = score_completion(recipe, as_sample(row, completion))
-    return Tried(completion, score, time.monotonic() - start)
+    return TriedCompletion(completion, score, time.monotonic() - start)
 
 
 def as_sample(row: DatasetRow, completion: str) -> Sample:
@@ -145,7 +147,7 @@ def as_sample(row: DatasetRow, completion: str) -> Sample:
     return Sample(text, completion, row.answer, row.columns, messages=prompt)
 
 
-def _compare(tried: list[Tried]) -> None:
+def _compare(tried: list[TriedCompletion]) -> None:
     """Advantage = (total - mean) / (std + eps) over the row's scored completions."""
     scored = [(one, one.score.total) for one in tried if one.score]
     totals = [total for _, total in scored if total is not None]

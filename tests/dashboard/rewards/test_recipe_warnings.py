@@ -1,4 +1,4 @@
-"""What scores tell about a recipe."""
+"""Warnings about a recipe that scores give."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.recipe_checks import (
+    BaselineScore,
     RecipeWarning,
     ScoredGroup,
-    TrivialScore,
     UnreadReference,
     find_constant_rules,
     find_flat_groups,
-    find_high_trivials,
+    find_high_baselines,
     find_in_groups,
     find_rules_that_agree,
     find_unread_references,
 )
 from dashboard.rewards.row_checks import (
     Tags,
+    baseline_completions,
     check_rows,
     choice_letters,
     tags_of,
-    trivial_completions,
 )
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
@@ -126,15 +126,15 @@ def test_half_of_the_highest_reward_for_nothing_is_high() -> None:
         (1.0, (1.0, 1.0), False),
         (0.4, (0.4, 1.4), False),
     ):
-        trivial = TrivialScore(label="nothing", mean=mean, positions=(), num_rows=5)
+        baseline = BaselineScore(label="nothing", mean=mean, positions=(), num_rows=5)
 
-        found = find_high_trivials([trivial], bounds=bounds, num_rows=5)
+        found = find_high_baselines([baseline], bounds=bounds, num_rows=5)
 
         assert kinds(found) == ["trivial"] * is_found, (mean, bounds)
 
 
-def test_trivial_completions_of_a_row() -> None:
-    made = trivial_completions(
+def test_baseline_completions_of_a_row() -> None:
+    made = baseline_completions(
         prompt="2+2?", answers=["4", "7", "7"], tags=TAGS, seed=1
     )
 
@@ -148,7 +148,7 @@ def test_trivial_completions_of_a_row() -> None:
 
 
 def test_each_letter_of_a_multiple_choice_is_tried() -> None:
-    made = trivial_completions(
+    made = baseline_completions(
         prompt="?", answers=["A", "C", "b", "A", "C"], tags=TAGS, seed=1
     )
 
