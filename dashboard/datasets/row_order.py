@@ -15,7 +15,7 @@ from django.db import connection
 
 from dashboard.datasets.models import DatasetVersion, RowOrder
 from dashboard.datasets.row_filters import BYTES, COLUMN, PROMPT_CHARS, read_positions
-from dashboard.jobs.queue import enqueue_few, is_worth_asking, newest_job
+from dashboard.jobs.queue import enqueue_few, newest_job, should_enqueue
 
 # Sorted anew for each page: 40 ms at most.
 MAX_SORTED_AT_ONCE = 20_000
@@ -84,7 +84,7 @@ def _find(version: DatasetVersion, key: str) -> Order | None:
     if found.is_made:
         return StoredOrder(found.pk)
     job = newest_job(found.JOB, found.pk)
-    if is_worth_asking(job):
+    if should_enqueue(job):
         # Where too much waits, the next look at the page asks again.
         enqueue_few(found.JOB, found.pk, team_id=version.dataset.team_id)
     return None

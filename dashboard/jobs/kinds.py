@@ -166,10 +166,6 @@ class JobReleased(JobInterrupted):
     """It goes on another time: the worker shuts down, or others have their turn."""
 
 
-def _never() -> bool:
-    return False
-
-
 class Context:
     """What a handler knows of its job, and how it reports.
 
@@ -182,7 +178,7 @@ class Context:
     """
 
     def __init__(
-        self, claim: Claim, *, is_shutting_down: Callable[[], bool] = _never
+        self, claim: Claim, *, is_shutting_down: Callable[[], bool] = lambda: False
     ) -> None:
         self.claim = claim
         self.job = Job.objects.select_related("team", "created_by").get(pk=claim.job_id)
@@ -204,14 +200,14 @@ class Context:
     ) -> None:
         """How far it is; written with the next heartbeat."""
         message = None if message is None else clean_text(message)
-        told = {"done": done, "total": total, "unit": unit, "message": message}
-        self.noted |= {name: value for name, value in told.items() if value is not None}
+        given = {"done": done, "total": total, "unit": unit, "message": message}
+        self.noted |= {name: v for name, v in given.items() if v is not None}
 
     def progress(
-        self, done: int | None = None, total: int | None = None, **told: Any
+        self, done: int | None = None, total: int | None = None, **more: Any
     ) -> None:
         """As `note`. JobInterrupted where it must not go on."""
-        self.note(done, total, **told)
+        self.note(done, total, **more)
         self.check()
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that wait: asked for, claimed in turn, cancelled, found again when lost.
+"""Jobs are enqueued, claimed in turn, cancelled, and reaped when their worker is lost.
 
 Every change of a job's state is one guarded UPDATE. Times are the database's own, so
 workers' clocks do not matter.
@@ -34,9 +34,9 @@ from dashboard.jobs.schedule import DAY_SECONDS, wake_workers
 
 MAX_WAITING = 8  # of a team in a lane, where a page asks for them
 RETRY_SECONDS = 10  # after the first outage of the database; three times it after each
-KEPT = timedelta(days=1)  # for how long it counts that a team was served
+SERVED_WINDOW = timedelta(days=1)  # for how long it counts that a team was served
 LATE = timedelta(seconds=4)
-ASK_AGAIN_AFTER = timedelta(minutes=2)
+RETRY_FAILED_AFTER = timedelta(minutes=2)
 GRACE = timedelta(seconds=20)  # for heartbeats, after the database's start
 
 
@@ -89,12 +89,12 @@ def newest_job(kind: str, target_id: int, *, is_open: bool = False) -> Job | Non
     return jobs.order_by("-pk").first()
 
 
-def is_worth_asking(job: Job | None) -> bool:
+def should_enqueue(job: Job | None) -> bool:
     """Whether a page that lacks a result has it made: what failed may be mended."""
     if job is None or job.state in (JobState.DONE, JobState.CANCELLED):
         return True
     failed = Job.objects.filter(pk=job.pk, state=JobState.FAILED)
-    return failed.filter(finished_at__lt=Now() - ASK_AGAIN_AFTER).exists()
+    return failed.filter(finished_at__lt=Now() - RETRY_FAILED_AFTER).exists()
 
 
 def notify_workers(queue: str) -> None:
@@ -124,7 +124,7 @@ def claim_job(job_id: int, worker: str) -> Claim | None:
 
 def claim_next(names: Collection[str], worker: str) -> Claim | None:
     """Take the oldest job of the team that was served longest ago."""
-    for job_id in _in_turn(names).values_list("pk", flat=True)[:100]:
+    for job_id in _in_order(names).values_list("pk", flat=True)[:100]:
         if claim := claim_job(job_id, worker):
             return claim
     return None
@@ -135,9 +135,9 @@ def due_jobs() -> QuerySet[Job]:
     return Job.objects.filter(due, state=JobState.QUEUED)
 
 
-def _in_turn(names: Collection[str]) -> QuerySet[Job]:
+def _in_order(names: Collection[str]) -> QuerySet[Job]:
     of_team = Job.objects.filter(
-        team=OuterRef("team"), kind__in=names, served_at__gte=Now() - KEPT
+        team=OuterRef("team"), kind__in=names, served_at__gte=Now() - SERVED_WINDOW
     )
     served = of_team.order_by("-served_at").values("served_at")[:1]
     waiting = due_jobs().filter(kind__in=names)
@@ -224,8 +224,8 @@ def waiting_reason(job: Job) -> str:
     lane = Job.objects.filter(kind__in=names_of(lane_of(kind)))
     if lane.filter(state=JobState.RUNNING, lease_until__gte=Now()).exists():
         return (
-            f"This {kind.noun} is number {place_of(job):,} in your team's queue. Each "
-            "worker runs one at a time, and teams take turns."
+            f"This {kind.noun} is number {queue_position(job):,} in your team's queue. "
+            "Each worker runs one at a time, and teams take turns."
         )
     return (
         f"No worker has taken this {kind.noun} yet. The {kind.queue} worker runs it: "
@@ -234,16 +234,16 @@ def waiting_reason(job: Job) -> str:
     )
 
 
-def place_of(job: Job) -> int:
+def queue_position(job: Job) -> int:
     """Of a queued job among its team's in the lane, from 1."""
-    of_team = _in_turn(names_of(lane_of(kind_of(job.kind)))).filter(team=job.team_id)
+    of_team = _in_order(names_of(lane_of(kind_of(job.kind)))).filter(team=job.team_id)
     places = list(of_team.values_list("pk", flat=True))
     return places.index(job.pk) + 1 if job.pk in places else len(places) + 1
 
 
 def purge() -> None:
-    """Forget ended jobs that no row refers to any more."""
-    ended = Job.objects.filter(finished_at__lt=Now() - KEPT)
+    """Delete ended jobs that no row refers to."""
+    ended = Job.objects.filter(finished_at__lt=Now() - SERVED_WINDOW)
     for relation in Job._meta.related_objects:
         ended = ended.filter(**{f"{relation.name}__isnull": True})
     ended.delete()

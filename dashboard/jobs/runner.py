@@ -108,7 +108,7 @@ def run(context: Context, *, beats: bool = True) -> None:
     except ValueError as error:
         _fail(context, str(error))
     except OperationalError as error:
-        _retry(context, error)
+        _retry_later(context, error)
     except OSError as error:
         _fail(context, _disk_fault(error))
     except Exception:
@@ -126,7 +126,7 @@ def _fail(context: Context, error: str) -> None:
     context.claim.end(JobState.FAILED, error=clean_text(error), **context.noted)
 
 
-def _retry(context: Context, error: OperationalError) -> None:
+def _retry_later(context: Context, error: OperationalError) -> None:
     """After an outage of the database, or a lock that was waited for too long."""
     losses = context.held().values_list("num_losses", flat=True).first()
     num_losses = 1 + (losses or 0)

@@ -1,4 +1,4 @@
-"""Waking workers: a task is put down for them, which says only that there is work."""
+"""Wakes workers by messages that say only that there is work, and schedules tasks."""
 
 from __future__ import annotations
 
@@ -40,14 +40,12 @@ def wake_workers(
         logger.warning("Could not wake the %s workers by %s: %s", queue, task, error)
 
 
-# What sends the tasks that are due every few seconds.
-#
-# None of their messages ends by itself: that would be judged by the clock of the worker
-# which takes it, and one whose clock is a few seconds ahead would do nothing at all.
-
-
 class Scheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no types
-    """Of each task one message waits at most, so that none pile up without workers."""
+    """Of each task one message waits at most, so that none pile up without workers.
+
+    No message expires: the clock of the worker that takes it would decide, and one that
+    is a few seconds ahead would do nothing at all.
+    """
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         if entry.task not in self._list_waiting():

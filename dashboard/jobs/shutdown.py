@@ -11,7 +11,7 @@ from typing import Any
 # One byte of memory shared with the pool's processes, which are forked after this
 # module is loaded. No lock, as it is set from a signal handler.
 _flag = mmap.mmap(-1, 1)
-_was_told = False  # this process, by a signal of its own
+_has_sigterm = False  # this process, by a signal of its own
 _handler_before: Any = None
 
 
@@ -20,7 +20,7 @@ def announce() -> None:
 
 
 def is_announced() -> bool:
-    return _was_told or _flag[0] == 1
+    return _has_sigterm or _flag[0] == 1
 
 
 def begin_task() -> None:
@@ -31,21 +31,21 @@ def begin_task() -> None:
     """
     global _handler_before
     if threading.current_thread() is threading.main_thread():
-        _handler_before = signal.signal(signal.SIGTERM, _note)
+        _handler_before = signal.signal(signal.SIGTERM, _note_sigterm)
 
 
 def end_task() -> None:
     """A process that was told meanwhile ends now, as it would have then."""
-    global _handler_before, _was_told
+    global _handler_before, _has_sigterm
     if _handler_before is None:
         return
     signal.signal(signal.SIGTERM, _handler_before)
     _handler_before = None
-    if _was_told:
-        _was_told = False
+    if _has_sigterm:
+        _has_sigterm = False
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _note(*_: object) -> None:
-    global _was_told
-    _was_told = True
+def _note_sigterm(*_: object) -> None:
+    global _has_sigterm
+    _has_sigterm = True

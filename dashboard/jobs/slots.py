@@ -1,4 +1,4 @@
-"""Room on this machine for the children that people wait for.
+"""Slots of this machine for child processes that people wait for.
 
 A child takes a core and some hundred megabytes. There are few at a time, whatever the
 number of web processes, and a team has half of them. A slot is a lock on a file, which

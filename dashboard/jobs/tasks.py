@@ -1,3 +1,5 @@
+"""The Celery tasks of jobs: work, reap, clean up."""
+
 from __future__ import annotations
 
 import logging

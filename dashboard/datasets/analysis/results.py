@@ -21,8 +21,8 @@ from dashboard.datasets.token_preview import Uncountable, count_tokens
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import (
     enqueue_few,
-    is_worth_asking,
     newest_job,
+    should_enqueue,
     waiting_reason,
 )
 
@@ -81,7 +81,7 @@ def request(analysis: Analysis, *, team_id: int) -> None:
     if analysis.is_done or analysis.problem:
         return
     job = newest_job(analysis.JOB, analysis.pk)
-    if is_worth_asking(job):
+    if should_enqueue(job):
         job = enqueue_few(analysis.JOB, analysis.pk, team_id=team_id)
     if job is None:
         analysis.waiting_text = (

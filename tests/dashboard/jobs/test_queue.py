@@ -25,10 +25,10 @@ from dashboard.jobs.queue import (
     claim_next,
     enqueue,
     enqueue_few,
-    is_worth_asking,
-    place_of,
     purge,
+    queue_position,
     reap,
+    should_enqueue,
     waiting_reason,
 )
 from dashboard.jobs.runner import run_pending
@@ -116,7 +116,7 @@ def test_its_place_is_its_teams_own(team: Team, late: Team):
     ask(team, 1, 2)
     ask(late, 3)
 
-    places = [place_of(job) for job in Job.objects.order_by("pk")]
+    places = [queue_position(job) for job in Job.objects.order_by("pk")]
 
     assert places == [1, 2, 1]
 
@@ -317,11 +317,11 @@ def test_what_failed_is_worth_asking_for_after_a_while(
     run_with(monkeypatch, fail)
     ask(team, 1)
     (failed,) = do_all()
-    assert not is_worth_asking(failed)
+    assert not should_enqueue(failed)
 
     Job.objects.update(finished_at=Now() - timedelta(minutes=3))
 
-    assert is_worth_asking(failed)
+    assert should_enqueue(failed)
 
 
 @pytest.mark.django_db(transaction=True)
