@@ -1,4 +1,4 @@
-"""The lookups every view begins with: a person's own team, or 404.
+"""Lookups within a person's teams, roles and their rights, who may watch a socket.
 
 Another team's objects are found through the team only, so they are 404 as well.
 """
@@ -86,8 +86,6 @@ def _writable(membership: Membership) -> Membership:
     return membership
 
 
-# What each role may do. The pages show this table; `access.py` holds to it.
-
 ASCENDING = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
 
 
@@ -99,13 +97,13 @@ class Right:
     @property
     def held(self) -> list[tuple[Role, bool]]:
         """Each role, with whether it has this right."""
-        return [(role, is_at_least(role, self.least)) for role in ASCENDING]
+        return [
+            (role, ASCENDING.index(role) >= ASCENDING.index(self.least))
+            for role in ASCENDING
+        ]
 
 
-def is_at_least(role: str, least: Role) -> bool:
-    return ASCENDING.index(Role(role)) >= ASCENDING.index(least)
-
-
+# The pages show this table; the lookups above hold to it.
 RIGHTS = (
     Right("Look at, search and download everything of the team", Role.VIEWER),
     Right("Keep own views of the run list and own chart settings", Role.VIEWER),
@@ -130,9 +128,6 @@ def roles_given_by(role: str) -> list[Role]:
     if role == Role.OWNER:
         return list(ASCENDING)
     return [Role.VIEWER, Role.MEMBER, Role.ADMIN] if role == Role.ADMIN else []
-
-
-# Who may go on watching over a socket.
 
 
 def may_watch(user_id: int, session: Any, **of_team: Any) -> bool:

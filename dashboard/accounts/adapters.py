@@ -1,4 +1,4 @@
-"""Second factors and passkeys: how they are read and kept, and what a person has."""
+"""django-allauth's adapters: accounts, second factors, providers, and their email."""
 
 from __future__ import annotations
 
@@ -47,12 +47,15 @@ from fido2.webauthn import AuthenticationResponse, RegistrationResponse
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from dashboard.accounts.models import User
-from dashboard.accounts.services import note
+from dashboard.accounts.services import record_in_teams
 
 logger = logging.getLogger(__name__)
 # A key's answer holds less than 2 KiB. fido2 copies what is left at each item it reads,
 # so that 1 MiB would take minutes.
 MAX_CREDENTIAL_CHARS = 16 * 1024
+UNKNOWN_ADDRESS = "0.0.0.0"  # nosec B104 # noqa: S104 - named only: nothing listens there
+View = Callable[..., HttpResponseBase]
+_senders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="email")
 
 
 class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped
@@ -211,13 +214,9 @@ class AddKeyForm(AddWebAuthnForm):  # type: ignore[misc]  # untyped
     credential = _hidden(RegistrationField)
 
 
-# Mail that is sent behind the answer: whoever asks for a new password learns neither
-# from the time that it takes nor from its failing whether there is such an account.
-
-_senders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="letters")
-
-
-def send_behind(send: Callable[[], None]) -> None:
+def send_in_background(send: Callable[[], None]) -> None:
+    """Whoever asks for a new password learns neither from the time that the email takes
+    nor from its failing whether there is such an account."""
     _senders.submit(copy_context().run, _send, send)
 
 
@@ -244,11 +243,6 @@ def link(request: HttpRequest, path: str) -> str:
     return f"{begin}{parts._replace(scheme='', netloc='').geturl()}"
 
 
-# How django-allauth behaves here.
-
-UNKNOWN_ADDRESS = "0.0.0.0"  # nosec B104 # noqa: S104 - named only: nothing listens there
-
-
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         """People come by invitation, whose page makes the account."""
@@ -257,7 +251,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped
     def send_mail(self, template_prefix: str, email: str, context: Any) -> None:
         if settings.MAIL_IS_SET_UP:
             send = super().send_mail
-            send_behind(lambda: send(template_prefix, email, context))
+            send_in_background(lambda: send(template_prefix, email, context))
 
     def get_reset_password_from_key_url(self, key: str) -> str:
         return link(self.request, super().get_reset_password_from_key_url(key))
@@ -280,11 +274,6 @@ def address_of(request: HttpRequest) -> str:
         return UNKNOWN_ADDRESS
 
 
-# Signing in by an account elsewhere: OpenID Connect, GitHub, Google, where set up.
-
-View = Callable[..., HttpResponseBase]
-
-
 class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # untyped
     """Accounts elsewhere only let in who is here already: people come by invitation."""
 
@@ -295,7 +284,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # unt
         return reverse("account")
 
 
-def address_elsewhere(request: HttpRequest, key: str, *, process: str) -> str:
+def provider_address(request: HttpRequest, key: str, *, process: str) -> str:
     """Where the provider asks the person; Http404 where it is not set up here.
 
     Raises:
@@ -308,7 +297,7 @@ def address_elsewhere(request: HttpRequest, key: str, *, process: str) -> str:
     return str(answer.headers["Location"])
 
 
-def only_where_set_up(key: str, view: View) -> View:
+def require_provider(key: str, view: View) -> View:
     @wraps(view)  # keeps that it takes no sign-in
     def guarded(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         if key not in settings.SIGN_IN_PROVIDERS:
@@ -321,25 +310,29 @@ def only_where_set_up(key: str, view: View) -> View:
 def list_connections(user: User) -> list[tuple[int, str, str]]:
     """Of each: its number, the provider's name, and who the person is there."""
     found = SocialAccount.objects.filter(user=user).order_by("pk")
-    return [(one.pk, _name(one.provider), who_is(one)) for one in found]
+    return [(one.pk, _provider_name(one.provider), account_name(one)) for one in found]
 
 
-def who_is(account: SocialAccount) -> str:
+def account_name(account: SocialAccount) -> str:
     data = account.extra_data
     data = {**data, **data.get("id_token", {}), **data.get("userinfo", {})}
     names = ("preferred_username", "login", "email", "name")
     return str(next((data[name] for name in names if data.get(name)), account.uid))
 
 
-def _name(key: str) -> str:
+def _provider_name(key: str) -> str:
     return str(settings.SIGN_IN_PROVIDERS.get(key, key))
 
 
 @receiver(social_account_added)
 def account_connected(*, sociallogin: Any, **_kwargs: Any) -> None:
-    note(sociallogin.user, "person.provider_added", kind=sociallogin.account.provider)
+    record_in_teams(
+        sociallogin.user, "person.provider_added", kind=sociallogin.account.provider
+    )
 
 
 @receiver(social_account_removed)
 def account_disconnected(*, socialaccount: Any, **_kwargs: Any) -> None:
-    note(socialaccount.user, "person.provider_removed", kind=socialaccount.provider)
+    record_in_teams(
+        socialaccount.user, "person.provider_removed", kind=socialaccount.provider
+    )

@@ -1,4 +1,4 @@
-"""What changes who is in a team, and as what.
+"""Members of a team and their roles, invitations, and checks of a team's quotas.
 
 Each takes the membership of whoever does it. A team's row is locked first, so that of
 two owners who leave at the same time one stays.
@@ -22,6 +22,10 @@ from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.services import digest, record
 from dashboard.project.edits import Edit
 from dashboard.project.mail import why_not_mailed
+
+INVITATION_LIFETIME = timedelta(days=7)
+MAX_OPEN = 100  # invitations of a team
+MAX_A_DAY = 200  # of a team, those revoked too: each may be an email to anybody
 
 
 @transaction.atomic
@@ -173,16 +177,6 @@ def _record(actor: Membership, verb: str, member: Membership, **detail: str) -> 
     record(actor.team, actor.user, verb, member.user, username=name, **detail)
 
 
-# Links by which somebody joins a team: once, within seven days, until revoked.
-#
-# They are worth what their maker may do now: who no longer manages the team has left no
-# way back in.
-
-LIFETIME = timedelta(days=7)
-MOST_OPEN = 100  # of a team
-MOST_A_DAY = 200  # of a team, those revoked too: each may be a letter to anybody
-
-
 @transaction.atomic
 def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, str]:
     """The invitation with its token, which is nowhere kept."""
@@ -190,13 +184,13 @@ def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, s
         raise ValueError(
             f"Your role is {by.role}, which can't invite somebody as {role}."
         )
-    if open_invitations(by.team).count() >= MOST_OPEN:
+    if open_invitations(by.team).count() >= MAX_OPEN:
         raise ValueError(
-            f"{MOST_OPEN} invitations are open, the most of a team. Revoke some first."
+            f"{MAX_OPEN} invitations are open, the most of a team. Revoke some first."
         )
     since = timezone.now() - timedelta(days=1)
     made = Invitation.objects.filter(team=by.team, created_at__gt=since).count()
-    if made >= MOST_A_DAY:
+    if made >= MAX_A_DAY:
         raise ValueError(
             f"{made} invitations were made within a day, the most of a team. Wait, or "
             "pass an open link on."
@@ -208,7 +202,7 @@ def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, s
         email=email,
         token_sha256=digest(token),
         created_by=by.user,
-        expires_at=timezone.now() + LIFETIME,
+        expires_at=timezone.now() + INVITATION_LIFETIME,
     )
     record(by.team, by.user, "invitation.created", invitation, role=role, email=email)
     return invitation, token
@@ -270,6 +264,7 @@ def accept(token: str, user: User) -> Membership | None:
 
 
 def _open() -> models.QuerySet[Invitation]:
+    """Whose maker still manages the team, so that nobody leaves a way back in."""
     by = Membership.objects.filter(
         team=models.OuterRef("team"),
         user=models.OuterRef("created_by"),
@@ -281,9 +276,7 @@ def _open() -> models.QuerySet[Invitation]:
     )
 
 
-# What a team may still do: asked where something begins that takes room.
-#
-# Who counts belongs to a rung above all that is counted, so it is named here.
+# Quotas belong to a higher floor than all that they count, so they are named by string.
 
 
 def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:

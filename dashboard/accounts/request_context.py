@@ -1,7 +1,4 @@
-"""Where an act comes from: known to whatever writes an audit entry, and told by nobody.
-
-A request says it for all that is done to answer it, a task for all that it does.
-"""
+"""Who acts and from where, for audit entries; a request or a task sets it."""
 
 from __future__ import annotations
 
@@ -41,8 +38,8 @@ _SYSTEMS = {
 class RequestContext:
     """A browser's address and name, or the program that acted by itself.
 
-    >>> Origin(address="192.0.2.7", agent="Firefox 128 on Linux")
-    >>> Origin(program="training.reap")
+    >>> RequestContext(address="192.0.2.7", agent="Firefox 128 on Linux")
+    >>> RequestContext(program="training.reap")
     """
 
     address: str | None = None
@@ -50,7 +47,9 @@ class RequestContext:
     program: str = ""
 
 
-_current: ContextVar[RequestContext | None] = ContextVar("origin", default=None)
+_current: ContextVar[RequestContext | None] = ContextVar(
+    "request_context", default=None
+)
 
 
 def current_context() -> RequestContext:
@@ -63,8 +62,8 @@ def acting_as(program: str | None) -> None:
 
 
 @contextmanager
-def acting_in(origin: RequestContext) -> Iterator[None]:
-    token = _current.set(origin)
+def acting_in(context: RequestContext) -> Iterator[None]:
+    token = _current.set(context)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What changes people, teams and the audit log."""
+"""Writes teams, sign-in links and audit entries."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def record_each(
     )
 
 
-def told_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def describe_change(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, Any]:
     """What an entry tells of fields that were changed: their old and new values."""
     olds = {name: _cut(before[name]) for name in after}
     return {"before": olds, "after": {n: _cut(value) for n, value in after.items()}}
@@ -162,34 +164,32 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-# Writes down in each team of a person how they may sign in from now on.
-
-
-def note(user: User, verb: str, **detail: str) -> None:
+def record_in_teams(user: User, verb: str, **detail: str) -> None:
+    """An entry in each team of the person, as of how they may sign in from now on."""
     for team in Team.objects.filter(members=user):
         record(team, user, verb, user, username=user.username, **detail)
 
 
 @receiver(authenticator_added)
 def factor_added(*, user: User, authenticator: Any, **_kwargs: Any) -> None:
-    note(user, "person.factor_added", kind=authenticator.type)
+    record_in_teams(user, "person.factor_added", kind=authenticator.type)
 
 
 @receiver(authenticator_removed)
 def factor_removed(*, user: User, authenticator: Any, **_kwargs: Any) -> None:
-    note(user, "person.factor_removed", kind=authenticator.type)
+    record_in_teams(user, "person.factor_removed", kind=authenticator.type)
 
 
 @receiver(authenticator_reset)
 def factor_reset(*, user: User, authenticator: Any, **_kwargs: Any) -> None:
-    note(user, "person.factor_reset", kind=authenticator.type)
+    record_in_teams(user, "person.factor_reset", kind=authenticator.type)
 
 
 @receiver(password_reset)
 def password_was_reset(*, user: User, **_kwargs: Any) -> None:
-    note(user, "person.password_reset")
+    record_in_teams(user, "person.password_reset")
 
 
 @receiver(email_changed)
 def email_was_changed(*, user: User, **_kwargs: Any) -> None:
-    note(user, "person.email_changed")
+    record_in_teams(user, "person.email_changed")

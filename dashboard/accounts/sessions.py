@@ -1,4 +1,4 @@
-"""Where a person is signed in, and how that ends."""
+"""Open sessions, known browsers, and sockets that end with somebody's access."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ BROWSERS = (
     ("Safari", "Safari"),
     ("curl", "curl"),
 )
+# OWASP's device cookie, of a browser that somebody has signed in from: it signs nobody
+# in, but wrong passwords from elsewhere do not count against who has it.
+COOKIE = "cohort_device"
+SALT = "accounts.known_devices"
+COOKIE_SECONDS = 180 * 24 * 3_600
+ACCESS_FIELDS = {"is_active", "password"}
 SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
 
 
@@ -89,21 +95,11 @@ def browser_of(agent: str) -> str:
     return agent[:60] or "unknown browser"
 
 
-# Browsers that somebody has signed in from before.
-#
-# Each keeps a signed cookie, OWASP's device cookie: it signs nobody in, but wrong
-# passwords from elsewhere do not count against who has it.
-
-COOKIE = "cohort_device"
-SALT = "accounts.known_devices"
-KEPT_SECONDS = 180 * 24 * 3_600
-
-
 def find_device(request: HttpRequest, username: str) -> str:
     """The device's own name, where this very user has signed in from it; else ""."""
     try:
         known = signing.loads(
-            request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=KEPT_SECONDS
+            request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=COOKIE_SECONDS
         )
     except signing.BadSignature:
         return ""
@@ -117,20 +113,16 @@ def remember_device(response: HttpResponseBase, user: User) -> None:
     response.set_cookie(
         COOKIE,
         signing.dumps(device, salt=SALT),
-        max_age=KEPT_SECONDS,
+        max_age=COOKIE_SECONDS,
         path="/sign-in/",
         httponly=True,
         samesite="Lax",
     )
 
 
-# Tells open sockets at once that somebody may look at less than before.
-#
-# By signals, so that it holds for every way in which a row changes: a page, a command,
-# the end of a team. What a queryset's update() changes waits for the look twice a
-# minute.
-
-MATTERS = {"is_active", "password"}
+# Sockets are notified by signals, so that it holds however a row changes: by a page, a
+# command, the end of a team. What a queryset's update() changes waits for the check
+# twice a minute.
 
 
 @receiver([post_delete, post_save], sender=Membership)
@@ -146,7 +138,7 @@ def person_changed(
     update_fields: frozenset[str] | None,
     **_kwargs: Any,
 ) -> None:
-    is_about_access = update_fields is None or MATTERS & update_fields
+    is_about_access = update_fields is None or ACCESS_FIELDS & update_fields
     if is_about_access and not created:
         notify_access_on_commit(instance.pk)
 

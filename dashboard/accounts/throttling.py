@@ -1,4 +1,4 @@
-"""How often somebody may try to sign in, or ask the API: counted in Redis.
+"""Limits of sign-in attempts and API requests, counted in Redis.
 
 Tries are counted before a password is looked at, so that many guesses at the same time
 are as many guesses: from a browser that this user has signed in from before, that

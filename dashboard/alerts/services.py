@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.accounts.services import record, told_change
+from dashboard.accounts.services import describe_change, record
 from dashboard.alerts.models import (
     OPEN,
     TEST,
@@ -75,7 +75,7 @@ def change_rule(*, rule: Rule, user: User) -> bool:
     old, new = (
         {n: getattr(one, field) for n, field in names.items()} for one in (before, rule)
     )
-    _record(rule, user, "alert_rule.changed", **told_change(old, new))
+    _record(rule, user, "alert_rule.changed", **describe_change(old, new))
     return True
 
 

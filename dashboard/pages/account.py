@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from dashboard.accounts.adapters import describe_factors, list_connections
 from dashboard.accounts.forms import FirstPasswordForm, PasswordForm, ProfileForm
 from dashboard.accounts.models import User
-from dashboard.accounts.services import note
+from dashboard.accounts.services import record_in_teams
 from dashboard.accounts.sessions import (
     end_others,
     end_session,
@@ -65,7 +65,7 @@ def account(request: Request) -> HttpResponse:
         # Otherwise the new password would end this very session.
         update_session_auth_hash(request, password.save())
         remember_session(request)
-        note(request.user, "person.password_changed")
+        record_in_teams(request.user, "person.password_changed")
         messages.success(request, "Your password is set.")
         return redirect("account")
     status = 422 if profile.is_bound or password.is_bound else 200

@@ -31,7 +31,7 @@ from django.views.decorators.http import (
 )
 from requests.exceptions import ConnectionError, RequestException, SSLError, Timeout
 
-from dashboard.accounts.adapters import address_elsewhere
+from dashboard.accounts.adapters import provider_address
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.sessions import find_device, remember_device, remember_session
@@ -181,7 +181,7 @@ def provider_go(request: HttpRequest, provider: str) -> HttpResponse:
         raise_if_reauthentication_required(request, app="allauth.socialaccount")
     context = {"provider": settings.SIGN_IN_PROVIDERS.get(provider, provider)}
     try:
-        address = address_elsewhere(request, provider, process=process)
+        address = provider_address(request, provider, process=process)
     except RequestException as error:
         trouble = {**context, "trouble": _trouble(error)}
         return render(request, "accounts/provider.html", trouble, status=502)

@@ -10,7 +10,7 @@ from allauth.socialaccount.providers.openid_connect import views as openid_conne
 from django.contrib.auth.decorators import login_not_required
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from dashboard.accounts.adapters import only_where_set_up
+from dashboard.accounts.adapters import require_provider
 from dashboard.api import pages
 from dashboard.pages import (
     account,
@@ -99,17 +99,17 @@ _of_allauth: list[URLPattern | URLResolver] = [
     ),
     path(
         "account/providers/github/back",
-        only_where_set_up("github", github.oauth2_callback),
+        require_provider("github", github.oauth2_callback),
         name="github_callback",
     ),
     path(
         "account/providers/google/back",
-        only_where_set_up("google", google.oauth2_callback),
+        require_provider("google", google.oauth2_callback),
         name="google_callback",
     ),
     path(
         "account/providers/<str:provider_id>/back",
-        only_where_set_up("oidc", openid_connect.callback),
+        require_provider("oidc", openid_connect.callback),
         name="openid_connect_callback",
     ),
 ]

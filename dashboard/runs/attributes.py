@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from dashboard.accounts.models import User
-from dashboard.accounts.services import record, told_change
+from dashboard.accounts.services import describe_change, record
 from dashboard.project.edits import Edit
 from dashboard.runs.models import Run
 
@@ -83,7 +83,7 @@ def describe_run(*, run: Run, user: User, edit: Edit) -> list[str]:
         changes["tags"] = _tags(changes["tags"])  # several people's may be too many
     if changes:
         Run.objects.filter(pk=held.pk).update(**changes)
-        record(held.team, user, "run.described", held, **told_change(now, changes))
+        record(held.team, user, "run.described", held, **describe_change(now, changes))
     return list(changes)
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import User
-from dashboard.accounts.services import record, told_change
+from dashboard.accounts.services import describe_change, record
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.attributes import refuse_locked
@@ -169,7 +169,7 @@ def _change(
         num_steps=config.optim.num_steps,
         seq=F("seq") + 1,
     )
-    told = told_change(before, after)
+    told = describe_change(before, after)
     record(run.team, user, verb, run, number=change.number, **told)
     notify_on_commit(run.id, run.seq + 1)
     return change

@@ -23,7 +23,7 @@ def _wide_open(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     settings.MAIL_IS_SET_UP = True
     settings.LINKS_BEGIN = "https://cohort.example.org"
-    monkeypatch.setattr(adapters, "send_behind", adapters._send)
+    monkeypatch.setattr(adapters, "send_in_background", adapters._send)
 
 
 def links() -> set[str]:

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, QueryDict
 
 from dashboard.accounts.models import Team, User
-from dashboard.accounts.services import record, told_change
+from dashboard.accounts.services import describe_change, record
 from dashboard.project.edits import Edit
 from dashboard.runs.models import DefaultView, SavedView
 
@@ -94,7 +94,7 @@ def change_view(view: SavedView, *, user: User, edit: Edit) -> None:
     with _own_name(view.name):
         view.save(update_fields=list(changes))
         if view.is_shared or held.is_shared:
-            told = {"name": view.name, **told_change(now, changes)}
+            told = {"name": view.name, **describe_change(now, changes)}
             record(view.team, user, "view.changed", view, **told)
     if not view.is_shared:  # others no longer see it, so it is no longer their first
         DefaultView.objects.filter(view=view).exclude(user=view.owner).delete()

@@ -12,5 +12,5 @@ def _passwords_are_hashed_fast(settings: Settings) -> None:
 @pytest.fixture(autouse=True)
 def _letters_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests of letters read the outbox behind the answer."""
-    at = "dashboard.accounts.adapters.send_behind"
+    at = "dashboard.accounts.adapters.send_in_background"
     monkeypatch.setattr(at, lambda send: send())

@@ -13,7 +13,7 @@ from django.utils import timezone
 from pytest_django import DjangoDbBlocker, Settings
 
 from dashboard.accounts import members
-from dashboard.accounts.members import MOST_OPEN, accept, invite
+from dashboard.accounts.members import MAX_OPEN, accept, invite
 from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, User
 
 pytestmark = pytest.mark.django_db
@@ -132,7 +132,7 @@ def test_nobody_is_invited_as_owner(alice_client: Client) -> None:
 
 
 def test_only_so_many_are_open(alice: User) -> None:
-    for _ in range(MOST_OPEN):
+    for _ in range(MAX_OPEN):
         make(alice)
 
     with pytest.raises(ValueError, match="100 invitations are open"):
@@ -142,7 +142,7 @@ def test_only_so_many_are_open(alice: User) -> None:
 def test_only_so_many_are_made_a_day_revoked_or_not(
     alice: User, alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "MOST_A_DAY", 2)
+    monkeypatch.setattr(members, "MAX_A_DAY", 2)
     form = {"role": "viewer", "email": "somebody@example.org"}
     for _ in range(2):
         alice_client.post("/alpha/settings/invite", form)
