@@ -1,4 +1,4 @@
-"""The data folder: what is in it, what is wrong with it, where its servers are found.
+"""The data folder: its private folders, its servers' sockets, and errors about it.
 
 The embedded servers listen on a unix socket and nothing else. The paths follow from
 the data folder alone, so every process that knows COHORT_DATA finds them.
@@ -42,9 +42,6 @@ def embedded_addresses(data: Path) -> Addresses:
     )
 
 
-# Faults of one-machine mode, each told in a sentence with its remedy.
-
-
 class LocalFault(Exception):
     """Something about this machine that its user can put right."""
 
@@ -62,9 +59,6 @@ def fault_of(error: OSError, path: Path) -> LocalFault:
             "write access, or set COHORT_DATA to a folder you own."
         )
     return LocalFault(f"{path}: {error.strerror or error}.")
-
-
-# Folders that only their owner may enter.
 
 
 def private_folder(path: Path, *, owner: int | None = None) -> Path:

@@ -24,41 +24,7 @@ from psycopg.pq import PGconn, Ping
 from dashboard.local.data_folder import LocalFault, fault_of, private_folder, tail
 from dashboard.project.subprocesses import end_child, start_child
 
-# The user that PostgreSQL runs as. It refuses to run as root.
-
-NAME = "cohort-postgres"
-
-
-def server_user() -> pwd.struct_passwd | None:
-    """None: ours will do. As root: a user for the server alone, made when missing."""
-    if os.geteuid() != 0:
-        return None
-    try:
-        return pwd.getpwnam(NAME)
-    except KeyError:
-        _make_user()
-        return pwd.getpwnam(NAME)
-
-
-def _make_user() -> None:
-    useradd = shutil.which("useradd", path=f"{os.defpath}:/usr/sbin:/sbin")
-    if useradd is None:
-        raise LocalFault(
-            "PostgreSQL does not run as root, and there is no `useradd` to make a user "
-            "for it. Start Cohort as an ordinary user, or set DATABASE_URL."
-        )
-    options = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin"]
-    subprocess.run([useradd, *options, NAME], check=True, capture_output=True)
-
-
-def let_traverse(path: Path) -> None:
-    """As root: let the server's user pass through (not list) the folders above."""
-    for folder in path.resolve().parents:
-        mode = folder.stat().st_mode
-        if not mode & stat.S_IXOTH:
-            folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
-
-
+NAME = "cohort-postgres"  # the user that runs it, as it refuses to run as root
 HBA = "# Only Cohort's own role, only through the socket, whose folder is private.\n"
 HBA += "local all cohort trust\n"
 START_SECONDS = 60  # without a word that it recovers, which takes what it takes
@@ -226,6 +192,36 @@ class EmbeddedPostgres:
             f"PostgreSQL was not ready after {START_SECONDS} s. Its log ends:\n"
             f"{tail(self.log)}"
         )
+
+
+def server_user() -> pwd.struct_passwd | None:
+    """None: ours will do. As root: a user for the server alone, made when missing."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(NAME)
+    except KeyError:
+        _make_user()
+        return pwd.getpwnam(NAME)
+
+
+def _make_user() -> None:
+    useradd = shutil.which("useradd", path=f"{os.defpath}:/usr/sbin:/sbin")
+    if useradd is None:
+        raise LocalFault(
+            "PostgreSQL does not run as root, and there is no `useradd` to make a user "
+            "for it. Start Cohort as an ordinary user, or set DATABASE_URL."
+        )
+    options = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+    subprocess.run([useradd, *options, NAME], check=True, capture_output=True)
+
+
+def let_traverse(path: Path) -> None:
+    """As root: let the server's user pass through (not list) the folders above."""
+    for folder in path.resolve().parents:
+        mode = folder.stat().st_mode
+        if not mode & stat.S_IXOTH:
+            folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
 
 
 def _postmaster_pid(folder: Path) -> int | None:

@@ -1,6 +1,4 @@
-"""Before the start: a free port, space on the disk, a writable folder that no other
-`up` has.
-"""
+"""Checks before the start: a free port, disk space, a folder that no `up` uses."""
 
 from __future__ import annotations
 
@@ -65,9 +63,6 @@ def _free_port(taken: int) -> int:
             continue
         return port
     return 8000
-
-
-# One `up` per data folder.
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""Redis inside the data folder, on a private unix socket.
+"""Redis inside the data folder, on a private unix socket; and where both servers are.
 
-It is only a doorbell (broker and channel layer), so it keeps nothing on disk.
+It only carries messages (broker and channel layer), so it keeps nothing on disk.
 """
 
 from __future__ import annotations
@@ -107,9 +107,6 @@ class EmbeddedRedis:
             time.sleep(0.02)
         self.stop()
         raise LocalFault(f"Redis did not start. Its log ends:\n{tail(self.log)}")
-
-
-# The servers that the environment does not name: started and stopped together.
 
 
 def embedded_postgres(data: Path) -> EmbeddedPostgres:

@@ -1,6 +1,4 @@
-"""Starts Cohort's processes and watches them: what ends is started again, with growing
-pauses.
-"""
+"""Starts Cohort's processes, restarts what ends with growing pauses, stops them."""
 
 from __future__ import annotations
 
@@ -22,9 +20,14 @@ from dashboard.local.data_folder import LocalFault, tail
 from dashboard.project.environment import ROOT
 from dashboard.project.subprocesses import start_child
 
-# The processes that `up` runs, each with its log.
-
 BIGGEST_LOG_BYTES = 10 * 1024**2
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 30.0
+TELL_SECONDS = 10.0
+STEADY_SECONDS = 60.0  # after this long, a crash counts as the first again
+PATIENCE_SECONDS = 14.0  # a run in training finishes its step and saves
+START_SECONDS = 60
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Service(Protocol):
@@ -51,7 +54,8 @@ class Process:
         self.child: subprocess.Popen[bytes] | None = None
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        _rotate(self.log)
+        if self.log.exists() and self.log.stat().st_size > BIGGEST_LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.1"))
         os.chdir(ROOT)
         self.child = start_child(
             [sys.executable, "-m", *self.arguments],
@@ -63,11 +67,6 @@ class Process:
 
     def is_ready(self) -> bool:
         return True  # nobody waits for it
-
-
-def _rotate(log: Path) -> None:
-    if log.exists() and log.stat().st_size > BIGGEST_LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
 
 
 def web(*, data: Path, port: int) -> Process:
@@ -109,15 +108,8 @@ def all_processes(*, data: Path, port: int) -> list[Process]:
     ]
 
 
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 30.0
-TELL_SECONDS = 10.0
-STEADY_SECONDS = 60.0  # after this long, a crash counts as the first again
-PATIENCE_SECONDS = 14.0  # a run in training finishes its step and saves
-
-
 @dataclass(slots=True)
-class Watch:
+class WatchedService:
     service: Service
     started_at: float
     pause: float = FIRST_PAUSE_SECONDS
@@ -137,14 +129,16 @@ class Supervisor:
     ) -> None:
         now = time.monotonic()
         self.processes = processes
-        self.watches = [Watch(service, now) for service in (*servers, *processes)]
+        self.watches = [
+            WatchedService(service, now) for service in (*servers, *processes)
+        ]
         self.tell = tell
 
     def start(self) -> None:
         for process in self.processes:
             process.spawn()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Start again what has ended and has waited long enough."""
         for watch in self.watches:
             child = watch.service.child
@@ -155,7 +149,7 @@ class Supervisor:
             elif time.monotonic() >= watch.restart_at:
                 self._restart(watch)
 
-    def _restart(self, watch: Watch) -> None:
+    def _restart(self, watch: WatchedService) -> None:
         watch.restart_at = None
         watch.started_at = time.monotonic()
         watch.tell_at = watch.started_at + TELL_SECONDS
@@ -165,7 +159,7 @@ class Supervisor:
             # It has no child that lives, so the next look plans another try.
             self.tell(f"The {watch.service.name} could not be started: {fault}")
 
-    def _follow_restart(self, watch: Watch) -> None:
+    def _follow_restart(self, watch: WatchedService) -> None:
         """Tell of a server that takes long to be ready, and when it is."""
         if watch.tell_at is None:
             return
@@ -182,7 +176,7 @@ class Supervisor:
             )
             watch.tell_at = now + TELL_SECONDS
 
-    def _plan_restart(self, watch: Watch) -> None:
+    def _plan_restart(self, watch: WatchedService) -> None:
         now = time.monotonic()
         if now - watch.started_at > STEADY_SECONDS:
             watch.pause = FIRST_PAUSE_SECONDS
@@ -225,11 +219,6 @@ def _describe(service: Service) -> str:
     return f"exit {returncode}"
 
 
-# Waiting until pages are served.
-
-START_SECONDS = 60
-
-
 def wait_until_served(web: Service, *, port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -255,22 +244,18 @@ def _is_ready(port: int) -> bool:
         connection.close()
 
 
-# Ctrl-C, SIGTERM and a closed terminal all mean: stop in order.
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 class Stop(BaseException):
     """Asked to end. Not an Exception, so that no `except Exception` swallows it."""
 
 
-def _stop(signum: int, frame: FrameType | None) -> None:
-    raise Stop
-
-
 def stop_on_signals() -> None:
+    """Ctrl-C, SIGTERM and a closed terminal all mean: stop in order."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise Stop
+
     for name in STOPPING:
-        signal.signal(name, _stop)
+        signal.signal(name, stop)
 
 
 def ignore_signals() -> None:

@@ -1,4 +1,4 @@
-"""What a person at the terminal sees while something slow goes on."""
+"""Progress on the terminal."""
 
 from __future__ import annotations
 

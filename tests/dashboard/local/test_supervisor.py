@@ -46,7 +46,7 @@ def look_until(
     deadline = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < deadline
-        supervisor.look()
+        supervisor.check()
         time.sleep(0.01)
 
 

@@ -83,7 +83,7 @@ class Command(BaseCommand):
         self.stdout.flush()
         connection.close()  # `up` only watches from here on
         while True:
-            supervisor.look()
+            supervisor.check()
             time.sleep(LOOK_SECONDS)
 
     def _start_servers(self, stack: ExitStack, data: Path) -> list[Service]:
