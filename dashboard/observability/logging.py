@@ -1,7 +1,7 @@
-"""Lines of the log, as text or JSON, and what each says of the work that it belongs to.
+"""Log lines as text or JSON, with the fields of the work they belong to, redacted.
 
-Known within a request, a task or a run's life, and told by nobody: request_id, task,
-team, run, attempt, step. Of people only their number. Secrets are struck out.
+Within a request, a task or an attempt of a run these fields are added to each line:
+request_id, task, team, run, attempt, step. People appear by number only.
 """
 
 from __future__ import annotations
@@ -21,6 +21,33 @@ from django.http import HttpRequest
 
 from trainer.console import FACTS, JsonLines
 
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# Tokens that stand in addresses.
+TOKEN = re.compile(r"(/(?:public|sign-in|invitation|confirm-email|reset/key)/)[^/\s?]+")
+# Keys of programs, and passwords in addresses of servers.
+KEYS = re.compile(
+    r"(\b[Bb]earer\s+(?=[\w~+/.=-]{8})|\bcohort_(?=[\w-]{40}))[\w~+/.=-]+"
+)
+PASSWORD = re.compile(r"(\b[a-z][a-z0-9+]*://[^\s:/@]*:)[^\s@/]+@")
+# PostgreSQL shows the row that it refuses, which may be a prompt or a completion, with
+# its newlines. What it goes on with has two spaces; a prompt may well say "\nHINT: ".
+END = (
+    r"\n(?:HINT|QUERY|CONTEXT|LOCATION):  |\nTraceback \(most recent call last\):"
+    r"|\n\nThe above exception was the direct|\n\nDuring handling of the above|\Z"
+)
+ROW = re.compile(
+    r"(Failing row contains |COPY \w+, line \d+[^:\n]{0,200}: |JSON data, line \d+: )"
+    rf".*?(?={END})",
+    re.DOTALL,
+)
+VALUE = re.compile(
+    r"(Key \([^\n]{0,500}?\)=\().*?"
+    r"(?=\) (?:already exists|is (?:not present in|still referenced from)"
+    rf" table \"[^\"\n]*\")\.(?:{END})|{END})",
+    re.DOTALL,
+)
+
+logger = logging.getLogger("dashboard")
 Facts = MappingProxyType[str, Any]
 NOTHING: Facts = MappingProxyType({})
 _facts: ContextVar[Facts] = ContextVar("facts", default=NOTHING)
@@ -107,48 +134,15 @@ def user_of(request: HttpRequest) -> int | None:
     return getattr(user, "pk", None)
 
 
-# Keeps out of the log what lets somebody in, and what models and people wrote.
-
-# Tokens that stand in addresses.
-TOKEN = re.compile(r"(/(?:public|sign-in|invitation|confirm-email|reset/key)/)[^/\s?]+")
-# Keys of programs, and passwords in addresses of servers.
-KEYS = re.compile(
-    r"(\b[Bb]earer\s+(?=[\w~+/.=-]{8})|\bcohort_(?=[\w-]{40}))[\w~+/.=-]+"
-)
-PASSWORD = re.compile(r"(\b[a-z][a-z0-9+]*://[^\s:/@]*:)[^\s@/]+@")
-# PostgreSQL shows the row that it refuses, which may be a prompt or a completion, with
-# its newlines. What it goes on with has two spaces; a prompt may well say "\nHINT: ".
-END = (
-    r"\n(?:HINT|QUERY|CONTEXT|LOCATION):  |\nTraceback \(most recent call last\):"
-    r"|\n\nThe above exception was the direct|\n\nDuring handling of the above|\Z"
-)
-ROW = re.compile(
-    r"(Failing row contains |COPY \w+, line \d+[^:\n]{0,200}: |JSON data, line \d+: )"
-    rf".*?(?={END})",
-    re.DOTALL,
-)
-VALUE = re.compile(
-    r"(Key \([^\n]{0,500}?\)=\().*?"
-    r"(?=\) (?:already exists|is (?:not present in|still referenced from)"
-    rf" table \"[^\"\n]*\")\.(?:{END})|{END})",
-    re.DOTALL,
-)
-
-
 def redact(text: str) -> str:
-    """
-    >>> quieten("GET /sign-in/4f1c/ failed")
+    """Without what lets somebody in, and what models and people wrote.
+
+    >>> redact("GET /sign-in/4f1c/ failed")
     "GET /sign-in/…/ failed"
     """
     for pattern in (TOKEN, KEYS, ROW, VALUE):
         text = pattern.sub(r"\1…", text)
     return PASSWORD.sub(r"\1…@", text)
-
-
-# How a line of the log looks: text for a terminal, JSON for programs.
-
-TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-logger = logging.getLogger("dashboard")
 
 
 class TextLine(logging.Formatter):
@@ -160,7 +154,7 @@ class TextLine(logging.Formatter):
 
 
 class JsonLine(JsonLines):
-    """With what the line's work is about, see facts.py."""
+    """With the fields of `current_facts`."""
 
     def __init__(self) -> None:
         super().__init__(process=process_name(sys.argv), read_facts=current_facts)

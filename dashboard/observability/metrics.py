@@ -1,4 +1,4 @@
-"""What a web process counts for itself: each is asked by itself.
+"""Prometheus metrics of a web process; each process reports its own.
 
 With several behind one port (`uvicorn --workers`) set PROMETHEUS_MULTIPROC_DIR, as
 prometheus_client has it: whichever of them is asked then answers for all.
@@ -60,24 +60,19 @@ def readable() -> CollectorRegistry:
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not folder:
         return registry
-    _forget_ended(Path(folder))
+    # Open sockets of a process that was killed are open no more.
+    for path in Path(folder).glob("gauge_live*_*.db"):
+        pid = path.stem.rpartition("_")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            path.unlink(missing_ok=True)
     shared = CollectorRegistry()
     several.MultiProcessCollector(shared)  # type: ignore[no-untyped-call]  # it has none
     return shared
 
 
-def _forget_ended(folder: Path) -> None:
-    """Open sockets of a process that was killed are open no more."""
-    for path in folder.glob("gauge_live*_*.db"):
-        pid = path.stem.rpartition("_")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            path.unlink(missing_ok=True)
-
-
-# Counts sockets and what is sent through them, around whatever serves them.
-
-
 class CountedSockets:
+    """Counts sockets and their frames, around whatever serves them."""
+
     def __init__(self, app: Any) -> None:
         self.app = app
 

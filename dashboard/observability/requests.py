@@ -1,6 +1,4 @@
-"""Requests as the log knows them: a number that all that a request causes bears, whose
-word is taken for it, and a line for those that are worth one.
-"""
+"""The log of requests: request ids that tasks carry on, and a line for some of them."""
 
 from __future__ import annotations
 
@@ -41,6 +39,15 @@ from dashboard.project.middleware import AsyncMiddleware
 logger = logging.getLogger(__name__)
 SLOW_SECONDS = 1.0
 QUIET = frozenset({"GET", "HEAD", "OPTIONS"})
+# Any of them says that somebody else asks, by way of a proxy.
+FORWARDING = frozenset(
+    {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"}
+)
+OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+HEADER = b"x-request-id"
+TASK_HEADER = "cohort_request_id"  # of a message: a task reads it from its own request
+WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
+STARTS = ("http.response.start", "websocket.accept")
 
 
 class RequestMiddleware(AsyncMiddleware):
@@ -59,7 +66,7 @@ class RequestMiddleware(AsyncMiddleware):
                 if hasattr(request, "scope"):
                     # Who reads it slowly keeps no database connection meanwhile.
                     release_connection()
-                note(request, response, time.perf_counter() - began, one)
+                log_request(request, response, time.perf_counter() - began, one)
             return response
         finally:
             end_request(token)
@@ -72,13 +79,13 @@ class RequestMiddleware(AsyncMiddleware):
                 assert not isinstance(response, HttpResponseBase)
                 answer = await response
                 await sync_to_async(release_connection)()
-                note(request, answer, time.perf_counter() - began, one)
+                log_request(request, answer, time.perf_counter() - began, one)
             return answer
         finally:
             end_request(token)
 
 
-def note(
+def log_request(
     request: HttpRequest, response: HttpResponseBase, seconds: float, one: Any
 ) -> None:
     """Acts, slow answers and faults; never the address, which may hold a token."""
@@ -127,15 +134,6 @@ def _unrouted(request: HttpRequest) -> str:
     return "static" if request.path.startswith(settings.STATIC_URL) else "none"
 
 
-# Whose word is taken: that of programs on this machine, which no proxy speaks for.
-
-# Any of them says that somebody else asks, by way of a proxy.
-FORWARDING = frozenset(
-    {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"}
-)
-OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-
-
 def is_of_this_machine(address: str, host: str, headers: Iterable[str]) -> bool:
     """Whether a program of this machine asked, by a name that only it has for us.
 
@@ -152,13 +150,6 @@ def is_of_this_machine(address: str, host: str, headers: Iterable[str]) -> bool:
         return ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-# A number for each request and socket, which all that it causes bears in the log.
-
-HEADER = b"x-request-id"
-WELL_FORMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{7,63}")
-STARTS = ("http.response.start", "websocket.accept")
 
 
 class RequestIds:
@@ -198,12 +189,6 @@ class RequestIds:
         address = (scope.get("client") or ("", 0))[0]
         is_own = is_of_this_machine(address, headers.get("host", ""), headers)
         return given if self.trusts_proxy or is_own else None
-
-
-# Tasks bear the number of the request that they were sent for.
-
-# A header of the message: a task reads it from its own request.
-TASK_HEADER = "cohort_request_id"
 
 
 def carry_request(headers: dict[str, Any] | None = None, **_: Any) -> None:

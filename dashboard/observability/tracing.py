@@ -1,4 +1,4 @@
-"""Faults to Sentry, and spans of requests, tasks and runs' lives to OpenTelemetry.
+"""Errors to Sentry, and spans of requests, tasks and runs' attempts to OpenTelemetry.
 
 They bear what lines of the log bear, and no address, statement or text. Where neither
 is set up nothing of either is loaded, and `span` does nothing.
@@ -17,9 +17,32 @@ from django.conf import settings
 
 from dashboard.observability.logging import current_facts, process_name, redact
 
+MAX_CHARS = 2_000
+REQUEST_KEPT = frozenset({"method"})  # an address may hold a token
+LACKING = (
+    "%s is set, but %s is not installed, so nothing is sent there. In Cohort's folder: "
+    ".venv/bin/pip install '.[observe]'. Or unset it."
+)
+
+logger = logging.getLogger(__name__)
 _tracers: list[Any] = []
 _of_tasks: dict[str, ExitStack] = {}
 HEADER = "traceparent"
+
+
+def begin_reporting() -> None:
+    """Called once a process; nothing is loaded that is not asked for."""
+    process = process_name(sys.argv)
+    if settings.SENTRY_DSN:
+        try:
+            report_faults(settings.SENTRY_DSN, process=process)
+        except ImportError:
+            logger.error(LACKING, "COHORT_SENTRY_DSN", "sentry-sdk")
+    if settings.OTLP_ENDPOINT:
+        try:
+            send_spans(process=process)
+        except ImportError:
+            logger.error(LACKING, "OTEL_EXPORTER_OTLP_ENDPOINT", "opentelemetry")
 
 
 def send_spans(*, process: str) -> None:
@@ -98,12 +121,6 @@ def end_task_span(task_id: str, **_: Any) -> None:
         stack.close()
 
 
-# Faults to Sentry, without what people and models wrote and what lets somebody in.
-
-MAX_CHARS = 2_000
-REQUEST_KEPT = frozenset({"method"})  # an address may hold a token
-
-
 def report_faults(dsn: str, *, process: str) -> None:
     """ImportError where sentry-sdk is not installed."""
     import sentry_sdk  # noqa: PLC0415 - only where it is set up
@@ -149,27 +166,3 @@ def _quiet(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_quiet(one) for one in value]
     return value
-
-
-# Reports faults to Sentry and spans to OpenTelemetry, where settings name them.
-
-logger = logging.getLogger(__name__)
-LACKING = (
-    "%s is set, but %s is not installed, so nothing is sent there. In Cohort's folder: "
-    ".venv/bin/pip install '.[observe]'. Or unset it."
-)
-
-
-def begin_reporting() -> None:
-    """Called once a process; nothing is loaded that is not asked for."""
-    process = process_name(sys.argv)
-    if settings.SENTRY_DSN:
-        try:
-            report_faults(settings.SENTRY_DSN, process=process)
-        except ImportError:
-            logger.error(LACKING, "COHORT_SENTRY_DSN", "sentry-sdk")
-    if settings.OTLP_ENDPOINT:
-        try:
-            send_spans(process=process)
-        except ImportError:
-            logger.error(LACKING, "OTEL_EXPORTER_OTLP_ENDPOINT", "opentelemetry")
