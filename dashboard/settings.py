@@ -9,10 +9,9 @@ import django_stubs_ext
 from dashboard.local.data_folder import embedded_addresses
 from dashboard.observability.logging import log_uncaught
 from dashboard.project.database import parse_database_url
-from dashboard.project.environment import ROOT, read_environment
+from dashboard.project.environment import ROOT, provider_settings, read_environment
 from dashboard.project.installation import load_secret_key, version_of_assets
 from dashboard.project.mail import read_mail_url
-from dashboard.project.sign_in_providers import provider_settings
 
 # Django's fields and managers cannot be subscripted (JSONField[...]) without this.
 django_stubs_ext.monkeypatch()
@@ -29,7 +28,7 @@ REDIS_URL = (
     _environment.redis_url or _embedded.redis_url
 )  # redis://, rediss://, unix://
 
-# Where datasets may be fetched from; see datasets/fetching/gates.py.
+# Where datasets may be fetched from; see datasets/fetching/http.py.
 DATASET_HOSTS = _environment.dataset_hosts
 MODEL_FOLDERS = _environment.model_folders
 HUB_ENDPOINT = _environment.hub_endpoint
@@ -41,7 +40,7 @@ COHORT_HANG_SECONDS = _environment.hang_seconds
 # Where alerts go, and where their links lead.
 WEBHOOK_HOSTS = _environment.webhook_hosts
 PUBLIC_URL = _environment.url
-# How links in letters to people begin; "": as the address that they were asked from.
+# How links in email begin; "": as the address that they were asked from.
 LINKS_BEGIN = _environment.url if _environment.is_url_given else ""
 # Nobody else's name leads here, so a browser's two names for this machine are one.
 IS_FOR_THIS_MACHINE = (
@@ -68,7 +67,7 @@ OTLP_ENDPOINT = _environment.observing.otlp_endpoint
 DEBUG = False
 SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
 ALLOWED_HOSTS = list(_environment.allowed_hosts)
-# Those that no letter's link leads to, whoever asks for it by them.
+# Those that no email's link leads to, whoever asks for it by them.
 ADDED_HOSTS = list(_environment.added_hosts)
 
 INSTALLED_APPS = [
@@ -156,7 +155,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
-        # The layer is a doorbell: a message that is lost or late costs nothing.
+        # The layer only notifies: a message that is lost or late costs nothing.
         "CONFIG": {"hosts": [REDIS_URL], "prefix": "cohort", "capacity": 100},
     }
 }

@@ -166,8 +166,8 @@ class Budgets:
         self._pruned_at = 0.0
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._redis: Redis | None = None
-        self._unsaid: dict[str, float] = {}  # what was spent, until Redis is told
-        self._telling: asyncio.Task[None] | None = None
+        self._unsent: dict[str, float] = {}  # what was spent, until Redis is told
+        self._sending: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] in UNCOUNTED:
@@ -258,21 +258,21 @@ class Budgets:
             if account.budget.is_paid:
                 cost = seconds / account.budget.per_second
                 account.set_debt(account.current_debt() + cost)
-                self._unsaid[name] = self._unsaid.get(name, 0.0) + cost
-        if self._unsaid and self._telling is None:
-            self._telling = asyncio.create_task(self._tell())
+                self._unsent[name] = self._unsent.get(name, 0.0) + cost
+        if self._unsent and self._sending is None:
+            self._sending = asyncio.create_task(self._send_spent())
 
-    async def _tell(self) -> None:
+    async def _send_spent(self) -> None:
         """Until all is told: one task at a time, which is kept as long as it runs."""
         try:
-            while self._unsaid:
+            while self._unsent:
                 await asyncio.sleep(SPEND_SECONDS)
-                spent, self._unsaid = self._unsaid, {}
-                await self._tell_some(spent)
+                spent, self._unsent = self._unsent, {}
+                await self._send_part(spent)
         finally:
-            self._telling = None
+            self._sending = None
 
-    async def _tell_some(self, spent: Mapping[str, float]) -> None:
+    async def _send_part(self, spent: Mapping[str, float]) -> None:
         pipeline = self._client().pipeline(transaction=False)
         for name, cost in spent.items():
             most = self._account(name).budget.most_debt + MAX_OVERDRAWN_SECONDS
@@ -293,8 +293,8 @@ class Budgets:
 
     async def close(self) -> None:
         """Once what was spent is told."""
-        if self._telling is not None:
-            await self._telling
+        if self._sending is not None:
+            await self._sending
         if self._redis is not None:
             await self._redis.aclose()
 
@@ -323,7 +323,7 @@ class Turn:
                 await account.enter()
                 self._held.append(account)
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         self.entered = True
         self._all.num_running += 1
@@ -336,9 +336,9 @@ class Turn:
             self.seconds += (monotonic() - self._began) / max(1.0, others)
             self._all.num_running -= 1
             self._began = 0.0
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         while self._held:
             self._held.pop().leave()
 

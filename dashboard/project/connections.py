@@ -45,7 +45,7 @@ class LimitedRequests(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._refusal: tuple[HTTPStatus, str] | None = None
-        self._check = self.loop.call_later(self.check_seconds, self._look)
+        self._check = self.loop.call_later(self.check_seconds, self._check_time)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -125,11 +125,11 @@ class LimitedRequests(HttpToolsProtocol):
         self.transport.write(head.encode() + body)
         self.transport.close()
 
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         """Time is counted by looks: none is taken while this process itself is busy."""
         if self.transport.is_closing():
             return
-        self._check = self.loop.call_later(self.check_seconds, self._look)
+        self._check = self.loop.call_later(self.check_seconds, self._check_time)
         if self._is_ours_to_act():
             self._seconds_waited = self._seconds_idle = 0.0
             return

@@ -1,4 +1,4 @@
-"""The database's address and the limits each kind of process puts on its sessions."""
+"""PostgreSQL: its address, limits of sessions, and text that it can store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.db import connection
+
+# Of libpq, over TCP. The kernel's own limits are a quarter of an hour for what was not
+# acknowledged, and two hours for an answer.
+SILENCE = {
+    "connect_timeout": 10,  # s
+    "keepalives_idle": 15,  # s
+    "keepalives_interval": 5,  # s
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # ms
+}
 
 
 def parse_database_url(url: str, password: str = "") -> dict[str, Any]:
@@ -35,17 +45,6 @@ def parse_database_url(url: str, password: str = "") -> dict[str, Any]:
     }
 
 
-# Of libpq, over TCP. The kernel's own limits are a quarter of an hour for what was not
-# acknowledged, and two hours for an answer.
-SILENCE = {
-    "connect_timeout": 10,  # s
-    "keepalives_idle": 15,  # s
-    "keepalives_interval": 5,  # s
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,  # ms
-}
-
-
 def limit_sessions(
     databases: dict[str, dict[str, Any]], *, statement_seconds: int, pooled: bool
 ) -> None:
@@ -69,9 +68,6 @@ def limit_sessions(
             "timeout": 10,
             "max_lifetime": 1_800,
         }
-
-
-# Text from a model as PostgreSQL can keep it.
 
 
 def clean_text(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Answers that are made while they are sent, or kept packed."""
+"""Responses that are streamed while they are made, or stored compressed."""
 
 from __future__ import annotations
 
@@ -72,9 +72,6 @@ def attach(
         content_type=content_type,
         headers={"Content-Disposition": disposition, **named},
     )
-
-
-# Large JSON answers, compressed.
 
 
 def pack_answer(found: Any) -> bytes:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from trainer.console import LOG_FORMATS
@@ -294,6 +295,20 @@ class SignInProvider:
     secret: str = field(repr=False)
     url: str = ""
 
+    @property
+    def allauth_name(self) -> str:
+        return "openid_connect" if self.key == "oidc" else self.key
+
+    @property
+    def allauth_app(self) -> dict[str, Any]:
+        return {
+            "provider_id": self.key,
+            "name": self.name,
+            "client_id": self.client_id,
+            "secret": self.secret,
+            "settings": {"server_url": self.url, "oauth_pkce_enabled": True},
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observing:
@@ -488,6 +503,11 @@ def _read_provider(key: str, name: str) -> SignInProvider | None:
     return SignInProvider(
         key=key, name=name, client_id=client_id, secret=secret, url="".join(url)
     )
+
+
+def provider_settings(providers: Iterable[SignInProvider]) -> dict[str, Any]:
+    """As django-allauth wants them."""
+    return {each.allauth_name: {"APPS": [each.allauth_app]} for each in providers}
 
 
 def visible_gpus() -> str | None:

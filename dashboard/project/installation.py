@@ -1,6 +1,4 @@
-"""What an installation has of its own: the version of its scripts and styles, and its
-secret key.
-"""
+"""Of an installation: the version of its scripts and styles, and its secret key."""
 
 from __future__ import annotations
 
@@ -27,10 +25,8 @@ def version_of_assets(root: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-# The installation's secret key, made once and kept where only its user can read.
-
-
 def load_secret_key(data: Path) -> str:
+    """Made once, in a file that only its user can read."""
     path = data / "secret-key"
     try:
         return path.read_text().strip()

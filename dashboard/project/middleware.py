@@ -1,6 +1,4 @@
-"""Middleware: how much a request may send, what its form and method must be, what its
-answer tells the browser about trust.
-"""
+"""Middleware: limits of bodies, charsets and methods, and security headers."""
 
 from __future__ import annotations
 
@@ -14,6 +12,27 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import is_valid_path, reverse
+
+# The largest file that a browser without scripts can send, and the form around it.
+MAX_BODY_BYTES = 33 * 2**20
+REFUSAL = (
+    f"The request holds more than {MAX_BODY_BYTES:,} bytes, which is more than any "
+    "page here takes at once. Send a smaller file, or switch JavaScript on.\n"
+)
+FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
+# A form may name any charset that Python knows, also one of no texts, as "hex".
+TEXTS = ("utf-8", "ascii")
+# Everything a page uses comes from Cohort itself.
+POLICY = {
+    "default-src": "'self'",
+    "img-src": "'self' data: blob:",  # blob: a chart saved as a picture
+    "style-src": "'self'",
+    "object-src": "'none'",
+    "base-uri": "'none'",
+    "form-action": "'self'",
+    "frame-ancestors": "'none'",
+}
+_HOST_MARKS = str.maketrans({".": "a", ":": "a", "[": "a", "]": "a"})
 
 
 class AsyncMiddleware(ABC):
@@ -101,21 +120,12 @@ def page_above(path: str) -> str:
     return reverse("home")
 
 
-# How much one request may send.
-#
-# Under ASGI Django keeps a request's whole body on disk before it asks who sent it, so
-# that anybody could fill the disk that the database lives on.
-
-# The largest file that a browser without scripts can send, and the form around it.
-MAX_BODY_BYTES = 33 * 2**20
-REFUSAL = (
-    f"The request holds more than {MAX_BODY_BYTES:,} bytes, which is more than any "
-    "page here takes at once. Send a smaller file, or switch JavaScript on.\n"
-)
-
-
 class BodyLimit:
-    """Answers 413 to a body that says it is too long, and hangs up on one that is."""
+    """Answers 413 to a body that says it is too long, and hangs up on one that is.
+
+    Under ASGI Django keeps a request's whole body on disk before it asks who sent it,
+    so anybody could fill the disk that the database lives on.
+    """
 
     def __init__(self, app: Any, *, max_bytes: int = MAX_BODY_BYTES) -> None:
         self.app = app
@@ -148,14 +158,6 @@ async def _refuse(send: Any) -> None:
     await send({"type": "http.response.body", "body": REFUSAL.encode()})
 
 
-# Forms are UTF-8, as every page of ours is.
-#
-# A form may name any charset that Python knows, some of which are none of texts: "hex".
-
-FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
-TEXTS = ("utf-8", "ascii")
-
-
 def check_charset(request: HttpRequest) -> None:
     """BadRequest for a form of another charset; that of other bodies says nothing."""
     if request.content_type in FORMS and (name := _odd_charset(request)):
@@ -180,26 +182,10 @@ class CharsetMiddleware(AsyncMiddleware):
     ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if _odd_charset(request):
             request.encoding = "utf-8"  # the page that refuses it reads the form too
-            # The API says it as a problem: api/entrance.py.
+            # The API says it as a problem: api/guards.py.
             if not request.path_info.startswith("/api/"):
                 check_charset(request)
         return self.get_response(request)
-
-
-# What every response tells the browser about trust.
-#
-# Everything a page uses comes from Cohort itself, and what arrived encrypted leaves
-# cookies that travel only encrypted.
-
-POLICY = {
-    "default-src": "'self'",
-    "img-src": "'self' data: blob:",  # blob: a chart saved as a picture
-    "style-src": "'self'",
-    "object-src": "'none'",
-    "base-uri": "'none'",
-    "form-action": "'self'",
-    "frame-ancestors": "'none'",
-}
 
 
 def policy_for(host: str) -> str:
@@ -209,6 +195,8 @@ def policy_for(host: str) -> str:
 
 
 class TrustMiddleware(AsyncMiddleware):
+    """The content security policy, and cookies of TLS that travel only encrypted."""
+
     def __call__(
         self, request: HttpRequest
     ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
@@ -232,6 +220,3 @@ def _protect(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBa
         for cookie in response.cookies.values():
             cookie["secure"] = True
     return response
-
-
-_HOST_MARKS = str.maketrans({".": "a", ":": "a", "[": "a", "]": "a"})

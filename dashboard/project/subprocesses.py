@@ -1,7 +1,7 @@
 """Processes of their own: for native code over a stranger's file, and for servers.
 
 A library in C++ may end its whole process over one wrong byte of a file. Here that is
-a child, with bounds of memory and time: `serve` runs in it, `ask` is its other end.
+a child, with bounds of memory and time: `serve` runs in it, `call` is its other end.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from dashboard.project.environment import ROOT
 MAX_BYTES = 4 * 2**30  # of addresses, of which a gigabyte is mapped for nothing
 MAX_SECONDS = 60  # of computing, from one answer to the next
 LOOK_SECONDS = 10.0  # in all, where a page waits for the answers
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class ChildFailed(Exception):
@@ -34,7 +36,7 @@ class ChildFailed(Exception):
 def call(
     module: str, *question: Any, seconds: float | None = None
 ) -> Generator[Any, None, None]:
-    """What `serve` answers in that module, each as it comes; BrokeOff where it ends.
+    """What `serve` answers in that module, each as it comes; ChildFailed where it ends.
 
     The child is gone when the iterator is closed, or `seconds` after its start.
     """
@@ -106,17 +108,6 @@ def _how(code: int) -> str:
     return f"it ended with code {code}"
 
 
-# Starting a process that does not outlive this one.
-
-PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-def _die_with_parent(sig: signal.Signals) -> None:
-    if _libc is not None:
-        _libc.prctl(PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
-
-
 def start_child(
     command: Sequence[str],
     *,
@@ -131,6 +122,11 @@ def start_child(
     Its own session: Ctrl-C in the terminal then reaches only `up`, which stops its
     children in order. Should `up` be killed, the kernel sends them `death_signal`.
     """
+
+    def die_with_parent() -> None:
+        if _libc is not None:
+            _libc.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -143,7 +139,7 @@ def start_child(
             extra_groups=[] if user is not None else None,
             start_new_session=True,
             # Runs between fork and exec: safe here, `up` has a single thread.
-            preexec_fn=lambda: _die_with_parent(death_signal),
+            preexec_fn=die_with_parent,
         )
 
 

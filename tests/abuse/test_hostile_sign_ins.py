@@ -23,8 +23,7 @@ from fido2.utils import sha256, websafe_encode
 from pytest_django import Settings
 
 from dashboard.accounts.models import User
-from dashboard.project.environment import SignInProvider
-from dashboard.project.sign_in_providers import provider_settings
+from dashboard.project.environment import SignInProvider, provider_settings
 from tests.dashboard.test_every_route_is_guarded import OPEN, PERSONAL
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 from tests.inputs.asking import answer_of, failures, names_read

@@ -17,8 +17,11 @@ from django.test import Client
 from pytest_django import Settings
 
 from dashboard.accounts.models import AuditEntry, User
-from dashboard.project.environment import SignInProvider, read_environment
-from dashboard.project.sign_in_providers import provider_settings
+from dashboard.project.environment import (
+    SignInProvider,
+    provider_settings,
+    read_environment,
+)
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"

@@ -340,10 +340,10 @@ async def test_work_is_paid_for_and_the_next_process_knows(
     status, _, headers = await ask(first)
 
     assert (status, int(headers[b"retry-after"])) == (429, 2)
-    await until(lambda: not (first._unsaid or first._telling))
+    await until(lambda: not (first._unsent or first._sending))
     second = budgets_of(inner)
     assert (await ask(second))[0] == 200, "it has read no debt yet"
-    await until(lambda: not (second._unsaid or second._telling))
+    await until(lambda: not (second._unsent or second._sending))
     assert (await ask(second))[0] == 429
     now += 3
     assert (await ask(first))[0] == 200
@@ -361,7 +361,7 @@ async def test_without_redis_each_process_counts_for_itself(
     async with asking(app, 1):
         now += 11.5
         inner.open.set()
-    await until(lambda: not (app._unsaid or app._telling))
+    await until(lambda: not (app._unsent or app._sending))
 
     assert (await ask(app))[0] == 429
     now += 3

@@ -1,4 +1,4 @@
-"""What one pass over rows finds, against slow and plain ways of finding it."""
+"""Statistics of rows in one pass, against slow and plain ways to find them."""
 
 import random
 from collections import Counter
