@@ -69,8 +69,9 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped
             return _fernet().decrypt(encrypted_text.encode()).decode()
         except InvalidToken:
             logger.warning(
-                "A second factor is of another COHORT_SECRET_KEY: no code will fit. "
-                "Its owner signs in by `manage.py sign_in_link` and sets it up anew."
+                "A second factor was stored with another COHORT_SECRET_KEY, so its "
+                "codes fail. Sign in with `manage.py sign_in_link` and set it up "
+                "again."
             )
             # A seed that nobody knows; an empty one would be known to everybody.
             return base64.b32encode(secrets.token_bytes(20)).decode()

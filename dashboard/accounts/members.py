@@ -78,9 +78,9 @@ def transfer_ownership(*, by: Membership, to: Membership) -> None:
             f"Only an owner can transfer the team; your role is {actor.role}."
         )
     if heir.pk == actor.pk:
-        raise ValueError("The team is yours already. Choose somebody else.")
+        raise ValueError("You already own the team. Choose someone else.")
     if not heir.user.is_active:
-        raise ValueError(f"{heir.user} is deactivated. Choose somebody else.")
+        raise ValueError(f"{heir.user} is deactivated. Choose someone else.")
     before = heir.role
     Membership.objects.filter(pk=heir.pk).update(role=Role.OWNER)
     Membership.objects.filter(pk=actor.pk).update(role=Role.ADMIN)
@@ -148,7 +148,7 @@ def _locked(by: Membership, other: Membership) -> tuple[Membership, Membership]:
     of_team = Membership.objects.select_related("user", "team").filter(team=by.team_id)
     found = of_team.in_bulk([by.pk, other.pk])
     if by.pk not in found or other.pk not in found:
-        raise ValueError("This person is no longer in the team. Nothing was changed.")
+        raise ValueError("Not changed: this person is no longer in the team.")
     return found[by.pk], found[other.pk]
 
 
@@ -181,9 +181,7 @@ def _record(actor: Membership, verb: str, member: Membership, **detail: str) -> 
 def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, str]:
     """The invitation with its token, which is nowhere kept."""
     if role == Role.OWNER or role not in roles_given_by(by.role):
-        raise ValueError(
-            f"Your role is {by.role}, which can't invite somebody as {role}."
-        )
+        raise ValueError(f"Your role is {by.role}, which cannot invite as {role}.")
     if open_invitations(by.team).count() >= MAX_OPEN:
         raise ValueError(
             f"{MAX_OPEN} invitations are open, the most of a team. Revoke some first."

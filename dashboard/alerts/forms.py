@@ -109,7 +109,7 @@ class RuleForm(ActionForm):
             "metric": "Metric",
             "kind": "Condition",
             "threshold": "Value",
-            "back": "Against so many steps ago",
+            "back": "Compared with this many steps ago",
             "for_steps": "For how many steps",
             "run": "In one run",
             "name_pattern": "In runs named",

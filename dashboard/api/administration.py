@@ -102,7 +102,7 @@ class EntryOut(Schema):
     address: str | None = Field(examples=["192.0.2.7"])
     agent: str = Field(description="The browser.", examples=["Firefox 128 on Linux"])
     program: str = Field(description="Where a program did it.")
-    is_erased: bool = Field(description="Who it was is told no more.")
+    is_erased: bool = Field(description="The person's name is no longer available.")
     detail: dict[str, Any] = Field(examples=[{"name": "calm-otter-7"}])
 
 

@@ -75,7 +75,7 @@ def alert_channels(request: HttpRequest) -> ChannelsOut:
 class EventsIn(Input):
     events: list[Event] = Field(
         min_length=1,
-        description="Of what it is told.",
+        description="Events that it gets.",
         examples=[["alert.fired", "run.failed"]],
     )
 
@@ -110,7 +110,7 @@ class ChannelChange(Change):
         default=None, min_length=1, examples=[["run.failed"]]
     )
     is_enabled: bool | None = Field(
-        default=None, description="True: it is tried anew, also where it was given up."
+        default=None, description="True: tried again, even after the last attempt."
     )
 
 

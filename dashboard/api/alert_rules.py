@@ -73,7 +73,9 @@ class RuleIn(Input):
     threshold: Finite | None = Field(
         default=None, description="Of changes in %; of missing none.", examples=[0.5]
     )
-    back: Steps = Field(default=1, description="Of changes: against so many steps ago.")
+    back: Steps = Field(
+        default=1, description="For changes: compared with this many steps ago."
+    )
     for_steps: Steps = Field(default=1, examples=[10])
     run_id: IdIn | None = None
     name_pattern: str = Field(

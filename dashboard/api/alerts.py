@@ -64,7 +64,7 @@ def alerts(
     rule_id: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)],
     is_open: Annotated[
         bool,
-        Query(False, description="Those somebody could act on: open, of live runs."),
+        Query(False, description="Open alerts of active runs."),
     ],
 ) -> Page[Any]:
     """The newest first."""

@@ -58,8 +58,8 @@ def create_token(
         )
     if working_tokens(membership).count() >= MAX_TOKENS:
         raise ValueError(
-            f"You have {MAX_TOKENS} tokens that work in {membership.team}, the most "
-            "one person can have. Revoke one that nobody uses."
+            f"You have {MAX_TOKENS} tokens that work in {membership.team}, the "
+            "maximum. Revoke an unused one."
         )
     text = PREFIX + secrets.token_urlsafe(32)
     token = ApiToken.objects.create(

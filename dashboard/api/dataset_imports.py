@@ -59,7 +59,7 @@ class MappingIn(Input):
     )
     leave_out: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0,
-        description="Imports the other rows if exactly so many rows have errors.",
+        description="Imports the other rows if exactly this many rows have errors.",
     )
 
 

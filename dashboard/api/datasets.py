@@ -163,7 +163,7 @@ def dataset_file(
 class DatasetChange(Input):
     is_trashed: bool = Field(examples=[True])
     name: Name | None = Field(
-        default=None, description="Of a restored one, where its name is taken by now."
+        default=None, description="New name of a restored dataset if its name is taken."
     )
 
 

@@ -58,7 +58,7 @@ class OpeningIn(Input):
     num_steps: int = Field(default=1, ge=1, le=LARGEST_STEP, examples=[500])
     settings: dict[str, Any] = Field(
         default={},
-        description="What it is trained with, shown and compared as it is.",
+        description="Training settings, shown and compared unchanged.",
         examples=[{"learning_rate": 1e-6, "beta": 0.0}],
     )
     rules: dict[str, float] = Field(
@@ -269,7 +269,7 @@ def _unzip(body: bytes) -> bytes:
 def _no_gzip(why: str) -> Problem:
     return Problem(
         400,
-        f"The body is sent as gzip, but {why}. Nothing was stored. Zip the lines anew, "
-        "or send them as they are.",
+        f"The body is sent as gzip, but {why}. Cohort stored nothing. Compress the "
+        "lines again, or send them uncompressed.",
         errors=[("body", f"It {why}.")],
     )

@@ -121,7 +121,7 @@ def token_revoke(request: HttpRequest, team: str, token_id: int) -> HttpResponse
     membership = get_membership(request.user, team)
     token = get_object_or_404(visible_tokens(membership), pk=token_id)
     if revoke_token(token=token, user=membership.user):
-        messages.success(request, f"{token} lets nobody in any more.")
+        messages.success(request, f"{token} no longer works.")
     else:
         messages.info(request, f"{token} was revoked before.")
     return redirect("tokens", membership.team.slug)

@@ -144,7 +144,7 @@ class ProbeIn(LaunchIn):
     positions: list[StepIn] = Field(
         default=[],
         max_length=MAX_PROMPTS,
-        description="Rows to sample; empty: so many, drawn by the seed.",
+        description="Rows to sample. Empty: drawn by the seed.",
     )
     num_prompts: Annotated[int, Field(ge=1, le=MAX_PROMPTS)] | None = Field(
         default=None, description="null: as many as a step takes, 16 to 64."

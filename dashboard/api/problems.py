@@ -220,8 +220,8 @@ def _of_conflict(error: EditConflict) -> Problem:
     named = ", ".join(clash.field for clash in error.clashes)
     return Problem(
         409,
-        f"Nothing was changed: somebody changed {named} since you read it. Compare "
-        "both values in `conflicts`, then send yours again with `was` as it is now.",
+        f"Not changed: {named} has changed since you read it. Compare the values in "
+        "`conflicts`, then send yours with the current `was`.",
         errors=[
             (f"body.{clash.field}", "It is not what it was.") for clash in error.clashes
         ],
@@ -243,7 +243,7 @@ def _of_form(error: MultiPartParserError) -> str:
             "of the field or of the file."
         )
     if "base64" in said:
-        return "A part of the form is not the base64 that it says. Send it as it is."
+        return "A part of the form is not valid base64. Send it unencoded."
     return "The form ends too early or is damaged. Send it again."
 
 

@@ -113,8 +113,7 @@ def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetai
 
 class ReportSaveIn(Input):
     number: StepIn = Field(
-        description="Of the version that this one was written over: 409 where somebody "
-        "saved another since.",
+        description="The version you edited. 409 if a newer one exists.",
         examples=[3],
     )
     title: str | None = Field(default=None, max_length=4 * MAX_TITLE)

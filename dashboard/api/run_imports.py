@@ -207,8 +207,8 @@ class RunImportMakeIn(Input):
     )
     right_from: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
         default=None,
-        description="A completion with this reward or more is right; without it, the "
-        "highest of all; null: nobody can tell.",
+        description="A completion with this reward or more is correct. Default: the "
+        "highest reward. null: unknown.",
     )
     computes_advantages: bool = Field(
         default=False, description="Where the files have none, of each group's rewards."

@@ -147,7 +147,7 @@ def _switch(access: Access, run_id: int, name: str, action: str) -> None:
     own = Run.objects.filter(pk=run.pk)
     outcome = act(action, own, team=access.team, user=access.user)
     for _, reason in outcome.refused:
-        said = f"Nothing was changed: {run} {reason}."
+        said = f"Not changed: {run} {reason}."
         raise Problem(409, said, errors=[(f"body.{name}", said)])
 
 
@@ -273,8 +273,8 @@ class RunSettingsIn(Input):
     )
     was: dict[str, int] = Field(
         default={},
-        description="What they were when you read them: 409 with both values where "
-        "somebody changed the same one since.",
+        description="Their values when you read them. 409 with both values if one "
+        "has changed since.",
         examples=[{}],
     )
 

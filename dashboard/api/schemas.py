@@ -90,9 +90,9 @@ class Change(Input):
 
     was: dict[str, Any] = Field(
         default={},
-        description="What fields held when you read them. Where somebody changed the "
-        "same one since, nothing is changed: 409 tells both values. Without it, yours "
-        "goes over theirs.",
+        description="Field values when you read them. If one has changed since, the "
+        "answer is 409 with both values. Without it, your values overwrite "
+        "theirs.",
         examples=[{}],
     )
 
@@ -221,13 +221,13 @@ def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None
     try:
         yield
     except OffsetMismatch:
-        said = f"The file goes on at byte {num_received():,}; got {offset:,}."
+        said = f"The file continues at byte {num_received():,}; got {offset:,}."
         raise Problem(409, said, errors=[("query.offset", said)]) from None
     except ValueError as error:
         raise refuse_field("body", str(error)) from error
     except OSError as error:
         said = f"The part could not be stored: {error.strerror or error}. Free some"
-        raise Problem(409, f"{said} space on the server, then go on.") from error
+        raise Problem(409, f"{said} space on the server, then continue.") from error
 
 
 def size_of(request: HttpRequest) -> int:
@@ -342,7 +342,7 @@ def read_cursor(text: str) -> int:
     if version != "v1" or not is_number or int(place) > LARGEST_ID:
         raise refuse_field(
             "query.cursor",
-            f"This is no cursor: {text[:60]!r}. Send `next_cursor` of a page as it "
-            "is, or none for the first page.",
+            f"This is no cursor: {text[:60]!r}. Send `next_cursor` of a page "
+            "unchanged, or none for the first page.",
         )
     return int(place)

@@ -212,9 +212,9 @@ def _mapping_before(upload: Upload) -> Mapping | None:
 class UploadForm(forms.Form):
     file = forms.FileField(
         label="File",
-        help_text=f"{CHOICES}, as it is or packed (.gz, .zst), up to "
-        f"{num_bytes(MAX_UPLOAD_BYTES)}. You see its columns before anything is "
-        "imported. If the connection breaks, the upload resumes where it stopped.",
+        help_text=f"{CHOICES}, plain or packed (.gz, .zst), up to "
+        f"{num_bytes(MAX_UPLOAD_BYTES)}. You map the columns before the import. "
+        "An interrupted upload resumes.",
         widget=forms.FileInput(
             attrs={
                 "class": "form-control",
@@ -244,7 +244,7 @@ class PasteForm(forms.Form):
                 "spellcheck": "false",
             }
         ),
-        error_messages={"required": "Nothing was pasted. Paste some rows."},
+        error_messages={"required": "Paste some rows."},
     )
 
 

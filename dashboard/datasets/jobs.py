@@ -138,7 +138,7 @@ def import_rows(context: Context) -> None:
         if context.held().exists():
             ImportJob.objects.filter(pk=row.pk).update(refusals=found.as_json())
         raise ValueError(
-            f"{found.count:,} rows were refused. Nothing was imported."
+            f"{found.count:,} rows were refused. Cohort imported nothing."
         ) from None
     if context.held().exists():  # these rows were there already: nothing was sealed
         ImportJob.objects.filter(pk=row.pk).update(version=version)

@@ -177,7 +177,7 @@ def _from_sharegpt(message: Any) -> Any:
     sender = message["from"]
     if not isinstance(sender, str) or sender not in SHAREGPT_ROLES:
         raise Unusable(
-            "A chat message is from somebody unknown.",
+            "A chat message has no known role.",
             f"Use one of {', '.join(SHAREGPT_ROLES)}, or write it as "
             '{"role": "user", "content": "…"}.',
             sender,

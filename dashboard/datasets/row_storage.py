@@ -93,10 +93,7 @@ def select_rows(
 
 def _gone(parent: DatasetVersion) -> str:
     """Deleted for good meanwhile, or by whoever reached into the database."""
-    return (
-        f"{parent} lacks rows in the database that it was imported with. Import it "
-        "again as a new version, unless somebody deleted it just now."
-    )
+    return f"{parent} has lost rows in the database. Import it again as a new version."
 
 
 def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:

@@ -85,8 +85,8 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
                 "are still going. Delete the dataset again in some minutes."
             ) from error
         raise ValueError(
-            f"{dataset} was used by a run or a probe, which keeps what it was made of. "
-            "Leave it in the trash, where it is in nobody's way."
+            f"{dataset} was used by a run or a probe, so it cannot be deleted. Leave "
+            "it in the trash."
         ) from error
 
 

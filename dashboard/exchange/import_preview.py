@@ -221,8 +221,8 @@ class MakeForm(forms.Form):
     right_from = forms.FloatField(
         required=False,
         label="Right from reward",
-        help_text="A completion with this reward or more counts as right in pass rates "
-        "and prompts. Empty: nobody can tell.",
+        help_text="A completion with this reward or more counts as correct. Empty: "
+        "unknown.",
         widget=_input(),
     )
     computes_advantages = forms.BooleanField(

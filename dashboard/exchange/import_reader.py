@@ -278,6 +278,6 @@ def _unknown(record: Record) -> Refusal:
         value=quote(sorted(record.values)),
         problem="Its columns are none of TRL's completions (prompt, completion), "
         "verl's (input, output, score) or W&B's metrics (Step, or _step).",
-        remedy="Export it from one of them as it is, or leave the file out.",
+        remedy="Export it again, or leave the file out.",
         ends_file=True,
     )

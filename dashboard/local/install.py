@@ -470,7 +470,7 @@ def main() -> int:
         say(f"\n  {fault}\n")
         return 1
     except KeyboardInterrupt:
-        say("\n  Stopped. The next start goes on where this one was.\n")
+        say("\n  Stopped. The next start continues from here.\n")
         return 130
     return 0
 

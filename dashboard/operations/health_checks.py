@@ -188,7 +188,7 @@ async def check_connections() -> list[Part]:
     value = f"{used:,} of {most:,} in use, {waiting:,} requests wait for one"
     state: State = "degraded" if waiting else "ok"
     if (seconds := seconds_without_connection()) is not None:
-        value += f"; {seconds:,.0f} s ago one waited in vain"
+        value += f"; {seconds:,.0f} s ago a request timed out"
         state = "failed"
     remedy = "Look in the log for requests that take over 1 s: each has a line."
     return [
@@ -216,8 +216,7 @@ def database_failed(why: str) -> list[Part]:
     failed = partial(
         Part,
         state="failed",
-        remedy="Start PostgreSQL, or mend DATABASE_URL. Runs go on meanwhile, and "
-        "nothing is lost.",
+        remedy="Start PostgreSQL, or fix DATABASE_URL. Runs continue and lose nothing.",
         runbook="postgres-gone",
     )
     unknown = "not asked, as the database does not answer"
@@ -358,7 +357,7 @@ def look_for_static() -> Part:
     return _static(
         state="failed" if lost else "ok",
         value=f"not found: {', '.join(lost)}" if lost else f"all {len(LOADED)} found",
-        remedy="Run: make setup (in a container: build the image anew)" if lost else "",
+        remedy="Run: make setup (in a container: rebuild the image)" if lost else "",
         runbook="an-upgrade-went-wrong",
     )
 

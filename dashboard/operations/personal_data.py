@@ -141,7 +141,7 @@ def why_kept(user: User) -> str:
     if not teams:
         return ""
     return (
-        f"{user} is the only owner of {', '.join(teams)}. Make somebody else an owner "
+        f"{user} is the only owner of {', '.join(teams)}. Make someone else an owner "
         "there first."
     )
 
@@ -157,7 +157,7 @@ def erase(user: User) -> None:
     teams = Team.objects.filter(memberships__user=user).order_by("pk")
     list(Team.objects.select_for_update().filter(pk__in=teams.values("pk")))
     if reason := why_kept(user):
-        raise ValueError(f"Nothing was deleted: {reason}")
+        raise ValueError(f"Not deleted: {reason}")
     for team in teams:
         # By the person until the next line, which takes name and address along.
         record(team, user, "team.member_erased", team)

@@ -24,8 +24,8 @@ from dashboard.operations.overview import read_sections
 
 RUNBOOK = Path(__file__).parent / "RUNBOOK.md"
 REFUSAL = (
-    "This is told to programs on the server itself, or, where COHORT_METRICS_TOKEN is "
-    "set, to whoever sends that token as “Authorization: Bearer …”.\n"
+    "Only programs on the server can read this. With COHORT_METRICS_TOKEN set, send "
+    "it as “Authorization: Bearer …”.\n"
 )
 
 

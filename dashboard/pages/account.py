@@ -77,10 +77,7 @@ def _refuse_guess(
     request: Request, user: User, profile: ProfileForm, wait: TooManyTries
 ) -> HttpResponse:
     context = _context(request, user, profile, PasswordForm(user))
-    context["refusal"] = (
-        "Nothing was changed: too many wrong passwords were given. Wait "
-        f"{wait.minutes}."
-    )
+    context["refusal"] = f"Not changed: too many wrong passwords. Wait {wait.minutes}."
     page = render(request, "accounts/account.html", context, status=429)
     page.headers["Retry-After"] = str(wait.seconds)
     return page
@@ -152,8 +149,7 @@ def person_data(request: Request) -> HttpResponse:
         return _show(request, request.user)
     if request.POST.get("username") != request.user.username:
         refusal = (
-            f"Nothing was deleted: type {request.user.username}, your username, to "
-            "confirm."
+            f"Not deleted: type {request.user.username}, your username, to confirm."
         )
         return _show(request, request.user, refusal)
     raise_if_reauthentication_required(request, app="dashboard.operations")

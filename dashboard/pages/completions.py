@@ -70,7 +70,7 @@ def group_marks(
     group = get_group(run, step, prompt)
     target = find_target(group, request.POST.get("position", ""))
     asked = next((name for name in ACTIONS if name in request.POST), None)
-    problem = "Nothing was sent to do."
+    problem = "The form named no action."
     if asked:
         problem = _try(asked, membership.user, target, request.POST[asked])
     if getattr(request, "htmx", False):

@@ -61,7 +61,7 @@ def dataset_choice(request: Request, team: str, upload_id: int) -> HttpResponse:
     wanted = request.POST.get("choice", "")
     picked = next((one for one in choices if one.name == wanted), None)
     if picked is None:
-        problem = "Nothing was chosen. Choose a split or a file."
+        problem = "Choose a split or a file."
         return _render_choices(request, upload, choices, problem, status=422)
     job = choose(upload, picked, request.user)
     notify_workers("default")

@@ -243,6 +243,6 @@ def _disk_fault(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return (
             f"The disk that holds {settings.COHORT_DATA} is full. Free some space "
-            "there, then go on."
+            "there, then continue."
         )
     return f"The part could not be stored: {error.strerror or error}."

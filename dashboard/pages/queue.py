@@ -128,7 +128,7 @@ def _not_done(run: Run, what: str) -> str:
     run.refresh_from_db(fields=["state"])
     if run.state != RunState.QUEUED:
         return f"{what}: the run is {run.state}."
-    return f"{what}: somebody may have changed the queue meanwhile."
+    return f"{what}: the queue may have changed."
 
 
 @require_safe

@@ -92,7 +92,7 @@ def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
         )
     except SavedMeanwhile:
         said = f"{found.saved_by} saved this report meanwhile: nothing was changed. "
-        messages.error(request, said + "Look at it as it is now, and try again.")
+        messages.error(request, said + "Reload and try again.")
     except ValueError as error:
         messages.error(request, str(error))
     return redirect(reverse("report", args=[team, report_id]) + f"#block-{place}")

@@ -71,8 +71,8 @@ class Page:
         recipe = _read(self.base_spec)
         if recipe is None:
             self.problem = (
-                "A rule of this recipe is not known any more, so nothing can be scored "
-                "with it. Choose another recipe, or add rules below."
+                "A rule of this recipe no longer exists. Choose another recipe, or "
+                "add rules below."
             )
             return RecipeDraft([])
         return RecipeDraft.of(recipe)

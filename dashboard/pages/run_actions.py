@@ -49,7 +49,7 @@ def runs_act(request: Request, team: str) -> HttpResponse:
     except ValueError as error:
         if _wants_json(request):
             return JsonResponse({"error": str(error)}, status=422)
-        messages.error(request, f"Nothing was done. {error}")
+        messages.error(request, f"Not done. {error}")
         return redirect(back)
     if _wants_json(request):
         return JsonResponse({"said": say(name, outcome), "done": len(outcome.done)})
@@ -198,5 +198,5 @@ def run_describe(request: Request, team: str, run_id: int) -> HttpResponse:
 def _say_changed(names: Iterable[str]) -> str:
     changed = ", ".join(names)
     if not changed:
-        return "Nothing was changed: these are the run's already."
+        return "Not changed: same values."
     return f"Changed: {changed}."

@@ -90,7 +90,7 @@ def _answer(request: Request, run: Run) -> None:
         if "num_steps" in request.POST:
             number = read_steps(request.POST["num_steps"])
             extend_run(run=run, user=request.user, num_steps=number)
-            messages.success(request, f"The run goes on to step {number:,}.")
+            messages.success(request, f"The run continues to step {number:,}.")
             return
         edit = read_intervals(request.POST)
         change_run(run=run, user=request.user, edit=edit)
@@ -167,11 +167,10 @@ def _not_resumed(run: Run, seen_attempt: int | None) -> str:
         return f"Nothing to resume: the run is {run.state}."
     if run.locked_at is not None and run.attempt == seen_attempt:
         return (
-            "Not resumed: the run is locked, so its share of errors stays. Leave that "
-            "as it is, or unlock the run."
+            "Not resumed: the run is locked, so its share of errors cannot change. "
+            "Unlock the run, or keep the share."
         )
     return (
-        "Not resumed: since your page was made somebody resumed the run, and it has "
-        f"paused again, after step {run.last_step}. See why, and which share of errors "
-        "is allowed now, then press Resume again."
+        "Not resumed: the run was resumed and paused again after step "
+        f"{run.last_step}. Check why, then press Resume again."
     )

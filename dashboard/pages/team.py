@@ -149,8 +149,7 @@ def team_new(request: Request) -> HttpResponse:
     """For who manages a team already: teams share the server's workers."""
     if not request.user.memberships.filter(role__in=[Role.ADMIN, Role.OWNER]).exists():
         raise PermissionDenied(
-            "A new team is made by somebody who is an admin or owner of a team. Ask "
-            "one of them."
+            "Only admins and owners can create teams. Ask one of them."
         )
     form = TeamForm(request.POST or None)
     if form.is_bound and form.is_valid():

@@ -446,8 +446,8 @@ def _read_observing() -> Observing:
     token = _read("COHORT_METRICS_TOKEN")
     if token and len(token) < SHORTEST_TOKEN:
         raise ValueError(
-            f"COHORT_METRICS_TOKEN must have {SHORTEST_TOKEN} letters or more, so that "
-            f"nobody guesses it; got {len(token)}. Make one: openssl rand -hex 32"
+            f"COHORT_METRICS_TOKEN must have {SHORTEST_TOKEN} letters or more; got "
+            f"{len(token)}. Make one: openssl rand -hex 32"
         )
     return Observing(
         log_format=log_format,

@@ -22,7 +22,7 @@ RETRY_SECONDS = 5
 NOTED_SECONDS = 30.0  # for how long /readyz tells of it
 NO_CONNECTION = (
     "All database connections of this process are in use, or the database does not "
-    "answer. Nothing was changed. Try again in a few seconds."
+    "answer. Nothing changed. Try again in a few seconds."
 )
 BUSY = (
     "All helper processes of this server, or of your team, were busy for "

@@ -31,15 +31,15 @@ def lock_reason(run: Run) -> str:
         # Somebody locked it while we waited for its row: PostgreSQL gives the row as it
         # is now, beside the person that it had before, which is nobody.
         by = User.objects.filter(pk=run.locked_by_id).first()
-    return f"is locked by {by or 'somebody who has left'}; unlock it first"
+    return f"is locked by {by or 'a former member'}; unlock it first"
 
 
 def refuse_locked(run: Run) -> None:
     """ValueError where it may not be changed; its row should be locked."""
     if run.trashed_at is not None:
-        raise ValueError(f"Nothing was changed: {run.name} is in the trash.")
+        raise ValueError(f"Not changed: {run.name} is in the trash.")
     if reason := lock_reason(run):
-        raise ValueError(f"Nothing was changed: {run.name} {reason}.")
+        raise ValueError(f"Not changed: {run.name} {reason}.")
 
 
 def check_tag(text: str) -> str:
@@ -95,8 +95,7 @@ def _name(text: str) -> str:
     name = " ".join(text.replace("\x00", "").split())
     if not 0 < len(name) <= MAX_NAME:
         raise ValueError(
-            f"Nothing was changed: a name has 1 to {MAX_NAME} characters; got "
-            f"{len(name)}."
+            f"Not changed: a name has 1 to {MAX_NAME} characters; got {len(name)}."
         )
     return name
 
@@ -105,7 +104,7 @@ def _notes(text: str) -> str:
     notes = text.replace("\x00", "").replace("\r\n", "\n").strip()
     if len(notes) > MAX_NOTES:
         raise ValueError(
-            f"Nothing was changed: notes have at most {MAX_NOTES:,} characters; got "
+            f"Not changed: notes have at most {MAX_NOTES:,} characters; got "
             f"{len(notes):,}."
         )
     return notes

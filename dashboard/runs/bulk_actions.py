@@ -176,7 +176,7 @@ def _why_at_work(run: Run) -> str:
 
 def _why_needed(run: Run) -> str:
     fork = _of(run, "needed_by")
-    return f"is what {fork} goes on from, which has not begun" if fork else ""
+    return f"is the start of {fork}, which has not begun" if fork else ""
 
 
 def _refuse_restore(run: Run, _user: User, _: str) -> str:

@@ -62,7 +62,7 @@ def change_run(*, run: Run, user: User, edit: Edit) -> SettingChange:
     assert set(edit.given) <= set(MAY_CHANGE)
     held = _hold(run)
     if held.state not in HEARING:
-        raise ValueError(f"Nothing was changed: the run is {held.state}.")
+        raise ValueError(f"Not changed: the run is {held.state}.")
     now = {path: setting_of(held.config, path) for path in edit.given}
     return _change(held, user, edit.merge(now), verb="run.settings_changed")
 
@@ -107,19 +107,19 @@ def _hold(run: Run) -> Run:
 
 def why_not_here(run: Run) -> str:
     return (
-        f"The run {run.how_it_came}: it was not trained here, and "
-        "has no settings and no checkpoint to go on from."
+        f"The run {run.how_it_came}: it was not trained here, so it has no settings "
+        "and no checkpoint."
     )
 
 
 def _take_up(run: Run, user: User, num_steps: int) -> None:
     saved = resumable(run)
     if saved is None:
-        raise ValueError("The run has no checkpoint to go on from. Clone it instead.")
+        raise ValueError("The run has no checkpoint. Clone it instead.")
     if num_steps <= saved.step:
         raise ValueError(
-            f"The run has a checkpoint of step {saved.step:,}, so it can go on to step "
-            f"{saved.step + 1:,} or further; got {num_steps:,}."
+            f"The run has a checkpoint of step {saved.step:,}, so it can continue to "
+            f"step {saved.step + 1:,} or later; got {num_steps:,}."
         )
     check_runs(run.team)
     lock_published(run.team, run.config)  # nobody kept it while the run had ended
@@ -149,13 +149,13 @@ def _change(
     before = {path: setting_of(run.config, path) for path in settings}
     after = {p: value for p, value in settings.items() if value != before[p]}
     if not after:
-        raise ValueError("Nothing was changed: these are the run's settings already.")
+        raise ValueError("Not changed: these are the run's settings already.")
     try:
         config = change_settings(RunConfig.model_validate(run.config), after)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        raise ValueError(f"Nothing was changed: {where}: {fault['msg']}.") from None
+        raise ValueError(f"Not changed: {where}: {fault['msg']}.") from None
     last: int | None = run.changes.aggregate(last=Max("number"))["last"]
     change = SettingChange.objects.create(
         run=run,

@@ -51,8 +51,8 @@ def _close_outside(run: Run, user: User | None) -> bool:
         target=RunState.STOPPED,
         actor=user,
         verb="run.stop_requested",
-        stop_reason=f"{user.username if user else 'Somebody'} closed it. What its "
-        "trainer sends is not taken any more.",
+        stop_reason=f"{user.username if user else 'Somebody'} closed it. Cohort "
+        "ignores what its trainer sends.",
         finished_at=END_TIME,
     )
     if is_stopped:
@@ -94,7 +94,7 @@ def describe_loss(run: Run) -> str:
         return "Nothing that was trained is lost."
     steps = f"step {run.last_step:,}" if lost == 1 else f"its last {lost:,} steps"
     where = f"The last checkpoint is of step {saved:,}" if saved else "None was saved"
-    return f"{where}: {steps} stay recorded, but nothing can go on from them."
+    return f"{where}: {steps} stay recorded, but no run can continue from them."
 
 
 def request_pause(*, run: Run, user: User) -> bool:

@@ -159,9 +159,8 @@ def _stopping(run: Run) -> str:
 def _lost(run: Run) -> str:
     if run.is_outside:
         return (
-            "Its trainer has said nothing for 5 minutes: it is cut off, or gone. A "
-            "reporter keeps on its disk what it could not send; when it speaks again, "
-            "the run goes on."
+            "No contact with the trainer for 5 minutes. Its reporter stores unsent "
+            "data on disk and continues when it reconnects."
         )
     return (
         f"{run.worker or 'Its worker'} has not been heard of for a minute. The run is "

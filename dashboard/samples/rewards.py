@@ -145,8 +145,8 @@ def sort_ranks(ranks: list[GroupRank], sort: str) -> list[GroupRank]:
 # The engine's penalty for length stands among the rules as what it took off.
 PENALTIES = {"overlong": 1.0}
 NOBODY_SAID = (
-    "When this run was imported or opened, nobody said from which reward on a "
-    "completion is right. Mean rewards and Completions by reward still tell."
+    "This run has no threshold for correct completions. Use mean rewards and "
+    "Completions by reward."
 )
 
 
@@ -230,13 +230,13 @@ def why_nothing_is_right(run: Run, step: int) -> str:
     recipe = step_recipe(run, step)
     if recipe is None:
         return (
-            "A rule of this run is not known any more, so nobody can tell which "
-            "completions were right. Look at the run's Config for it."
+            "A rule of this run no longer exists, so correctness is unknown. See the "
+            "run's Config."
         )
     if right_reward(recipe, step) is None:
         return (
-            "The recipe of this run has no highest reward, so nobody can tell which "
-            "completions were right. Mean rewards and Completions by reward still do."
+            "The recipe has no highest reward, so correctness is unknown. Use mean "
+            "rewards and Completions by reward."
         )
     return ""
 

@@ -27,12 +27,8 @@ from trainer.events import Event, RunFailed, RunFinished, RunPaused
 
 FINISHED, FAILED, BAD_CONFIG, STOPPED, PAUSED = range(5)
 # What goes on by itself is known by it, so it ends the reason of no other pause.
-DISK_REMEDY = (
-    "Free some space there: the run then goes on by itself, from its last checkpoint."
-)
-OWNERS_REMEDY = (
-    "Make room there, then resume the run: it goes on from its last checkpoint."
-)
+DISK_REMEDY = "Free some space there. The run then continues from its last checkpoint."
+OWNERS_REMEDY = "Free some space there, then resume the run from its last checkpoint."
 MEMORY_ADVICE = (
     "Lower optim.micro_batch_tokens or rollout.max_batch_rows, choose a smaller model, "
     "or a worker with more memory."
@@ -159,9 +155,9 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
         for fault in paused.faults
     ]
     remedy = (
-        f"Correct what failed, then resume: step {paused.step + 1:,} is sampled and "
-        "scored again. To go on although scores fail, allow more errors when you "
-        "resume."
+        "Fix the cause, then resume. Cohort samples and scores step "
+        f"{paused.step + 1:,} again. To continue with failing scores, allow more "
+        "errors when you resume."
     )
     return clean_text("\n".join([*_pause_request(run), paused.reason, *faults, remedy]))
 

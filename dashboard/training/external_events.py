@@ -132,7 +132,7 @@ class EventValidator:
 
     def _why_no_step(self, event: StepFinished) -> str:
         if event.step in self._steps:
-            return f"step {event.step:,} was told of already; the first counts."
+            return f"step {event.step:,} was already sent; the first counts."
         return self._why_no_metrics(event.metrics)
 
     def _why_no_metrics(self, metrics: Mapping[str, float | None]) -> str:
@@ -152,8 +152,8 @@ class EventValidator:
             return f"its prompt's number is above {MAX_STEP:,}."
         if (event.step, event.prompt_index) in self._groups:
             return (
-                f"prompt {event.prompt_index:,} of step {event.step:,} was told of "
-                "already; the first counts."
+                f"prompt {event.prompt_index:,} of step {event.step:,} was already "
+                "sent; the first counts."
             )
         if event.num_notes > MAX_COUNT:
             return f"its number of notes, {event.num_notes:,}, is too large."

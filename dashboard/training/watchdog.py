@@ -134,7 +134,7 @@ class Watchdog:
         if seen != self._seen:
             self._seen, self._moved_at = seen, now
             if self._asked_at is not None:
-                self._log.write("The trainer goes on, so it is left alone.")
+                self._log.write("The trainer continues.")
             self._asked_at = None
         elif seen is None:
             return
@@ -153,9 +153,9 @@ class Watchdog:
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
         self._log.write(
-            f"The trainer has given no sign of life for {self._hang_seconds:g} s. It "
-            "is asked to print where each of its threads is (see its own log), and "
-            f"ended unless it goes on within {self._patience_seconds:g} s."
+            f"The trainer has been silent for {self._hang_seconds:g} s. Cohort asks "
+            "it to print its threads (see its log) and kills it unless it continues "
+            f"within {self._patience_seconds:g} s."
         )
         self._trainer.ask_where_it_is()
 

@@ -29,7 +29,7 @@ def _upload(page: Page, team: str, name: str, content: str) -> str:
     page.goto(f"{team}/datasets/upload")
     file = {"name": name, "mimeType": "text/csv", "buffer": content.encode()}
     page.set_input_files("input[type=file]", files=[file])
-    page.get_by_role("button", name="Upload and look at the columns").click()
+    page.get_by_role("button", name="Upload and map columns").click()
     page.wait_for_url(re.compile(r"/uploads/\d+$"))
     return page.url
 
@@ -47,7 +47,7 @@ def _upload_messy(page: Page, team: str) -> str:
 
 def _probe(page: Page, team: str) -> str:
     page.goto(f"{team}/rewards/workbench")
-    page.get_by_text("Sample now, or probe a run").click()
+    page.get_by_text("Sample or probe").click()
     page.get_by_label("Prompts of a probe").fill("16")
     page.get_by_role("button", name="Probe with this recipe").click()
     page.wait_for_url(re.compile(r"/probes/\d+/$"))

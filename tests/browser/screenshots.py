@@ -132,7 +132,7 @@ def addresses(page: Page, run: str) -> dict[str, str]:
 def take(page: Page, address: str, path: Path, *, full: bool) -> None:
     page.goto(address)
     if "/uploads/" in address:  # the preview by a model is folded up
-        page.get_by_text("As a model sees it", exact=True).click()
+        page.get_by_text("Prompt preview", exact=True).click()
     page.wait_for_timeout(2_000)  # charts draw after their data has come
     path.parent.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=path, full_page=full)

@@ -18,7 +18,7 @@ def test_a_rule_fires_on_an_open_page_and_is_acknowledged(
     page: Page, team: Team, look: Look
 ) -> None:
     page.goto("/alpha/alerts/rules/")
-    expect(page.get_by_label("Against so many steps ago")).to_be_hidden()
+    expect(page.get_by_label("Compared with this many steps ago")).to_be_hidden()
     page.get_by_label("Metric", exact=True).fill("kl/mean")
     page.get_by_label("Value", exact=True).fill("0.5")
     page.get_by_label("For how many steps").fill("2")

@@ -19,7 +19,7 @@ def test_the_pages_of_the_api_keep_nobody_out(page: Page, team: Team) -> None:
     page.goto(f"/{team.slug}/tokens/")
     page.get_by_label("Name").fill("nightly sweep")
     page.get_by_label("write").check()
-    page.get_by_role("button", name="Make the token").click()
+    page.get_by_role("button", name="Create token").click()
     page.locator("[data-secret]").wait_for()
     found = findings_in_each_view(page)
 
@@ -32,7 +32,7 @@ def test_an_operation_is_tried_out_in_swagger_ui(page: Page, team: Team) -> None
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"/{team.slug}/tokens/")
     page.get_by_label("Name").fill("trying")
-    page.get_by_role("button", name="Make the token").click()
+    page.get_by_role("button", name="Create token").click()
     token = page.locator("[data-secret]").inner_text()
 
     page.get_by_role("link", name="Operations").click()

@@ -125,7 +125,7 @@ def test_the_run_ticked_first_is_the_baseline_and_the_prompt_typed_is_kept(
     expect(marked.first).to_contain_text("kl-0")
 
     page.get_by_label("Prompt number").fill("7")
-    page.get_by_role("button", name="Two runs side by side").click()
+    page.get_by_role("button", name="Compare two runs").click()
 
     expect(page.get_by_role("heading", name="Prompt 7 at step 5")).to_be_visible()
     expect(page.locator("select[name=b]")).to_have_value(str(base[0].pk))

@@ -71,8 +71,8 @@ def test_a_run_is_forked_and_drawn_behind_its_parent(page: Page, team: Team) -> 
         "amber-otter, to step 20", timeout=15_000
     )
     page.locator("summary", has_text="More actions").click()
-    page.get_by_role("button", name="Cancel at once").click()
-    expect(page.get_by_role("dialog", name="Cancel this run at once?")).to_be_visible()
+    page.get_by_role("button", name="Cancel now").click()
+    expect(page.get_by_role("dialog", name="Cancel this run now?")).to_be_visible()
     assert findings(page) == []
     page.get_by_role("button", name="Keep it").click()
 

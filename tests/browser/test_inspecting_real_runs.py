@@ -193,7 +193,7 @@ def follow_a_prompt(page: Page, run: Run) -> None:
 def rescore(page: Page, run: Run) -> None:
     page.goto(f"/alpha/rescorings/new?run={run.pk}")
     page.get_by_role("button", name="Rescore", exact=True).click()
-    same = page.get_by_text("Every reward is the same as the run's, to the last digit.")
+    same = page.get_by_text("Every reward equals the run's.")
     expect(same).to_be_visible(timeout=120_000)
     expect(page.locator("[data-figure=means] .lines path")).to_have_count(2)
 
@@ -253,7 +253,7 @@ def report(
     page.keyboard.press("Control+s")
     page.wait_for_url(re.compile(r"/alpha/reports/\d+/$"))
     page.get_by_text("Sharing: the team").click()
-    page.get_by_role("button", name="Make a public link").click()
+    page.get_by_role("button", name="Create public link").click()
     link = page.get_by_label("Public link").input_value()
     stranger = open_browser(None).new_page()
     stranger.goto(link)

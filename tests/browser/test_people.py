@@ -28,7 +28,7 @@ def test_somebody_is_invited_signs_up_becomes_an_admin_and_is_removed(
     page.on("console", lambda m: m.type == "error" and trouble.append(m.text))
     page.goto("/alpha/settings")
     trouble += findings_in_each_view(page)
-    page.get_by_role("button", name="Make a link").click()
+    page.get_by_role("button", name="Create link").click()
     link = page.get_by_label("Pass this link on").input_value()
     trouble += findings_in_each_view(page)
 
@@ -47,7 +47,7 @@ def test_somebody_is_invited_signs_up_becomes_an_admin_and_is_removed(
 
     page.goto("/alpha/settings")
     page.get_by_label("Role of dora", exact=True).select_option("admin")
-    page.get_by_label("Set the role of dora").click()
+    page.get_by_label("Change the role of dora").click()
     expect(page.get_by_text("dora is admin now.")).to_be_visible()
     page.get_by_text("More: remove or deactivate dora").click()
     trouble += findings_in_each_view(page)
@@ -99,7 +99,7 @@ def test_a_passkey_lets_in_and_a_session_is_ended(
     page.get_by_text("A", exact=True).first.click()
     page.get_by_role("button", name="Sign out").click()
 
-    page.get_by_role("button", name="Sign in by a passkey").click()
+    page.get_by_role("button", name="Sign in with a passkey").click()
     page.wait_for_url("**/alpha/runs/")
     page.goto(f"{here}/account/")
     trouble += look(page)

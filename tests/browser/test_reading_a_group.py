@@ -191,7 +191,7 @@ def test_a_mention_is_found_from_any_page(page: Page, run: Run, team: Team) -> N
 
     page.get_by_text("1 new mention").first.wait_for()
     page.get_by_text(str(alice), exact=True).first.click()
-    page.get_by_role("link", name="Mentions of you").click()
+    page.get_by_role("link", name="Mentions").click()
     expect(page.get_by_text("is this the prompt you meant?")).to_be_visible()
     assert findings_in_each_view(page) == []
 

@@ -58,11 +58,11 @@ def test_a_report_is_written_pinned_and_shared(
     expect(group).to_contain_text("Live")
     expect(comparison).to_contain_text("rollout.group_size")
     read_by_keyboard(page)
-    group.get_by_role("button", name="Pin as it is now").click()
+    group.get_by_role("button", name="Pin now").click()
     expect(page.locator("figure").nth(1)).to_contain_text("Pinned 20")
 
     page.get_by_text("Sharing: the team").click()
-    page.get_by_role("button", name="Make a public link").click()
+    page.get_by_role("button", name="Create public link").click()
     link = page.get_by_label("Public link").input_value()
     read_signed_out(open_browser(None).new_page(), link)
     assert trouble == []

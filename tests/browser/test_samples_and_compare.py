@@ -62,7 +62,7 @@ def test_the_slider_goes_to_the_nearest_step_with_groups(page: Page, run: Run) -
     expect(page.get_by_role("spinbutton", name="Step")).to_have_value("4")
     slider.dispatch_event("change")
 
-    expect(page.get_by_text("No groups were kept for step 4")).to_be_visible()
+    expect(page.get_by_text("No groups stored for step 4")).to_be_visible()
 
 
 def test_a_group_is_read_by_keyboard(page: Page, run: Run) -> None:

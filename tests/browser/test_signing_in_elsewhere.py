@@ -60,7 +60,7 @@ def test_it_is_connected_lets_in_and_is_disconnected(
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.goto("/sign-in/")
 
-    go_there(page, "Sign in by Work", who="alice")
+    go_there(page, "Sign in with Work", who="alice")
     expect(page.get_by_text("lets nobody in here yet")).to_be_visible()
 
     page.goto("/sign-in/")
@@ -79,11 +79,11 @@ def test_it_is_connected_lets_in_and_is_disconnected(
 
     page.context.clear_cookies()
     page.goto("/alpha/settings")
-    go_there(page, "Sign in by Work", who="bob")
+    go_there(page, "Sign in with Work", who="bob")
     expect(page.get_by_text("lets nobody in here yet")).to_be_visible()
     trouble += findings_in_each_view(page)
     page.goto("/sign-in/")
-    go_there(page, "Sign in by Work", who="alice")
+    go_there(page, "Sign in with Work", who="alice")
     page.wait_for_url("**/alpha/runs/")
     page.goto("/account/")
     page.get_by_role("button", name="Disconnect Work, alice").click()

@@ -48,7 +48,7 @@ def test_an_admin_looks_at_what_goes_then_keeps_the_numbers(
     expect(page.get_by_role("link", name="done-run")).to_be_visible()
     assert findings_in_each_view(page) == []
 
-    page.get_by_role("button", name="Save these days").click()
+    page.get_by_role("button", name="Save").click()
 
     expect(page.get_by_text("Now: the trash is kept for 7 days")).to_be_visible()
     kept = Retention.objects.get()
@@ -57,5 +57,5 @@ def test_an_admin_looks_at_what_goes_then_keeps_the_numbers(
     retain()
     page.goto(f"/alpha/runs/{done.pk}/completions/")
 
-    expect(page.get_by_text("No completions are left")).to_be_visible()
+    expect(page.get_by_text("Completions were deleted")).to_be_visible()
     assert findings_in_each_view(page) == []

@@ -81,7 +81,7 @@ def upload_prompts(page: Page) -> None:
     page.get_by_label("File", exact=True).set_input_files(
         {"name": "sums.jsonl", "mimeType": "text/plain", "buffer": text.encode()}
     )
-    page.get_by_role("button", name="Upload and look at the columns").click()
+    page.get_by_role("button", name="Upload and map columns").click()
 
     page.get_by_label("Prompt", exact=True).select_option("question")
     page.get_by_label("Answer", exact=True).select_option("solution")
@@ -113,7 +113,7 @@ def compose_reward(page: Page) -> None:
 
 
 def launch(page: Page, model: Path) -> str:
-    page.get_by_role("link", name="Launch a run with it").click()
+    page.get_by_role("link", name="New run").click()
     page.get_by_label("Name", exact=True).fill("first-run")
     page.locator("#launch-form [name=dataset]").select_option(label="sums v1, 24 rows")
     page.locator("#launch-form [name=model]").select_option("")
@@ -149,7 +149,7 @@ def inspect(page: Page) -> None:
     """From a point to its step's groups, to one group, and back."""
     click_step(page, 4)
     page.wait_for_url("**/groups/?step=4")
-    expect(page.get_by_text("of 4 groups teach")).to_be_visible()
+    expect(page.get_by_text("of 4 groups have different rewards")).to_be_visible()
     groups = page.url
 
     page.locator("a.group-link").first.click()

@@ -82,7 +82,7 @@ def test_a_channel_is_chosen_for_what_it_is_told_of(page: Page, team: Team) -> N
     expect(page.get_by_text("Nothing is sent to")).to_be_visible()
     assert findings_in_each_view(page) == []
 
-    mine = page.get_by_role("group", name="https://hooks.example.org/… is told when")
+    mine = page.get_by_role("group", name="https://hooks.example.org/… gets")
     mine.get_by_label("A run finishes").uncheck()
     mine.get_by_role("button", name="Save").click()
 

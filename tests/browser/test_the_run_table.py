@@ -224,7 +224,7 @@ def open_actions(page: Page) -> None:
 def keep_a_view(page: Page) -> None:
     page.goto("/alpha/runs/?q=tag:baseline&sort=-reward/mean.best")
     page.locator(".page-actions summary").click()
-    page.get_by_label("Keep what is shown as").fill("Baselines")
+    page.get_by_label("Save view as").fill("Baselines")
     page.get_by_role("button", name="Save view").click()
     expect(page.get_by_text("Baselines is saved.")).to_be_visible()
     view = SavedView.objects.get()
@@ -233,7 +233,7 @@ def keep_a_view(page: Page) -> None:
     expect(page.get_by_role("combobox", name="Search")).to_have_value("tag:baseline")
     page.locator(".page-actions summary").click()
     assert findings_in_each_view(page) == []
-    page.get_by_role("button", name="Begin my list with it").click()
+    page.get_by_role("button", name="Open by default").click()
     page.goto("/alpha/runs/")
     expect(page).to_have_url(re.compile(f"view={view.code}"))
     page.get_by_label("State").select_option("failed")
@@ -244,7 +244,7 @@ def put_away(page: Page, first: Run) -> None:
     page.goto("/alpha/runs/?view=")
     page.get_by_label("Select slow-otter").check()
     open_actions(page)
-    page.get_by_role("button", name="Move to the trash").click()
+    page.get_by_role("button", name="Move to trash").click()
     expect(page.get_by_text("slow-otter was moved to the trash.")).to_be_visible()
     expect(page.locator("tr[data-run]")).to_have_count(1)
     page.get_by_role("link", name="trash 1").click()

@@ -33,7 +33,7 @@ def test_the_file_is_had_before_the_account_is_gone(
         page.get_by_role("link", name="Download as JSON").click()
     download.value.save_as(tmp_path / "my-data.json")
     page.get_by_label("Your username, bob").fill("bob")
-    page.get_by_role("button", name="Delete my account").click()
+    page.get_by_role("button", name="Delete account").click()
 
     expect(page.get_by_text("Your account is deleted.")).to_be_visible()
     said = json.loads((tmp_path / "my-data.json").read_text())

@@ -68,7 +68,7 @@ class Held:
             if int(step) > begin and self.steps.get(int(step)) != values:
                 return f"step {step} is {self.steps.get(int(step))}, not {values}"
         if len(self.steps) != len(truth["steps"]) - begin:
-            return f"{len(self.steps)} steps behind step {begin}"
+            return f"{len(self.steps)} steps after step {begin}"
         return self._find_fault_of_curves(truth["steps"], begin)
 
     def _find_fault_of_curves(self, steps: dict[str, Values], begin: int) -> str | None:

@@ -27,7 +27,7 @@ NOT_COMPARED: NoEffect = {_NOT_COMPARED: WITHOUT_GROUPS}
 NOT_NORMALIZED: NoEffect = {_NOT_COMPARED: WITHOUT_GROUPS | NOT_WHITENED}
 NO_RATIO: NoEffect = {"reinforce has no ratio": {"loss.surrogate": ["reinforce"]}}
 RATIO_IS_1: NoEffect = {
-    "with one update a batch the ratio is 1": {
+    "this run updates once per batch, so the ratio is 1": {
         "optim.updates_per_batch": [1],
         "optim.minibatches": [1],
         "loss.old_logprobs": ["policy"],
@@ -53,7 +53,7 @@ class AdvantageConfig(Part):
 
     baseline: Literal["mean", "leave_one_out", "none"] = Field(
         "mean",
-        description="What is subtracted from each reward of a group.",
+        description="Baseline that is subtracted from each reward of a group.",
         json_schema_extra=about(
             section="Within a group",
             choices={
@@ -66,7 +66,7 @@ class AdvantageConfig(Part):
     )
     scale: Literal["group_std", "batch_std", "mean", "none"] = Field(
         "group_std",
-        description="What the difference is divided by.",
+        description="Divisor of the difference.",
         json_schema_extra=about(
             choices={
                 "group_std": "the group's standard deviation",
@@ -180,7 +180,7 @@ class LossConfig(Part):
 
     surrogate: Literal["clip", "reinforce", "gspo", "cispo"] = Field(
         "clip",
-        description="How ratio and advantage are combined.",
+        description="Surrogate objective: how ratio and advantage are combined.",
         json_schema_extra=about(
             section="Ratio and clipping",
             choices={
@@ -208,7 +208,8 @@ class LossConfig(Part):
     dual_clip: float | None = Field(
         None,
         gt=1,
-        description="Bounds the loss of a negative advantage at this many times it.",
+        description="Dual clip: caps the loss at this multiple of a negative "
+        "advantage.",
         json_schema_extra=about(
             no_effect={
                 "this surrogate has no second clip": {
@@ -300,8 +301,8 @@ class LossConfig(Part):
         ge=0,
         le=100,
         title="KL weight",
-        description="Weight of the KL to the reference; with 0 it is only measured, on "
-        "a sample of the tokens.",
+        description="Penalty for moving away from the reference model. 0 turns it "
+        "off; KL is then measured on a sample of tokens.",
         json_schema_extra=about(main=7),
     )
     kl_estimator: Literal["k1", "abs", "k2", "k3", "full", "k1+", "abs+", "k3+"] = (

@@ -39,17 +39,17 @@ class Phase(Part):
     """
 
     name: str = Field(
-        pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="What charts call the phase."
+        pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="Name of the phase in charts."
     )
     num_steps: int = Field(
         ge=1,
         le=10_000_000,
         title="Steps",
-        description="Steps of the phase; its schedule runs over them.",
+        description="Steps of the phase. Its schedule covers them.",
         json_schema_extra=about(unit="steps"),
     )
     changes: dict[str, dict[str, Any]] = Field(
-        {}, description="Settings that differ from the run's, part by part."
+        {}, description="Settings that differ from the run's."
     )
 
     @field_validator("changes")

@@ -37,15 +37,15 @@ class ModelConfig(Part):
     path: str = Field(
         min_length=1,
         title="Model",
-        description="A folder with a saved model and tokenizer, or a hub id. In a "
-        "file, a folder may be relative to the file's own.",
+        description="Model folder, or Hugging Face model ID. In a TOML file, a "
+        "folder may be relative to the file.",
         json_schema_extra=about(fork=_WEIGHTS),
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         title="Number format",
-        description="Number format of the weights. auto: bfloat16 on a GPU that has "
-        "it, float32 elsewhere.",
+        description="Number format of the weights. auto: bfloat16 on GPUs that "
+        "support it, else float32.",
         json_schema_extra=about(
             section="Weights",
             choices={
@@ -70,8 +70,8 @@ class ModelConfig(Part):
     tf32: bool = Field(
         True,
         title="TF32",
-        description="Multiply float32 matrices in TF32 on a GPU: several times as "
-        "fast, with 10 mantissa bits instead of 23.",
+        description="Use TF32 for float32 matrix products on a GPU: several times "
+        "faster, with 10 mantissa bits instead of 23.",
         json_schema_extra=about(
             no_effect={"the model runs on a CPU": {"model.device": ["cpu"]}}
         ),
@@ -141,22 +141,22 @@ class DataConfig(Part):
         ge=0,
         le=100_000,
         title="Held-out prompts",
-        description="Rows drawn by the seed, never trained on, used for evaluation.",
+        description="Rows kept out of training for evaluation.",
         json_schema_extra=about(unit="rows", main=8),
     )
     system_prompt: str | None = Field(
         None,
-        description="Put before every prompt, as the chat template does.",
+        description="System message of every prompt.",
         json_schema_extra=about(is_long=True),
     )
     prompt_template: str | None = Field(
         None,
-        description="Text with {prompt} and any column in braces; default: the "
-        "prompt as it is.",
+        description="Text with {prompt} and columns in braces. Default: the prompt "
+        "alone.",
         json_schema_extra=about(is_long=True),
     )
     completion_prefix: str = Field(
-        "", description="Text the completion is made to continue, such as <think>."
+        "", description="Text that every completion starts with, such as <think>."
     )
     chat_template: Literal["auto", "none"] = Field(
         "auto",
@@ -173,7 +173,7 @@ class DataConfig(Part):
         ge=1,
         le=131_072,
         title="Longest prompt",
-        description="A longer prompt is refused before the run starts.",
+        description="Longer prompts are refused at launch.",
         json_schema_extra=about(unit="tokens"),
     )
     completion_column: str = Field(
@@ -210,21 +210,22 @@ class RolloutConfig(Part):
         256,
         ge=1,
         le=131_072,
-        description="A completion is cut here, and counted as truncated.",
+        description="Longer completions are truncated here.",
         json_schema_extra=about(unit="tokens", main=5),
     )
     temperature: float = Field(
         1.0,
         gt=0,
         le=5,
-        description="Divides the logits, when sampling and in the log-probs alike.",
+        description="Sampling temperature; log-probs use it too. Higher values "
+        "vary the completions more.",
         json_schema_extra=about(main=6),
     )
     source: Literal["policy", "start", "dataset"] = Field(
         "policy",
         title="Completions from",
-        description="Who writes the completions: the policy as it is now, the model "
-        "it started from (RFT), or the dataset (SFT).",
+        description="Source of the completions: the policy, the starting model (RFT) "
+        "or the dataset (SFT).",
         json_schema_extra=about(
             section="Sampling",
             choices={
@@ -326,8 +327,8 @@ class RolloutConfig(Part):
         ge=1,
         le=64,
         title="Tensor parallel size",
-        description="vLLM's copy of the model is split over so many of this machine's "
-        "GPUs, the trainer's among them.",
+        description="Number of GPUs that vLLM's copy of the model is split over, "
+        "including the trainer's.",
         json_schema_extra=about(unit="GPUs", no_effect=NOT_IN_PROCESS, of_run=True),
     )
     sleep: Auto[bool] = Field(
@@ -360,9 +361,8 @@ class RolloutConfig(Part):
     )
     dynamic_sampling: Literal["off", "drop", "refill"] = Field(
         "off",
-        description="What happens to groups whose rewards do not differ. drop: they "
-        "leave the batch; refill: further prompts are sampled in their place "
-        "(arXiv:2503.14476).",
+        description="Groups with equal rewards. drop: leave them out of the batch. "
+        "refill: sample other prompts instead (arXiv:2503.14476).",
         json_schema_extra=about(
             section="Groups without a signal",
             choices={
@@ -377,8 +377,7 @@ class RolloutConfig(Part):
         ge=1,
         le=100,
         title="Refills at most",
-        description="With refill, at most so many further rounds of sampling a step; "
-        "what is missing then stays missing.",
+        description="With refill, at most this many extra sampling rounds per step.",
         json_schema_extra=about(
             unit="rounds",
             no_effect={
@@ -410,15 +409,15 @@ class RewardConfig(Part):
         ge=0,
         le=131_072,
         title="Overlong buffer",
-        description="A completion that ends within this many tokens of the limit is "
-        "penalised, more the closer it comes (arXiv:2503.14476); 0: never.",
+        description="Completions within this many tokens of the limit are penalised, "
+        "more the closer they are (arXiv:2503.14476). 0: no penalty.",
         json_schema_extra=about(unit="tokens", section="Overlong completions"),
     )
     overlong_penalty: float = Field(
         1.0,
         ge=0,
         le=1_000,
-        description="What a completion at the limit loses of its reward.",
+        description="Penalty of a completion at the limit.",
         json_schema_extra=about(
             no_effect={
                 "the overlong buffer is 0": {"reward.overlong_buffer_tokens": [0]}

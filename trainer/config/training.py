@@ -60,8 +60,8 @@ class OptimConfig(Part):
             section="Learning rate",
             choices={
                 "constant": "stays",
-                "linear": "falls in a line",
-                "cosine": "falls in a half wave",
+                "linear": "linear decay",
+                "cosine": "cosine decay",
             },
         ),
     )
@@ -79,7 +79,9 @@ class OptimConfig(Part):
         title="Final learning rate",
         description="Learning rate at the last step as a share of the peak.",
         json_schema_extra=about(
-            no_effect={"the learning rate stays": {"optim.schedule": ["constant"]}}
+            no_effect={
+                "the learning rate is constant": {"optim.schedule": ["constant"]}
+            }
         ),
     )
     updates_per_batch: int = Field(
@@ -93,22 +95,22 @@ class OptimConfig(Part):
         1,
         ge=1,
         le=4_096,
-        description="Parts a batch is cut into by prompts; each pass makes one update "
-        "for each.",
+        description="Minibatches per batch, split by prompts. Each gives one update "
+        "per pass.",
         json_schema_extra=about(unit="parts"),
     )
     micro_batch_tokens: Auto[Annotated[int, Field(ge=16, le=16_777_216)]] = Field(
         "auto",
-        description="Tokens, padding included, that go through the model at once; "
-        "it changes memory and speed, not the result. auto: what fits into the GPU's "
-        "free memory, and 8,192 on a CPU.",
+        description="Tokens per micro-batch, padding included. It changes memory and "
+        "speed, not the result. auto: what fits into free GPU memory; 8,192 on a "
+        "CPU.",
         json_schema_extra=about(unit="tokens"),
     )
     reset_every_steps: int = Field(
         0,
         ge=0,
         title="Reset every",
-        description="AdamW forgets its moments every so many steps; 0: never.",
+        description="Steps between resets of AdamW's moments. 0: never.",
         json_schema_extra=about(unit="steps", section="Faults and resets"),
     )
     max_nonfinite: int = Field(
@@ -116,9 +118,9 @@ class OptimConfig(Part):
         ge=1,
         le=1_000,
         title="Non-finite updates",
-        description="After this many updates in a row whose loss or gradient is not "
-        "finite, the run goes back to its last checkpoint and on with half the "
-        "learning rate; the second time it fails.",
+        description="After this many updates in a row with a loss or gradient that "
+        "is not finite, the run returns to its last checkpoint with half the "
+        "learning rate. The second time it fails.",
         json_schema_extra=about(unit="updates"),
     )
 
@@ -130,8 +132,8 @@ class EvaluationConfig(Part):
         20,
         ge=0,
         title="Evaluate every",
-        description="Evaluate every so many steps, before the first and after the "
-        "last; 0: never.",
+        description="Steps between evaluations, plus one before the first step and "
+        "one after the last. 0 turns evaluation off.",
         json_schema_extra=about(unit="steps", main=9, may_change=True),
     )
     samples_per_prompt: int = Field(
@@ -152,7 +154,7 @@ class EvaluationConfig(Part):
     )
     sets: dict[str, str] = Field(
         {},
-        description="Further held-out sets: a name and a JSONL file for each.",
+        description="More held-out sets: a name and a JSONL file each.",
     )
 
     @field_validator("sets")
@@ -176,7 +178,7 @@ class CheckpointConfig(Part):
         20,
         ge=0,
         title="Checkpoint every",
-        description="Save every so many steps; 0: only at the end and on stop.",
+        description="Steps between checkpoints. 0 saves only at the end and on stop.",
         json_schema_extra=about(unit="steps", main=10, may_change=True),
     )
     keep_last: int = Field(
@@ -196,7 +198,7 @@ class LoggingConfig(Part):
         1,
         ge=1,
         title="Keep groups every",
-        description="Groups with all their completions are kept every so many steps.",
+        description="Steps between stored groups with all their completions.",
         json_schema_extra=about(unit="steps", may_change=True),
     )
     token_groups: int = Field(
@@ -204,22 +206,19 @@ class LoggingConfig(Part):
         ge=0,
         le=64,
         title="Groups with token values",
-        description="Of so many groups of a step what the update measured of each "
-        "token is kept; 0: of none. Groups that teach come first, spread over the "
-        "batch.",
+        description="Groups per step whose token values are stored, those with "
+        "different rewards first. 0: none.",
         json_schema_extra=about(unit="groups", may_change=True),
     )
     tokens_every_steps: int = Field(
         10,
         ge=1,
         title="Keep token values every",
-        description="Token values are kept at the first step and every so many steps, "
-        "where groups are kept too.",
+        description="Steps between stored token values, plus the first step; only "
+        "where groups are stored too.",
         json_schema_extra=about(
             unit="steps",
-            no_effect={
-                "token values are kept of no group": {"logging.token_groups": [0]}
-            },
+            no_effect={"no token values are stored": {"logging.token_groups": [0]}},
             may_change=True,
         ),
     )
@@ -250,8 +249,7 @@ class DistributedConfig(Part):
         ge=10,
         le=86_400,
         title="Patience",
-        description="A process that waits longer than this for another one gives up, "
-        "and the run fails.",
+        description="Seconds that a process waits for another before the run fails.",
         json_schema_extra=about(
             unit="seconds",
             no_effect={"there is one process": {"distributed.num_processes": [1]}},

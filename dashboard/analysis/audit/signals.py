@@ -20,8 +20,8 @@ Suspect = Literal["up", "down", "either"]
 LENGTH, ENTROPY, KL = "completion/mean_length", "entropy", "kl/mean"
 MOST_SETS = 20
 NO_SET = (
-    "The run is not evaluated on held-out prompts. Choose a held-out set when you "
-    "launch one: without it nobody can tell learning from gaming by the reward alone."
+    "The run has no held-out evaluation. Choose a held-out set at launch to tell "
+    "learning from reward hacking."
 )
 MOST_LINES = 5
 NO_TEXTS = "No completions of this run are stored."
@@ -225,8 +225,7 @@ SIGNALS = (
         "at −1 the shortest.",
         unit="correlation",
         suspect="either",
-        missing="Within the groups that were read, reward or length is not known "
-        "or does not vary.",
+        missing="Reward or length is missing or constant in these groups.",
         browse={"sort": "-reward"},
         browse_words="highest reward first",
     ),

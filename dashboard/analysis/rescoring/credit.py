@@ -117,8 +117,8 @@ class StepSettings:
         """
         if "model" not in config:  # as exchange leaves it
             raise ValueError(
-                "The run was imported, so its settings are not known, and its "
-                "completions cannot be scored anew. Choose a run that was trained here."
+                "The run was imported without settings, so it cannot be rescored. "
+                "Choose a run that was trained here."
             )
         self.recipe = None if spec is None else Recipe.model_validate(spec)
         self._stages = RunConfig.model_validate(config).stages

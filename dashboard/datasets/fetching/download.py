@@ -223,8 +223,8 @@ class Download:
     def _tick(self, remark: str = "") -> None:
         if time.monotonic() > self.options.until:
             raise NotFetched(
-                f"It took longer than {MAX_SECONDS / 3_600:g} hours. What has arrived "
-                "is kept: try again, and it goes on from there."
+                f"It took longer than {MAX_SECONDS / 3_600:g} hours. Try again to "
+                "continue from where it stopped."
             )
         self._check_speed()
         total = self.num_all or self.known.num_bytes
@@ -258,7 +258,7 @@ class Download:
         total = self.known.num_bytes
         of_all = f" of {total:,}" if total else ""
         kept = (
-            f" {here:,}{of_all} bytes are here, and another try goes on from them."
+            f" {here:,}{of_all} bytes are stored. Try again to continue."
             if here and (self.known.is_fixed or self.known.validator)
             else ""
         )

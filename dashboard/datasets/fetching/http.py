@@ -78,8 +78,8 @@ def hub_token() -> Token | None:
         return None
     if not text.isascii() or not text.isprintable():
         raise ValueError(
-            "HF_TOKEN holds characters that no token has. An administrator sets it "
-            "anew in the environment of the default worker, and starts that again."
+            "HF_TOKEN has invalid characters. An administrator sets it in the "
+            "environment of the default worker and restarts the worker."
         )
     return Token(text=text, home=hub_home())
 
@@ -221,8 +221,8 @@ def _next(answer: Answer, allowlist: HostAllowlist) -> Target:
     is_worse = here.scheme == "https" and there.scheme == "http"
     if is_worse and there.origin not in allowlist.allowed:
         raise NotFetched(
-            f"{here.host} sends on from https to http of {there.host}, where anybody "
-            "on the way could change the file. Give the address of the file itself."
+            f"{here.host} sends on from https to http of {there.host}, which is not "
+            "secure. Use the address of the file itself."
         )
     return there
 

@@ -133,7 +133,7 @@ class _Unpacked(io.RawIOBase):
             value=f"{self._num_bytes:,} bytes unpacked before",
             problem=f"From here on the file cannot be unpacked with "
             f"{self._source.packing}: it is damaged or was cut short.",
-            remedy="Pack it again, or upload it as it is.",
+            remedy="Pack it again, or upload it unpacked.",
             ends_file=True,
         )
 
@@ -251,7 +251,7 @@ def _named(char: str) -> str:
 def refuse_encoding(number: int, file: TextIO) -> Refusal:
     return Refusal(
         line=number,
-        problem=f"The file begins as {file.encoding.upper()}, but does not go on so.",
+        problem=f"The file begins as {file.encoding.upper()}, but the rest is not.",
         remedy="Save the file as UTF-8.",
         ends_file=True,
     )

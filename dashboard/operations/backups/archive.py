@@ -146,8 +146,8 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
     for name, digest in sums.items():
         if name not in found or _digest(folder / name) != digest:
             raise BackupFault(
-                f"{name} is missing or damaged in {tar.name!s}. Nothing was restored. "
-                "Give another copy of the file."
+                f"{name} is missing or damaged in {tar.name!s}. Nothing restored. Use "
+                "another copy of the file."
             )
 
 

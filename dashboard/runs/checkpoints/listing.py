@@ -107,7 +107,7 @@ def _mark(run: Run, rows: list[Listed]) -> None:
     current = [row for row in history if row.is_there]
     if current and run.state not in ENDED:
         current[0].is_resumed_from = True
-        current[0].reasons.append("the run goes on from it")
+        current[0].reasons.append("the run continues from it")
     keep_last = run.config["checkpoint"]["keep_last"]
     newest = f"among the newest {keep_last}" if keep_last > 1 else "the newest"
     for row in history[:keep_last]:

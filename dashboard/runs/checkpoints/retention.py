@@ -64,8 +64,8 @@ def delete(*, checkpoint: Checkpoint, user: User) -> None:
         )
     if row.is_resumed_from:
         raise ValueError(
-            f"{checkpoint.name} stays: the run is {run.state} and goes on from it. "
-            "Delete it once the run has ended."
+            f"{checkpoint.name} is needed: the run is {run.state}. Delete it after "
+            "the run ends."
         )
     if row.checkpoint.pinned_at is not None:
         raise ValueError(f"{checkpoint.name} is pinned. Unpin it first.")

@@ -204,14 +204,13 @@ def describe_fork(
     data = config.data.num_eval_rows, config.seed
     if dataset.pk != start.run.dataset_version_id:
         yield (
-            f"Step {first:,} takes the rows that step {first:,} of any run on "
-            f"{dataset} with this seed takes: the place in the data follows from the "
-            "step, also where the rows are others. Held-out rows are drawn anew."
+            f"Step {first:,} uses the same rows as step {first:,} of any run on "
+            f"{dataset} with this seed. Cohort draws new held-out rows."
         )
     elif parents and data != (parents.data.num_eval_rows, parents.seed):
         yield (
-            "The held-out prompts are drawn anew, so some of them were trained on "
-            f"before step {first:,}."
+            "Cohort draws new held-out prompts, so some were trained on before step "
+            f"{first:,}."
         )
 
 

@@ -9,7 +9,7 @@ from dashboard.runs.queue.order import Line, Place, Start
 def describe_place(place: Place, line: Line) -> str:
     """Sentences for the run's page."""
     if place.waiting.on_hold:
-        return "On hold: no worker takes it before somebody releases it."
+        return "On hold: workers skip it until it is released."
     if place.lack:
         before = describe_before(place)
         return f"{place.lack} {before}".strip() if not line.hosts else place.lack

@@ -136,7 +136,7 @@ def test_the_second_factor_is_asked_for_all_the_same(
     TOTP.activate(alice, "JBSWY3DPEHPK3PXP")
     client = Client()
 
-    assert "Your second factor" in go_there_and_back(client)
+    assert "Second factor" in go_there_and_back(client)
     assert client.get("/account/").status_code == 302
 
 

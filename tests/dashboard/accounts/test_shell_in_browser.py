@@ -73,7 +73,7 @@ def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
     page.goto("/help/")
 
     page.keyboard.press("Tab")
-    expect(page.get_by_text("Skip to the content")).to_be_focused()
+    expect(page.get_by_text("Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
 
     expect(page.locator("#content")).to_be_focused()

@@ -103,7 +103,7 @@ CASES: dict[str, tuple[list[Any], list[tuple[str, int]]]] = {
         ],
         [("overfits", 12)],
     ),
-    "evaluations of a phase stand beside rewards of the one before": (
+    "evaluations of a phase stand beside rewards of the previous one": (
         [*steps(12, reward__mean=0.1), (EVAL, 0.6), (EVAL, 0.6),
          *steps(9, reward__mean=0.4), (PHASE, "later"), *steps(1, reward__mean=0.0),
          (EVAL, 0.2), (EVAL, 0.2)],

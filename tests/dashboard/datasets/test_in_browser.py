@@ -59,7 +59,7 @@ def as_lines(rows: list[dict[str, object]]) -> str:
 def upload(page: Page, rows: list[dict[str, object]]) -> None:
     page.goto("/alpha/datasets/upload")
     drop(page, "sums.jsonl", as_lines(rows))
-    page.get_by_role("button", name="Upload and look at the columns").click()
+    page.get_by_role("button", name="Upload and map columns").click()
     page.wait_for_url("**/uploads/*")
 
 
@@ -103,13 +103,13 @@ def test_a_file_that_cannot_be_read_is_answered_on_the_spot(
     page = quiet_page
     page.goto("/alpha/datasets/upload")
     drop(page, "sums.jsonl", "{not json}\n")
-    page.get_by_role("button", name="Upload and look at the columns").click()
+    page.get_by_role("button", name="Upload and map columns").click()
 
     expect(page.get_by_text("1 refused row")).to_be_visible()
 
     # The page still works: the next file goes through.
     drop(page, "sums.jsonl", as_lines(ROWS))
-    page.get_by_role("button", name="Upload and look at the columns").click()
+    page.get_by_role("button", name="Upload and map columns").click()
     page.wait_for_url("**/uploads/*")
 
 
@@ -140,9 +140,7 @@ def test_a_file_that_is_too_large_is_not_even_sent(team: Team, quiet_page: Page)
     drop(page, "sums.jsonl", "x" * 11)
 
     expect(page.get_by_text("are allowed. Split it")).to_be_visible()
-    expect(
-        page.get_by_role("button", name="Upload and look at the columns")
-    ).to_be_disabled()
+    expect(page.get_by_role("button", name="Upload and map columns")).to_be_disabled()
 
 
 def test_a_long_search_goes_on_by_itself(team: Team, quiet_page: Page):
@@ -154,9 +152,7 @@ def test_a_long_search_goes_on_by_itself(team: Team, quiet_page: Page):
     )
     page.goto(f"/alpha/datasets/{version.dataset_id}/?q=nowhere")
 
-    expect(page.get_by_text("3,000 rows were looked through")).to_be_visible(
-        timeout=30_000
-    )
+    expect(page.get_by_text("3,000 rows searched")).to_be_visible(timeout=30_000)
     expect(page.get_by_text("0 matching rows", exact=True)).to_be_visible()
 
 
@@ -166,7 +162,7 @@ def test_a_versions_lengths_are_drawn(team: Team, quiet_page: Page):
     page.get_by_role("button", name="Import").click()
     page.get_by_role("link", name="Statistics").click()
 
-    expect(page.get_by_text("30 rows, all looked at")).to_be_visible()
+    expect(page.get_by_text("30 rows, all checked")).to_be_visible()
     bars = page.locator("[data-figure=prompt_chars] .barlayer path")
     expect(bars).not_to_have_count(0)
     page.get_by_role("link", name="without an answer").click()
@@ -196,9 +192,9 @@ def test_a_recipe_is_composed_tried_and_saved(
     page.get_by_role("button", name="Remove format_tags").click()
     expect(page.locator(".rule")).to_have_count(2)
     page.get_by_text("JSON", exact=True).click()
-    recipe = page.get_by_label("The recipe as JSON")
+    recipe = page.get_by_label("Recipe as JSON")
     recipe.fill(recipe.input_value().replace('"weight": -0.5', '"weight": -0.25'))
-    page.get_by_role("button", name="Use this JSON").click()
+    page.get_by_role("button", name="Apply JSON").click()
     expect(page.locator("#rules-1-weight")).to_have_value("-0.25")
 
     page.get_by_label("Completions of row 3").fill("It is 6.\n---\nIt is 7.")

@@ -45,7 +45,7 @@ def test_settings_are_tried_on_the_dataset_and_taken_to_a_run(
     expect(preview).to_contain_text("Choose a model")
 
     page.get_by_label("Model", exact=True).fill(model)
-    expect(preview).to_contain_text("Completion begins here", timeout=30_000)
+    expect(preview).to_contain_text("Completion starts here", timeout=30_000)
     page.get_by_label("Prompt template").fill("Work out {prompt}")
     expect(preview).to_contain_text("Work out 0 plus 4 is?")
     preview.get_by_role("button", name="Row 2").click()
@@ -58,7 +58,7 @@ def test_settings_are_tried_on_the_dataset_and_taken_to_a_run(
 
     expect(page).to_have_url(re.compile(r"/alpha/runs/new\?"))
     expect(page.locator("#prompt-preview")).to_contain_text("Add 0 plus 4 is?")
-    expect(page.get_by_label("Folder or hub id")).to_have_value(model)
+    expect(page.get_by_label("Folder or Hugging Face ID")).to_have_value(model)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_before_an_import_the_columns_are_tried(
 ) -> None:
     page.goto(sent)
     preview = page.locator("#prompt-preview")
-    page.locator("summary", has_text="As a model sees it").press("Enter")
+    page.locator("summary", has_text="Prompt preview").press("Enter")
     expect(preview).to_contain_text("Choose a model")
     height = height_of(preview)
 
@@ -109,9 +109,9 @@ def test_the_preview_can_be_used_by_all(
     }[place]
     page.goto(f"{address}model={model}&data.completion_prefix=%3Cthink%3E")
     if place == "mapping":
-        page.locator("summary", has_text="As a model sees it").click()
+        page.locator("summary", has_text="Prompt preview").click()
     expect(page.locator("#prompt-preview")).to_contain_text(
-        "Completion begins here", timeout=30_000
+        "Completion starts here", timeout=30_000
     )
 
     assert findings_in_each_view(page) == []

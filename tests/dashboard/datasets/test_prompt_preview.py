@@ -143,7 +143,7 @@ def test_of_a_long_prompt_the_middle_is_left_out(
     page = ask(alice_client, version, model, row="2")
 
     assert "3,002 tokens" in shown(page)
-    assert "… 1,002 tokens not shown …" in page
+    assert "… 1,002 tokens hidden …" in page
     assert page.count("x") < 2_100
 
 

@@ -65,7 +65,7 @@ def test_a_dataset_is_split_checked_put_away_and_restored(team: Team, page: Page
     found += findings_in_each_view(page)
     page.get_by_role("link", name="Sums eval").click()
     found += findings_in_each_view(page)
-    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_role("button", name="Delete permanently").click()
     expect(page.get_by_role("dialog")).to_contain_text("Nobody can bring them back")
     page.get_by_role("button", name="Keep it").click()
     page.get_by_role("button", name="Restore").click()

@@ -44,7 +44,7 @@ def choose(page: Page, file: Path) -> None:
 
 
 def press_upload(page: Page) -> None:
-    page.get_by_role("button", name="Upload and look at the columns").click()
+    page.get_by_role("button", name="Upload and map columns").click()
 
 
 class Line:
@@ -106,7 +106,9 @@ def test_an_upload_that_broke_off_is_accessible(
 
     page.reload()
     row = page.locator("[data-begun]")
-    expect(row.get_by_role("button", name="Choose it again to go on")).to_be_visible()
+    expect(
+        row.get_by_role("button", name="Choose the file again to continue")
+    ).to_be_visible()
 
     assert found + findings_in_each_view(page) == []
 
@@ -151,7 +153,7 @@ def test_pasted_rows_come_to_their_columns(team: Team, alice: User, page: Page):
     page.goto("/alpha/datasets/upload")
     page.get_by_label("Rows").fill("question\tanswer\n1 + 1?\t2\n")
 
-    page.get_by_role("button", name="Look at the columns", exact=True).click()
+    page.get_by_role("button", name="Map columns", exact=True).click()
 
     page.wait_for_url("**/uploads/*")
     expect(page.get_by_text("TSV")).to_be_visible()

@@ -75,7 +75,7 @@ def test_a_run_that_used_it_still_shows_it(alice_client: Client, team: Team):
     assert f'href="/alpha/datasets/{dataset.pk}/"' in config.content.decode()
     text = words(alice_client.get(f"/alpha/datasets/{dataset.pk}/"))
     assert "1 run used it" in text
-    assert "Delete for good" not in text
+    assert "Delete permanently" not in text
 
 
 def test_restored_it_is_as_it_was(alice_client: Client, dataset: Dataset):

@@ -467,8 +467,8 @@ def test_what_the_files_do_not_tell_is_no_zero(
     page = alice_client.get(reverse("group", args=["alpha", imported.pk, 1, 0]))
 
     text = " ".join(page.content.decode().split())
-    assert "length not known" in text
-    assert "end not known" in text
+    assert "length unknown" in text
+    assert "end unknown" in text
     assert '<dt>Advantage</dt><dd><span class="number">–</span></dd>' in text
     assert "Imported from verl" in text
     prompts = alice_client.get(reverse("run_prompts", args=["alpha", imported.pk]))

@@ -29,7 +29,7 @@ def test_files_become_a_run(team: Team, page: Page) -> None:
     found += findings_in_each_view(page)
     page.get_by_label("Name").fill("from-verl")
     page.get_by_label("Leave out the 1").check()
-    page.get_by_role("button", name="Make the run").click()
+    page.get_by_role("button", name="Create run").click()
 
     expect(page.get_by_role("heading", name="from-verl")).to_be_visible()
     expect(page.get_by_text("Imported from verl and TensorBoard")).to_be_visible()

@@ -100,7 +100,7 @@ def test_an_admin_previews_then_keeps_the_number(
     trash: Run, alice_client: Client
 ) -> None:
     page = alice_client.get("/alpha/settings/storage", {"days": "7"})
-    for shown in ("1 of 2 runs", "1.95 KiB", "1 dataset", "Save these days"):
+    for shown in ("1 of 2 runs", "1.95 KiB", "1 dataset", "Save"):
         assert shown in page.text
     assert not Retention.objects.exists()
 
@@ -125,5 +125,5 @@ def test_a_viewer_looks_and_changes_nothing(trash: Run, bob_client: Client) -> N
     page = bob_client.get("/alpha/settings/storage", {"days": "7"})
 
     assert page.status_code == 200
-    assert "Save these days" not in page.text
+    assert "Save" not in page.text
     assert bob_client.post("/alpha/settings/storage", {"days": "7"}).status_code == 403

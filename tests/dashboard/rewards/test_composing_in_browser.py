@@ -24,7 +24,7 @@ FORMULA = (
 
 def compose(page: Page) -> None:
     """Fill in the fields that FORMULA writes; the gate is there."""
-    page.get_by_text("How it counts").nth(1).click()
+    page.get_by_text("Weighting").nth(1).click()
     for name, value in {
         "rules-1-schedule": "to 0 at step 50",
         "rules-1-clip_low": "0",
@@ -42,7 +42,7 @@ def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Pag
     formula = page.locator("#recipe-formula")
     expect(formula).to_have_text("1·numeric_answer + 0.2·format_tags")
 
-    page.get_by_text("How it counts").first.click()
+    page.get_by_text("Weighting").first.click()
     page.locator("#rules-0-gate_rule").fill("format_tags")
     page.locator("#rules-0-gate_rule").blur()
     expect(formula).to_have_text(
@@ -111,7 +111,7 @@ def test_a_stretched_field_and_a_replaced_request_are_no_errors(
 def test_a_composed_recipe_is_accessible(team: Team, alice: User, page: Page):
     page.goto("/alpha/rewards/new")
     page.get_by_label("Name", exact=True).first.fill("Sums")
-    page.get_by_text("How it counts").first.click()
+    page.get_by_text("Weighting").first.click()
     page.locator("#rules-0-gate_rule").fill("format_tags")
     compose(page)
     expect(page.locator("#recipe-formula")).to_have_text(FORMULA)

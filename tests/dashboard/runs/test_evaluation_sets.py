@@ -282,7 +282,7 @@ def test_what_evaluates_a_run_is_not_deleted(
 
     page = alice_client.get(f"/alpha/datasets/{hard.dataset_id}/")
     assert "1 run " in words(page)
-    assert "Delete for good" not in page.text
+    assert "Delete permanently" not in page.text
     with pytest.raises(ProtectedError), transaction.atomic():
         hard.delete()
 

@@ -53,7 +53,7 @@ def test_a_form_is_changed_put_back_kept_and_launched_with_several_values(
     expect(size).to_have_value("6")
 
     # Several values are several runs.
-    page.get_by_text("Several runs", exact=True).click()
+    page.get_by_text("Sweep", exact=True).click()
     page.get_by_label("Setting 1", exact=True).last.select_option("seed")
     page.get_by_label("Its values").first.fill("0..2")
     plan = page.get_by_role("region", name="Runs to launch")

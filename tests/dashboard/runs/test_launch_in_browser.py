@@ -24,7 +24,7 @@ def test_numbers_follow_while_settings_are_typed(page: Page, team: Team) -> None
     page.goto("/alpha/runs/new")
     summary = page.locator("#launch-summary")
 
-    page.get_by_label("Folder or hub id").fill("org/model")
+    page.get_by_label("Folder or Hugging Face ID").fill("org/model")
     page.get_by_label("Group size").fill("4")
 
     expect(summary).to_contain_text("16 prompts × 4")
@@ -36,7 +36,7 @@ def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> Non
     make_dataset(team)
     make_recipe(team, "countdown", COUNTDOWN)
     page.goto("/alpha/runs/new")
-    page.get_by_label("Folder or hub id").fill("org/model")
+    page.get_by_label("Folder or Hugging Face ID").fill("org/model")
     expect(page.get_by_text("cannot score these rows")).to_be_visible()
 
     page.get_by_role("button", name="Launch").click()
@@ -52,7 +52,7 @@ def test_what_is_wrong_has_the_focus_after_sending(page: Page, team: Team) -> No
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new")
-    page.get_by_label("Folder or hub id").fill("org/model")
+    page.get_by_label("Folder or Hugging Face ID").fill("org/model")
     page.get_by_label("Learning rate", exact=True).fill("fast")
 
     page.get_by_role("button", name="Launch").click()
@@ -69,7 +69,7 @@ def test_a_preset_fills_the_settings_and_leaves_the_choices(
     make_dataset(team, "words")
     page.goto("/alpha/runs/new")
     page.get_by_role("textbox", name="Name", exact=True).fill("brave-otter")
-    page.get_by_label("Folder or hub id").fill("org/model")
+    page.get_by_label("Folder or Hugging Face ID").fill("org/model")
     page.get_by_label("Dataset", exact=True).select_option(label="words v1, 200 rows")
 
     page.get_by_role("combobox", name="Settings").select_option("trl")
@@ -81,7 +81,7 @@ def test_a_preset_fills_the_settings_and_leaves_the_choices(
     expect(page.get_by_role("textbox", name="Name", exact=True)).to_have_value(
         "brave-otter"
     )
-    expect(page.get_by_label("Folder or hub id")).to_have_value("org/model")
+    expect(page.get_by_label("Folder or Hugging Face ID")).to_have_value("org/model")
     expect(
         page.get_by_label("Dataset", exact=True).locator("option:checked")
     ).to_have_text("words v1, 200 rows")
@@ -92,7 +92,7 @@ def test_a_presets_reward_is_saved_and_chosen(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new?preset=trl")
     page.get_by_role("textbox", name="Name", exact=True).fill("brave-otter")
 
-    page.get_by_role("button", name="Save it as a reward of Alpha").click()
+    page.get_by_role("button", name="Save as a reward of Alpha").click()
 
     reward = page.get_by_label("Reward", exact=True).locator("option:checked")
     expect(reward).to_have_text("trl reward v1")
@@ -108,7 +108,7 @@ def test_marks_follow_what_is_typed(page: Page, team: Team) -> None:
     horizon = page.locator("[data-setting='loss.kl_target'] [data-idle]")
     expect(length).to_contain_text("from trl, default 256")
     page.get_by_text("The objective of one update").click()
-    expect(horizon).to_have_text("no effect: the KL weight is 0")
+    expect(horizon).to_have_text("not used: the KL weight is 0")
 
     page.get_by_label("Max new tokens").fill("64")
     page.get_by_label("KL weight").fill("0.04")
@@ -146,7 +146,7 @@ def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> No
     page.go_back()
 
     expect(page.locator("select[name='loss.surrogate']")).to_have_value("cispo")
-    expect(clip).to_have_text("no effect: this surrogate has no second clip")
+    expect(clip).to_have_text("not used: this surrogate has no second clip")
 
 
 def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> None:
@@ -170,7 +170,7 @@ def test_the_toml_and_the_runs_to_launch_are_accessible(page: Page, team: Team) 
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new?model=org/model")
-    page.get_by_text("Several runs", exact=True).click()
+    page.get_by_text("Sweep", exact=True).click()
     page.get_by_label("Setting 1", exact=True).last.select_option("seed")
     page.get_by_label("Its values").first.fill("0..2")
     plan = page.get_by_role("region", name="Runs to launch")

@@ -63,7 +63,7 @@ def test_a_filter_applies_at_once_and_leaves_a_short_address(
     page.get_by_label("State").select_option("failed")
 
     expect(page).to_have_url("/alpha/runs/?state=failed")
-    expect(page.get_by_text("No run fits these filters")).to_be_visible()
+    expect(page.get_by_text("No runs match")).to_be_visible()
 
 
 def test_slash_goes_to_the_search(page: Page, runs: list[Run]) -> None:

@@ -160,7 +160,7 @@ def test_the_form_tells_what_the_chosen_reward_implies(
 
     facts = recipe_facts(Recipe.model_validate(spec).model_dump(mode="json"))
     reason = find_idle(DEFAULTS, facts)["advantage.combine"]
-    assert _mark(page, "advantage.combine") == f"no effect: {reason}"
+    assert _mark(page, "advantage.combine") == f"not used: {reason}"
     found = re.search(r'<script id="recipe-facts"[^>]*>(.*?)</script>', page)
     assert found
     facts = json.loads(found[1])
@@ -180,9 +180,7 @@ def test_the_form_says_why_beside_the_setting_and_has_the_table(
 ) -> None:
     page = unescape(alice_client.get(f"/{team.slug}/runs/new").text)
 
-    assert (
-        _mark(page, "loss.kl_in") == f"no effect: {find_idle(DEFAULTS)['loss.kl_in']}"
-    )
+    assert _mark(page, "loss.kl_in") == f"not used: {find_idle(DEFAULTS)['loss.kl_in']}"
     assert _mark(page, "loss.surrogate") == ""
     found = re.search(r'<script id="idle-table"[^>]*>(.*?)</script>', page)
     assert found

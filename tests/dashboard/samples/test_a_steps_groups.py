@@ -76,7 +76,7 @@ def test_the_summary_counts_the_groups_that_teach(
 
     html = get(alice_client, run)
 
-    assert "1 of 3 groups teach" in html
+    assert "1 of 3 groups have different rewards" in html
 
 
 def test_a_signal_leaves_only_its_groups(alice_client: Client, run: Run) -> None:

@@ -182,7 +182,7 @@ def test_a_page_beyond_the_last_is_the_last(alice_client: Client, run: Run) -> N
 
 
 def test_nothing_found_offers_a_way_back(alice_client: Client, run: Run) -> None:
-    assert "No completion matches" in get(alice_client, run, "?text=nowhere")
+    assert "No completions match" in get(alice_client, run, "?text=nowhere")
 
 
 def test_a_completion_with_markup_stays_text(alice_client: Client, run: Run) -> None:

@@ -57,5 +57,5 @@ def test_a_line_says_what_is_not_known(alice_client: Client, run: Run) -> None:
 
     html = alice_client.get(f"{address}?end=unknown").content.decode()
 
-    assert "length not known" in html
-    assert "end not known" in html
+    assert "length unknown" in html
+    assert "end unknown" in html

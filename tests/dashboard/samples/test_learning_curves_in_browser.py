@@ -55,7 +55,7 @@ def test_the_way_from_the_table_to_a_group_and_back(
 ) -> None:
     page.goto(f"/alpha/runs/{run.pk}/prompts/")
     found = findings_in_each_view(page)
-    page.get_by_text("What the columns and classes mean").click()
+    page.get_by_text("Columns and classes").click()
     found += findings_in_each_view(page)
     page.get_by_role("link", name="forgotten 1 of 5").click()
     expect(page.get_by_text("1 of 5 prompts are forgotten")).to_be_visible()
@@ -67,7 +67,7 @@ def test_the_way_from_the_table_to_a_group_and_back(
     found += findings_in_each_view(page)
     page.get_by_role("link", name="Step 60, completion 1").click()
     page.wait_for_url(re.compile(r"/groups/60/2/#completion-0$"))
-    page.get_by_role("link", name="Its learning curve").click()
+    page.get_by_role("link", name="Learning curve").click()
     page.wait_for_url("**/prompts/2/")
 
     assert found == []

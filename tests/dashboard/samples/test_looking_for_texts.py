@@ -103,8 +103,8 @@ def test_a_text_that_nothing_may_hold_is_not_looked_for(
 ) -> None:
     html = get(alice_client, run, "?text=difference")
 
-    assert "No completion matches" in html
-    assert "Looked through" not in html
+    assert "No completions match" in html
+    assert "Searched" not in html
 
 
 def test_a_look_that_finds_nothing_in_time_offers_to_go_on(
@@ -115,7 +115,7 @@ def test_a_look_that_finds_nothing_in_time_offers_to_go_on(
     assert steps(html) == []
     assert "4 of the 8" in html
     assert '">look further</a>' in html
-    assert "No completion matches" not in html
+    assert "No completions match" not in html
 
 
 def test_a_cancelled_statement_is_an_end_of_the_time(
@@ -130,7 +130,7 @@ def test_a_cancelled_statement_is_an_end_of_the_time(
     html = get(alice_client, run, "?text=the+sum")
 
     assert "0 of the 8" in html
-    assert "Look further" in html
+    assert "Search further" in html
 
 
 def test_facets_of_a_cut_look_say_what_they_count(

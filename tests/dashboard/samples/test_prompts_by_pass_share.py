@@ -193,7 +193,7 @@ def test_where_nothing_fits_nothing_is_made(alice_client: Client, seen: Run):
     assert make(alice_client, seen, query).status_code == 422
     page = words(alice_client.get(address(seen, query)))
     assert "None of 5" in page
-    assert "Make the dataset" not in page
+    assert "Create dataset" not in page
     assert Dataset.objects.count() == 1
 
 
@@ -278,7 +278,7 @@ def test_a_viewer_looks_and_a_stranger_does_not(
 ):
     page = bob_client.get(address(seen))
     assert page.status_code == 200
-    assert "Make the dataset" not in words(page)
+    assert "Create dataset" not in words(page)
     assert make(bob_client, seen).status_code == 403
     assert charlie_client.get(address(seen)).status_code == 404
     assert make(charlie_client, seen).status_code == 404

@@ -39,11 +39,11 @@ def test_a_view_becomes_a_dataset(version: DatasetVersion, page: Page):
     page.get_by_label("Column", exact=True).select_option("level")
     page.get_by_label("equals").fill("1")
     page.get_by_role("button", name="Show").click()
-    page.get_by_role("link", name="Save this view as a dataset").click()
+    page.get_by_role("link", name="Save as dataset").click()
     expect(page.get_by_text("20 of 60 rows")).to_be_visible()
     found = findings_in_each_view(page)
     page.get_by_label("Name").fill("Level one")
-    page.get_by_role("button", name="Save these rows").dblclick()
+    page.get_by_role("button", name="Save rows").dblclick()
 
     expect(page.get_by_text("Saved 20 rows as version 1.")).to_be_visible()
     found += findings_in_each_view(page)
@@ -79,7 +79,7 @@ def test_a_runs_unsolved_prompts_become_a_dataset(
     page.get_by_label("Prompts that are").select_option("mixed")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("10 of 30 prompts are right 1 to 99 %")).to_be_visible()
-    page.get_by_role("button", name="Make the dataset").click()
+    page.get_by_role("button", name="Create dataset").click()
 
     expect(page.get_by_text("Saved 10 rows as version 1.")).to_be_visible()
     found += findings_in_each_view(page)

@@ -172,7 +172,7 @@ NONE = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
 
 def test_a_worker_says_which_sandbox_it_has_or_why_none(alice_client: Client) -> None:
     register("training@gpu-1", num_slots=1)
-    assert "not known yet" in page(alice_client)
+    assert "unknown" in page(alice_client)
 
     sandbox = describe(Found(level="B", reasons={}))
     tell_facts("training@gpu-1", sandbox=sandbox.as_json())

@@ -39,7 +39,7 @@ def send_file(world: World, sent: tuple[str, bytes]) -> Answer:
 def _told(response: Any) -> Answer:
     """Of the table of refusals its rows alone."""
     answer = told_by_page(response)
-    return Answer(answer.status, answer.said.rpartition("What to do")[2].strip())
+    return Answer(answer.status, answer.said.rpartition("Fix")[2].strip())
 
 
 def send_mapping(world: World, changes: dict[str, Any]) -> Answer:

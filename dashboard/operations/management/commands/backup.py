@@ -51,7 +51,7 @@ class Command(BaseCommand):
             "--every",
             type=_positive,
             metavar="HOURS",
-            help="go on, with the next so many hours after the last",
+            help="continue, with this many hours between backups",
         )
         parser.add_argument(
             "--without-checkpoints",

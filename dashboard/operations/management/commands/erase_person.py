@@ -21,7 +21,7 @@ class Command(BaseCommand):
         named = ", ".join(f"{n:,} {what}" for what, n in count_of(user).items())
         if not options["yes"]:
             self.stdout.write(f"{user.username} is named by {named or 'nothing'}.")
-            self.stdout.write("Nothing was deleted. With --yes the account is.")
+            self.stdout.write("Nothing deleted. Use --yes to delete the account.")
             return
         try:
             erase(user)

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         except (BackupFault, LocalFault) as fault:
             raise CommandError(str(fault)) from fault
         except (DatabaseError, OSError) as error:
-            raise CommandError(f"Nothing was restored: {error}") from error
+            raise CommandError(f"Not restored: {error}") from error
         self.stdout.write(
             f"Restored {manifest.num_rows:,} rows of {len(manifest.tables)} tables as "
             f"of {manifest.made_at:%Y-%m-%d %H:%M} UTC. People sign in again."

@@ -72,7 +72,7 @@ def test_runs_are_found_by_name_and_groups_by_step(
     # One run has the group: another takes its place.
     radios = re.findall(r'type="radio" name="(\w+)"', group)
     assert radios.count("runs") == 2
-    assert "None was kept" in ask(bob_client, kind="group", runs=runs[0].pk, step=7)
+    assert "None stored" in ask(bob_client, kind="group", runs=runs[0].pk, step=7)
 
 
 def test_another_teams_runs_are_neither_offered_nor_taken(

@@ -44,8 +44,8 @@ def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
     run = make_scored_run(team, num_steps=4)
     page.goto(f"/alpha/runs/{run.pk}/")
     page.get_by_text("More actions").click()
-    page.get_by_role("link", name="Rescore the past").click()
-    page.get_by_role("link", name="Rescore the past").first.click()
+    page.get_by_role("link", name="Rescore").click()
+    page.get_by_role("link", name="Rescore").first.click()
     expect(page.get_by_text("The recipe is as the run had it")).to_be_visible()
 
     # An edit by htmx, in the editor that recipes have.
@@ -55,7 +55,7 @@ def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
     page.locator("#editor .rules > li").last.get_by_text("Settings").click()
     page.locator("[name='rules-1-params-maximum']").fill("4")
     page.get_by_label("One of every").fill("2")
-    page.get_by_role("button", name="Count and estimate anew").click()
+    page.get_by_role("button", name="Estimate again").click()
     expect(page.locator(".rescoring-what")).to_contain_text("16 of 32")
     page.get_by_role("button", name="Rescore", exact=True).click()
     expect(page.get_by_text("Waiting for a worker")).to_be_visible()

@@ -17,7 +17,7 @@ from tests.faults.workers import Worker
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 __all__ = ["start_default_worker"]
-FETCH = "Fetch it and look at the columns"
+FETCH = "Download and map columns"
 
 
 @pytest.fixture

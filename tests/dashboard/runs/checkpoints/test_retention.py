@@ -121,7 +121,7 @@ def test_a_pin_that_comes_too_late_says_so(
     saving.save(score=0.2)
     saving.prune(1)
 
-    with pytest.raises(ValueError, match="no longer there"):
+    with pytest.raises(ValueError, match="deleted"):
         retention.pin(checkpoint=first, user=alice)
 
     first.refresh_from_db()
@@ -136,7 +136,7 @@ def test_half_a_deleted_checkpoint_is_not_pinned(
     saving.save(score=0.9)
     shutil.rmtree(saving.folder / first.name / "model")
 
-    with pytest.raises(ValueError, match="no longer there"):
+    with pytest.raises(ValueError, match="deleted"):
         retention.pin(checkpoint=first, user=alice)
 
     assert not (CheckpointStore(run.pk).kept / first.name).exists()
@@ -219,7 +219,7 @@ def test_the_tab_tells_what_is_kept_and_why(
 
     assert "2 of 3 kept" in html
     assert "best on eval/heldout/mean" in html
-    assert "no longer there" in html
+    assert "deleted" in html
     assert "goes on from" in html
 
 
