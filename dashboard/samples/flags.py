@@ -4,7 +4,7 @@ right: its reward is the highest that the recipe can give at its step, as in pas
 right_low: every rule that compares with the row's answer gives its full score, and yet
 the reward is below the mean of its group. high_short: of its step, the reward is in the
 highest tenth and the length in the shortest tenth, and both beyond the median. near:
-nearly the same words as another completion of its group (search/annotated.py).
+nearly the same words as another completion of its group (search/near_duplicates.py).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from dashboard.runs.checkpoints.listing import origin_of, take_checkpoint
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.checkpoints import SavedCheckpoint
+from dashboard.training.database_retry import DatabaseRetry
 from dashboard.training.ending import end_unstarted, give_up, pause_for_disk
 from dashboard.training.event_log import SupervisorLog
 from dashboard.training.lease import (
@@ -26,7 +27,7 @@ from dashboard.training.lease import (
 )
 from dashboard.training.process import write_changes, write_snapshot
 from dashboard.training.takeover import CannotResume, take_over
-from dashboard.training.watchdog import DatabaseRetry, Periodic
+from dashboard.training.watchdog import Periodic
 
 QUEUEING = ("run.launched", "run.resume_requested", "run.extended")
 

@@ -16,6 +16,7 @@ from dashboard.observability.logging import bind, bound
 from dashboard.observability.tracing import span
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory, run_directory
+from dashboard.training.database_retry import DatabaseRetry, TooLate
 from dashboard.training.ending import Ending, conclude, give_up
 from dashboard.training.event_log import (
     LogTailer,
@@ -39,10 +40,8 @@ from dashboard.training.system_samples import SystemSampler
 from dashboard.training.watchdog import (
     HANG_SECONDS,
     PATIENCE_SECONDS,
-    DatabaseRetry,
     MemoryKills,
     Periodic,
-    TooLate,
     Watchdog,
 )
 from trainer.events import Event, RunFailed, RunFinished, RunPaused, RunStopped

@@ -1,4 +1,4 @@
-"""What a supervisor watches: memory kills, a trainer that hangs, a database away."""
+"""What a supervisor watches: memory kills, and a trainer that hangs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-
-from django.db import InterfaceError, OperationalError, connection
 
 from dashboard.training.event_log import SupervisorLog
 from dashboard.training.process import TrainerProcess
@@ -19,9 +17,6 @@ _V2 = ("memory.events.local", "memory.events")  # the first since Linux 5.2
 _V1 = ("memory.oom_control",)
 HANG_SECONDS = 1_800.0  # longer than any part of a step that gives no sign
 PATIENCE_SECONDS = 20.0  # to print where it is, and to go on
-FIRST_WAIT_SECONDS = 0.5
-LONGEST_WAIT_SECONDS = 5.0
-LOOK_SECONDS = 0.1
 
 
 class MemoryKills:
@@ -165,72 +160,3 @@ class Watchdog:
         self.has_killed = True
         self._log.write("The trainer hangs and was killed.")
         self._trainer.kill()
-
-
-class TooLate(Exception):
-    """The worker shuts down before the database did it: the lease will run out."""
-
-
-class DatabaseRetry:
-    """Does one thing that needs the database, or puts it off with a growing wait.
-
-    Each thing has its own. The database may refuse one alone, for a table that
-    somebody holds or a disk that is full, and the others are not to wait for that.
-    """
-
-    def __init__(self, supervisor_log: SupervisorLog, doing: str) -> None:
-        self._log = supervisor_log
-        self._doing = doing
-        self._wait = FIRST_WAIT_SECONDS
-        self._retry_at = 0.0
-        self._down_since: float | None = None
-
-    @property
-    def down_seconds(self) -> float:
-        return 0.0 if self._down_since is None else time.monotonic() - self._down_since
-
-    def attempt(self, action: Callable[[], object]) -> bool:
-        """False: not done, and to be tried again."""
-        if time.monotonic() < self._retry_at:
-            return False
-        try:
-            action()
-        except (OperationalError, InterfaceError) as error:
-            self._put_off(error)
-            return False
-        self._note_return()
-        return True
-
-    def insist(
-        self,
-        action: Callable[[], object],
-        *,
-        is_too_late: Callable[[float], bool],
-        meanwhile: Callable[[], object],
-    ) -> None:
-        """Try until it is done; TooLate where it has failed for too long by then."""
-        while not self.attempt(action):
-            if is_too_late(self.down_seconds):
-                raise TooLate
-            meanwhile()
-            time.sleep(LOOK_SECONDS)
-
-    def _put_off(self, error: Exception) -> None:
-        if self._down_since is None:
-            self._down_since = time.monotonic()
-            self._log.write(
-                f"{self._doing} fails, and is tried until it works. "
-                f"{str(error).strip()}"
-            )
-        connection.close()  # the next attempt begins with a new one
-        self._retry_at = time.monotonic() + self._wait
-        self._wait = min(2 * self._wait, LONGEST_WAIT_SECONDS)
-
-    def _note_return(self) -> None:
-        if self._down_since is not None:
-            self._log.write(
-                f"{self._doing} works again after {self.down_seconds:.0f} s."
-            )
-        self._down_since = None
-        self._wait = FIRST_WAIT_SECONDS
-        self._retry_at = 0.0

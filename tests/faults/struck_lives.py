@@ -99,11 +99,11 @@ def hurry() -> None:
     from channels.layers import get_channel_layer
     from django.urls import get_resolver
 
-    from dashboard.training import supervisor, watchdog
+    from dashboard.training import database_retry, supervisor
 
     assert get_resolver().url_patterns  # else each child would load them, for a second
     assert get_channel_layer()
-    watchdog.FIRST_WAIT_SECONDS = 0.01
+    database_retry.FIRST_WAIT_SECONDS = 0.01
     supervisor.SystemSampler = lambda *_, **__: nullcontext()  # type: ignore[assignment,misc]  # it gives nothing
 
 

@@ -22,7 +22,7 @@ from dashboard.analysis.audit.texts import (
 from dashboard.analysis.statistics import Array, subtract
 from dashboard.runs.models import Run
 from dashboard.samples.rewards import rule_names, rule_weights
-from dashboard.samples.search.annotated import find_near_duplicates
+from dashboard.samples.search.near_duplicates import find_near_duplicates
 
 MOST_RULES = 8
 SECONDS = 1.5

@@ -1,11 +1,9 @@
-"""Where in the blocks the few annotated completions are; which are near-duplicates."""
+"""Where in the blocks the few annotated completions are."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +18,6 @@ from dashboard.samples.search.filters import Selection
 
 ANY = ("good", "bad", "tagged", "commented")
 NO_PLACES = np.empty(0, np.int64)
-
-NUM_WORDS = 5  # of a shingle
-FROM_JACCARD = 0.8
 
 
 class Label(NamedTuple):
@@ -151,41 +146,3 @@ def _places(
         places = found.setdefault(one.label, set())
         places.update(start + position for position in positions if position < size)
     return {label: np.array(sorted(places)) for label, places in found.items()}
-
-
-def find_near_duplicates(texts: Sequence[str]) -> list[bool]:
-    """Of a group's texts those that are nearly like another one.
-
-    Two are when the Jaccard similarity of their shingles, each five words in a row, is
-    at least 0.8: |A ∩ B| / |A ∪ B|. Case and white space do not count.
-
-    >>> find_near_duplicates(["So it is 4.", "so  it is 4.", "No."])
-    [True, True, False]
-    """
-    by_words: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place, text in enumerate(texts):
-        by_words[tuple(text.lower().split())].append(place)
-    found = [False] * len(texts)
-    alike = [places for places in by_words.values() if len(places) > 1]
-    shingled = [(_shingles(words), places) for words, places in by_words.items()]
-    for (some, places), (others, other_places) in combinations(shingled, 2):
-        if _is_near(some, others):
-            alike += [places, other_places]
-    for places in alike:
-        for place in places:
-            found[place] = True
-    return found
-
-
-def _shingles(words: tuple[str, ...]) -> set[int]:
-    if len(words) < NUM_WORDS:
-        return {hash(words)}
-    return set(map(hash, zip(*(words[i:] for i in range(NUM_WORDS)), strict=False)))
-
-
-def _is_near(some: set[int], others: set[int]) -> bool:
-    fewer, more = sorted((len(some), len(others)))
-    if fewer < FROM_JACCARD * more:
-        return False
-    num_common = len(some & others)
-    return num_common >= FROM_JACCARD * (fewer + more - num_common)

@@ -22,7 +22,6 @@ from dashboard.samples.models import (
     Group,
     GroupCompletions,
 )
-from dashboard.samples.search.annotated import find_near_duplicates
 from dashboard.samples.search.columns import (
     STEP,
     Column,
@@ -31,6 +30,7 @@ from dashboard.samples.search.columns import (
     read_columns,
     tally_flags,
 )
+from dashboard.samples.search.near_duplicates import find_near_duplicates
 from dashboard.samples.search.text import choose_num_bits, sign
 
 FEWEST = 4_096  # completions worth a block, while the run goes on

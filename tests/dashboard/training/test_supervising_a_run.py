@@ -14,10 +14,10 @@ from dashboard.runs.control import request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.training import process, startup
+from dashboard.training.database_retry import DatabaseRetry
 from dashboard.training.lease import claim_run
 from dashboard.training.process import write_snapshot
 from dashboard.training.supervisor import Timing, supervise
-from dashboard.training.watchdog import DatabaseRetry
 
 pytestmark = pytest.mark.django_db
 

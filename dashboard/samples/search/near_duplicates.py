@@ -1,0 +1,48 @@
+"""Near-duplicates within a group: completions that share most of their words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import combinations
+
+NUM_WORDS = 5  # of a shingle
+FROM_JACCARD = 0.8
+
+
+def find_near_duplicates(texts: Sequence[str]) -> list[bool]:
+    """Of a group's texts those that are nearly like another one.
+
+    Two are when the Jaccard similarity of their shingles, each five words in a row, is
+    at least 0.8: |A ∩ B| / |A ∪ B|. Case and white space do not count.
+
+    >>> find_near_duplicates(["So it is 4.", "so  it is 4.", "No."])
+    [True, True, False]
+    """
+    by_words: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, text in enumerate(texts):
+        by_words[tuple(text.lower().split())].append(place)
+    found = [False] * len(texts)
+    alike = [places for places in by_words.values() if len(places) > 1]
+    shingled = [(_shingles(words), places) for words, places in by_words.items()]
+    for (some, places), (others, other_places) in combinations(shingled, 2):
+        if _is_near(some, others):
+            alike += [places, other_places]
+    for places in alike:
+        for place in places:
+            found[place] = True
+    return found
+
+
+def _shingles(words: tuple[str, ...]) -> set[int]:
+    if len(words) < NUM_WORDS:
+        return {hash(words)}
+    return set(map(hash, zip(*(words[i:] for i in range(NUM_WORDS)), strict=False)))
+
+
+def _is_near(some: set[int], others: set[int]) -> bool:
+    fewer, more = sorted((len(some), len(others)))
+    if fewer < FROM_JACCARD * more:
+        return False
+    num_common = len(some & others)
+    return num_common >= FROM_JACCARD * (fewer + more - num_common)
