@@ -19,7 +19,7 @@ def test_members_and_their_roles_are_listed(bob_client: Client, alice: User) -> 
 
     assert "2 members" in page
     assert "alice" in page
-    assert "Invite somebody" not in page
+    assert "Invite someone" not in page
     assert "/settings/members/" not in page
 
 
@@ -31,7 +31,7 @@ def test_an_admin_is_offered_what_an_admin_may_do(
     page = bob_client.get("/alpha/settings").text
 
     assert f"/members/{member_of(alice).pk}/" not in page
-    assert "Invite somebody" in page
+    assert "Invite someone" in page
     assert "Transfer" not in page
 
 
