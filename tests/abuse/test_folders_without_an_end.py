@@ -21,8 +21,11 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.token_preview import Uncountable, count_tokens
 from dashboard.datasets.tokenizer_pool import TokenizerProcess
 from dashboard.project.environment import ROOT
-from dashboard.runs.launch.base_models import read_characters, read_model_config
-from dashboard.runs.launch.memory import has_chat_template
+from dashboard.runs.launch.base_models import (
+    has_chat_template,
+    read_characters,
+    read_model_config,
+)
 from tests.dashboard.datasets.chat_model import save_chat_model
 from tests.dashboard.runs.stories import queue_run
 from trainer.model_sizes import weights_in

@@ -101,7 +101,7 @@ def insert_chart(page: Page) -> None:
     expect(card.locator("[data-insert-line]")).to_be_visible()
     card.get_by_label("calm-otter-1").check()
     expect(card.locator("[data-insert-line]")).to_contain_text(",")
-    card.get_by_label("Pinned as it is").check()
+    card.get_by_label("Pin on save").check()
     expect(card.locator("[data-insert-line]")).to_contain_text("pin")
     card.get_by_role("button", name="Insert").click()
 

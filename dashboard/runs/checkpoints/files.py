@@ -236,6 +236,6 @@ def discard(path: Path) -> None:
 
 def gone(name: str) -> str:
     return (
-        f"The files of {name} are no longer there: the run deletes its older "
-        "checkpoints. Take a newer one."
+        f"The files of {name} were deleted: the run keeps only its newest checkpoints. "
+        "Choose a newer one."
     )

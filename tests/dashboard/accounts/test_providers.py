@@ -123,7 +123,7 @@ def test_nobody_signs_up_by_it() -> None:
 
     page = go_there_and_back(client)
 
-    assert "nobody" in page
+    assert "not connected" in page
     assert User.objects.count() == 1
     assert client.get("/account/").status_code == 302
 
@@ -164,7 +164,7 @@ def test_it_is_disconnected_by_its_owner_alone(
     alice_in.post(address)
 
     assert not SocialAccount.objects.exists()
-    assert "nobody" in go_there_and_back(Client())
+    assert "not connected" in go_there_and_back(Client())
 
 
 @pytest.mark.usefixtures("server")

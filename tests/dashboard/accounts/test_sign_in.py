@@ -79,7 +79,7 @@ def test_somebody_without_a_team_is_told_what_to_do(client: Client, db: None) ->
     response = client.get("/")
 
     assert response.status_code == 403
-    assert "no team yet" in response.text
+    assert "not in a team" in response.text
 
 
 @pytest.mark.parametrize(

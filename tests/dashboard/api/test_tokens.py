@@ -145,7 +145,7 @@ def test_one_person_has_so_many_tokens_and_no_more(
     monkeypatch.setattr("dashboard.api.auth.MAX_TOKENS", 1)
     make_token(alice)
 
-    with pytest.raises(ValueError, match="Revoke one"):
+    with pytest.raises(ValueError, match="Revoke an unused"):
         make_token(alice)
 
 

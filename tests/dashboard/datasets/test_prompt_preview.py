@@ -257,7 +257,7 @@ QUESTION = {
 def test_a_viewer_starts_no_process_and_strangers_find_nothing(
     bob_client: Client, charlie_client: Client, version: DatasetVersion
 ) -> None:
-    assert "role is viewer" in bob_client.get(url(version)).text
+    assert "Viewers cannot" in bob_client.get(url(version)).text
     assert bob_client.post(url(version), {"model": "m"}).status_code == 403
     assert charlie_client.post(url(version), {"model": "m"}).status_code == 404
 

@@ -327,7 +327,7 @@ def test_what_vanished_meanwhile_is_told(
 def test_rows_that_vanished_from_the_database_are_told(version: DatasetVersion):
     version.rows.filter(position=3).delete()
 
-    with pytest.raises(ValueError, match="Sums v1 lacks rows"):
+    with pytest.raises(ValueError, match="Sums v1 has lost rows"):
         row_storage.select_rows(version, [([2, 3], 2)], on_read=None)
 
 
@@ -368,7 +368,7 @@ def test_a_viewer_may_look_but_not_save(
     assert "data-busy-text" not in bob_client.get(address(version)).text
     rows = f"/alpha/datasets/{version.dataset_id}/"
     assert "Save this view" not in bob_client.get(rows).content.decode()
-    assert "Save this view" in alice_client.get(rows).content.decode()
+    assert "Save as dataset" in alice_client.get(rows).content.decode()
 
 
 def test_rows_go_to_the_own_team_only(

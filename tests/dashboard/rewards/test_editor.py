@@ -113,7 +113,7 @@ def test_a_refused_save_says_so_above_the_rules_and_names_the_wrong_ones(
 
     page = alice_client.post(NEW, fields(*rules, action="save", name="x")).text
 
-    assert "marked below: digits" in page
+    assert "marked fields: digits" in page
     assert "check digits." in page
 
 

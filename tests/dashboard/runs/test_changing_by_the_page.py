@@ -115,11 +115,11 @@ def test_only_what_was_changed_on_the_page_is_changed(
     assert run.config["checkpoint"]["every_steps"] == every
     page = alice_client.get(f"/alpha/runs/{run.id}/config/").text
     assert 'id="changes-title"' in page
-    assert "after step" not in page
+    assert "not applied yet" in page
     found.heard_step = 12
     found.save()
     page = alice_client.get(f"/alpha/runs/{run.id}/config/").text
-    assert 'behind step <span class="number">12</span>' in page
+    assert 'after step <span class="number">12</span>' in page
 
 
 def test_an_ended_run_has_no_intervals_to_change(

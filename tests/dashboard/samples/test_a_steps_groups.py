@@ -123,7 +123,7 @@ def test_another_runs_groups_are_not_shown(
 def test_a_run_without_groups_says_when_they_come(
     alice_client: Client, run: Run
 ) -> None:
-    assert "kept no groups" in get(alice_client, run)
+    assert "stored no groups" in get(alice_client, run)
 
     Run.objects.filter(pk=run.pk).update(state="queued")
 
@@ -193,9 +193,9 @@ def test_groups_that_dynamic_sampling_left_out_are_shown(
 
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "1 of 3 groups" in text
-    assert "left 2 out" in text
+    assert "dropped 2" in text
     assert text.count(" left out ") == 2
-    assert "of the batch" in left_out
+    assert "dropped this group" in left_out
     assert "of the batch" not in trained
 
 

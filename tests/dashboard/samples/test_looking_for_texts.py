@@ -114,7 +114,7 @@ def test_a_look_that_finds_nothing_in_time_offers_to_go_on(
 
     assert steps(html) == []
     assert "4 of the 8" in html
-    assert '">look further</a>' in html
+    assert '">search further</a>' in html
     assert "No completions match" not in html
 
 

@@ -78,7 +78,7 @@ def test_the_page_says_how_many_there_are_and_shows_some(
 
     assert "3 of 5 prompts" in page
     assert "1 unsolved" in page
-    assert "2 right at times" in page
+    assert "2 sometimes correct" in page
     assert "1 33.3 % 4 of 12 −100 points" in page
 
 
@@ -126,7 +126,7 @@ def test_where_a_rule_is_not_known_any_more_the_page_says_so(
 
     page = alice_client.get(address(seen))
 
-    assert "not known" in words(page)
+    assert "no longer exists" in words(page)
     assert listed(alice_client, seen, "which=unscored") == [0, 1, 2, 3, 4]
     assert make(alice_client, seen, "which=unsolved").status_code == 422
 

@@ -158,5 +158,5 @@ def test_a_log_without_times_is_shown_apart(
 
     html = page.content.decode()
     assert 'data-source="trainer"' in html
-    assert "carry no time" in html
+    assert "have no times" in html
     assert [line["time"] for line in own["lines"]] == [None]

@@ -79,7 +79,7 @@ class Run:
     model: str
     dataset_version: VersionRef | None
     recipe_version: VersionRef | None
-    group_id: int | None
+    sweep_id: int | None
     tags: list[str]
     last_step: int
     num_steps: int

@@ -143,7 +143,7 @@ def test_a_probes_completions_are_shown(
 
     tried = answer.context["bench"].groups[0].tried
     assert [one.total for one in tried] == [1.0, 0.0]
-    assert "at the limit" in answer.text
+    assert "truncated" in answer.text
 
 
 def test_an_open_probe_tells_how_far_it_is(

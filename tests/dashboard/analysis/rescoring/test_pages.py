@@ -78,7 +78,7 @@ def test_a_recipe_of_forgotten_rules_says_so(alice_client: Client, run: Run) -> 
     page = alice_client.get(f"/alpha/rescorings/new?run={run.pk}")
 
     assert page.status_code == 200
-    assert "not known" in page.text
+    assert "no longer exists" in page.text
 
 
 def test_a_start_leads_to_the_rescoring(
@@ -217,7 +217,7 @@ def test_its_own_recipe_is_said_to_be_the_same(alice_client: Client, run: Run) -
 
     assert same.result["num_equal"] == same.result["num"] == 32
     assert answer.context["changes"] == []
-    assert "last digit" in answer.text
+    assert "equals the run" in answer.text
 
 
 def test_the_page_is_asked_for_whole_when_it_is_done(

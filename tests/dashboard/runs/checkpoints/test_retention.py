@@ -147,7 +147,7 @@ def test_what_the_run_goes_on_from_cannot_be_deleted(
 ) -> None:
     old, new = saving.save(score=0.9), saving.save(score=0.1)
 
-    with pytest.raises(ValueError, match="goes on from"):
+    with pytest.raises(ValueError, match="is needed"):
         retention.delete(checkpoint=new, user=alice)
     retention.delete(checkpoint=old, user=alice)
 
@@ -220,7 +220,7 @@ def test_the_tab_tells_what_is_kept_and_why(
     assert "2 of 3 kept" in html
     assert "best on eval/heldout/mean" in html
     assert "deleted" in html
-    assert "goes on from" in html
+    assert "continues from it" in html
 
 
 def test_a_viewer_reads_and_changes_nothing(

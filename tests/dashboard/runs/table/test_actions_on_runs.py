@@ -243,7 +243,7 @@ def test_a_fork_that_has_not_begun_keeps_its_parent(
 
     num, said = do(alice_client, "trash", [runs["amber"]])
 
-    assert (num, " calm " in said) == (0, True)
+    assert (num, " calm," in said) == (0, True)
 
 
 def test_nothing_ticked_is_nothing_done(
