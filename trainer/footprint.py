@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainer.config import RunConfig
-from trainer.config.run import Stage
+from trainer.config.run import PhaseConfig
 from trainer.model_sizes import Dimensions
 
 _FLOAT32 = 4
@@ -29,7 +29,7 @@ class Footprint:
     def __init__(
         self,
         sizes: Dimensions,
-        stage: Stage,
+        phase: PhaseConfig,
         *,
         on_gpu: bool,
         tokens: int,
@@ -42,9 +42,9 @@ class Footprint:
         `evaluation.sets`.
         """
         self._sizes = sizes
-        self._stage = stage
-        self._num_held_out = max(stage.config.data.num_eval_rows, largest_set)
-        config = self._config = stage.config
+        self._stage = phase
+        self._num_held_out = max(phase.config.data.num_eval_rows, largest_set)
+        config = self._config = phase.config
         self._is_on_gpu = takes_gpu(config, on_gpu=on_gpu)
         self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
         self._has_adapters = config.model.lora_rank > 0

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from trainer.config.run import Stage
+from trainer.config.run import PhaseConfig
 from trainer.console import note_step, say
 from trainer.errors import ScoresMissing, error_share
 from trainer.evaluation import evaluate
@@ -73,16 +73,16 @@ def train(
         if not is_begun:
             begin_phase(run, state, stage)
         # What it hears may move the phase's end.
-        while state.done_steps < state.phase.stage.last_step:
+        while state.done_steps < state.phase.phase.last_step:
             if run_step(run, state, should_stop=should_stop):
                 return
             apply_changes(run, state)
 
 
-def _stage_at(state: RunState) -> Stage | None:
+def _stage_at(state: RunState) -> PhaseConfig | None:
     """The phase that the next step belongs to; None when all are done."""
-    stages = state.config.stages
-    return next((s for s in stages if s.last_step > state.done_steps), None)
+    phases = state.config.phase_configs
+    return next((s for s in phases if s.last_step > state.done_steps), None)
 
 
 def _batch_ahead(
@@ -104,7 +104,7 @@ def _batch_ahead(
     return batch if share <= config.reward.max_error_share else None
 
 
-def begin_phase(run: Run, state: RunState, stage: Stage) -> None:
+def begin_phase(run: Run, state: RunState, stage: PhaseConfig) -> None:
     """Tell of a phase that begins, and measure where the run does."""
     run.journal.rules.begin_phase()
     if stage.name:
@@ -149,7 +149,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         f"length {_shown(metrics['completion/mean_length'])}  "
         f"{_shown(metrics['time/step'])} s"
     )
-    is_last = step == phase.stage.last_step
+    is_last = step == phase.phase.last_step
     del phase  # else a rollback would hold two phases' models at once
     if has_diverged:
         go_back(run, state, outcome)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 from trainer.config import RunConfig
-from trainer.config.run import Stage
+from trainer.config.run import PhaseConfig
 from trainer.footprint import (
     Footprint,
     largest_update,
@@ -152,7 +152,7 @@ def engine_sizes(
         is_large = gpu_bytes is None or weight_bytes + cache > SLEEP_SHARE * gpu_bytes
         # one step off, it samples during updates
         sleeps = is_large and not any(
-            stage.config.rollout.one_step_off for stage in config.stages
+            phase.config.rollout.one_step_off for phase in config.phase_configs
         )
     return EngineSizes(cache_bytes=cache, sleeps=on_gpu and sleeps)
 
@@ -244,7 +244,7 @@ def estimate(
     return max(
         (
             _of_stage(
-                stage,
+                phase,
                 sizes,
                 weighed,
                 on_gpu=on_gpu,
@@ -252,14 +252,14 @@ def estimate(
                 has_snapshot=config.has_snapshot,
                 largest_set=largest_set,
             )
-            for stage in config.stages
+            for phase in config.phase_configs
         ),
         key=lambda found: found.total,
     )
 
 
 def _of_stage(
-    stage: Stage,
+    phase: PhaseConfig,
     sizes: Dimensions,
     weighed: RewardWeights,
     *,
@@ -268,12 +268,12 @@ def _of_stage(
     has_snapshot: bool,
     largest_set: int,
 ) -> MemoryEstimate:
-    config = stage.config
+    config = phase.config
 
     def footprint(passes: PassSizes, sizes: Dimensions = sizes) -> Footprint:
         return Footprint(
             sizes,
-            stage,
+            phase,
             on_gpu=on_gpu,
             tokens=passes.tokens,
             recomputes=passes.checkpointing,
@@ -294,7 +294,7 @@ def _of_stage(
         critic = footprint(passes, replace(sizes, is_tied=True))
         rows = model.rows_sampled if rows is None else rows
         return MemoryEstimate(
-            first_step=stage.first_step,
+            first_step=phase.first_step,
             weights=model.weights,
             master_weights=model.master_weights,
             optimizer=model.optimizer,

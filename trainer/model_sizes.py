@@ -246,8 +246,8 @@ def _is_on_gpu(device: str, *, on_gpu: bool) -> bool:
 def _models(config: RunConfig) -> Iterator[RewardModelParams]:
     """Each that is loaded: two rules that read one model alike share it."""
     seen = set()
-    for stage in config.stages:
-        for recipe in stage.config.reward.recipes:
+    for phase in config.phase_configs:
+        for recipe in phase.config.reward.recipes:
             for rule in recipe.rules:
                 params = rule.checked_params()
                 if not isinstance(params, RewardModelParams):

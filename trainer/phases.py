@@ -10,7 +10,7 @@ from typing import Any
 from trainer.algorithm.kl import AdaptiveKL
 from trainer.algorithm.loss import BatchTotals
 from trainer.config import ReferenceConfig, RunConfig
-from trainer.config.run import Stage
+from trainer.config.run import PhaseConfig
 from trainer.data import DataOrder, Prompt
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy
@@ -33,7 +33,7 @@ from trainer.seeding import derive
 class PhaseState:
     """What a phase holds. Its steps count from 1 at its beginning."""
 
-    stage: Stage
+    phase: PhaseConfig
     order: DataOrder
     source: CompletionSource
     reference: Reference | None
@@ -45,7 +45,7 @@ class PhaseState:
 
     @property
     def config(self) -> RunConfig:
-        return self.stage.config
+        return self.phase.config
 
     @property
     def kl_coef(self) -> float:
@@ -57,7 +57,7 @@ class PhaseState:
 
     def place(self, step: int) -> int:
         """The number of one of the run's steps within the phase."""
-        return step - self.stage.first_step + 1
+        return step - self.phase.first_step + 1
 
     def prompts(self, prompts: Sequence[Prompt], step: int, round: int) -> list[Prompt]:
         """The prompts of a round of sampling; 0 is the step's own."""
@@ -69,7 +69,7 @@ class PhaseState:
 
         Each phase begins anew: another one's settings may be of other completions.
         """
-        return self.config.rollout.one_step_off and step < self.stage.last_step
+        return self.config.rollout.one_step_off and step < self.phase.last_step
 
     def staleness(self, num_updates: int, *, age: int = 0) -> float | None:
         """Updates between sampling and use, as a mean over a step's updates.
@@ -126,7 +126,7 @@ class PhaseState:
 
 
 def make_phase(
-    stage: Stage,
+    phase: PhaseConfig,
     *,
     policy: Policy,
     engine: RolloutEngine,
@@ -147,8 +147,8 @@ def make_phase(
         saved: a checkpoint within the phase, whose weights the policy has already.
         on_slowed: as `make_source` tells it.
     """
-    config = stage.config
-    start = _start(stage, policy, saved)
+    config = phase.config
+    start = _start(phase, policy, saved)
     source: CompletionSource
     if start is None:
         source = make_source(
@@ -157,11 +157,11 @@ def make_phase(
     else:
         source = start_source(start.policy, config, on_slowed=on_slowed)
     reference = make_reference(
-        stage, policy, saved=None if saved is None else saved_reference(saved)
+        phase, policy, saved=None if saved is None else saved_reference(saved)
     )
     state = PhaseState(
-        stage=stage,
-        order=data_order(stage, num_rows=len(prompts)),
+        phase=phase,
+        order=data_order(phase, num_rows=len(prompts)),
         source=source,
         reference=reference,
         kl_sample=make_kl_sample(config, policy),
@@ -174,21 +174,23 @@ def make_phase(
     return state
 
 
-def data_order(stage: Stage, *, num_rows: int) -> DataOrder:
+def data_order(phase: PhaseConfig, *, num_rows: int) -> DataOrder:
     """The first phase's is that of a run without phases; each later one is its own."""
-    config, seed = stage.config, stage.config.seed
-    if stage.goes_on:
-        seed = derive(seed, "phase", stage.first_step)
+    config, seed = phase.config, phase.config.seed
+    if phase.goes_on:
+        seed = derive(seed, "phase", phase.first_step)
     return DataOrder(
         num_rows=num_rows, prompts_per_step=config.rollout.prompts_per_step, seed=seed
     )
 
 
-def _start(stage: Stage, policy: Policy, saved: Path | None) -> FrozenReference | None:
+def _start(
+    phase: PhaseConfig, policy: Policy, saved: Path | None
+) -> FrozenReference | None:
     """The weights that a later phase began with, where it samples from them."""
-    if not stage.goes_on or stage.config.rollout.source != "start":
+    if not phase.goes_on or phase.config.rollout.source != "start":
         return None
-    start = FrozenReference(load_start(stage.config, will_move=True), ReferenceConfig())
+    start = FrozenReference(load_start(phase.config, will_move=True), ReferenceConfig())
     if saved is None:
         start.become(policy)
     else:

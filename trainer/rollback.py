@@ -43,7 +43,7 @@ def go_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
         raise Diverged(_give_up(run, outcome, limit=limit))
     state.setbacks.roll_back()
     run.prefetch.drop()
-    stage, checkpoint = state.phase.stage, state.newest_checkpoint
+    stage, checkpoint = state.phase.phase, state.newest_checkpoint
     name = "the starting model" if checkpoint is None else checkpoint.name
     if checkpoint is not None:
         verify_checkpoint(checkpoint)

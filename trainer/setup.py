@@ -142,8 +142,8 @@ def prepare(
         ValueError: whatever of the configuration turns out not to be there, or not to
             fit, in any of its phases.
     """
-    for stage in config.stages:
-        for complaint in complaints_of_many(stage.config, num_processes=world.size):
+    for phase in config.phase_configs:
+        for complaint in complaints_of_many(phase.config, num_processes=world.size):
             raise ValueError(complaint)
     check_consistent_setup(world, config)
     require_packages(config)
@@ -154,9 +154,9 @@ def prepare(
     train_rows, eval_rows = split_rows(
         rows, num_eval_rows=config.data.num_eval_rows, seed=config.seed
     )
-    for stage in config.stages:
-        data_order(stage, num_rows=len(train_rows))
-        for recipe in stage.config.reward.recipes:
+    for phase in config.phase_configs:
+        data_order(phase, num_rows=len(train_rows))
+        for recipe in phase.config.reward.recipes:
             check_rules(recipe)
     policy = restore_policy(config.model, place.resume_from)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
@@ -228,8 +228,8 @@ def _eval_files(
     """The prompts of each file that any phase is evaluated on."""
     names = {
         name
-        for stage in config.stages
-        for name in stage.config.evaluation.sets.values()
+        for phase in config.phase_configs
+        for name in phase.config.evaluation.sets.values()
     }
     prompts = {}
     for name in sorted(names):
@@ -243,11 +243,11 @@ def _eval_files(
 
 def _check_phases(config: RunConfig, policy: Policy, prompts: Prompts) -> None:
     """Let what a later phase could not begin with be refused now, not at night."""
-    for stage in config.stages:
-        if stage.config.rollout.source == "dataset":
-            DatasetSource(policy, stage.config, prompts.train)
-        if stage.reference_kind == "server":
-            reference_server(stage.config)
+    for phase in config.phase_configs:
+        if phase.config.rollout.source == "dataset":
+            DatasetSource(policy, phase.config, prompts.train)
+        if phase.reference_kind == "server":
+            reference_server(phase.config)
 
 
 def set_up_torch(config: RunConfig) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from trainer.config import Change, ChangeList, RunConfig, change_settings
-from trainer.config.run import Stage
+from trainer.config.run import PhaseConfig
 from trainer.console import say
 from trainer.data import Prompt
 from trainer.events import SettingsChanged
@@ -170,8 +170,10 @@ class RunState:
         self.config = config
         if self.current is None:
             return
-        first = self.current.stage.first_step
-        self.current.stage = next(s for s in config.stages if s.first_step == first)
+        first = self.current.phase.first_step
+        self.current.phase = next(
+            s for s in config.phase_configs if s.first_step == first
+        )
 
 
 def state_dict(run: Run, state: RunState) -> dict[str, Any]:
@@ -213,13 +215,15 @@ def task_digest(config: RunConfig, prompts: Prompts) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def enter_phase(run: Run, state: RunState, stage: Stage, *, saved: Path | None) -> None:
+def enter_phase(
+    run: Run, state: RunState, phase: PhaseConfig, *, saved: Path | None
+) -> None:
     """Begin a phase, or go on in it from a checkpoint; the last one is let go."""
     state.current = None
     gc.collect()  # its models and moments, before there are others
     torch.cuda.empty_cache()
     state.current = make_phase(
-        stage,
+        phase,
         policy=run.policy,
         engine=run.engine,
         prompts=run.prompts.train,
@@ -227,7 +231,7 @@ def enter_phase(run: Run, state: RunState, stage: Stage, *, saved: Path | None) 
         on_slowed=run.slowed.append,
     )
     state.budget.begin_phase(
-        stage.config.optim.micro_batch_tokens, first_step=stage.first_step
+        phase.config.optim.micro_batch_tokens, first_step=phase.first_step
     )
 
 
@@ -345,7 +349,9 @@ def warn_of_sampling(run: Run) -> None:
 def warn_of_judges(run: Run, config: RunConfig) -> None:
     """Warn of models that could not judge, in any process, each reason once."""
     recipes = [
-        recipe for stage in config.stages for recipe in stage.config.reward.recipes
+        recipe
+        for phase in config.phase_configs
+        for recipe in phase.config.reward.recipes
     ]
     if not any(needs_models(recipe) for recipe in recipes):
         return

@@ -173,8 +173,8 @@ def left_out(run: Run) -> list[tuple[int, frozenset[str]]]:
     of each; of settings that nobody knows none."""
     if run.is_imported:
         return []
-    stages = RunConfig.model_validate(run.config).stages
-    return [(stage.first_step, meaningless_rules(stage.config)) for stage in stages]
+    phases = RunConfig.model_validate(run.config).phase_configs
+    return [(phase.first_step, meaningless_rules(phase.config)) for phase in phases]
 
 
 def describe(rule: Rule) -> str:

@@ -127,7 +127,7 @@ class Amount:
 
 def _context(team: Team, probe: Probe) -> dict[str, Any]:
     config = RunConfig.model_validate(probe.config)
-    first = config.stages[0].config
+    first = config.phase_configs[0].config
     shared = {
         "team": team,
         "probe": probe,

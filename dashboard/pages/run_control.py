@@ -77,7 +77,7 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
         "proposed": num_steps or max(run.num_steps, first),
         "rates": compare_rates(config, longer, first=first) if longer else [],
         "is_constant": all(
-            s.config.optim.schedule == "constant" for s in config.stages
+            s.config.optim.schedule == "constant" for s in config.phase_configs
         ),
         "settings": [(f, setting_of(run.config, f.path)) for f in interval_fields()],
         "changes": list_changes(run),

@@ -59,7 +59,7 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
         **chart_context(request, team_, run_),
         "device": device,
         "engine": engine,
-        "phases": config.stages if config and config.phases else (),
+        "phases": config.phase_configs if config and config.phases else (),
         "confinements": confinements_of(run_) if config and config.runs_code else (),
     }
     return render(request, "runs/overview.html", context)

@@ -42,7 +42,7 @@ def _steps(give: Give, work: Work, folder: Path) -> None:
         ),
         EventLog(log, attempt=1),
     )
-    (stage,) = config.stages
+    (stage,) = config.phase_configs
     enter_phase(run, state, stage, saved=None)
     prompt_lengths = {p.index: len(p.token_ids) for p in run.prompts.train}
     with log.open() as events:

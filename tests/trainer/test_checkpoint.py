@@ -128,7 +128,7 @@ def test_a_reference_is_saved_once_it_has_moved(
         loss={"kl_coef": 0.1},
         reference={"reset_every_steps": 2},
     )
-    reference = make_reference(RunConfig.model_validate(tree).stages[0], policy)
+    reference = make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
     assert reference is not None
 
     reference.after_step(1, policy)
@@ -151,7 +151,7 @@ def test_each_part_is_verified(
         model={"lora_rank": 4},
         reference={"kind": "frozen", "reset_every_steps": 1},
     )
-    reference = make_reference(RunConfig.model_validate(tree).stages[0], policy)
+    reference = make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
     assert reference is not None
     reference.after_step(1, policy)
     path = saved(

@@ -220,7 +220,7 @@ def test_phases_follow_one_another_with_their_own_settings() -> None:
         tree(optim={"num_steps": 5, "learning_rate": 1e-3}, phases=[SFT, grpo])
     )
 
-    first, second = config.stages
+    first, second = config.phase_configs
     assert (first.name, first.first_step, first.last_step) == ("sft", 1, 2)
     assert (second.name, second.first_step, second.last_step) == ("grpo", 3, 5)
     assert first.config.rollout.source == "dataset"
@@ -240,7 +240,7 @@ def test_weights_in_4_bits_are_no_start_of_a_later_phase() -> None:
 def test_a_run_without_phases_is_one_stage() -> None:
     config = RunConfig.model_validate(tree(optim={"num_steps": 5}))
 
-    assert [(s.first_step, s.last_step) for s in config.stages] == [(1, 5)]
+    assert [(s.first_step, s.last_step) for s in config.phase_configs] == [(1, 5)]
 
 
 @pytest.mark.parametrize(

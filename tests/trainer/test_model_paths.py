@@ -89,7 +89,8 @@ def test_reward_models_of_any_phase_are_beside_it_too(tmp_path: Path) -> None:
     config = read_config(write_config(tmp_path, tree | {"phases": phases}))
 
     paths = [
-        stage.config.reward.recipe.rules[0].params["path"] for stage in config.stages
+        phase.config.reward.recipe.rules[0].params["path"]
+        for phase in config.phase_configs
     ]
     assert paths == [str(tmp_path / "judge")] * 2
 

@@ -111,9 +111,9 @@ def test_each_phase_has_a_schedule_of_its_own(
     rates = [event["metrics"]["lr"] for event in events]
 
     expected = [
-        learning_rate(step, stage.config.optim)
-        for stage in config.stages
-        for step in range(1, stage.config.optim.num_steps + 1)
+        learning_rate(step, phase.config.optim)
+        for phase in config.phase_configs
+        for step in range(1, phase.config.optim.num_steps + 1)
     ]
     assert rates == pytest.approx(expected)
     assert rates[6] < rates[7] < rates[8]  # only the last phase warms up
@@ -172,14 +172,14 @@ def texts(events: list[dict[str, Any]], step: int) -> list[str]:
 def test_each_phase_goes_through_the_rows_in_an_order_of_its_own(
     tree: dict[str, Any],
 ) -> None:
-    stages = RunConfig.model_validate(tree).stages
+    phases = RunConfig.model_validate(tree).phase_configs
 
-    orders = [data_order(stage, num_rows=20).places(1) for stage in stages]
+    orders = [data_order(phase, num_rows=20).places(1) for phase in phases]
 
     assert len({tuple(order) for order in orders}) == 3
     alone = RunConfig.model_validate(
         {k: v for k, v in tree.items() if k != "phases"}
-    ).stages[0]
+    ).phase_configs[0]
     assert data_order(alone, num_rows=20).places(1) == orders[0]
 
 

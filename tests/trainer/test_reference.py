@@ -11,7 +11,7 @@ import torch
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import config_tree, write_model
 from trainer.config import ModelConfig, RunConfig
-from trainer.config.run import Stage
+from trainer.config.run import PhaseConfig
 from trainer.model.policy import Policy, load_policy
 from trainer.model.reference import (
     BaseReference,
@@ -27,8 +27,8 @@ def config_of(model_folder: Path, rows_path: Path, **parts: Any) -> RunConfig:
 
 
 def made(config: RunConfig, policy: Policy, *, saved: Path | None = None) -> Reference:
-    (stage,) = config.stages
-    reference = make_reference(stage, policy, saved=saved)
+    (phase,) = config.phase_configs
+    reference = make_reference(phase, policy, saved=saved)
     assert reference is not None
     return reference
 
@@ -60,8 +60,8 @@ def test_no_kl_needs_no_reference(
 ) -> None:
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
 
-    (stage,) = config.stages
-    assert make_reference(stage, policy) is None
+    (phase,) = config.phase_configs
+    assert make_reference(phase, policy) is None
 
 
 def test_none_is_none_and_frozen_is_there_without_a_kl(
@@ -69,8 +69,8 @@ def test_none_is_none_and_frozen_is_there_without_a_kl(
 ) -> None:
     def of(kind: str) -> Reference | None:
         tree = config_tree(model_folder, rows_path, reference={"kind": kind})
-        (stage,) = RunConfig.model_validate(tree).stages
-        return make_reference(stage, policy)
+        (phase,) = RunConfig.model_validate(tree).phase_configs
+        return make_reference(phase, policy)
 
     assert of("none") is None
     assert isinstance(of("frozen"), FrozenReference)
@@ -244,9 +244,9 @@ def test_a_later_phase_may_start_from_the_policy_as_it_is(
     here = logprobs_of(policy, policy)
 
     config = config_of(model_folder, rows_path)
-    stage = Stage(name="later", first_step=2, config=config)
+    phase = PhaseConfig(name="later", first_step=2, config=config)
 
-    reference = make_reference(stage, policy)
+    reference = make_reference(phase, policy)
     disturb(policy, seed=2)
 
     assert reference is not None
@@ -373,7 +373,7 @@ def test_only_a_reference_that_never_moves_is_kept_in_four_bits(
     model = adapted(model_folder) | {"quantization": "4bit"}
 
     config = config_of(model_folder, rows_path, model=model, reference=reference)
-    make_reference(Stage(name="", first_step=first_step, config=config), policy)
+    make_reference(PhaseConfig(name="", first_step=first_step, config=config), policy)
 
     assert [config.quantization for config in asked] == [expected]
 

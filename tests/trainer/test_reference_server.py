@@ -108,7 +108,7 @@ def test_its_log_probs_are_those_of_the_model_in_this_process(
         token_file=server_token(server),
         model={"device": "cpu", "dtype": "float32"},
     )
-    reference = make_reference(RunConfig.model_validate(tree).stages[0], policy)
+    reference = make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
     assert isinstance(reference, ServerReference)
     batches = cut(make_batch(13), policy, max_tokens=40)
 
@@ -193,7 +193,7 @@ def test_another_model_is_refused_before_the_run_starts(
     tree = config_of(other, rows_path, url=server.url, token_file=server_token(server))
 
     with pytest.raises(ValueError, match="another model"):
-        make_reference(RunConfig.model_validate(tree).stages[0], policy)
+        make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
 
 
 @pytest.mark.slow
@@ -205,7 +205,9 @@ def test_another_model_in_the_servers_place_is_refused_in_the_middle_of_a_run(
     tree = config_of(model_folder, rows_path, url=server.url, token_file=token_file)
     (micro,) = cut(make_batch(2), policy, max_tokens=1_000)
     try:
-        reference = make_reference(RunConfig.model_validate(tree).stages[0], policy)
+        reference = make_reference(
+            RunConfig.model_validate(tree).phase_configs[0], policy
+        )
         assert reference is not None
         reference.add_logprobs([micro], temperature=1.0)
         port = server.port
@@ -227,7 +229,7 @@ def test_another_token_is_refused_before_the_run_starts(
     tree = config_of(model_folder, rows_path, url=server.url, token_file=wrong)
 
     with pytest.raises(ValueError, match="token"):
-        make_reference(RunConfig.model_validate(tree).stages[0], policy)
+        make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
 
 
 def test_a_server_needs_a_token_file(
@@ -239,7 +241,7 @@ def test_a_server_needs_a_token_file(
     tree["reference"]["token_file"] = None
 
     with pytest.raises(ValueError, match=r"reference\.token_file"):
-        make_reference(RunConfig.model_validate(tree).stages[0], policy)
+        make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
 
 
 def test_a_server_does_not_listen_to_the_world(tmp_path: Path) -> None:

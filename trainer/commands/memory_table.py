@@ -42,7 +42,9 @@ def main(args: argparse.Namespace) -> int:
 def _largest_set(config: RunConfig, folder: Path) -> int:
     """Rows of the largest file that the run is evaluated on; ValueError where none."""
     names = {
-        n for stage in config.stages for n in stage.config.evaluation.sets.values()
+        n
+        for phase in config.phase_configs
+        for n in phase.config.evaluation.sets.values()
     }
     try:
         return max((_num_lines(folder / name) for name in names), default=0)

@@ -74,7 +74,7 @@ def config_of_probe(config: RunConfig) -> RunConfig:
 
     Nothing is held out, evaluated or saved, so that only what a step needs is loaded.
     """
-    tree = config.stages[0].config.model_dump()
+    tree = config.phase_configs[0].config.model_dump()
     tree["data"]["num_eval_rows"] = 0
     tree["evaluation"] |= {"every_steps": 0, "sets": {}}
     tree["distributed"]["num_processes"] = 1
@@ -190,7 +190,9 @@ class Probing:
         if not num_completions:
             return
         try:
-            enter_phase(self.run, self.state, self.state.config.stages[0], saved=None)
+            enter_phase(
+                self.run, self.state, self.state.config.phase_configs[0], saved=None
+            )
             seconds = self._train_on(groups)
             if seconds < _QUICK_SECONDS:
                 seconds = min(seconds, self._train_on(groups))

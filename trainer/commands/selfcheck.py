@@ -105,9 +105,9 @@ def measure(
     num_steps: int,
 ) -> list[Gaps]:
     """Steps with a learning rate of 0, each with its differences printed."""
-    stage = config.stages[0]
-    config = _plain(stage.config)
-    order = data_order(stage, num_rows=len(prompts))
+    phase = config.phase_configs[0]
+    config = _plain(phase.config)
+    order = data_order(phase, num_rows=len(prompts))
     source, optimizer = EngineSource(engine, config), Optimizer(policy, config.optim)
     budget = MemoryBudget(
         config.optim.micro_batch_tokens,

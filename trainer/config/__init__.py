@@ -24,7 +24,7 @@ from trainer.config.reading import (
     require_packages,
     without_model_paths,
 )
-from trainer.config.run import Phase, RunConfig, Stage
+from trainer.config.run import Phase, PhaseConfig, RunConfig
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 from trainer.config.training import (
     CheckpointConfig,
@@ -53,11 +53,11 @@ __all__ = [
     "PackageNeed",
     "Part",
     "Phase",
+    "PhaseConfig",
     "ReferenceConfig",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
-    "Stage",
     "change_settings",
     "has_long_key",
     "installed_packages",

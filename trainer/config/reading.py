@@ -260,8 +260,8 @@ class PackageNeed:
 def needed_packages(config: RunConfig) -> list[PackageNeed]:
     """Those of all phases, each named once."""
     found: dict[str, PackageNeed] = {}
-    for stage in config.stages:
-        for need in _needs_of(stage.config):
+    for phase in config.phase_configs:
+        for need in _needs_of(phase.config):
             found.setdefault(need.package, need)
     return list(found.values())
 

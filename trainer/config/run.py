@@ -134,10 +134,10 @@ class RunConfig(Part):
                 ) from None
         if self.model.quantization == "none":
             return
-        for stage in self.stages[1:]:
-            if stage.config.rollout.source == "start":
+        for later in self.phase_configs[1:]:
+            if later.config.rollout.source == "start":
                 raise ValueError(
-                    f'Phase "{stage.name}" samples from the weights it begins with, '
+                    f'Phase "{later.name}" samples from the weights it begins with, '
                     f'which model.quantization = "{self.model.quantization}" does not '
                     'keep apart. Use rollout.source = "policy", or "none".'
                 )
@@ -161,20 +161,22 @@ class RunConfig(Part):
         return RunConfig.model_validate(tree)
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The run's phases with the settings of each; a run without is one stage."""
+    def phase_configs(self) -> tuple[PhaseConfig, ...]:
+        """The run's phases with the settings of each; a run without is one phase."""
         if not self.phases:
-            return (Stage(name="", first_step=1, config=self),)
-        stages, first = [], 1
+            return (PhaseConfig(name="", first_step=1, config=self),)
+        phases, first = [], 1
         for phase in self.phases:
             config = self._config_of(phase)
-            stages.append(Stage(name=phase.name, first_step=first, config=config))
+            phases.append(PhaseConfig(name=phase.name, first_step=first, config=config))
             first += phase.num_steps
-        return tuple(stages)
+        return tuple(phases)
 
     def config_at(self, step: int) -> RunConfig:
         """The settings of the phase that a step of the run is in."""
-        begun = [stage for stage in self.stages if stage.first_step <= max(step, 1)]
+        begun = [
+            phase for phase in self.phase_configs if phase.first_step <= max(step, 1)
+        ]
         return begun[-1].config
 
     @property
@@ -182,8 +184,8 @@ class RunConfig(Part):
         """Whether a rule of any phase runs code, which takes a sandbox."""
         return any(
             needs_sandbox(recipe)
-            for stage in self.stages
-            for recipe in stage.config.reward.recipes
+            for phase in self.phase_configs
+            for recipe in phase.config.reward.recipes
         )
 
     @property
@@ -192,9 +194,9 @@ class RunConfig(Part):
         policy's move. vLLM in this process has been handed them.
         """
         return self.rollout.engine != "vllm" and any(
-            stage.config.rollout.one_step_off
-            and stage.config.rollout.source == "policy"
-            for stage in self.stages
+            phase.config.rollout.one_step_off
+            and phase.config.rollout.source == "policy"
+            for phase in self.phase_configs
         )
 
     @property
@@ -245,7 +247,7 @@ class RunConfig(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class PhaseConfig:
     """A phase of a run as the loop meets it. Steps count from 1 over the whole run."""
 
     name: str

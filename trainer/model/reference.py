@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from trainer.config import ReferenceConfig, RunConfig
-from trainer.config.run import Stage
+from trainer.config.run import PhaseConfig
 from trainer.errors import is_out_of_memory
 from trainer.model.loading import model_fingerprint
 from trainer.model.microbatches import Minibatch
@@ -52,7 +52,7 @@ class Reference(Protocol):
 
 
 def make_reference(
-    stage: Stage, policy: Policy, *, saved: Path | None = None
+    phase: PhaseConfig, policy: Policy, *, saved: Path | None = None
 ) -> Reference | None:
     """The reference that a run or phase asks for; None where it asks for none.
 
@@ -66,8 +66,8 @@ def make_reference(
     Raises:
         ValueError: the model cannot be loaded or the server cannot be used.
     """
-    config = stage.config
-    match stage.reference_kind:
+    config = phase.config
+    match phase.reference_kind:
         case "none":
             return None
         case "base":
@@ -75,13 +75,13 @@ def make_reference(
         case "server":
             return reference_server(config)
         case "frozen":
-            start = load_start(config, will_move=stage.reference_moves)
+            start = load_start(config, will_move=phase.reference_moves)
             reference = FrozenReference(
-                start, config.reference, has_moved=stage.goes_on
+                start, config.reference, has_moved=phase.goes_on
             )
             if saved is not None:
                 reference.restore(saved)
-            elif stage.goes_on:
+            elif phase.goes_on:
                 reference.become(policy)
             return reference
 

@@ -104,7 +104,7 @@ def make_engine(
 
 def why_not_vllm(config: RunConfig, policy: Policy) -> str:
     """Why "auto" takes the own decoder at once; empty: it tries vLLM."""
-    model, stages = policy.model, config.stages
+    model, phases = policy.model, config.phase_configs
     if policy.device.type != "cuda":
         return "there is no GPU"
     if find_spec("vllm") is None:
@@ -113,10 +113,10 @@ def why_not_vllm(config: RunConfig, policy: Policy) -> str:
         return "the model is in float32"  # in which vLLM's fast kernels do not compute
     if config.model.quantization != "none":
         return "vLLM would unpack the 4-bit weights"
-    if all(stage.config.rollout.source != "policy" for stage in stages):
+    if all(phase.config.rollout.source != "policy" for phase in phases):
         return "completions to train on are not the policy's"
-    for stage in stages:
-        for complaint in complaints_of_vllm(stage.config):
+    for phase in phases:
+        for complaint in complaints_of_vllm(phase.config):
             return complaint
     if policy.num_parameters < _LEAST_PARAMETERS:
         return f"vLLM starts slowly for {policy.num_parameters:,} parameters"
@@ -383,15 +383,17 @@ def _training_bytes(config: RunConfig, policy: Policy, weights: int) -> int:
     num_trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     each = 4 if policy.model.dtype != torch.float32 else 0  # a float32 copy,
     each += 8  # and two moments; those in 8 bits are less
-    has_reference = any(stage.reference_kind == "frozen" for stage in config.stages)
+    has_reference = any(
+        phase.reference_kind == "frozen" for phase in config.phase_configs
+    )
     return each * num_trained + (weights if has_reference else 0)
 
 
 def _most_rows(config: RunConfig) -> int:
     """Completions sampled together; of further sets the sizes are not known here."""
     most = 0
-    for stage in config.stages:
-        own = stage.config
+    for phase in config.phase_configs:
+        own = phase.config
         if own.evaluation.every_steps and own.evaluation.sets:
             return own.rollout.max_batch_rows
         most = max(most, most_completions(own, own.data.num_eval_rows))
@@ -401,7 +403,7 @@ def _most_rows(config: RunConfig) -> int:
 def _longest(config: RunConfig, policy: Policy) -> int:
     """Tokens of the longest prompt with its completion, as far as the model goes."""
     wanted = config.data.max_prompt_tokens + max(
-        stage.config.rollout.max_new_tokens for stage in config.stages
+        phase.config.rollout.max_new_tokens for phase in config.phase_configs
     )
     settings = policy.model.config.get_text_config()
     return min(wanted, getattr(settings, "max_position_embeddings", None) or wanted)

@@ -170,7 +170,7 @@ def probe_launched(
     is_sample: bool = False,
 ) -> Probe:
     """Of these rows, or of so many drawn ones; ValueError as `start_probe`."""
-    rollout = launch.config.stages[0].config.rollout
+    rollout = launch.config.phase_configs[0].config.rollout
     if num_samples is None:
         num_samples = min(rollout.group_size, MOST_SAMPLES)
     if num_prompts is None:

@@ -121,11 +121,11 @@ class StepSettings:
                 "Choose a run that was trained here."
             )
         self.recipe = None if spec is None else Recipe.model_validate(spec)
-        self._stages = RunConfig.model_validate(config).stages
+        self._stages = RunConfig.model_validate(config).phase_configs
 
     @cached_property
     def _configs(self) -> list[RunConfig]:
-        return [self._with_recipe(stage.config) for stage in self._stages]
+        return [self._with_recipe(phase.config) for phase in self._stages]
 
     def _with_recipe(self, config: RunConfig) -> RunConfig:
         if self.recipe is None:
@@ -135,8 +135,8 @@ class StepSettings:
 
     def at(self, step: int) -> RunConfig:
         """A step behind the last one, of settings that changed since, is the last's."""
-        for stage, config in zip(self._stages, self._configs, strict=True):
-            if step <= stage.last_step:
+        for phase, config in zip(self._stages, self._configs, strict=True):
+            if step <= phase.last_step:
                 return config
         return self._configs[-1]
 

@@ -206,7 +206,7 @@ class ChartFeatures:
 
 def features_of(config: RunConfig) -> ChartFeatures:
     """All phases together: a chart is there if one of them fills it."""
-    configs = [stage.config for stage in config.stages]
+    configs = [phase.config for phase in config.phase_configs]
     rules = [rule for one in configs for rule in one.reward.recipe.rules]
     moving = [rule.name for rule in rules if rule.schedule]
     return ChartFeatures(

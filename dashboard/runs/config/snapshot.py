@@ -203,9 +203,9 @@ class Rate:
 
 def rate_at(config: RunConfig, step: int) -> float | None:
     """None past the run's end."""
-    for stage in config.stages:
-        if stage.first_step <= step <= stage.last_step:
-            return learning_rate(step - stage.first_step + 1, stage.config.optim)
+    for phase in config.phase_configs:
+        if phase.first_step <= step <= phase.last_step:
+            return learning_rate(step - phase.first_step + 1, phase.config.optim)
     return None
 
 

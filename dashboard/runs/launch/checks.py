@@ -42,15 +42,15 @@ def values_of(config: RunConfig, path: str) -> Iterator[Given]:
     """The form's own value, unless each phase changes it, and those of such phases."""
     part, name = path.split(".")
     changing = [
-        stage
-        for phase, stage in zip(config.phases, config.stages, strict=False)
-        if name in phase.changes.get(part, {})
+        phase
+        for given, phase in zip(config.phases, config.phase_configs, strict=False)
+        if name in given.changes.get(part, {})
     ]
     if not config.phases or len(changing) < len(config.phases):
         yield Given(path, "", getattr(getattr(config, part), name))
-    for stage in changing:
-        value = getattr(getattr(stage.config, part), name)
-        yield Given("phases", f'Phase "{stage.name}": ', value)
+    for phase in changing:
+        value = getattr(getattr(phase.config, part), name)
+        yield Given("phases", f'Phase "{phase.name}": ', value)
 
 
 def check_rows(config: RunConfig, dataset: DatasetVersion, problems: Problems) -> None:
@@ -164,14 +164,14 @@ def _begun(config: RunConfig | None, step: int) -> list[tuple[str, int, bool]]:
     """Phases by their beginnings; a later one's frozen start is in the checkpoint."""
     if config is None:
         return []
-    stages = [stage for stage in config.stages if stage.first_step <= step]
+    phases = [phase for phase in config.phase_configs if phase.first_step <= step]
     return [
         (
-            stage.name,
-            stage.first_step,
-            stage.goes_on and stage.config.rollout.source == "start",
+            phase.name,
+            phase.first_step,
+            phase.goes_on and phase.config.rollout.source == "start",
         )
-        for stage in stages
+        for phase in phases
     ]
 
 

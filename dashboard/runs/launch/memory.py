@@ -123,7 +123,7 @@ def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
             problem="Memory cannot be estimated: the config.json in "
             f"{config.model.path} is not one of a language model."
         )
-    names = {stage.first_step: stage.name for stage in config.stages}
+    names = {phase.first_step: phase.name for phase in config.phase_configs}
     found = on_each[0][1] if on_each else least  # of the largest
     return replace(
         _describe(found, names[found.first_step]),

@@ -110,7 +110,7 @@ def warn_of_lengths(config: RunConfig, dataset: DatasetVersion) -> str:
     has_template = is_auto and has_chat_template(Path(path))
     bound = known or bound_longest(dataset, has_template=has_template)
     prompt = min(config.data.max_prompt_tokens, bound)
-    longest = max(stage.config.rollout.max_new_tokens for stage in config.stages)
+    longest = max(phase.config.rollout.max_new_tokens for phase in config.phase_configs)
     if prompt + longest <= limit:
         return ""
     room = limit - prompt

@@ -94,7 +94,7 @@ def _amounts(launch: Launch) -> list[Amount]:
 
 def _per_step(config: RunConfig) -> list[Amount]:
     """Of the run's longest phase; others may take more or fewer."""
-    longest = max(config.stages, key=lambda stage: stage.config.optim.num_steps)
+    longest = max(config.phase_configs, key=lambda phase: phase.config.optim.num_steps)
     rollout, per_step = longest.config.rollout, longest.config.completions_per_step
     of_phase = f" in {longest.name}" if longest.name else ""
     refills = _refills(longest.config)
@@ -117,12 +117,12 @@ def _per_step(config: RunConfig) -> list[Amount]:
 def _tokens(config: RunConfig) -> list[Amount]:
     """At most, in all; completions of the dataset are not sampled."""
     total = sum(
-        stage.config.completions_per_step
-        * stage.config.rollout.max_new_tokens
-        * (1 + _refills(stage.config))
-        * stage.config.optim.num_steps
-        for stage in config.stages
-        if stage.config.rollout.source != "dataset"
+        phase.config.completions_per_step
+        * phase.config.rollout.max_new_tokens
+        * (1 + _refills(phase.config))
+        * phase.config.optim.num_steps
+        for phase in config.phase_configs
+        if phase.config.rollout.source != "dataset"
     )
     how = Amount(title="Tokens sampled in all", value=f"up to {si(total)}")
     return [how] if total else []
@@ -158,9 +158,9 @@ def _time(pace: Pace, num_steps: int) -> Amount:
 
 
 def _updates(config: RunConfig) -> Amount:
-    if len(config.stages) > 1:
-        total = sum(_updates_of(stage.config) for stage in config.stages)
-        how = f"over {len(config.stages)} phases"
+    if len(config.phase_configs) > 1:
+        total = sum(_updates_of(phase.config) for phase in config.phase_configs)
+        how = f"over {len(config.phase_configs)} phases"
         return Amount(title="Updates", value=f"{total:,}", how=how)
     optim = config.optim
     factors = [f"{optim.num_steps:,} steps", f"{optim.updates_per_batch:,}"]
@@ -177,8 +177,8 @@ def _updates_of(config: RunConfig) -> int:
 
 def _num_completions(config: RunConfig) -> int:
     return sum(
-        stage.config.completions_per_step * stage.config.optim.num_steps
-        for stage in config.stages
+        phase.config.completions_per_step * phase.config.optim.num_steps
+        for phase in config.phase_configs
     )
 
 
@@ -188,8 +188,8 @@ def _num_train(launch: Launch) -> int:
 
 def _passes(launch: Launch) -> float:
     prompts = sum(
-        stage.config.optim.num_steps * stage.config.rollout.prompts_per_step
-        for stage in launch.config.stages
+        phase.config.optim.num_steps * phase.config.rollout.prompts_per_step
+        for phase in launch.config.phase_configs
     )
     return prompts / _num_train(launch)
 

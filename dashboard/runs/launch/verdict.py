@@ -76,7 +76,7 @@ def give_verdict(
 
 def verdict_of(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> Verdict | None:
     """Of a probe of this run, by the run's first phase."""
-    rollout = RunConfig.model_validate(config).stages[0].config.rollout
+    rollout = RunConfig.model_validate(config).phase_configs[0].config.rollout
     return give_verdict(
         metrics, group_size=rollout.group_size, max_new_tokens=rollout.max_new_tokens
     )

@@ -96,10 +96,10 @@ class Compositions:
     """Of a whole run, by the first step of each phase."""
 
     first_steps: tuple[int, ...]
-    stages: tuple[Composition, ...]
+    phases: tuple[Composition, ...]
 
     def at(self, step: int) -> Composition:
-        return self.stages[max(0, bisect_right(self.first_steps, step) - 1)]
+        return self.phases[max(0, bisect_right(self.first_steps, step) - 1)]
 
 
 # Most batches are of a few runs, whose configs were frozen at launch.
@@ -108,12 +108,12 @@ def read_compositions(config: str) -> Compositions:
     """From a run's config as JSON text."""
     tree = json.loads(config)
     try:
-        stages = RunConfig.model_validate(tree).stages
+        phases = RunConfig.model_validate(tree).phase_configs
     except ValueError:
         return Compositions((1,), (_unknown(tree),))
     return Compositions(
-        tuple(stage.first_step for stage in stages),
-        tuple(_composition(stage.config) for stage in stages),
+        tuple(phase.first_step for phase in phases),
+        tuple(_composition(phase.config) for phase in phases),
     )
 
 

@@ -195,9 +195,9 @@ def test_a_downloaded_file_is_the_run_again_though_toml_has_no_null(
     again = read_config(tmp_path / "run.toml")
 
     assert again == config
-    (stage,) = again.stages
-    assert stage.config.loss.dual_clip is None
-    assert stage.config.loss.kl_target is None
+    (phase,) = again.phase_configs
+    assert phase.config.loss.dual_clip is None
+    assert phase.config.loss.kl_target is None
 
 
 def test_checkpoints_say_step_size_and_hash(alice_client: Client, run: Run) -> None:

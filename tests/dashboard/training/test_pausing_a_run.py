@@ -243,7 +243,7 @@ def test_a_resume_may_allow_more_errors_in_every_phase(
     run.refresh_from_db()
     write_snapshot(run)
     read = read_config(run_directory(run.id).config)
-    shares = [stage.config.reward.max_error_share for stage in read.stages]
+    shares = [phase.config.reward.max_error_share for phase in read.phase_configs]
     assert shares == [0.9, 0.9]
     entry = AuditEntry.objects.get(verb="run.resume_requested")
     assert entry.detail == {"max_error_share": 0.9}
@@ -262,8 +262,8 @@ def test_a_resume_may_allow_all_phases_what_the_run_allows(
     resume_run(run=run, user=alice, max_error_share=0.3)
 
     run.refresh_from_db()
-    (stage,) = RunConfig.model_validate(run.config).stages
-    assert stage.config.reward.max_error_share == 0.3
+    (phase,) = RunConfig.model_validate(run.config).phase_configs
+    assert phase.config.reward.max_error_share == 0.3
 
 
 def test_files_of_a_run_that_is_resumed_as_it_was_stay(run: Run, alice: User) -> None:
