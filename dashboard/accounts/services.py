@@ -57,7 +57,7 @@ def record_each(
     **detail: Any,
 ) -> list[AuditEntry]:
     """The same, of several things at once: an entry for each, in one statement."""
-    origin = current_context()
+    context = current_context()
     if request_id := current_request_id():  # by which the log is searched
         detail = {**detail, "request_id": request_id}
     return AuditEntry.objects.bulk_create(
@@ -68,9 +68,9 @@ def record_each(
             object_type=obj._meta.model_name or "",
             object_id=obj.pk,
             detail=detail,
-            address=origin.address,
-            agent=origin.agent,
-            program=origin.program,
+            address=context.address,
+            agent=context.agent,
+            program=context.program,
         )
         for obj in objects
     )

@@ -287,7 +287,7 @@ def pause_for(alert: Alert, *, when: Q) -> bool:
         alert.run_id,
         sources=[RunState.STARTING, RunState.RUNNING],
         target=RunState.PAUSING,
-        when=when & Q(origin={}),
+        when=when & Q(source={}),
         verb="run.pause_requested",
         detail={"alert": alert.pk},
         pause_reason=f"The alert “{name}” asked for it at step {alert.step}: "

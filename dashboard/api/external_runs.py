@@ -198,7 +198,7 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
 def _find(request: HttpRequest, run_id: int) -> Run:
     """Those in the trash too: what is sent to them is refused with a reason."""
     team = access_of(request).team
-    run = Run.objects.filter(team=team, pk=run_id, origin__has_key="kind").first()
+    run = Run.objects.filter(team=team, pk=run_id, source__has_key="kind").first()
     return or_404(run, f"{team} has no run {run_id} of an outside trainer.")
 
 

@@ -66,7 +66,7 @@ def fetch(context: Context) -> None:
         num_seconds = time.monotonic() - context.began
         is_quick = context.noted.get("done", 0) > QUICK_BYTES_PER_SECOND * num_seconds
         begins_anew = Upload.objects.filter(
-            pk=upload.pk, origin__kind="link", origin__seen__validator=""
+            pk=upload.pk, source__kind="link", source__seen__validator=""
         )
         return not (is_quick and begins_anew.exists())
 

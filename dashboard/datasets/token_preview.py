@@ -44,7 +44,7 @@ def list_models(team: Team) -> list[str]:
     paths = [str(path) for path in starters if (path / "tokenizer.json").is_file()]
     # Runs are of a higher floor, and named by string only.
     runs = (
-        team.runs.filter(origin={})
+        team.runs.filter(source={})
         .order_by("-pk")
         .values_list("config__model__path", flat=True)
     )

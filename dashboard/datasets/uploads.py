@@ -118,12 +118,12 @@ def append_part(
     OffsetMismatch where the file ends elsewhere; ValueError for an unfit part.
     """
     # The row's lock keeps parts of one upload from being written at the same time.
-    mine = Upload.objects.filter(origin={}).select_for_update(
+    mine = Upload.objects.filter(source={}).select_for_update(
         skip_locked=True, of=("self",)
     )
     upload = mine.filter(team=team, created_by=user, pk=upload_id).first()
     if upload is None:
-        if not team.uploads.filter(created_by=user, pk=upload_id, origin={}).exists():
+        if not team.uploads.filter(created_by=user, pk=upload_id, source={}).exists():
             raise Http404("No such upload.")
         raise OffsetMismatch
     if upload.is_whole:

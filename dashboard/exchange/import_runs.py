@@ -160,7 +160,7 @@ def _begin(run_import: RunImport, findings: Findings) -> Run:
         num_steps=max(1, found["last_step"]),
         attempt=1,
         lease_until=Now() + timedelta(days=1),
-        origin={
+        source={
             "tools": found["tools"],
             "num_files": found["num_files"],
             "num_bytes": found["num_bytes"],
@@ -270,4 +270,4 @@ def _finish(run: Run, prompts: Prompts) -> None:
         finished_at=END_TIME,
         dataset_version=version,
     )
-    record(run.team, run.owner, "run.imported", run, tools=run.origin["tools"])
+    record(run.team, run.owner, "run.imported", run, tools=run.source["tools"])

@@ -59,7 +59,7 @@ class Section:
 
 def read_sections(report: Report) -> list[Section]:
     held = list(
-        Run.objects.filter(state__in=HELD, origin={})
+        Run.objects.filter(state__in=HELD, source={})
         .select_related("team")
         .order_by("pk")[: 4 * MOST_ROWS]
     )
@@ -170,7 +170,7 @@ def rows_of_data() -> list[Row]:
 
 
 def _queue() -> Row:
-    queued = Run.objects.filter(state=RunState.QUEUED, origin={}, on_hold=False)
+    queued = Run.objects.filter(state=RunState.QUEUED, source={}, on_hold=False)
     found = queued.aggregate(number=Count("pk"), age=Now() - Min("created_at"))
     there = Worker.objects.filter(
         stopped_at=None, drained_at=None, last_seen__gt=Now() - GONE_AFTER

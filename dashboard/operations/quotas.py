@@ -24,7 +24,7 @@ from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock
 
 # Runs trained elsewhere, counted by the bytes that were sent, while all of it is there.
-EXTERNAL = Q(origin__has_key="num_bytes", completions_deleted_at=None)
+EXTERNAL = Q(source__has_key="num_bytes", completions_deleted_at=None)
 ASK = "An operator of the server can allow more."
 COUNT_ROWS = """
     SELECT coalesce(sum(octet_length(prompt) + coalesce(octet_length(answer), 0)
@@ -56,7 +56,7 @@ def waiting_bytes(team: Team) -> int:
 
 def external_bytes(team: Team) -> int:
     """Of lines that external trainers sent; known at any time."""
-    sent = Cast(KT("origin__num_bytes"), BigIntegerField())
+    sent = Cast(KT("source__num_bytes"), BigIntegerField())
     return team.runs.filter(EXTERNAL).aggregate(sent=Sum(sent))["sent"] or 0
 
 

@@ -82,7 +82,7 @@ def _render_choices(
     context = {
         "team": upload.team,
         "upload": upload,
-        "origin": upload.origin,
+        "origin": upload.source,
         "groups": [(title, members) for title, members in groups if members],
         "num_shown": len(choices),
         "problem": problem,

@@ -103,7 +103,7 @@ def request_pause(*, run: Run, user: User) -> bool:
         run.id,
         sources=[RunState.STARTING, RunState.RUNNING],
         target=RunState.PAUSING,
-        when=Q(origin={}),
+        when=Q(source={}),
         actor=user,
         verb="run.pause_requested",
         pause_reason=f"{user.username} asked for it.",

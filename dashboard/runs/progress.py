@@ -104,10 +104,10 @@ def _notice(run: Run) -> str:
 
 def _left_out(run: Run) -> str:
     """Of an outside run: what its trainer sent in vain."""
-    if not run.is_outside or not (num := run.origin.get("num_left_out", 0)):
+    if not run.is_outside or not (num := run.source.get("num_left_out", 0)):
         return ""
     events = "1 event was" if num == 1 else f"{num:,} events were"
-    return f"{events} left out. The last: {run.origin['left_out']}"
+    return f"{events} left out. The last: {run.source['left_out']}"
 
 
 def _queued(run: Run) -> str:

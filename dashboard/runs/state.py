@@ -88,7 +88,7 @@ def transition(
     """
     guard = when or Q()
     if target == _S.RUNNING and BY_ITSELF.issuperset(sources):
-        guard &= Q(origin__has_key="kind")
+        guard &= Q(source__has_key="kind")
         wrong = []
     else:
         wrong = [source for source in sources if target not in TRANSITIONS[source]]

@@ -77,10 +77,10 @@ def _hide(run: Run) -> None:
             pointing = relation.related_model._base_manager.filter(**{name: run})
             pointing.update(**{name: None})
     run.deleted_at = timezone.now()
-    run.origin.pop("key", None)
-    # Not in its origin: of a run that was launched here it stays empty.
+    run.source.pop("key", None)
+    # Not in its source: of a run that was launched here it stays empty.
     run.summary = {NUM_DELETED: 0}
-    run.save(update_fields=["deleted_at", "origin", "summary"])
+    run.save(update_fields=["deleted_at", "source", "summary"])
 
 
 def delete_hidden_rows(*, until: float) -> None:

@@ -139,8 +139,8 @@ def read_position(run: Run) -> RunPosition:
         line=last_ingested_line(run.pk, run.attempt),
         step=run.last_step,
         num_prompts=0 if highest is None else highest + 1,
-        num_left_out=run.origin.get("num_left_out", 0),
-        left_out=run.origin.get("left_out", ""),
+        num_left_out=run.source.get("num_left_out", 0),
+        left_out=run.source.get("left_out", ""),
     )
 
 
@@ -206,9 +206,9 @@ def _take_storage(run: Run, num_bytes: int) -> None:
         check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")
     except ValueError as error:
         raise QuotaExceeded(str(error)) from None
-    total = run.origin.get("num_bytes", 0) + num_bytes
-    run.origin = {**run.origin, "num_bytes": total}
-    Run.objects.filter(pk=run.pk).update(origin=run.origin)
+    total = run.source.get("num_bytes", 0) + num_bytes
+    run.source = {**run.source, "num_bytes": total}
+    Run.objects.filter(pk=run.pk).update(source=run.source)
 
 
 def _store(run: Run, lines: Lines) -> None:
@@ -230,10 +230,10 @@ def _note_left_out(run: Run, events: Sequence[Event]) -> None:
     warned = [event for event in events if isinstance(event, Warned)]
     left_out = [event for event in warned if event.code in LEFT_OUT]
     if left_out:
-        num = run.origin.get("num_left_out", 0) + len(left_out)
+        num = run.source.get("num_left_out", 0) + len(left_out)
         why = clean_text(left_out[-1].message)
-        run.origin = {**run.origin, "num_left_out": num, "left_out": why}
-        Run.objects.filter(pk=run.pk).update(origin=run.origin)
+        run.source = {**run.source, "num_left_out": num, "left_out": why}
+        Run.objects.filter(pk=run.pk).update(source=run.source)
 
 
 def _learn_rules(run: Run, events: Sequence[Event]) -> None:

@@ -57,7 +57,7 @@ def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, b
     ValueError names the field that is no good; Full: the team may have no more runs.
     """
     _check(opening)
-    known = Run.objects.filter(team=team, origin__key=str(opening.key))
+    known = Run.objects.filter(team=team, source__key=str(opening.key))
     if run := known.first():
         return run, False
     try:
@@ -144,7 +144,7 @@ def _make(opening: Opening, team: Team, user: User | None) -> Run:
         attempt=1,
         lease_until=Now() + SILENCE,
         started_at=Now(),
-        origin={
+        source={
             "kind": "outside",
             "key": str(opening.key),
             "tools": [clean_text(opening.tool)],

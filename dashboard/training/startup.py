@@ -10,7 +10,7 @@ from pathlib import Path
 from django.db import InterfaceError, OperationalError
 
 from dashboard.accounts.models import AuditEntry
-from dashboard.runs.checkpoints.listing import origin_of, take_checkpoint
+from dashboard.runs.checkpoints.listing import fork_point_of, take_checkpoint
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.checkpoints import SavedCheckpoint
@@ -52,9 +52,9 @@ def take_fork_checkpoint(
 
     ValueError: its files are gone. What was saved since makes up for them.
     """
-    origin = origin_of(run, directory)
+    fork_point = fork_point_of(run, directory)
     is_begun = run.checkpoints.filter(attempt__gt=0, superseded_by=None).exists()
-    if is_begun or origin.is_dir():
+    if is_begun or fork_point.is_dir():
         return
     if run.forked_from_id is None:
         raise ValueError(
@@ -64,7 +64,7 @@ def take_fork_checkpoint(
     take_checkpoint(
         run.forked_from_id,
         run.fork_checkpoint,
-        origin,
+        fork_point,
         sha256=run.fork_sha256,
         on_progress=on_progress,
     )

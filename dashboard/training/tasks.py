@@ -52,7 +52,7 @@ def resume_on_free_disk() -> list[int]:
     None that somebody wanted paused besides.
     """
     paused = Run.objects.filter(
-        state=RunState.PAUSED, origin={}, pause_reason__endswith=DISK_REMEDY
+        state=RunState.PAUSED, source={}, pause_reason__endswith=DISK_REMEDY
     ).only("id", "attempt")
     return [run.id for run in paused if _has_disk_space(run) and _resume(run)]
 

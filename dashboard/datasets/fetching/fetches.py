@@ -50,9 +50,9 @@ def begin_fetch(
     """The job that fetches it; ValueError where there is no room for a file more."""
     # Two clicks at once would otherwise begin two.
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
-    origin = asdict(link)
+    source = asdict(link)
     same = team.uploads.filter(
-        created_by=user, dataset=dataset, is_whole=False, origin__contains=origin
+        created_by=user, dataset=dataset, is_whole=False, source__contains=source
     )
     live = ImportJob.objects.filter(upload__in=same, job__state__in=OPEN)
     if job := live.first():
@@ -66,21 +66,21 @@ def begin_fetch(
         stored_name=uuid.uuid4().hex,
         num_bytes=0,
         is_whole=False,
-        origin=origin,
+        source=source,
         created_by=user,
     )
     return start_fetch(upload=upload, filename=link.shown, user=user)[0]
 
 
 def retry_fetch(upload: Upload, user: User) -> ImportJob:
-    shown = from_json(upload.origin).shown
-    chosen = upload.origin.get("chosen")
+    shown = from_json(upload.source).shown
+    chosen = upload.source.get("chosen")
     filename = f"{shown} {chosen['name']}" if chosen else shown
     return start_fetch(upload=upload, filename=filename, user=user)[0]
 
 
 def host_of(upload: Upload) -> str:
-    link = from_json(upload.origin)
+    link = from_json(upload.source)
     if isinstance(link, Link):
         return urlsplit(link.url).hostname or ""  # once whole, its query is left out
     try:
@@ -91,9 +91,9 @@ def host_of(upload: Upload) -> str:
 
 def choices_of(upload: Upload) -> list[Choice]:
     """What the hub has of the dataset, where one is yet to be chosen."""
-    if upload.is_whole or upload.origin.get("chosen"):
+    if upload.is_whole or upload.source.get("chosen"):
         return []
-    return [Choice.from_json(one) for one in upload.origin.get("choices", [])]
+    return [Choice.from_json(one) for one in upload.source.get("choices", [])]
 
 
 def choose(upload: Upload, choice: Choice, user: User) -> ImportJob:
@@ -106,7 +106,7 @@ def fetch_upload(upload: Upload, report: Report) -> None:
     if upload.is_whole:
         return
     try:
-        link = from_json(upload.origin)
+        link = from_json(upload.source)
         if isinstance(link, Link):
             _fetch_link(upload, link, report)
         else:
@@ -116,7 +116,7 @@ def fetch_upload(upload: Upload, report: Report) -> None:
 
 
 def _fetch_link(upload: Upload, link: Link, report: Report) -> None:
-    seen = upload.origin.get("seen", {})
+    seen = upload.source.get("seen", {})
 
     def note(num_bytes: int, total: int, remark: str) -> None:
         if not total and num_bytes - upload.num_bytes >= ROOM_BYTES:
@@ -144,7 +144,7 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
         report(0, 0, "")
 
     hub = Hub(hub_allowlist(), hub_token(), on_wait=on_wait)
-    chosen = upload.origin.get("chosen")
+    chosen = upload.source.get("chosen")
     choice = Choice.from_json(chosen) if chosen else None
     if choice is None:
         on_wait()
@@ -153,7 +153,7 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
         if found.picked is None:
             return
         choice = found.picked
-    dataset = upload.origin["dataset"]
+    dataset = upload.source["dataset"]
     limit = _limit(upload)
     if choice.num_bytes > limit:
         raise NotFetched(
@@ -187,7 +187,7 @@ def _fetch_parts(
     def on_wait() -> None:
         options.report(num_here, choice.num_bytes, "")
 
-    dataset = upload.origin["dataset"]
+    dataset = upload.source["dataset"]
     for number, file in enumerate(choice.files):
         part = _part(upload, number)
         try:
@@ -233,9 +233,9 @@ def _filename(dataset: str, choice: Choice) -> str:
 def _save(
     upload: Upload, *, num_bytes: int | None = None, filename: str = "", **known: Any
 ) -> None:
-    upload.origin = {**upload.origin, **known}
+    upload.source = {**upload.source, **known}
     upload.num_bytes = upload.num_bytes if num_bytes is None else num_bytes
     upload.filename = filename or upload.filename
     Upload.objects.filter(pk=upload.pk).update(
-        origin=upload.origin, num_bytes=upload.num_bytes, filename=upload.filename
+        source=upload.source, num_bytes=upload.num_bytes, filename=upload.filename
     )

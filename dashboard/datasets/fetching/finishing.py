@@ -43,7 +43,7 @@ def finish_upload(
         raise
     upload.num_bytes = upload.path.stat().st_size
     upload.is_whole = True
-    upload.origin = {
+    upload.source = {
         **lineage,
         "fetched_at": timezone.now().isoformat(timespec="seconds"),
         "sha256": _digest(upload.path, hashlib.sha256(), on_wait),
@@ -113,7 +113,7 @@ def _join_parquet(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -
 
 def _save(upload: Upload) -> None:
     """Never insert it anew: it goes with a dataset that is deleted."""
-    names = ("format", "packing", "remark", "num_bytes", "is_whole", "origin")
+    names = ("format", "packing", "remark", "num_bytes", "is_whole", "source")
     known = {name: getattr(upload, name) for name in names}
     if not Upload.objects.filter(pk=upload.pk).update(**known):
         raise NotFetched(

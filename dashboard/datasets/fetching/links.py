@@ -60,12 +60,12 @@ class HubLink:
         return self.dataset.rpartition("/")[2]
 
 
-def from_json(origin: dict[str, Any]) -> Link | HubLink:
-    """Of what an upload keeps of its origin."""
-    if origin["kind"] == "link":
-        return Link(url=origin["url"])
+def from_json(source: dict[str, Any]) -> Link | HubLink:
+    """Of what an upload keeps of its source."""
+    if source["kind"] == "link":
+        return Link(url=source["url"])
     names = ("dataset", "revision", "part")
-    return HubLink(**{name: origin[name] for name in names})
+    return HubLink(**{name: source[name] for name in names})
 
 
 def read(text: str, *, revision: str = "", part: str = "") -> Link | HubLink:

@@ -295,7 +295,10 @@ class Migration(migrations.Migration):
                 ("num_bytes", models.BigIntegerField()),
                 ("is_whole", models.BooleanField(default=True)),
                 ("fingerprint", models.CharField(blank=True, max_length=64)),
-                ("origin", models.JSONField(blank=True, default=dict)),
+                (
+                    "source",
+                    models.JSONField(blank=True, db_column="origin", default=dict),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "created_by",

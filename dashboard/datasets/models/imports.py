@@ -45,7 +45,9 @@ class Upload(models.Model):
     fingerprint = models.CharField(max_length=64, blank=True)
     # Empty for a file from a browser. Else what was asked for, as fetching.links
     # writes it, with what is known since; once whole, what its version is to say.
-    origin = models.JSONField[dict[str, Any]](default=dict, blank=True)
+    source = models.JSONField[dict[str, Any]](
+        default=dict, blank=True, db_column="origin"
+    )
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
@@ -61,21 +63,21 @@ class Upload(models.Model):
     @property
     def files(self) -> list[Path]:
         """What of it is on disk; of a fetched one that may be several parts."""
-        parts = self.path.parent.glob(f"{self.stored_name}.*") if self.origin else ()
+        parts = self.path.parent.glob(f"{self.stored_name}.*") if self.source else ()
         return sorted(file for file in (self.path, *parts) if file.exists())
 
     @property
     def is_linked(self) -> bool:
-        return bool(self.origin)
+        return bool(self.source)
 
     @property
     def lineage(self) -> dict[str, Any]:
-        return self.origin or {"kind": "upload"}
+        return self.source or {"kind": "upload"}
 
     @property
     def fetched_from(self) -> str:
         """Of a whole file that was fetched, in words."""
-        return origin_of(self.origin) if self.is_linked and self.is_whole else ""
+        return origin_of(self.source) if self.is_linked and self.is_whole else ""
 
     @property
     def path(self) -> Path:

@@ -165,24 +165,24 @@ def _is_score(name: str) -> bool:
     return is_score(name.rpartition("/")[2])
 
 
-def origin_name(step: int) -> str:
+def fork_point_name(step: int) -> str:
     """How a fork calls what it begins from: saved before its first attempt."""
     return f"step-{step:06d}-attempt-0"
 
 
-def origin_of(run: Run, directory: RunDirectory) -> Path:
+def fork_point_of(run: Run, directory: RunDirectory) -> Path:
     """Where a fork keeps the checkpoint that it begins from."""
     assert run.fork_step is not None, "no fork"
-    return directory.checkpoints / origin_name(run.fork_step)
+    return directory.checkpoints / fork_point_name(run.fork_step)
 
 
-def add_origin(run: Run, checkpoint: Checkpoint) -> None:
+def add_fork_point(run: Run, checkpoint: Checkpoint) -> None:
     """What a fork begins from is its own first checkpoint."""
     Checkpoint.objects.create(
         run=run,
         step=checkpoint.step,
         attempt=0,
-        name=origin_name(checkpoint.step),
+        name=fork_point_name(checkpoint.step),
         sha256=checkpoint.sha256,
         num_bytes=checkpoint.num_bytes,
         saved_at=checkpoint.saved_at,
@@ -235,7 +235,7 @@ def fork_draft(checkpoint: Checkpoint) -> Iterator[Path | None]:
     draft = RunDirectory(runs / f".fork-{uuid4().hex}")
     draft.checkpoints.mkdir(parents=True)
     try:
-        target = draft.checkpoints / origin_name(checkpoint.step)
+        target = draft.checkpoints / fork_point_name(checkpoint.step)
         name, sha256 = checkpoint.name, checkpoint.sha256
         take_checkpoint(checkpoint.run_id, name, target, sha256=sha256)
         yield draft.path

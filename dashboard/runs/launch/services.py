@@ -12,7 +12,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.trash import lock_untrashed
 from dashboard.runs.charts.series import carried_to, totals_of
-from dashboard.runs.checkpoints.listing import add_origin, fork_draft
+from dashboard.runs.checkpoints.listing import add_fork_point, fork_draft
 from dashboard.runs.launch.base_models import lock_published
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.launch.form import Launch
@@ -98,13 +98,15 @@ def _queue(
         cloned_from=cloned_from,
         sweep=sweep,
         num_steps=launch.config.optim.num_steps,
-        **({} if fork_of is None else _origin(fork_of)),
+        **({} if fork_of is None else _fork_point(fork_of)),
     )
     if fork_of is not None:
-        add_origin(run, fork_of)
+        add_fork_point(run, fork_of)
     _add_evaluation_sets(run, launch.evaluation_sets)
-    origin = {} if fork_of is None else {"fork_of": fork_of.run_id, "at": fork_of.step}
-    record(team, user, "run.launched", run, name=launch.name, **origin)
+    fork_point = (
+        {} if fork_of is None else {"fork_of": fork_of.run_id, "at": fork_of.step}
+    )
+    record(team, user, "run.launched", run, name=launch.name, **fork_point)
     transaction.on_commit(notify_workers)
     return run
 
@@ -145,7 +147,7 @@ def _add_evaluation_sets(run: Run, sets: Sequence[ChosenSet]) -> None:
     )
 
 
-def _origin(checkpoint: Checkpoint) -> dict[str, Any]:
+def _fork_point(checkpoint: Checkpoint) -> dict[str, Any]:
     carried = carried_to(checkpoint.run, checkpoint.step)
     return {
         "forked_from": checkpoint.run,

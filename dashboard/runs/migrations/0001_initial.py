@@ -108,7 +108,12 @@ class Migration(migrations.Migration):
                 ),
                 ("config", models.JSONField()),
                 ("model_label", models.CharField(max_length=200)),
-                ("origin", models.JSONField(blank=True, db_default={}, default=dict)),
+                (
+                    "source",
+                    models.JSONField(
+                        blank=True, db_column="origin", db_default={}, default=dict
+                    ),
+                ),
                 ("fork_step", models.PositiveIntegerField(blank=True, null=True)),
                 (
                     "fork_checkpoint",
@@ -313,16 +318,16 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(
-                                models.Q(("origin", {}), _negated=True),
+                                models.Q(("source", {}), _negated=True),
                                 ("state", "finished"),
                             ),
                             models.Q(
-                                models.Q(("origin", {}), _negated=True),
+                                models.Q(("source", {}), _negated=True),
                                 ("attempt", 1),
                                 ("state", "running"),
                             ),
                             models.Q(
-                                ("origin__has_key", "kind"),
+                                ("source__has_key", "kind"),
                                 (
                                     "state__in",
                                     [
@@ -336,8 +341,8 @@ class Migration(migrations.Migration):
                             ),
                             models.Q(
                                 ("dataset_version__isnull", False),
-                                ("origin", {}),
                                 ("recipe_version__isnull", False),
+                                ("source", {}),
                             ),
                             _connector="OR",
                         ),
@@ -345,8 +350,8 @@ class Migration(migrations.Migration):
                     ),
                     models.UniqueConstraint(
                         models.F("team"),
-                        django.db.models.fields.json.KeyTextTransform("key", "origin"),
-                        condition=models.Q(("origin__has_key", "key")),
+                        django.db.models.fields.json.KeyTextTransform("key", "source"),
+                        condition=models.Q(("source__has_key", "key")),
                         name="run_outside_opened_once",
                     ),
                     models.CheckConstraint(

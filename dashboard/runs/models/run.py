@@ -105,7 +105,9 @@ class Run(models.Model):
     )
     # Of an imported run: {"tools": […], "files": …}, see exchange; of an outside
     # trainer's: {"kind": "outside", "key", "tools": […], …}; {}: trained here.
-    origin = models.JSONField[dict[str, Any]](default=dict, blank=True, db_default={})
+    source = models.JSONField[dict[str, Any]](
+        default=dict, blank=True, db_default={}, db_column="origin"
+    )
     cloned_from = models.ForeignKey(
         "self", models.SET_NULL, null=True, blank=True, related_name="clones"
     )
@@ -192,12 +194,12 @@ class Run(models.Model):
                 name="run_held_has_lease",
             ),
             models.CheckConstraint(
-                condition=~Q(origin={}) & Q(state="finished")
-                | ~Q(origin={}) & Q(state="running", attempt=1)
-                | Q(origin__has_key="kind")
+                condition=~Q(source={}) & Q(state="finished")
+                | ~Q(source={}) & Q(state="running", attempt=1)
+                | Q(source__has_key="kind")
                 & Q(state__in=["running", "lost", "finished", "stopped", "failed"])
                 | Q(
-                    origin={},
+                    source={},
                     dataset_version__isnull=False,
                     recipe_version__isnull=False,
                 ),
@@ -205,8 +207,8 @@ class Run(models.Model):
             ),
             models.UniqueConstraint(
                 F("team"),
-                KT("origin__key"),
-                condition=Q(origin__has_key="key"),
+                KT("source__key"),
+                condition=Q(source__has_key="key"),
                 name="run_outside_opened_once",
             ),
             models.CheckConstraint(
@@ -250,12 +252,12 @@ class Run(models.Model):
     @property
     def is_imported(self) -> bool:
         """Trained elsewhere: without settings, and nothing to go on from."""
-        return bool(self.origin)
+        return bool(self.source)
 
     @property
     def is_outside(self) -> bool:
         """Told of by a trainer that is not ours; imported as well, in what it lacks."""
-        return "kind" in self.origin
+        return "kind" in self.source
 
     @property
     def how_it_came(self) -> str:
@@ -266,7 +268,7 @@ class Run(models.Model):
     @property
     def imported_from(self) -> str:
         """The tools that told of it: "TRL and TensorBoard"."""
-        *others, last = self.origin["tools"]
+        *others, last = self.source["tools"]
         return f"{', '.join(others)} and {last}" if others else str(last)
 
     @cached_property

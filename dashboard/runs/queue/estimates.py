@@ -52,7 +52,7 @@ def past_runs(
     runs: QuerySet[Run], *columns: str
 ) -> Iterator[tuple[Shape, dict[str, Any]]]:
     """Shape and columns of each that made a step, newest first; one query."""
-    past = runs.filter(last_step__gt=0, origin={}).order_by("-id")
+    past = runs.filter(last_step__gt=0, source={}).order_by("-id")
     for row in past.values(*columns, *CONFIG_COLUMNS)[:MOST_LOOKED_AT]:
         yield shape_of(config_of(row)), row
 

@@ -153,7 +153,7 @@ def test_the_splits_of_a_hub_dataset_are_listed(program: Program) -> None:
         "files": [file],
     }
     upload_ = Upload.objects.get(pk=job["upload_id"])
-    upload_.origin |= {"choices": [choice]}
+    upload_.source |= {"choices": [choice]}
     upload_.save()
     take("dataset.fetch").end(JobState.DONE)
     address = f"/dataset-uploads/{upload_.pk}"

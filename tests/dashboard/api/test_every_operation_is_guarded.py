@@ -207,7 +207,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     addresses: dict[str, str], team: Team, charlie: User
 ) -> None:
     """What is not found is refused, whether it is another team's or nobody's."""
-    run = team.runs.get(origin={})
+    run = team.runs.get(source={})
     assert run.dataset_version
     dataset_id = run.dataset_version.dataset_id
     preset = TeamPreset.objects.create(team=team, name="Ours", config=run.config)

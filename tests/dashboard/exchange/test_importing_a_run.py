@@ -155,7 +155,7 @@ def test_advantages_are_computed_if_that_is_chosen(alice_client: Client) -> None
     found = [each.advantage for each in group.completions]
     std = 0.5**0.5  # of 1 and 0, ddof 1
     assert found == pytest.approx([0.5 / (std + 1e-4), -0.5 / (std + 1e-4)])
-    assert run.origin["advantages"] == "computed"
+    assert run.source["advantages"] == "computed"
 
 
 def test_older_tables_and_chats_are_understood(alice_client: Client) -> None:
@@ -213,7 +213,7 @@ def test_event_files_become_metrics_at_their_times(alice_client: Client) -> None
 
     run = make(alice_client, send(alice_client, {"events.out.tfevents.1.x": data}))
 
-    assert run.origin["num_rows"] == 5  # nor the text, nor what was cut, nor versions
+    assert run.source["num_rows"] == 5  # nor the text, nor what was cut, nor versions
     assert values(run, "reward/mean") == {5: 0.25, 10: 0.5}
     assert values(run, "reward_std") == {5: 0.125, 10: None}
     assert values(run, "loss") == {5: None, 10: -0.5}
@@ -281,7 +281,7 @@ def test_bad_rows_are_named_and_left_out_only_if_asked(alice_client: Client) -> 
     ]
     assert refused.status_code == 422
     assert len(completions_of(run)) == 2
-    assert run.origin["num_left_out"] == 3
+    assert run.source["num_left_out"] == 3
 
 
 def test_what_cannot_be_taken_is_refused_with_a_reason(alice_client: Client) -> None:

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.runs.checkpoints.files import CheckpointStore
-from dashboard.runs.checkpoints.listing import origin_of, take_checkpoint
+from dashboard.runs.checkpoints.listing import fork_point_of, take_checkpoint
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.services import launch_run
 from dashboard.runs.models import Checkpoint, Run, RunState
@@ -99,7 +99,7 @@ def test_its_trainer_resumes_from_a_checkpoint_of_its_own(
     _, told = live(child)
 
     directory = run_directory(child.id)
-    assert told == [origin_of(child, directory)]
+    assert told == [fork_point_of(child, directory)]
     assert child.attempts.get().from_step == 4
 
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_that_only_its_pin_has_kept_is_forked(
 
     child = fork(checkpoint, launch)
 
-    own = origin_of(child, run_directory(child.id)) / "model" / "model.safetensors"
+    own = fork_point_of(child, run_directory(child.id)) / "model" / "model.safetensors"
     assert own.read_bytes() == b"weights at 4"
 
 
@@ -132,7 +132,7 @@ def test_the_files_are_shared_and_not_copied(
 ) -> None:
     child = fork(checkpoint, launch)
 
-    own = origin_of(child, run_directory(child.id)) / "model" / "model.safetensors"
+    own = fork_point_of(child, run_directory(child.id)) / "model" / "model.safetensors"
     assert own.stat().st_nlink == 2
 
 
@@ -146,7 +146,7 @@ def test_files_are_copied_where_the_file_system_has_no_links(
 
     child = fork(checkpoint, launch)
 
-    own = origin_of(child, run_directory(child.id)) / "model" / "model.safetensors"
+    own = fork_point_of(child, run_directory(child.id)) / "model" / "model.safetensors"
     assert (own.stat().st_nlink, own.read_bytes()) == (1, b"weights at 4")
 
 
@@ -162,7 +162,7 @@ def test_a_worker_takes_files_that_the_launch_could_not_see(
     _, told = live(child)
 
     assert not unseen
-    assert told == [origin_of(child, run_directory(child.id))]
+    assert told == [fork_point_of(child, run_directory(child.id))]
 
 
 def test_a_fork_whose_files_are_gone_when_a_worker_begins_fails_with_a_sentence(
@@ -183,7 +183,7 @@ def test_a_fork_of_a_damaged_checkpoint_fails_with_a_sentence(
     checkpoint: Checkpoint, launch: Launcher
 ) -> None:
     child = fork(checkpoint, launch)
-    own = origin_of(child, run_directory(child.id)) / "model" / "model.safetensors"
+    own = fork_point_of(child, run_directory(child.id)) / "model" / "model.safetensors"
     own.write_bytes(b"weights of 4")
 
     ended, _ = live(child)
@@ -230,7 +230,7 @@ def test_a_fork_that_is_lost_before_it_saved_begins_from_its_origin_again(
 
     _, told = live(child)
 
-    assert told == [origin_of(child, run_directory(child.id))]
+    assert told == [fork_point_of(child, run_directory(child.id))]
 
 
 def test_a_later_attempt_goes_on_from_what_the_fork_saved_itself(

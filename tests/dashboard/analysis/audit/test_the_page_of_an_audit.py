@@ -297,7 +297,7 @@ def test_an_import_without_lengths_is_audited(alice_client: Client, team: Team) 
             },
             "checkpoint": {"keep_last": 0},
         },
-        origin={"tools": ["trl"], "num_files": 1, "num_bytes": 9},
+        source={"tools": ["trl"], "num_files": 1, "num_bytes": 9},
         dataset_version=None,
         recipe_version=None,
     )

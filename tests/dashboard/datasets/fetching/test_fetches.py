@@ -115,7 +115,7 @@ def test_a_link_becomes_a_version_that_names_it(
     columns = f"/alpha/datasets/uploads/{job.upload_id}"
     polled = alice_client.get(page_of(job), headers={"hx-request": "true"})
     assert polled["HX-Redirect"] == columns
-    assert "hush" not in json.dumps(Upload.objects.get().origin)
+    assert "hush" not in json.dumps(Upload.objects.get().source)
     assert f"of {address}?…, fetched" in alice_client.get(columns).content.decode()
     assert alice_client.get(columns).context["form"]["name"].value() == (
         "sums" if not packing else name

@@ -156,7 +156,7 @@ def test_a_large_run_that_did_not_finish_goes_too(
 def test_nothing_points_to_a_large_run_from_its_deletion_on(
     team: Team, run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.trashed_at, run.origin = timezone.now(), {"key": "k", "kind": "outside"}
+    run.trashed_at, run.source = timezone.now(), {"key": "k", "kind": "outside"}
     run.save()
     version = run.dataset_version
     clone = make_run(team, "clone", dataset_version=version, cloned_from=run)
@@ -166,7 +166,7 @@ def test_nothing_points_to_a_large_run_from_its_deletion_on(
 
     clone.refresh_from_db()
     assert clone.cloned_from is None
-    make_run(team, "again", dataset_version=version, origin={"key": "k"})
+    make_run(team, "again", dataset_version=version, source={"key": "k"})
 
 
 def test_the_rows_of_a_large_run_go_a_part_a_time(deleted: Run) -> None:
