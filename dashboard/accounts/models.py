@@ -125,7 +125,7 @@ class AuditEntry(models.Model):
         default=dict, blank=True
     )
     created_at = models.DateTimeField(auto_now_add=True)
-    # From where, see request_context.py: a browser's, or the program's that did it by itself.
+    # From where (request_context.py): a browser's, or the program's that did it.
     address = models.GenericIPAddressField(null=True, blank=True)
     agent = models.CharField(max_length=80, blank=True)  # "Firefox 128 on Linux"
     program = models.CharField(max_length=80, blank=True)  # "training.supervise"

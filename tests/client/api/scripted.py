@@ -86,7 +86,7 @@ def run_tree() -> dict[str, Any]:
     tree: dict[str, Any] = dict.fromkeys(numbers, 1)
     tree |= dict.fromkeys(("name", "model", "notes", "fail_reason"), "")
     tree |= dict.fromkeys(("pause_reason", "stop_reason"), "")
-    nothing = ("owner", "dataset_version", "recipe_version", "group_id")
+    nothing = ("owner", "dataset_version", "recipe_version", "sweep_id")
     tree |= dict.fromkeys((*nothing, "last_reward", "best_reward", "fork_step"))
     tree |= dict.fromkeys(("cloned_from_id", "forked_from_id"))
     tree |= dict.fromkeys(("is_imported", "is_locked"), False)
