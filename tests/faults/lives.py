@@ -65,10 +65,10 @@ class Once:
 
 
 def supervisor_log(data: Path, run: Run, *, attempt: int) -> str:
-    folder = data / "runs" / str(run.id) / "attempts" / str(attempt)
+    folder = data / "runs" / str(run.id) / "epochs" / str(attempt)
     return (folder / "supervisor.log").read_text()
 
 
 def trainer_log(data: Path, run: Run, *, attempt: int) -> str:
-    folder = data / "runs" / str(run.id) / "attempts" / str(attempt)
+    folder = data / "runs" / str(run.id) / "epochs" / str(attempt)
     return (folder / "trainer.log").read_text()

@@ -69,7 +69,7 @@ class StoredRun:
             command, cwd=ROOT, env=env, check=True, capture_output=True, text=True
         )
         self.id = int(done.stdout)
-        attempt = Path(env["COHORT_DATA"]) / "runs" / str(self.id) / "attempts" / "1"
+        attempt = Path(env["COHORT_DATA"]) / "runs" / str(self.id) / "epochs" / "1"
         self.log = attempt / "events.jsonl"
         self.supervisor_log = attempt / "supervisor.log"
 

@@ -76,7 +76,7 @@ def test_one_number_from_the_request_to_the_trainer(
     of_steps = [line for line in said if line["message"].startswith("step ")]
     assert [line["step"] for line in of_steps] == [1, 2]
     assert said[-1]["message"] == "finished"
-    attempt = data_folder / "runs" / str(run.pk) / "attempts" / "1"
+    attempt = data_folder / "runs" / str(run.pk) / "epochs" / "1"
     text = (attempt / "trainer.log").read_text()
     assert "step 2/2" in text  # people read text
     assert REQUEST_ID not in text

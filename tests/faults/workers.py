@@ -88,7 +88,7 @@ def beat(*, env: Mapping[str, str], folder: Path) -> Worker:
 
 def trainer_pid(data: Path, run_id: int, *, attempt: int) -> int | None:
     """As the supervisor wrote it down."""
-    log = data / "runs" / str(run_id) / "attempts" / str(attempt) / "supervisor.log"
+    log = data / "runs" / str(run_id) / "epochs" / str(attempt) / "supervisor.log"
     text = log.read_text() if log.exists() else ""
     found = re.search(r"Started the trainer as process (\d+)", text)
     return int(found[1]) if found else None

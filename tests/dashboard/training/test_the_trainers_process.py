@@ -36,7 +36,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_its_output_and_its_exit_status_are_kept(tmp_path: Path) -> None:
-    log = tmp_path / "attempts" / "1" / "trainer.log"
+    log = tmp_path / "epochs" / "1" / "trainer.log"
 
     with TrainerProcess(python("print('hello'); raise SystemExit(3)"), log=log) as it:
         wait_for(it.has_exited)
