@@ -8,10 +8,10 @@ null.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -33,8 +33,7 @@ class Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     line: int = Field(ge=1)
-    # `epoch` in logs of the first previews.
-    attempt: int = Field(ge=1, validation_alias=AliasChoices("attempt", "epoch"))
+    attempt: int = Field(ge=1)
     time: float  # seconds since 1970
     step: int = Field(ge=0)  # 0: before the first step
 
@@ -278,10 +277,24 @@ def parse_event(line: bytes | str) -> Event:
     try:
         event: Event = _adapter.validate_json(line, extra="ignore")
     except ValidationError as error:
-        if error.errors()[0]["type"] != "union_tag_invalid":
+        fault = error.errors()[0]
+        if fault["type"] == "missing" and fault["loc"][-1] == "attempt":
+            return _parse_preview(line, error)
+        if fault["type"] != "union_tag_invalid":
             raise
         place = _Place.model_validate_json(line, extra="ignore")
         raise UnknownEvent(place.type, time=place.time, step=place.step) from None
+    return event
+
+
+def _parse_preview(line: bytes | str, error: ValidationError) -> Event:
+    """The first previews called the attempt an epoch."""
+    tree = json.loads(line)
+    if "epoch" not in tree:
+        raise error
+    event: Event = _adapter.validate_python(
+        tree | {"attempt": tree["epoch"]}, extra="ignore"
+    )
     return event
 
 
