@@ -127,7 +127,6 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Unscored groups",
             "share",
             "Groups that no rule could score.",
-            better="lower",
         ),
         Metric(
             "group/num_effective",
@@ -150,14 +149,12 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Dropped groups (count)",
             "groups",
             "Groups left out of the batch.",
-            better="lower",
         ),
         Metric(
             "sampling/num_rounds",
             "Sampling rounds",
             "rounds",
             "Rounds of sampling.",
-            better="lower",
         ),
         Metric(
             "sampling/num_completions",
@@ -176,7 +173,6 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Steps without signal",
             "0 or 1",
             "1: no group has a signal.",
-            better="lower",
         ),
     ),
     "Policy": (

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dashboard.analysis.compare.points import Points
 from dashboard.analysis.statistics import Array
-from dashboard.runs.charts.chart import direction_of
 from dashboard.runs.charts.series import is_bound
 from dashboard.runs.models import REWARD, Evaluation, Run
+from trainer.metric_names import better_of
 
 MAX_POINTS = 1_000
 POINTS_PER_BUCKET = 3
@@ -118,7 +118,7 @@ def declare(metric: str, config: dict[str, Any]) -> Better:
     """As declared; of a rule's score by the sign of its weight in this run's recipe."""
     if rule := RULE.fullmatch(metric):
         return _of_rule(rule["rule"], config)
-    return direction_of(metric) or "neither"
+    return better_of(metric) or "neither"
 
 
 def _of_rule(name: str, config: dict[str, Any]) -> Better:

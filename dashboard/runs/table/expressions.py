@@ -18,8 +18,8 @@ from django.db.models import Value as SqlValue
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast, Coalesce, Now, NullIf
 
-from dashboard.runs.charts.chart import direction_of
 from dashboard.runs.config.snapshot import json_path
+from trainer.metric_names import better_of
 
 CONFIG = "config."  # before the key of a setting
 Stat = Literal["last", "best", "min", "max", "mean"]
@@ -92,7 +92,7 @@ def stat_of(stat: Stat, metric: str, prefix: str = "") -> Combinable:
 
 
 def extreme_of(metric: str) -> Literal["min", "max"]:
-    direction = direction_of(metric)
+    direction = better_of(metric)
     if direction is None:
         raise ValueError(
             f"Of {metric} neither more nor less is better, so it has no best. Use "

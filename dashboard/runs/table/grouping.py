@@ -21,7 +21,6 @@ from django.db.models import (
 )
 
 from dashboard.accounts.templatetags.numbers import sig4
-from dashboard.runs.charts.chart import direction_of
 from dashboard.runs.config.fields import write_number
 from dashboard.runs.models import Run
 from dashboard.runs.table.columns import PATHS, Column
@@ -34,6 +33,7 @@ from dashboard.runs.table.expressions import (
 )
 from dashboard.runs.table.parser import quote
 from dashboard.runs.table.rows import Row
+from trainer.metric_names import better_of
 
 ROWS_IN_A_GROUP = 20  # of an unfolded one; a link leads to all
 MAX_OPEN = 20
@@ -246,7 +246,7 @@ def _of_metric(row: dict[str, Any], place: int, column: Column) -> Average:
     if not num:
         return Average(column=column, note="n 0")
     low, high = sig4(row[f"low_{place}"]), sig4(row[f"high_{place}"])
-    direction = direction_of(column.metric)
+    direction = better_of(column.metric)
     ends = f"best {high if direction == 'higher' else low}"
     if direction is None:
         ends = f"{low} to {high}"

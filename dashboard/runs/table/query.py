@@ -27,7 +27,6 @@ from django.db.models import (
 from django.db.models.functions import Cast, Coalesce
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.charts.chart import direction_of
 from dashboard.runs.config.snapshot import flatten_config
 from dashboard.runs.models import (
     ENDED,
@@ -57,6 +56,7 @@ from dashboard.runs.table.parser import (
     quote,
 )
 from dashboard.runs.table.sql import ACTIVE, STATES, condition
+from trainer.metric_names import better_of
 
 GROUPABLE = ("state", "model", "dataset", "reward", "tag", "sweep", "owner")
 MAX_GROUP_KEYS = 3
@@ -253,7 +253,7 @@ def _metrics(runs: QuerySet[Run]) -> list[dict[str, Any]]:
 
 
 def _stats(name: str) -> list[str]:
-    return [stat for stat in STATS if stat != "best" or direction_of(name)]
+    return [stat for stat in STATS if stat != "best" or better_of(name)]
 
 
 def list_values(team: Team, key: str) -> list[str]:
