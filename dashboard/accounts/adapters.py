@@ -216,8 +216,8 @@ class AddKeyForm(AddWebAuthnForm):  # type: ignore[misc]  # untyped
 
 
 def send_in_background(send: Callable[[], None]) -> None:
-    """Whoever asks for a new password learns neither from the time that the email takes
-    nor from its failing whether there is such an account."""
+    """Send it in another thread: neither the time that the email takes nor its failure
+    shows whether the account exists."""
     _senders.submit(copy_context().run, _send, send)
 
 

@@ -168,7 +168,7 @@ def _where(team: Team) -> str:
 
 
 def one_line(text: str) -> str:
-    """A header's text: whoever named a run ends no line of a mail's head."""
+    """Text for one mail header: a run's name cannot start another header."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

@@ -73,7 +73,7 @@ def count_request(who: str, most: int) -> Count | None:
 def show_once(request: HttpRequest, field: str) -> None:
     """Within an operation: this field of the answer is kept for nobody's second look.
 
-    Whoever asks again with the same key finds null there.
+    A repeated request with the same key gets null there.
     """
     request.api_shown_once = field  # type: ignore[attr-defined]  # read by with_replay
 

@@ -280,7 +280,7 @@ class MemoryOut(Schema):
         description="Bytes.", examples=[{"Weights": 540_000_000}]
     )
     fits: list[MemoryFitOut] = Field(description="Devices of workers that are known.")
-    problem: str = Field(description="Why nothing is known.")
+    problem: str = Field(description="Why there is no estimate.")
 
 
 def _memory(memory: Memory) -> MemoryOut:

@@ -103,7 +103,7 @@ class NewInvitation(InvitationOut):
 
 @invitations_router.post("", response={201: NewInvitation}, summary="Invite somebody")
 def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvitation]:
-    """Whoever opens the address joins the team; pass it on where it is not sent."""
+    """Opening the address joins the team. Share it if Cohort does not send mail."""
     access = access_of(request)
     can_send = settings.MAIL_IS_SET_UP
     form = InviteForm(payload.model_dump(), by=access.membership, can_send=can_send)

@@ -48,7 +48,7 @@ AT_ONCE_BYTES = 2**20  # unpacked
 def check_disk_space(num_bytes: int, *, purpose: str) -> None:
     """ValueError, in words, where so much more would fill the disk.
 
-    What is kept free is for the database, which would stop on a full disk.
+    Some space stays free for the database, which stops on a full disk.
     """
     settings.COHORT_DATA.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(settings.COHORT_DATA).free

@@ -92,7 +92,7 @@ def select_rows(
 
 
 def _gone(parent: DatasetVersion) -> str:
-    """Deleted for good meanwhile, or by whoever reached into the database."""
+    """Rows were deleted, with their dataset or directly in the database."""
     return f"{parent} has lost rows in the database. Import it again as a new version."
 
 

@@ -146,7 +146,7 @@ def _check(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None
     version = split.version
     num_read = train.num_rows + held_out.num_rows
     if num_read != version.num_rows:
-        # Whoever reached into the database; freezing such a version fails as well.
+        # Rows were deleted in the database; such a version cannot be trained on either.
         raise ValueError(
             f"{version} has {num_read:,} rows in the database, but was imported with "
             f"{version.num_rows:,}. Import it again as a new version."

@@ -25,7 +25,7 @@ DAY_SECONDS = 86_400
 def wake_workers(
     task: str, *, queue: str, expires: int, args: Sequence[str] = ()
 ) -> None:
-    """Best effort: whoever looks for work in the database rings again.
+    """Best effort: periodic tasks find jobs in the database and send it again.
 
     `expires`: seconds after which nobody is woken by it.
     """

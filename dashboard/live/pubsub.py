@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 # The layer forgets a member after a day, and a Redis that restarts forgets all.
 RENEW_SECONDS = 30.0
 RETRY_SECONDS = 2.0
-JOIN_SECONDS = 1.0  # whoever waits longer for Redis polls meanwhile
+JOIN_SECONDS = 1.0  # a page that waits longer for Redis polls
 TIMEOUT_SECONDS = 1.0
 # While Redis is away every notification would wait for nothing; pages poll meanwhile.
 PAUSE_SECONDS = 5.0

@@ -68,7 +68,7 @@ class ObjectType:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoggedObject:
-    """`url` is "" for what is there no more, or has no page."""
+    """`url` is "" for objects that were deleted or have no page."""
 
     label: str
     name: str

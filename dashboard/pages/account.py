@@ -143,7 +143,7 @@ def _password_form(request: Request, user: User) -> AnyPasswordForm:
 def person_data(request: Request) -> HttpResponse:
     """A POST with one's own username deletes the account.
 
-    The password is asked for first: whoever finds an open browser erases nobody.
+    Asks for the password first, so an open browser is not enough.
     """
     if request.method != "POST":
         return _show(request, request.user)

@@ -36,7 +36,7 @@ SHARES = Scale(low=0.0, high=1.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptLine:
-    row: DatasetRow | None  # None: whoever reached into the database
+    row: DatasetRow | None  # None: deleted in the database
     position: int
     num_seen: int
     last_step: int

@@ -43,7 +43,7 @@ EXAMPLES = {
 class Block:
     kind: str
     options: dict[str, str] = field(default_factory=dict)
-    pin: int | None = None  # the number of what is shown; None: what is there now
+    pin: int | None = None  # the number of the pinned data; None: current data
     wants_pin: bool = False
     problem: str = ""  # why the line is no block that can be shown
 
@@ -140,7 +140,7 @@ def _with_pin(kind: str, options: dict[str, str]) -> Block:
     if not pin:
         return Block(kind=kind, options=options, wants_pin=pin is not None)
     if not (pin.isascii() and pin.isdigit() and 0 < int(pin[:9]) < MAX_PIN):
-        said = f"pin={pin[:20]} names no pin. A bare pin pins what is there now."
+        said = f"pin={pin[:20]} is not a pin. Write pin to pin the current data."
         return Block(kind=kind, problem=said)
     return Block(kind=kind, options=options, pin=int(pin[:9]))
 

@@ -153,7 +153,7 @@ def make_statistics(pk: int, report: Report = no_report) -> None:
     for row in read_counted(analysis, version, range(version.num_rows), report):
         statistics.add(row)
     if statistics.num_added != statistics.num_rows:
-        # Whoever reached into the database; freezing such a version fails as well.
+        # Rows were deleted in the database; such a version cannot be trained on either.
         VersionStatistics.objects.filter(pk=pk).update(
             problem=f"{version} has {statistics.num_added:,} rows in the database, "
             f"but was imported with {version.num_rows:,}. Import it again as a new "

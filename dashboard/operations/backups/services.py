@@ -71,7 +71,7 @@ class BackupSummary:
 
 
 def make_backup(path: Path, *, data: Path, with_checkpoints: bool) -> BackupSummary:
-    """BackupFault where the file cannot be written there, or nothing is to be kept."""
+    """BackupFault if the file cannot be written, or no backup would be kept."""
     check_place(path, data)
     check_database()
     with writing(path) as writer:
