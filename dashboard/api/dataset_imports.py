@@ -11,7 +11,12 @@ from pydantic import Field
 from dashboard.accounts.models import User
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.dataset_schemas import ImportOut, find_dataset
-from dashboard.api.problems import Problem, or_refuse
+from dashboard.api.problems import (
+    Problem,
+    WrongField,
+    or_refuse,
+    refuse_field,
+)
 from dashboard.api.schemas import Done, Id, IdIn, Input, refuse_errors
 from dashboard.datasets.import_forms import TAKEN, MappingForm
 from dashboard.datasets.imports import (
@@ -89,7 +94,7 @@ def _refuse_name(there: Dataset, place: str) -> Problem:
         f'{there.team} already has a dataset named "{there.name}". Choose another '
         f"name, or send dataset_id: {there.pk} to add the rows as its next version."
     )
-    return Problem(422, sentence, errors=[(place, sentence)])
+    return refuse_field(place, sentence, "datasets.name_taken")
 
 
 def begin_import(
@@ -119,7 +124,7 @@ def begin_import(
     if job.is_refused:
         raise refuse_rows(Refusals.from_json(job.refusals), place_of_file)
     if job.state == JobState.FAILED:
-        raise Problem(422, job.error, errors=[(place_of_file, job.error)])
+        raise refuse_field(place_of_file, job.error, "datasets.import_failed")
     return job
 
 
@@ -129,7 +134,8 @@ def refuse_rows(refusals: Refusals, place: str) -> Problem:
         422,
         f"No rows imported: {num_rows} errors. Fix the file, or send "
         f"leave_out: {refusals.count} to import the others.",
-        errors=[(place, str(refusal)) for refusal in refusals.shown[:20]],
+        code="datasets.rows_have_errors",
+        errors=[WrongField(place, str(refusal)) for refusal in refusals.shown[:20]],
     )
 
 

@@ -156,7 +156,7 @@ def dataset_file(
     try:
         check_rows(version)
     except RowsMissing as error:
-        raise Problem(409, str(error)) from error
+        raise Problem(409, str(error), code=error.code) from error
     return send_rows(version, rows_format)
 
 

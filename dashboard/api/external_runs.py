@@ -12,7 +12,12 @@ from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.api.auth import INGEST, access_of
-from dashboard.api.problems import Problem, or_404, refuse_field
+from dashboard.api.problems import (
+    Problem,
+    WrongField,
+    or_404,
+    refuse_field,
+)
 from dashboard.api.schemas import LARGEST_STEP, Id, Input
 from dashboard.runs.models import Run
 from dashboard.training.external_events import (
@@ -125,7 +130,7 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
     except ValueError as error:
         field = str(error).partition(" ")[0].rstrip(":")
         known = field in OpeningIn.model_fields
-        raise refuse_field(f"body.{field}" if known else "body", str(error)) from None
+        raise refuse_field(f"body.{field}" if known else "body", error) from None
     address = reverse("run", args=[access.team.slug, run.pk])
     opened = OpenedOut(
         id=run.pk, attempt=run.attempt, address=request.build_absolute_uri(address)
@@ -169,11 +174,11 @@ def outside_events(
     try:
         place = take_lines(run, attempt=attempt, first=first, texts=texts)
     except (AttemptReplaced, MissingLines, RunEnded) as error:
-        raise Problem(409, str(error)) from None
+        raise Problem(409, str(error), code=error.code) from None
     except QuotaExceeded as error:
         raise _full(error) from None
     except ValueError as error:
-        raise refuse_field("body", str(error)) from None
+        raise refuse_field("body", error) from None
     return PlaceOut.model_validate(place, from_attributes=True)
 
 
@@ -187,11 +192,11 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
             run, from_step=payload.from_step, host=payload.host, user=user
         )
     except RunEnded as error:
-        raise Problem(409, str(error)) from None
+        raise Problem(409, str(error), code=error.code) from None
     except QuotaExceeded as error:
         raise _full(error) from None
     except ValueError as error:
-        raise refuse_field("body.from_step", str(error)) from None
+        raise refuse_field("body.from_step", error) from None
     return LifeOut(attempt=attempt)
 
 
@@ -204,7 +209,8 @@ def _find(request: HttpRequest, run_id: int) -> Run:
 
 def _full(error: QuotaExceeded) -> Problem:
     """A client keeps what it has, and comes again."""
-    return Problem(429, str(error), headers={"Retry-After": str(RETRY_SECONDS)})
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    return Problem(429, str(error), code=error.code, headers=headers)
 
 
 def _read_lines(request: HttpRequest) -> list[bytes]:
@@ -271,5 +277,6 @@ def _no_gzip(why: str) -> Problem:
         400,
         f"The body is sent as gzip, but {why}. Cohort stored nothing. Compress the "
         "lines again, or send them uncompressed.",
-        errors=[("body", f"It {why}.")],
+        code="events.bad_gzip",
+        errors=[WrongField("body", f"It {why}.")],
     )

@@ -20,7 +20,13 @@ from django.views.decorators.csrf import csrf_exempt
 from dashboard.accounts.throttling import count
 from dashboard.api.auth import Access, note_use, read_access
 from dashboard.api.models import ApiToken, Replay, Scope
-from dashboard.api.problems import Problem, answer, read_problem, refuse_field
+from dashboard.api.problems import (
+    Problem,
+    WrongField,
+    answer,
+    read_problem,
+    refuse_field,
+)
 from dashboard.project.budgets import network_of
 from dashboard.project.middleware import check_charset
 
@@ -233,7 +239,7 @@ def _refuse_nul(request: HttpRequest) -> None:
     for name, values in request.GET.lists():
         if any("\x00" in text for text in [name, *values]):
             message = "This holds a NUL character. Remove it."
-            raise Problem(422, message, errors=[(f"query.{name}", message)])
+            raise Problem(422, message, errors=[WrongField(f"query.{name}", message)])
 
 
 def _explained(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

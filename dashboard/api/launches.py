@@ -10,7 +10,12 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, or_conflict, or_refuse
+from dashboard.api.problems import (
+    Problem,
+    WrongField,
+    or_conflict,
+    or_refuse,
+)
 from dashboard.api.run_schemas import RunDetail
 from dashboard.api.schemas import LARGEST_STEP, IdIn, Input, fill
 from dashboard.runs.config.fields import all_fields
@@ -154,7 +159,8 @@ def refuse_warnings(asked: Launch, payload: LaunchIn) -> None:
             409,
             "Nothing was launched: " + " ".join(warnings) + " Send confirm: true to "
             "launch it all the same.",
-            errors=[("body.confirm", warning) for warning in warnings],
+            code="runs.launch_warnings",
+            errors=[WrongField("body.confirm", warning) for warning in warnings],
         )
 
 
@@ -201,8 +207,8 @@ def _controls(sets: list[SetIn]) -> dict[str, str]:
 def _apply_toml(form: LaunchForm, text: str) -> None:
     draft = apply_toml(form, text)
     if draft.problems:
-        errors = [("body.toml", str(problem)) for problem in draft.problems]
-        raise Problem(422, errors[0][1], errors=errors)
+        errors = [WrongField("body.toml", str(problem)) for problem in draft.problems]
+        raise Problem(422, errors[0].message, code="runs.bad_toml", errors=errors)
 
 
 def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
@@ -210,10 +216,15 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
     unknown = [path for path in settings if path not in known]
     if unknown:
         errors = [
-            (f"body.settings.{path[:80]}", "There is no such setting.")
+            WrongField(f"body.settings.{path[:80]}", "There is no such setting.")
             for path in unknown
         ]
-        raise Problem(422, f"There is no setting {unknown[0][:80]!r}.", errors=errors)
+        raise Problem(
+            422,
+            f"There is no setting {unknown[0][:80]!r}.",
+            code="runs.unknown_setting",
+            errors=errors,
+        )
     for path, value in settings.items():
         form.texts[path] = known[path].write(value)
 
@@ -231,12 +242,17 @@ def checked_launch(form: LaunchForm) -> Launch:
         if chosen is None and problems.beside.get(control):
             problems.beside[control][0] += f" Send {field}."
     errors = [
-        (_field(control), sentence)
+        WrongField(_field(control), sentence)
         for control, sentences in problems.beside.items()
         for sentence in sentences
     ]
-    errors += [("body", sentence) for sentence in problems.together]
-    raise Problem(422, " ".join(problems.sentences[:5]), errors=errors)
+    errors += [WrongField("body", sentence) for sentence in problems.together]
+    raise Problem(
+        422,
+        " ".join(problems.sentences[:5]),
+        code="runs.bad_settings",
+        errors=errors,
+    )
 
 
 def _field(control: str) -> str:

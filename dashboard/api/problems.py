@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -26,6 +27,7 @@ from psycopg.errors import LockNotAvailable
 from pydantic import Field
 
 from dashboard.project.edits import Clash, EditConflict
+from dashboard.project.errors import code_of
 from dashboard.project.overload import RETRY_SECONDS, overload_of
 
 T = TypeVar("T")
@@ -52,6 +54,10 @@ class FieldError(Schema):
         description="Where it is: `query.limit`, `path.run_id`, `body.rules.0.kind`.",
         examples=["query.limit"],
     )
+    code: str = Field(
+        description="Stays the same while the message may change.",
+        examples=["less_than_equal"],
+    )
     message: str = Field(
         examples=["Input should be less than or equal to 200; got 500"]
     )
@@ -67,6 +73,10 @@ class ProblemSchema(Schema):
     type: str = Field(examples=["urn:cohort:problem:invalid"])
     title: str = Field(examples=["The request has invalid fields"])
     status: int = Field(examples=[422])
+    code: str = Field(
+        description="Stays the same while the text may change.",
+        examples=["datasets.name_taken"],
+    )
     detail: str = Field(
         description="What happened, the value seen, what to do.",
         examples=["query.limit: Input should be less than or equal to 200; got 500"],
@@ -80,21 +90,30 @@ class ProblemSchema(Schema):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class WrongField:
+    field: str
+    message: str
+    code: str = ""
+
+
 class Problem(Exception):
-    """Raised by operations; `errors` are pairs of a field and what is wrong."""
+    """Raised by operations. Without a code of its own it has that of its status."""
 
     def __init__(
         self,
         status: int,
         detail: str,
         *,
-        errors: Iterable[tuple[str, str]] = (),
+        code: str = "",
+        errors: Iterable[WrongField] = (),
         headers: Mapping[str, str] | None = None,
         conflicts: Sequence[Clash] = (),
     ) -> None:
         super().__init__(detail)
         self.conflicts = conflicts
         self.status, self.detail = status, detail
+        self.code = code or CODES[status][0]
         self.errors = list(errors)
         self.headers = dict(headers or {})
 
@@ -119,9 +138,11 @@ TOO_BIG = Problem(
 )
 
 
-def refuse_field(field: str, message: str) -> Problem:
+def refuse_field(field: str, error: str | ValueError, code: str = "") -> Problem:
     """422 for one field, such as `body.name`."""
-    return Problem(422, message, errors=[(field, message)])
+    code = code or (code_of(error) if isinstance(error, ValueError) else "")
+    errors = [WrongField(field, str(error), code)]
+    return Problem(422, str(error), code=code, errors=errors)
 
 
 def or_404(row: T | None, missing: str) -> T:
@@ -136,8 +157,9 @@ def or_conflict(field: str = "") -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        errors = [(field, str(error))] if field else []
-        raise Problem(409, str(error), errors=errors) from error
+        code = code_of(error)
+        errors = [WrongField(field, str(error), code)] if field else []
+        raise Problem(409, str(error), code=code, errors=errors) from error
 
 
 @contextmanager
@@ -146,19 +168,27 @@ def or_refuse(field: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise refuse_field(field, str(error)) from error
+        raise refuse_field(field, error) from error
 
 
 def answer(problem: Problem) -> HttpResponse:
-    code, title = CODES[problem.status]
+    kind, title = CODES[problem.status]
     tree: dict[str, Any] = {
-        "type": f"urn:cohort:problem:{code}",
+        "type": f"urn:cohort:problem:{kind}",
         "title": title,
         "status": problem.status,
+        "code": problem.code,
         "detail": problem.detail,
     }
     if problem.errors:
-        tree["errors"] = [{"field": f, "message": m} for f, m in problem.errors]
+        tree["errors"] = [
+            {
+                "field": each.field,
+                "code": each.code or problem.code,
+                "message": each.message,
+            }
+            for each in problem.errors
+        ]
     if problem.conflicts:
         tree["conflicts"] = [
             {"field": one.field, "now": one.now, "sent": one.typed}
@@ -223,7 +253,8 @@ def _of_conflict(error: EditConflict) -> Problem:
         f"Not changed: {named} has changed since you read it. Compare the values in "
         "`conflicts`, then send yours with the current `was`.",
         errors=[
-            (f"body.{clash.field}", "It is not what it was.") for clash in error.clashes
+            WrongField(f"body.{clash.field}", "It has changed since.", "changed")
+            for clash in error.clashes
         ],
         conflicts=error.clashes,
     )
@@ -262,8 +293,11 @@ def _of_http(error: HttpError) -> str:
 
 
 def _of_fields(error: ValidationError) -> Problem:
-    errors = [(_place(each["loc"]), _message(each)) for each in error.errors]
-    detail = "; ".join(f"{field}: {message}" for field, message in errors[:5])
+    errors = [
+        WrongField(_place(each["loc"]), _message(each), each["type"])
+        for each in error.errors
+    ]
+    detail = "; ".join(f"{each.field}: {each.message}" for each in errors[:5])
     return Problem(422, detail, errors=errors)
 
 

@@ -12,7 +12,13 @@ from pydantic import Field, ValidationError
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.dataset_schemas import find_version
-from dashboard.api.problems import Problem, or_404, or_refuse, refuse_field
+from dashboard.api.problems import (
+    Problem,
+    WrongField,
+    or_404,
+    or_refuse,
+    refuse_field,
+)
 from dashboard.api.schemas import (
     Cursor,
     Id,
@@ -145,11 +151,15 @@ def read_spec(spec: dict[str, Any]) -> Recipe:
         recipe = Recipe.model_validate(spec)
     except ValidationError as error:
         errors = [
-            (".".join(["body", "spec", *map(str, each["loc"])]), describe(each))
+            WrongField(
+                ".".join(["body", "spec", *map(str, each["loc"])]),
+                describe(each),
+                each["type"],
+            )
             for each in error.errors(include_url=False)
         ]
-        detail = "; ".join(f"{field}: {message}" for field, message in errors[:5])
-        raise Problem(422, detail, errors=errors) from error
+        detail = "; ".join(f"{each.field}: {each.message}" for each in errors[:5])
+        raise Problem(422, detail, code="rewards.bad_recipe", errors=errors) from error
     for number, rule in enumerate(recipe.rules):
         if fault := find_fault(rule):
             raise refuse_field(f"body.spec.rules.{number}.params.source", fault)

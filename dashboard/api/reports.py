@@ -22,7 +22,13 @@ from dashboard.analysis.reports.services import (
     own_hosts,
 )
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
+from dashboard.api.problems import (
+    Problem,
+    WrongField,
+    or_conflict,
+    or_refuse,
+    refuse_field,
+)
 from dashboard.api.schemas import (
     FILE,
     Cursor,
@@ -145,7 +151,7 @@ def save_report(
         newest = get_report(access.team, report_id)
         raise _meanwhile(newest, payload) from error
     except ValueError as error:  # longer once addresses are blocks
-        raise refuse_field("body.text", str(error)) from error
+        raise refuse_field("body.text", error) from error
     return _report(ReportDetail, get_report(access.team, report_id))
 
 
@@ -155,7 +161,8 @@ def _meanwhile(newest: Report, payload: ReportSaveIn) -> Problem:
         409,
         f"{newest.saved_by or 'Somebody'} saved version {newest.number} of this report "
         "meanwhile: nothing was changed. Read it, and send its number.",
-        errors=[("body.number", f"The newest version is {newest.number}.")],
+        code="reports.changed",
+        errors=[WrongField("body.number", f"The newest version is {newest.number}.")],
         conflicts=[
             Clash(name, now, value)
             for name, value in sent.items()

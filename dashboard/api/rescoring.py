@@ -41,6 +41,7 @@ from dashboard.api.schemas import (
 )
 from dashboard.datasets.row_exports import joined
 from dashboard.project.downloads import attach
+from dashboard.project.errors import code_of
 from dashboard.runs.queries import get_run
 from trainer.rewards.spec import Recipe
 
@@ -119,7 +120,7 @@ def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
             may_ask=payload.may_ask,
         )
     except ValueError as error:
-        raise Problem(422, str(error)) from error
+        raise Problem(422, str(error), code=code_of(error)) from error
     return Status(201, rescoring_out(begun))
 
 

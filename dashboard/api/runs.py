@@ -12,7 +12,12 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, Access, access_of
-from dashboard.api.problems import Problem, or_conflict, refuse_field
+from dashboard.api.problems import (
+    Problem,
+    WrongField,
+    or_conflict,
+    refuse_field,
+)
 from dashboard.api.run_schemas import RunDetail, RunOut, with_shown
 from dashboard.api.schemas import (
     Change,
@@ -86,7 +91,7 @@ def runs(
         found = query.find(access.team, access.user)
     except QueryError as error:
         at = f" (characters {error.start + 1} to {error.end})"
-        raise refuse_field("query.q", f"{error}{at}") from error
+        raise refuse_field("query.q", f"{error}{at}", "runs.bad_query") from error
     shown = with_shown(found)
     if query.sort in ("", "-num"):
         return page_by(shown, RunOut.of, cursor=cursor, limit=limit)
@@ -148,7 +153,10 @@ def _switch(access: Access, run_id: int, name: str, action: str) -> None:
     outcome = act(action, own, team=access.team, user=access.user)
     for _, reason in outcome.refused:
         said = f"Not changed: {run} {reason}."
-        raise Problem(409, said, errors=[(f"body.{name}", said)])
+        code = f"runs.cannot_{action}"
+        raise Problem(
+            409, said, code=code, errors=[WrongField(f"body.{name}", said, code)]
+        )
 
 
 def _describe(access: Access, run_id: int, given: dict[str, Any]) -> None:
@@ -156,7 +164,7 @@ def _describe(access: Access, run_id: int, given: dict[str, Any]) -> None:
     try:
         describe_run(run=found, user=access.user, edit=Edit(given=given))
     except ValueError as error:
-        raise Problem(422, str(error), errors=[("body", str(error))]) from error
+        raise refuse_field("body", error) from error
 
 
 @router.delete("/{run_id}", response=Done, auth=WRITE, summary="Delete a run")

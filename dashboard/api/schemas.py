@@ -14,7 +14,11 @@ from django.http import HttpRequest, QueryDict
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import (
+    Problem,
+    WrongField,
+    refuse_field,
+)
 from dashboard.datasets.limits import PART_BYTES
 from dashboard.datasets.parsing.records import broken_text
 from dashboard.datasets.uploads import OffsetMismatch
@@ -222,9 +226,14 @@ def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None
         yield
     except OffsetMismatch:
         said = f"The file continues at byte {num_received():,}; got {offset:,}."
-        raise Problem(409, said, errors=[("query.offset", said)]) from None
+        raise Problem(
+            409,
+            said,
+            code="datasets.wrong_offset",
+            errors=[WrongField("query.offset", said)],
+        ) from None
     except ValueError as error:
-        raise refuse_field("body", str(error)) from error
+        raise refuse_field("body", error) from error
     except OSError as error:
         said = f"The part could not be stored: {error.strerror or error}. Free some"
         raise Problem(409, f"{said} space on the server, then continue.") from error
@@ -261,12 +270,13 @@ def refuse_errors(
     What a form says of all fields together is of the whole `place`.
     """
     errors = [
-        (_field(place, name, names or {}), str(text))
-        for name, texts in form.errors.items()
-        for text in texts
+        WrongField(_field(place, name, names or {}), text, error.code or "")
+        for name, found in form.errors.as_data().items()
+        for error in found
+        for text in error.messages
     ]
     if errors:
-        raise Problem(422, errors[0][1], errors=errors)
+        raise Problem(422, errors[0].message, code=errors[0].code, errors=errors)
 
 
 def _field(place: str, name: str, names: Mapping[str, str]) -> str:

@@ -23,7 +23,9 @@ _FORMULA = re.compile(f"[{_SKIPPED}]*[{_BEGINNINGS}]")
 
 
 class RowsMissing(ValueError):
-    """Nobody is given a file that looks whole and is not; the text is for the user."""
+    """An export would lack rows, so none is made."""
+
+    code = "datasets.rows_missing"
 
 
 def check_rows(version: DatasetVersion) -> None:

@@ -192,9 +192,13 @@ def _with_known_names(event: GroupScored) -> GroupScored:
 class AttemptReplaced(Exception):
     """The lines are of an attempt that a newer one has replaced."""
 
+    code = "events.attempt_replaced"
+
 
 class MissingLines(Exception):
     """Lines are missing before the first one that came; `stored` is the last there."""
+
+    code = "events.missing_lines"
 
     def __init__(self, *, first: int, stored: int) -> None:
         self.stored = stored
@@ -207,6 +211,10 @@ class MissingLines(Exception):
 class RunEnded(Exception):
     """The run has ended, so it takes no further line."""
 
+    code = "events.run_ended"
+
 
 class QuotaExceeded(Exception):
     """The team has as many runs, or as much stored, as it may: come again later."""
+
+    code = "teams.quota_exceeded"

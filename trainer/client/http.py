@@ -42,6 +42,7 @@ class Refused(Exception):
         super().__init__(message)
         self.status = status
         self.problem = problem
+        self.code = str(problem.get("code", ""))  # such as datasets.name_taken
 
     def reworded(self, words: Mapping[str, str]) -> Refused:
         """With the fields of the API that it names as the asker's own words."""

@@ -35,6 +35,7 @@ def test_an_unknown_address_is_a_problem_too(program: Program) -> None:
     assert found.status_code == 404
     assert found["Content-Type"] == "application/problem+json"
     assert found.json()["type"] == "urn:cohort:problem:not_found"
+    assert found.json()["code"] == "not_found"
     assert "/api/v1/nothing/here" in found.json()["detail"]
 
 
@@ -49,7 +50,7 @@ def test_a_wrong_value_is_named_by_its_field(program: Program) -> None:
 
     assert found.status_code == 422
     (error,) = found.json()["errors"]
-    assert error["field"] == "query.limit"
+    assert (error["field"], error["code"]) == ("query.limit", "less_than_equal")
     assert "200" in error["message"]
 
 
