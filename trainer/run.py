@@ -212,12 +212,12 @@ def _pause(
     say(f"paused after step {state.done_steps}")
     if not is_main:
         return EXIT_PAUSED
-    told = "".join(
+    message = "".join(
         f'\n{fault.count:,} times: rule "{fault.rule}": {fault.error}'
         for fault in missing.faults
     )
     say_error(
-        f"{missing}{told}\nFix what failed and run the same command with --resume: "
+        f"{missing}{message}\nFix what failed and run the same command with --resume: "
         "the step is sampled and scored again. Or raise reward.max_error_share."
     )
     return EXIT_PAUSED

@@ -88,8 +88,8 @@ class Prompts:
         """SHA-256 of those that are trained on."""
         digest = hashlib.sha256()
         for prompt in self.train:
-            told = (prompt.index, prompt.token_ids, prompt.row.answer)
-            digest.update(repr((*told, prompt.row.columns)).encode())
+            values = (prompt.index, prompt.token_ids, prompt.row.answer)
+            digest.update(repr((*values, prompt.row.columns)).encode())
         return digest.hexdigest()
 
 
@@ -322,12 +322,12 @@ def warn_of_sampling(run: Run) -> None:
     # another thread may sample ahead, and add to them meanwhile
     own = [run.slowed.pop(0) for _ in range(len(run.slowed))]
     found = run.world.gather(own)
-    told = [(each, rank) for rank, own in enumerate(found) for each in own]
+    values = [(each, rank) for rank, own in enumerate(found) for each in own]
 
     def of(rank: int) -> str:
         return f" in process {rank}" if run.world.size > 1 else ""
 
-    halved = [each for each in told if each[0].code == "out_of_memory"]
+    halved = [each for each in values if each[0].code == "out_of_memory"]
     if halved:
         slowed, rank = min(halved, key=lambda each: each[0].rows)
         journal.warn(
@@ -337,7 +337,7 @@ def warn_of_sampling(run: Run) -> None:
             f"rollout.max_batch_rows to {slowed.rows} to spare later runs this.",
             value=float(slowed.rows),
         )
-    for slowed, rank in told:
+    for slowed, rank in values:
         if slowed.code == "engine_fallback":
             journal.warn(
                 slowed.code,

@@ -85,9 +85,9 @@ def _fernet() -> Fernet:
 def describe_factors(user: User) -> list[str]:
     found = list(Authenticator.objects.filter(user=user))
     kinds = [one.type for one in found]
-    said = ["Authenticator app"] * ("totp" in kinds)
+    values = ["Authenticator app"] * ("totp" in kinds)
     keys = [str(one) for one in found if one.type == Authenticator.Type.WEBAUTHN]
-    return [*said, *(f"Key “{name}”" for name in keys)]
+    return [*values, *(f"Key “{name}”" for name in keys)]
 
 
 class _Part(BaseModel):

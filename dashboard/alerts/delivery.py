@@ -98,8 +98,8 @@ def _over_limit(channel: Channel) -> dict[str, Any]:
     sent = channel.deliveries.filter(created_at__gt=hour_ago)
     if sent.exclude(state=DeliveryState.FAILED)[:MAX_AN_HOUR].count() < MAX_AN_HOUR:
         return {}
-    said = f"Not sent: it had {MAX_AN_HOUR} messages within an hour. See the alerts."
-    return {"state": DeliveryState.FAILED, "said": said}
+    message = f"Not sent: it had {MAX_AN_HOUR} messages within an hour. See the alerts."
+    return {"state": DeliveryState.FAILED, "said": message}
 
 
 def count_failures(delivery: Delivery, *, is_sent: bool) -> None:

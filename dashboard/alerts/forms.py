@@ -273,8 +273,10 @@ class ChannelForm(EventsForm):
             try:
                 data["address"] = mail_address(email.clean(address))
             except (forms.ValidationError, ValueError):
-                said = f"{address[:80]!r} is no e-mail address. Write name@example.org."
-                self.add_error("address", said)
+                message = (
+                    f"{address[:80]!r} is no e-mail address. Write name@example.org."
+                )
+                self.add_error("address", message)
         if kind == Channel.Kind.WEBHOOK and address:
             try:
                 read_address(address)

@@ -239,8 +239,8 @@ def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
     except TimeoutError:
         raise NotSent(f"No answer within {TIMEOUT_SECONDS:.0f} s.") from None
     except (OSError, http.client.HTTPException) as error:
-        said = f"It could not be reached: {why_unreachable(error)}."
-        raise NotSent(said) from None
+        text = f"It could not be reached: {why_unreachable(error)}."
+        raise NotSent(text) from None
     if 300 <= status < 400:
         raise NotSent(f"It answered {status}; a redirect is not followed.")
     if not 200 <= status < 300:

@@ -162,8 +162,8 @@ def import_dataset_upload(
 def _peek_or_refuse(upload: Upload) -> Peek:
     if not upload.is_whole:
         if upload.is_linked:
-            said = "A worker fetches this file. Wait for its import to end."
-            raise Problem(409, said)
+            message = "A worker fetches this file. Wait for its import to end."
+            raise Problem(409, message)
         with or_conflict():
             finish_transfer(upload)
     seen = try_peek(upload)

@@ -203,8 +203,8 @@ def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
     access = access_of(request)
     found = get_any_dataset(access.team, dataset_id)
     if found.trashed_at is None:
-        said = f"{found} is not in the trash. Move it there first, or leave it."
-        raise Problem(409, said)
+        message = f"{found} is not in the trash. Move it there first, or leave it."
+        raise Problem(409, message)
     found.team = access.team  # which is at hand
     with or_conflict():
         trash.delete_dataset(found, access.user)

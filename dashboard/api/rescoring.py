@@ -103,8 +103,8 @@ def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
         recipe = Recipe.model_validate(version.spec)
     if payload.spec is not None:
         if version is not None:
-            said = "Send a recipe version or a spec, not both."
-            raise refuse_field("body.spec", said)
+            message = "Send a recipe version or a spec, not both."
+            raise refuse_field("body.spec", message)
         recipe = read_spec(payload.spec)
     first, last = payload.first_step, payload.last_step
     if first is not None and last is not None and first > last:

@@ -191,8 +191,8 @@ def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDeta
     if not files:
         raise Problem(409, "No file is here. Send one, or several.")
     if unfinished := [file.filename for file in files if not file.is_whole]:
-        said = f"{len(unfinished):,} of {len(files):,} files are not whole, such as "
-        raise Problem(409, f"{said}{unfinished[0]}. Send their missing parts.")
+        message = f"{len(unfinished):,} of {len(files):,} files are not whole, such as "
+        raise Problem(409, f"{message}{unfinished[0]}. Send their missing parts.")
     _queue(found, RunImport.READ)
     return Status(202, _detail(team, import_id))
 
@@ -247,8 +247,8 @@ def make_run_import(
 def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
     usual = MakeForm(found).weights
     if unknown := [name for name in payload.weights if name not in usual]:
-        said = f"The files have no column of scores {unknown[0][:80]!r}."
-        raise refuse_field("body.weights", said)
+        message = f"The files have no column of scores {unknown[0][:80]!r}."
+        raise refuse_field("body.weights", message)
     given = payload.model_dump(exclude={"weights"})
     if "right_from" not in payload.model_fields_set:
         given["right_from"] = found.findings["highest"]  # as the page proposes
@@ -262,8 +262,8 @@ def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
 def _queue(found: RunImport, kind: str, **fields: Any) -> None:
     if not jobs.start(found, kind, **fields):
         is_made = found.run_id is not None
-        said = "A run was made of it already." if is_made else "It is at work."
-        raise Problem(409, said)
+        message = "A run was made of it already." if is_made else "It is at work."
+        raise Problem(409, message)
 
 
 @router.delete(

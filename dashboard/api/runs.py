@@ -152,10 +152,10 @@ def _switch(access: Access, run_id: int, name: str, action: str) -> None:
     own = Run.objects.filter(pk=run.pk)
     outcome = act(action, own, team=access.team, user=access.user)
     for _, reason in outcome.refused:
-        said = f"Not changed: {run} {reason}."
+        message = f"Not changed: {run} {reason}."
         code = f"runs.cannot_{action}"
         raise Problem(
-            409, said, code=code, errors=[WrongField(f"body.{name}", said, code)]
+            409, message, code=code, errors=[WrongField(f"body.{name}", message, code)]
         )
 
 

@@ -225,18 +225,18 @@ def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None
     try:
         yield
     except OffsetMismatch:
-        said = f"The file continues at byte {num_received():,}; got {offset:,}."
+        message = f"The file continues at byte {num_received():,}; got {offset:,}."
         raise Problem(
             409,
-            said,
+            message,
             code="datasets.wrong_offset",
-            errors=[WrongField("query.offset", said)],
+            errors=[WrongField("query.offset", message)],
         ) from None
     except ValueError as error:
         raise refuse_field("body", error) from error
     except OSError as error:
-        said = f"The part could not be stored: {error.strerror or error}. Free some"
-        raise Problem(409, f"{said} space on the server, then continue.") from error
+        message = f"The part could not be stored: {error.strerror or error}. Free some"
+        raise Problem(409, f"{message} space on the server, then continue.") from error
 
 
 def size_of(request: HttpRequest) -> int:

@@ -129,15 +129,15 @@ def _row(asked: ValuesIn, place: int) -> Row:
     setting = all_fields().get(asked.setting)
     at = f"body.sweep.{place}"
     if setting is None:
-        said = f"There is no setting {asked.setting[:80]!r}."
-        raise refuse_field(f"{at}.setting", said)
+        message = f"There is no setting {asked.setting[:80]!r}."
+        raise refuse_field(f"{at}.setting", message)
     texts = []
     for value in asked.values:
         is_switch = isinstance(value, bool)
         text = ("on" if value else "off") if is_switch else setting.write(value)
         if not text.strip() or "," in text:
-            said = f"A value is not empty and holds no comma; got {text[:40]!r}."
-            raise refuse_field(f"{at}.values", said)
+            message = f"A value is not empty and holds no comma; got {text[:40]!r}."
+            raise refuse_field(f"{at}.values", message)
         texts.append(text)
     return Row(path=asked.setting, text=", ".join(texts))
 

@@ -83,9 +83,9 @@ def _comments(source: str) -> dict[str, str]:
     for field in _class(source).body:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             lines = range(field.lineno, (field.end_lineno or field.lineno) + 1)
-            said = " ".join(remarks[line] for line in lines if line in remarks)
-            if said:
-                found[field.target.id] = said[0].upper() + said[1:]
+            message = " ".join(remarks[line] for line in lines if line in remarks)
+            if message:
+                found[field.target.id] = message[0].upper() + message[1:]
     return found
 
 

@@ -151,22 +151,22 @@ class RowFilterForm(forms.Form):
     @property
     def words(self) -> str:
         """The view in words."""
-        said = [f"“{self.text}” in prompt or answer"] if self.text else []
-        said += [
+        values = [f"“{self.text}” in prompt or answer"] if self.text else []
+        values += [
             dict(choices)[wanted]
             for name, choices in (("answer", ANSWERS), ("kind", KINDS))
             if (wanted := self._given(name))
         ]
         if (low := self._given("min_chars")) is not None:
-            said.append(f"prompts of {low:,} characters or more")
+            values.append(f"prompts of {low:,} characters or more")
         if (high := self._given("max_chars")) is not None:
-            said.append(f"prompts of {high:,} characters or fewer")
+            values.append(f"prompts of {high:,} characters or fewer")
         if column := self._given("column"):
-            said.append(f"{column} = {self.cleaned_data.get('value') or ''}")
+            values.append(f"{column} = {self.cleaned_data.get('value') or ''}")
         sort = self._given("sort")
         if sort and sort != "position":
-            said.append(f"by {self._sorts[sort]}")
-        return ", ".join(said) or "all rows"
+            values.append(f"by {self._sorts[sort]}")
+        return ", ".join(values) or "all rows"
 
     @property
     def conditions(self) -> list[tuple[str, list[Any]]]:

@@ -171,8 +171,8 @@ class RequestIds:
 
         async def send_with_id(message: Any) -> None:
             if message["type"] in STARTS:
-                told = (HEADER, request_id.encode())
-                message = {**message, "headers": [*message.get("headers", ()), told]}
+                values = (HEADER, request_id.encode())
+                message = {**message, "headers": [*message.get("headers", ()), values]}
             await send(message)
 
         with bound(request_id=request_id):

@@ -107,8 +107,8 @@ def alert_channel_test(request: Request, team: str, channel_id: int) -> HttpResp
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        said = "A test is on its way: the log below says what came of it."
-        messages.info(request, said)
+        message = "A test is on its way: the log below says what came of it."
+        messages.info(request, message)
     return redirect("alert_delivery", team)
 
 
@@ -122,8 +122,8 @@ def alert_delivery_again(
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        said = "is on its way again" if is_waiting else "is still being tried"
-        messages.info(request, f"It {said}: the log below says what comes of it.")
+        message = "is on its way again" if is_waiting else "is still being tried"
+        messages.info(request, f"It {message}: the log below says what comes of it.")
     return redirect("alert_delivery", team)
 
 

@@ -73,8 +73,8 @@ def alert_rules(request: Request, team: str) -> HttpResponse:
         except ValueError as error:
             form.add_error(None, str(error))
         else:
-            said = f"“{rule.name}” is watched from the next step on."
-            messages.success(request, said)
+            message = f"“{rule.name}” is watched from the next step on."
+            messages.success(request, message)
             return redirect("alert_rules", team_.slug)
     rules = [(rule, describe(rule)) for rule in list_rules(team_.pk)]
     context = {

@@ -26,24 +26,24 @@ from dashboard.training.publishing import archive_model, publish, unpublish
 
 @require_POST
 def checkpoint_pin(request: Request, team: str, run_id: int, name: str) -> HttpResponse:
-    said = f"{name} is pinned: it is never deleted."
-    return _change(request, team, run_id, name, retention.pin, said)
+    message = f"{name} is pinned: it is never deleted."
+    return _change(request, team, run_id, name, retention.pin, message)
 
 
 @require_POST
 def checkpoint_unpin(
     request: Request, team: str, run_id: int, name: str
 ) -> HttpResponse:
-    said = f"{name} is left to the rules again."
-    return _change(request, team, run_id, name, retention.unpin, said)
+    message = f"{name} is left to the rules again."
+    return _change(request, team, run_id, name, retention.unpin, message)
 
 
 @require_POST
 def checkpoint_delete(
     request: Request, team: str, run_id: int, name: str
 ) -> HttpResponse:
-    said = f"{name} was deleted."
-    return _change(request, team, run_id, name, retention.delete, said)
+    message = f"{name} was deleted."
+    return _change(request, team, run_id, name, retention.delete, message)
 
 
 def _change(

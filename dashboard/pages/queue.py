@@ -151,14 +151,14 @@ def workers(request: Request, team: str) -> HttpResponse:
 
 @require_POST
 def worker_drain(request: Request, team: str, worker_id: int) -> HttpResponse:
-    said = ("finishes what it runs and takes nothing new", "is drained already")
-    return _change(request, team, worker_id, drain, said)
+    values = ("finishes what it runs and takes nothing new", "is drained already")
+    return _change(request, team, worker_id, drain, values)
 
 
 @require_POST
 def worker_undrain(request: Request, team: str, worker_id: int) -> HttpResponse:
-    said = ("takes runs again, within 5 s", "is not drained")
-    return _change(request, team, worker_id, undrain, said)
+    values = ("takes runs again, within 5 s", "is not drained")
+    return _change(request, team, worker_id, undrain, values)
 
 
 def _change(

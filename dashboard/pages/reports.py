@@ -91,8 +91,8 @@ def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
             to=request.POST.get("to", ""),
         )
     except SavedMeanwhile:
-        said = f"{found.saved_by} saved this report meanwhile: nothing was changed. "
-        messages.error(request, said + "Reload and try again.")
+        message = f"{found.saved_by} saved this report meanwhile: nothing was changed. "
+        messages.error(request, message + "Reload and try again.")
     except ValueError as error:
         messages.error(request, str(error))
     return redirect(reverse("report", args=[team, report_id]) + f"#block-{place}")
@@ -126,11 +126,11 @@ def report_restore(request: Request, team: str, report_id: int) -> HttpResponse:
     try:
         restore_version(report=found, user=request.user, number=number, version=version)
     except SavedMeanwhile:
-        said = (
+        message = (
             f"{found.saved_by or 'Somebody'} saved version {found.number} after you "
             "opened this page, so nothing was restored. Look at it, then try again."
         )
-        messages.error(request, said)
+        messages.error(request, message)
         return redirect("report_history", team, report_id)
     messages.success(
         request, f"Version {version.number} is the newest again, as {found.number}."

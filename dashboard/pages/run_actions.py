@@ -115,21 +115,21 @@ def say(name: str, outcome: Outcome) -> str:
     """What was done to how many, and to which not, and why."""
     done, num = ACTIONS[name].done, len(outcome.done)
     if num == 1:
-        said = f"{outcome.done[0].name} was {done}."
+        message = f"{outcome.done[0].name} was {done}."
     elif num:
-        said = f"{num:,} runs were {done}."
+        message = f"{num:,} runs were {done}."
     else:
-        said = f"No run was {done}."
+        message = f"No run was {done}."
     refused = outcome.refused
     if not refused:
-        return said if num else f"{said} None was found."
+        return message if num else f"{message} None was found."
     if len(refused) == 1 and not num:
-        return f"{said} {_name(*refused[0])}."
+        return f"{message} {_name(*refused[0])}."
     reasons = "; ".join(_name(run, reason) for run, reason in refused[:NAMED])
     more = len(refused) - NAMED
     rest = f"; and {more:,} more" if more > 0 else ""
     was = "was" if len(refused) == 1 else "were"
-    return f"{said} {len(refused):,} {was} not: {reasons}{rest}."
+    return f"{message} {len(refused):,} {was} not: {reasons}{rest}."
 
 
 def _name(run: Run, reason: str) -> str:

@@ -117,12 +117,12 @@ def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     if not flat:
         return []
     if len(flat) == len(compared):
-        said = (
+        message = (
             "The total never differs within a group"
             if len(compared) > 1
             else "The total does not differ within the group"
         )
-        sentence = f"{said}: there is no signal to learn from."
+        sentence = f"{message}: there is no signal to learn from."
     else:
         sentence = (
             f"In {len(flat):,} of {len(compared):,} groups all completions get the "

@@ -150,8 +150,8 @@ class _Process:
                 trials += _trials(child.read(timeout_seconds=left), size)
         except NoReply as loss:
             is_late = time.monotonic() >= deadline
-            said = NO_TIME if is_late else f"Its scoring process was lost: {loss}."
-            trials.append(Trial(None, problem=said))
+            message = NO_TIME if is_late else f"Its scoring process was lost: {loss}."
+            trials.append(Trial(None, problem=message))
         if len(trials) < wanted or trials[-1].problem:
             self.end()  # with replies that nobody waits for any more
         return trials + [Trial(None, problem=NO_TIME)] * (wanted - len(trials))

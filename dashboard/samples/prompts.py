@@ -160,8 +160,8 @@ def _describe(visits: Visits) -> str:
         "at the lowest": shares.min(),
         "at the highest": shares.max(),
     }
-    said = ", ".join(f"{100 * share:.3g} % {when}" for when, share in named.items())
-    return f"Pass rate over {len(scored):,} visits: {said}"
+    message = ", ".join(f"{100 * share:.3g} % {when}" for when, share in named.items())
+    return f"Pass rate over {len(scored):,} visits: {message}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

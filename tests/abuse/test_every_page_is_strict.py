@@ -81,9 +81,9 @@ def everything_is_evil(addresses: dict[str, str], team: Team, alice: User) -> No
         prompt=ODD + EVIL, answer=ODD + EVIL, columns={"level": ODD + EVIL}
     )
     Rule.objects.update(name=EVIL[:80], metric=EVIL[:120], name_pattern=EVIL[:80])
-    told = {"name": EVIL, "text": EVIL, "why": EVIL, "kind": "warned"}
+    data = {"name": EVIL, "text": EVIL, "why": EVIL, "kind": "warned"}
     Alert.objects.update(
-        read_as=told, metric=EVIL[:120], readings={EVIL: [[1, 0.5]]}, state="firing"
+        read_as=data, metric=EVIL[:120], readings={EVIL: [[1, 0.5]]}, state="firing"
     )
     Run.objects.update(alerts_seq=1)
     channel = Channel.objects.get()

@@ -102,8 +102,8 @@ def _rp() -> bytes:
 
 
 def _client_data(kind: str, challenge: Any) -> bytes:
-    said = {"type": kind, "challenge": challenge, "origin": "https://testserver"}
-    return json.dumps(said).encode()
+    data = {"type": kind, "challenge": challenge, "origin": "https://testserver"}
+    return json.dumps(data).encode()
 
 
 def _challenge(client: Client, address: str) -> str:

@@ -246,8 +246,8 @@ def test_a_page_of_a_group_is_as_long_as_a_browser_can_show(
 ) -> None:
     run = open_one(program).json()["id"]
     texts = ["x" * 3_000_000, "y" * 3_000_000, "short"]
-    told = GROUP | {"completions": [COMPLETION | {"text": text} for text in texts]}
-    tell(program, run, written(told, 1, 1) + b"\n")
+    data = GROUP | {"completions": [COMPLETION | {"text": text} for text in texts]}
+    tell(program, run, written(data, 1, 1) + b"\n")
 
     for view in ("text", "rendered", "tokens"):
         page = alice_client.get(f"/alpha/runs/{run}/groups/1/0/?view={view}").text
@@ -279,9 +279,9 @@ def evil_run(program: Program) -> int:
     }  # fmt: skip
     run: int = open_one(program, **named).json()["id"]
     rules = {EVIL[:40]: 1.0, FORMULA[:40]: 0.5}
-    said = COMPLETION | {"text": EVIL, "rules": rules, "logs": {EVIL[:40]: EVIL}}
+    data = COMPLETION | {"text": EVIL, "rules": rules, "logs": {EVIL[:40]: EVIL}}
     formula = COMPLETION | {"text": FORMULA, "rules": rules, "reward": 0.25}
-    told = GROUP | {"prompt": EVIL, "answer": FORMULA, "completions": [said, formula]}
+    told = GROUP | {"prompt": EVIL, "answer": FORMULA, "completions": [data, formula]}
     lines = [
         STARTED | {"device": EVIL, "versions": {EVIL: EVIL}},
         told,

@@ -41,8 +41,8 @@ def test_web_processes_are_started_without_a_log_of_addresses(tmp_path: Path) ->
 
 @pytest.mark.parametrize("page", ["public", "sign-in"])
 def test_a_failed_request_is_logged_without_its_token(page: str) -> None:
-    said = ("Internal Server Error", f"/{page}/{'t' * 43}/")
-    record = logging.LogRecord("django.request", 40, "", 0, "%s: %s", said, None)
+    values = ("Internal Server Error", f"/{page}/{'t' * 43}/")
+    record = logging.LogRecord("django.request", 40, "", 0, "%s: %s", values, None)
 
     # pytest has handlers of its own here, which write to no log.
     own = [one for one in logging.getLogger().handlers if one.name == "stderr"]

@@ -59,13 +59,13 @@ def tab(
 
 
 def _port_of(profile: Path, child: subprocess.Popen[bytes]) -> str:
-    said = profile / "DevToolsActivePort"
+    message = profile / "DevToolsActivePort"
     deadline = time.monotonic() + 60
-    while not (said.exists() and said.read_text()):
+    while not (message.exists() and message.read_text()):
         assert child.poll() is None, "chromium ended at once"
         assert time.monotonic() < deadline, "chromium names no port"
         time.sleep(0.1)
-    return said.read_text().split()[0]
+    return message.read_text().split()[0]
 
 
 def take_steps(story: Story, count: int) -> None:

@@ -67,14 +67,14 @@ def test_a_channel_is_chosen_for_what_it_is_told_of(page: Page, team: Team) -> N
         is_enabled=False,
         gave_up="5 messages in a row could not be delivered.",
     )
-    told = {"run": run, "event": "run.finished", "told": describe_run(run)}
+    data = {"run": run, "event": "run.finished", "told": describe_run(run)}
     later = timezone.now() + timedelta(days=1)
     Delivery.objects.create(
         channel=channel,
         not_before=later,
         num_attempts=3,
         said="It answered 503.",
-        **told,
+        **data,
     )
     failed = make_delivery(channel)
     Delivery.objects.filter(pk=failed.pk).update(state="failed", num_attempts=1)

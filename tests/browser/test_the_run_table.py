@@ -198,8 +198,8 @@ def mark(page: Page, alice: User, first: Run, second: Run) -> None:
     page.get_by_label("Select every run on this page").check()
     open_actions(page)
     page.get_by_role("button", name="Archive", exact=True).click()
-    said = f"slow-otter was archived. 1 was not: quick-lynx (#{second.pk}) is locked"
-    expect(page.locator("#messages")).to_contain_text(said)
+    message = f"slow-otter was archived. 1 was not: quick-lynx (#{second.pk}) is locked"
+    expect(page.locator("#messages")).to_contain_text(message)
     expect(page.locator("tr[data-run]")).to_have_count(1)
 
     page.goto(f"/alpha/runs/{second.pk}/")

@@ -36,6 +36,6 @@ def test_the_file_is_had_before_the_account_is_gone(
     page.get_by_role("button", name="Delete account").click()
 
     expect(page.get_by_text("Your account is deleted.")).to_be_visible()
-    said = json.loads((tmp_path / "my-data.json").read_text())
-    assert said["person"]["username"] == "bob"
+    body = json.loads((tmp_path / "my-data.json").read_text())
+    assert body["person"]["username"] == "bob"
     assert not User.objects.filter(username="bob").exists()

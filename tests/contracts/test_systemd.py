@@ -104,10 +104,10 @@ def systemd_version() -> int:
     program = shutil.which("systemd-analyze")
     if program is None:
         return KNOWS_SUBGROUPS
-    told = subprocess.run(
+    process = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=True
     )
-    return int(told.stdout.split()[1])
+    return int(process.stdout.split()[1])
 
 
 def analyze(units: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -30,7 +30,7 @@ def test_links_are_those_of_the_pages() -> None:
 
 
 def test_a_worker_knows_its_tasks_and_loads_no_pages() -> None:
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", BEGIN],
         cwd=ROOT,
         env=dict(os.environ),
@@ -39,4 +39,4 @@ def test_a_worker_knows_its_tasks_and_loads_no_pages() -> None:
         text=True,
     )
 
-    assert told.stdout.split() == ["True", "False"]
+    assert process.stdout.split() == ["True", "False"]

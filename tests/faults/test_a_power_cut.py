@@ -142,10 +142,10 @@ def _resumed_from(folder: Path, run_id: int) -> int:
 
 
 def _stored_groups(stack: Stack, run_id: int) -> Groups:
-    told = json.loads(_ask_python(stack, "stored_run.py", str(run_id)))
+    body = json.loads(_ask_python(stack, "stored_run.py", str(run_id)))
     return {
         (step, place): [(text, reward, advantage) for text, reward, advantage in group]
-        for step, place, group in told
+        for step, place, group in body
     }
 
 

@@ -79,8 +79,8 @@ class OlderPages:
         return frame
 
     def readiness(self) -> dict[str, Any]:
-        told = json.loads(self.get("/readyz"))
-        [part] = [part for part in told["parts"] if part["name"] == "migrations"]
+        body = json.loads(self.get("/readyz"))
+        [part] = [part for part in body["parts"] if part["name"] == "migrations"]
         return dict(part)
 
 

@@ -81,13 +81,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shifted(library: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     """Of a process whose clock is wrong."""
     variables = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(request.param)}
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", "import time; print(time.time())"],
         env=variables,
         check=True,
         capture_output=True,
     )
-    assert abs(float(told.stdout) - time.time() - request.param) < 60
+    assert abs(float(process.stdout) - time.time() - request.param) < 60
     return variables
 
 

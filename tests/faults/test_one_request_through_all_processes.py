@@ -67,15 +67,15 @@ def test_one_number_from_the_request_to_the_trainer(
     assert (acted["method"], acted["run"], acted["user"]) == ("POST", run.pk, alice.pk)
     rest = lines_of(worker.log)
     supervised = [line for line in rest if line["logger"].endswith("event_log")]
-    said = [line for line in rest if line["process"] == "trainer"]
-    assert {line["request_id"] for line in supervised + said} == {REQUEST_ID}
-    assert {line["run"] for line in supervised + said} == {run.pk}
-    assert {line["team"] for line in supervised + said} == {run.team.slug}
+    values = [line for line in rest if line["process"] == "trainer"]
+    assert {line["request_id"] for line in supervised + values} == {REQUEST_ID}
+    assert {line["run"] for line in supervised + values} == {run.pk}
+    assert {line["team"] for line in supervised + values} == {run.team.slug}
     assert {line["process"] for line in supervised} == {"one worker"}
     assert {line["task"] for line in supervised} == {"training.work"}
-    of_steps = [line for line in said if line["message"].startswith("step ")]
+    of_steps = [line for line in values if line["message"].startswith("step ")]
     assert [line["step"] for line in of_steps] == [1, 2]
-    assert said[-1]["message"] == "finished"
+    assert values[-1]["message"] == "finished"
     attempt = data_folder / "runs" / str(run.pk) / "epochs" / "1"
     text = (attempt / "trainer.log").read_text()
     assert "step 2/2" in text  # people read text

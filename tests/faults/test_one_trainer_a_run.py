@@ -62,8 +62,8 @@ def test_a_message_delivered_ten_times_starts_one_trainer(
 
 
 def num_heard(workers: list[Worker]) -> int:
-    said = "] succeeded in "
-    return sum(worker.log.read_text().count(said) for worker in workers)
+    message = "] succeeded in "
+    return sum(worker.log.read_text().count(message) for worker in workers)
 
 
 def stop_between_transactions(groups: list[int]) -> bool:

@@ -68,11 +68,11 @@ def test_what_fails_has_no_score_and_the_run_goes_on(
         for completion in group["completions"]:
             assert (completion["reward"] is None) == is_bad
             errors |= set(completion["errors"].values())
-    told = "\n".join(sorted(errors))
-    assert "SIGABRT" in told
-    assert "longer" in told  # than 0.5 s, by the clock or by the processor
-    assert "gave back" in told  # more than is read
-    assert "more memory" in told
+    message = "\n".join(sorted(errors))
+    assert "SIGABRT" in message
+    assert "longer" in message  # than 0.5 s, by the clock or by the processor
+    assert "gave back" in message  # more than is read
+    assert "more memory" in message
 
 
 def test_when_more_than_a_fifth_fails_the_run_pauses_with_the_reason(

@@ -134,14 +134,14 @@ def test_whatever_is_struck_the_run_ends_whole(
         if proxy.num_statements < at:
             break
         run.refresh_from_db()
-        told = f"{strike.name} at statement {at}: {run.state}\n{forge.said()}"
+        message = f"{strike.name} at statement {at}: {run.state}\n{forge.said()}"
         if strike.is_sigterm:  # handed back at once, if it was not over yet
-            assert run.state in (RunState.QUEUED, RunState.FINISHED), told
-            assert run.num_losses == 0, told
+            assert run.state in (RunState.QUEUED, RunState.FINISHED), message
+            assert run.num_losses == 0, message
         elif status == 0:
-            assert (run.state, run.attempt) == (RunState.FINISHED, 1), told
+            assert (run.state, run.attempt) == (RunState.FINISHED, 1), message
         else:
-            assert run.state not in (RunState.FAILED, RunState.LOST), told
+            assert run.state not in (RunState.FAILED, RunState.LOST), message
         if run.state != RunState.FINISHED:
             take_up(run)
         assert_whole(run)

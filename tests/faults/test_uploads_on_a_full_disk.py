@@ -29,8 +29,8 @@ def disk(settings: Settings, tmp_path: Path, team: Team) -> Iterator[Path]:
 
 
 def begin(client: Client) -> Any:
-    told = {"filename": "a.jsonl", "num_bytes": len(CONTENT), "fingerprint": "a-1"}
-    return client.post(UPLOADS, told)
+    data = {"filename": "a.jsonl", "num_bytes": len(CONTENT), "fingerprint": "a-1"}
+    return client.post(UPLOADS, data)
 
 
 def send(client: Client, upload_id: int, *, offset: int) -> Any:

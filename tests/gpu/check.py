@@ -88,8 +88,8 @@ class Result:
 
     def __str__(self) -> str:
         figures = ", ".join(f"{name} {value}" for name, value in self.figures.items())
-        told = "; ".join(filter(None, (self.reason, figures)))
-        return f"{self.status} {self.stage:<14}{self.seconds:6.1f} s  {told}"
+        message = "; ".join(filter(None, (self.reason, figures)))
+        return f"{self.status} {self.stage:<14}{self.seconds:6.1f} s  {message}"
 
 
 class Stage:

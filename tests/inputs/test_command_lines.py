@@ -192,13 +192,13 @@ def test_a_command_of_manage_py_refuses_what_it_cannot_do(alice: User) -> None:
     wrong = []
     for name, *rest in IMPOSSIBLE:
         given = ["--user", *rest] if name == "sign_in_link" else rest
-        said = ""
+        message = ""
         try:
             call_command(name, *given, stdout=io.StringIO(), stderr=io.StringIO())
         except CommandError as refused:
-            said = str(refused).strip()
-        if not said or "\n" in said:
-            wrong.append((name, rest, said))
+            message = str(refused).strip()
+        if not message or "\n" in message:
+            wrong.append((name, rest, message))
 
     assert wrong == []
 

@@ -209,8 +209,8 @@ MEANINGLESS = (
 def test_what_a_page_may_not_say_ends_its_socket_with_the_reason(page: Page) -> None:
     heard = [page.tell(sent) for sent, _ in REFUSED]
 
-    told = [(one.code, one.has_hung_up) for one in heard]
-    assert told == [(code, True) for _, code in REFUSED]
+    values = [(one.code, one.has_hung_up) for one in heard]
+    assert values == [(code, True) for _, code in REFUSED]
 
 
 def test_an_address_that_means_nothing_opens_no_socket(page: Page) -> None:

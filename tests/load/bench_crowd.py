@@ -56,10 +56,10 @@ def open_page(browser: Browser, stack: Stack, show: Show) -> Page:
 def delays_until_drawn(show: Show, drawn: list[tuple[float, float]]) -> list[float]:
     """Of each step, until something at least as new was on the screen."""
     lines = [json.loads(line) for line in show.events.read_bytes().splitlines()]
-    told = [(e["step"], e["time"]) for e in lines if e["type"] == "step_finished"]
+    values = [(e["step"], e["time"]) for e in lines if e["type"] == "step_finished"]
     delays, at = [], 0
     first = drawn[0][0]
-    for step, told_at in told:
+    for step, told_at in values:
         while at < len(drawn) and drawn[at][0] < step:
             at += 1
         if at == len(drawn):

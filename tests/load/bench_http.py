@@ -176,9 +176,13 @@ def test_one_who_asks_for_all_that_there_is_slows_down_nobody_else() -> None:
             assert answers.faults == [], answers.faults[:5]
             ordered = answers.all_seconds()
             shown = [quantile(ordered, part) for part in (0.5, 0.95, 0.99)]
-            told = ", ".join(f"{code}: {n:,}" for code, n in sorted(statuses.items()))
+            message = ", ".join(
+                f"{code}: {n:,}" for code, n in sorted(statuses.items())
+            )
             times = [f"{1_000 * value:,.0f} ms" for value in (*shown, ordered[-1])]
-            rows.append(["beside one" if is_abused else "alone", *times, told or "–"])
+            rows.append(
+                ["beside one" if is_abused else "alone", *times, message or "–"]
+            )
     say("\n" + heading("pytest", packages=("django", "uvicorn")))
     say(f"{len(cookies)} people, 10 requests a second, {SECONDS:g} s each.\n")
     say(table(("", "p50", "p95", "p99", "slowest", "answers to the one"), rows))

@@ -135,9 +135,9 @@ def test_a_file_that_cannot_be_read_is_told_of_once_and_changes_nothing(
 
     events = train(write_config(tmp_path, tree), tmp_path / "out")
 
-    told = [e for e in only(events, "warned") if e["code"] == "changes"]
-    assert len(told) == 1
-    assert "rollout.group_size" in told[0]["message"]
+    values = [e for e in only(events, "warned") if e["code"] == "changes"]
+    assert len(values) == 1
+    assert "rollout.group_size" in values[0]["message"]
     assert steps_of(events, "step_finished") == list(range(1, 7))
 
 

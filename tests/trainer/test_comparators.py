@@ -153,16 +153,16 @@ def test_rejection_sampling_pulls_right_completions_and_no_others(
 def test_rft_samples_from_the_model_it_started_from_and_online_rft_does_not(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
-    told = {}
+    data = {}
     for source, rate in (("start", 1e-9), ("start", 3e-2), ("policy", 3e-2)):
         folder = tmp_path / f"{source}-{rate}"
         events = run(folder, model_folder, rows_path, **rft(source, rate))
-        told[source, rate] = [texts(events, step=step) for step in (1, 3)]
+        data[source, rate] = [texts(events, step=step) for step in (1, 3)]
 
-    still = told["start", 1e-9]  # as it began
-    assert told["start", 3e-2] == still
-    assert told["policy", 3e-2][0] == still[0]
-    assert told["policy", 3e-2][1] != still[1]
+    still = data["start", 1e-9]  # as it began
+    assert data["start", 3e-2] == still
+    assert data["policy", 3e-2][0] == still[0]
+    assert data["policy", 3e-2][1] != still[1]
 
 
 def test_rft_counts_the_updates_since_its_samples(
@@ -183,8 +183,10 @@ def test_grpo_by_outcome_adds_the_references_pull_to_the_advantage(
     events = run(tmp_path, model_folder, rows_path, loss={"kl_coef": 0.04})
 
     groups = [g for g in only(events, "group_scored") if g["step"] == 3]
-    told = [c["advantage"] for group in groups for c in group["completions"]]
-    assert sorted(seen[2].advantages.tolist()) == pytest.approx(sorted(told), abs=1e-6)
+    values = [c["advantage"] for group in groups for c in group["completions"]]
+    assert sorted(seen[2].advantages.tolist()) == pytest.approx(
+        sorted(values), abs=1e-6
+    )
     for each in seen:
         _check_outcome_coefficient(each, beta=0.04)
     gaps = seen[2].reference - seen[2].logprobs
@@ -286,9 +288,9 @@ def test_dpo_pulls_a_groups_best_up_and_its_worst_down(
 
     for step, each in enumerate(seen, start=1):
         groups = [g for g in only(events, "group_scored") if g["step"] == step]
-        told = [c["advantage"] for group in groups for c in group["completions"]]
+        values = [c["advantage"] for group in groups for c in group["completions"]]
         torch.testing.assert_close(each.coefficients, each.expanded_advantages)
-        assert sorted(each.advantages.tolist()) == pytest.approx(sorted(told))
+        assert sorted(each.advantages.tolist()) == pytest.approx(sorted(values))
         margins = [_check_pair(each, group, beta) for group in groups]
         pairs = [math.log1p(math.exp(-m)) for m in margins if m is not None]
         assert losses(events)[step - 1] == pytest.approx(

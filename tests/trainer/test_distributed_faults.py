@@ -227,9 +227,9 @@ def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
 
     assert codes == [0, 0], output
     events = read_events(tmp_path / "two" / "events.jsonl")
-    told = [(w["code"], w["step"]) for w in only(events, "warned")]
-    assert ("update_skipped", 3) in told
-    assert ("rolled_back", 4) in told
+    values = [(w["code"], w["step"]) for w in only(events, "warned")]
+    assert ("update_skipped", 3) in values
+    assert ("rolled_back", 4) in values
     weights = [
         load_file(tmp_path / f"two/checkpoints/{name}/model/model.safetensors")
         for name in ("step-000002-attempt-1", "step-000004-attempt-1")

@@ -176,16 +176,16 @@ def contents(out: Path, *, attempt: int) -> dict[str, bytes]:
 
 def test_the_variants_do_what_they_are_named_for(trained: Callable[..., Path]) -> None:
     """Else their equality would say little."""
-    told = {}
+    data = {}
     for variant in ("adaptive-kl-and-reset-reference", "refill"):
         out = trained(**VARIANTS[variant] | {"optim": {"num_steps": 6}})
         events = only(read_events(out / "events.jsonl"), "step_finished")
-        told[variant] = [event["metrics"] for event in events]
+        data[variant] = [event["metrics"] for event in events]
 
-    adaptive = told["adaptive-kl-and-reset-reference"]
+    adaptive = data["adaptive-kl-and-reset-reference"]
     assert len({metrics["kl/coef"] for metrics in adaptive}) > 3
     assert [m["kl/mean"] < 1e-6 for m in adaptive] == [True, False] * 3
-    refilled = told["refill"]
+    refilled = data["refill"]
     assert max(metrics["sampling/num_rounds"] for metrics in refilled) > 1
     assert all(
         metrics["group/num_effective"] <= 4  # prompts a step

@@ -206,9 +206,9 @@ def test_each_host_says_once_that_it_has_too_few_gpus(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = {"RANK": 8 + local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": 16}
-    told |= {"LOCAL_WORLD_SIZE": 8, "MASTER_ADDR": "host", "MASTER_PORT": 29_500}
-    for name, value in told.items():
+    data = {"RANK": 8 + local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": 16}
+    data |= {"LOCAL_WORLD_SIZE": 8, "MASTER_ADDR": "host", "MASTER_PORT": 29_500}
+    for name, value in data.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)

@@ -51,12 +51,12 @@ def test_what_is_loaded_already_sets_nothing_aside(modules: Path) -> None:
 
 
 def test_a_trainer_sets_aside_what_it_loads() -> None:
-    told = (
+    message = (
         "import trainer.host as l; l.load_module('trainer.parallel.launch'); import gc"
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", f"{told}; print(gc.get_freeze_count())"],
+        [sys.executable, "-c", f"{message}; print(gc.get_freeze_count())"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

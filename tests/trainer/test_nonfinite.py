@@ -106,8 +106,8 @@ def test_several_in_a_row_bring_back_the_last_checkpoints_weights(
         ("update_skipped", 6),
         ("rolled_back", 6),
     ]
-    told = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
-    assert "step-000003-attempt-1" in told[0]["message"]
+    values = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
+    assert "step-000003-attempt-1" in values[0]["message"]
     assert [s["step"] for s in only(events, "step_finished")] == list(range(1, 9))
     before, after = weights(tmp_path, 3), weights(tmp_path, 6)
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -162,8 +162,8 @@ def test_without_a_checkpoint_it_goes_back_to_the_start(
     code, events = run(tmp_path, model_folder, rows_path)
 
     assert code == 0
-    told = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
-    assert "the starting model" in told[0]["message"]
+    values = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
+    assert "the starting model" in values[0]["message"]
     start = load_file(model_folder / "model.safetensors")
     after = weights(tmp_path, 3)
     assert all(torch.equal(start[name], after[name]) for name in start)
@@ -240,8 +240,8 @@ def test_a_later_phase_goes_back_to_its_own_beginning(
 
     assert done.returncode == 0, done.stderr
     events = read_events(tmp_path / "out" / "events.jsonl")
-    told = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
-    assert "step-000004-attempt-1" in told[0]["message"]
+    values = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
+    assert "step-000004-attempt-1" in values[0]["message"]
     # its reference is the policy of that moment, so the KL is 0 after going back
     metrics = {e["step"]: e["metrics"] for e in only(events, "step_finished")}
     assert metrics[6]["kl/mean"] > 1e-6

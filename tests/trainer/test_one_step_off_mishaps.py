@@ -109,7 +109,7 @@ def test_sampling_that_fails_fails_the_run_before_its_next_update(
     break_sampling: Callable[[int, int, Exception], list[int]],
 ) -> None:
     updates = break_sampling(3, 5, error)
-    told = []
+    values = []
     for ahead in (True, False):
         tree = tree_of(
             model_folder,
@@ -120,7 +120,7 @@ def test_sampling_that_fails_fails_the_run_before_its_next_update(
         code, events = run(tmp_path / str(ahead), tree)
 
         assert code == 1
-        told.append((events[-1]["type"], events[-1]["error"]))
+        values.append((events[-1]["type"], events[-1]["error"]))
         if ahead:
             assert len(updates) == 4 + 1
             assert (
@@ -129,8 +129,8 @@ def test_sampling_that_fails_fails_the_run_before_its_next_update(
             )
             assert [e["step"] for e in only(events, "step_finished")] == [1]
 
-    assert told[0] == told[1]
-    assert told[0][0] == "run_failed"
+    assert values[0] == values[1]
+    assert values[0][0] == "run_failed"
 
 
 def test_a_stop_keeps_what_is_being_sampled(

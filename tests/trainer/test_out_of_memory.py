@@ -81,9 +81,9 @@ def test_the_run_ends_as_with_small_micro_batches_from_the_start(
     assert max(little_memory) > ROOM
     assert weights(tmp_path / "large") == weights(tmp_path / "small")
     warnings = [w for w in only(events, "warned") if w["code"] == "out_of_memory"]
-    told = [(w["step"], w["value"]) for w in warnings]
+    values = [(w["step"], w["value"]) for w in warnings]
     # half of the batch is one part with 128 tokens too, so that is passed over
-    assert told == [(1, 128.0), (1, 64.0)][1 if "minibatches" in optim else 0 :]
+    assert values == [(1, 128.0), (1, 64.0)][1 if "minibatches" in optim else 0 :]
     assert "tokens to 64" in warnings[-1]["message"]
     assert [e["step"] for e in only(events, "step_finished")] == [1, 2, 3, 4]
 

@@ -79,9 +79,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> 
 
 def test_each_phase_is_announced_before_its_first_step(finished: Path) -> None:
     events = read_events(finished / "events.jsonl")
-    told = [e for e in events if e["type"] in ("phase_started", "step_finished")]
+    values = [e for e in events if e["type"] in ("phase_started", "step_finished")]
 
-    order = [(e["type"], e.get("name"), e["step"]) for e in told]
+    order = [(e["type"], e.get("name"), e["step"]) for e in values]
 
     assert order[0] == ("phase_started", "imitate", 1)
     assert order[4] == ("phase_started", "select", 4)

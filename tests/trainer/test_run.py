@@ -81,16 +81,16 @@ def test_it_tells_its_story_in_order(finished: Path) -> None:
     events = read_events(finished / "events.jsonl")
 
     aside = ("group_scored", "tokens_measured", "warned")
-    told = [(e["type"], e["step"]) for e in events if e["type"] not in aside]
-    assert told[:3] == [("run_started", 0), ("evaluated", 0), ("step_finished", 1)]
-    assert told[-4:] == [
+    values = [(e["type"], e["step"]) for e in events if e["type"] not in aside]
+    assert values[:3] == [("run_started", 0), ("evaluated", 0), ("step_finished", 1)]
+    assert values[-4:] == [
         ("step_finished", 25),
         ("evaluated", 25),
         ("checkpoint_saved", 25),
         ("run_finished", 25),
     ]
-    assert [s for kind, s in told if kind == "step_finished"] == list(range(1, 26))
-    assert [s for kind, s in told if kind == "evaluated"] == [0, 10, 20, 25]
+    assert [s for kind, s in values if kind == "step_finished"] == list(range(1, 26))
+    assert [s for kind, s in values if kind == "evaluated"] == [0, 10, 20, 25]
 
 
 def test_every_step_has_the_agreed_metrics(finished: Path) -> None:

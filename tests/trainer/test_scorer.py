@@ -282,7 +282,7 @@ def test_a_phase_cannot_change_the_number_of_workers() -> None:
 def test_a_run_with_workers_is_the_run_without(
     credit: str, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
-    told = []
+    values = []
     for num_workers in (0, 2):
         reward = STEPS | {"num_workers": num_workers}
         tree = config_tree(
@@ -293,8 +293,8 @@ def test_a_run_with_workers_is_the_run_without(
 
         assert run_trainer("run", config, "--out", out).returncode == 0
 
-        told.append(story(out / "events.jsonl"))
+        values.append(story(out / "events.jsonl"))
         (*_, last) = only(read_events(out / "events.jsonl"), "step_finished")
         assert last["metrics"]["time/score_work"] > 0
 
-    assert told[0] == told[1]
+    assert values[0] == values[1]

@@ -63,13 +63,13 @@ class Server:
             *("--max-length", 256, "--max-rows", 64, "--dtype", "float32"),
         )
         assert self.process.stdout is not None
-        said = []
+        values = []
         for line in self.process.stdout:
-            said.append(line)
+            values.append(line)
             if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
                 self.port = int(found[1])
                 return
-        raise AssertionError("".join(said))
+        raise AssertionError("".join(values))
 
     @property
     def url(self) -> str:

@@ -392,10 +392,10 @@ def _tell(error: Refused) -> None:
     remark(str(error))
     if error.status == 401:
         remark("Store another token with `cohort login URL`.")
-    said = f"{error} {error.problem.get('detail', '')}"
+    text = f"{error} {error.problem.get('detail', '')}"
     for each in list(error.problem.get("errors", ()))[:MAX_TOLD]:
         message = str(each.get("message", ""))
-        if message and message not in said:
+        if message and message not in text:
             remark(f"  {each.get('field', '')}: {message}")
 
 

@@ -34,8 +34,8 @@ def sync(given: Namespace) -> None:
     delivery.deliver()
     if delivery.over:
         raise ValueError(f"Some events were not sent. {delivery.over}")
-    told = {"folder": str(given.folder), "address": delivery.address}
-    _show(given, told, f"The server has all of {given.folder}: {delivery.address}")
+    data = {"folder": str(given.folder), "address": delivery.address}
+    _show(given, data, f"The server has all of {given.folder}: {delivery.address}")
 
 
 def log_in(given: Namespace) -> None:
@@ -257,8 +257,8 @@ def export(given: Namespace) -> None:
             target, what=given.what, **steps, overwrite=given.force, on_progress=bar
         )
     num_bytes = target.stat().st_size
-    told = {"run": run.id, "file": str(target), "num_bytes": num_bytes}
-    _show(given, told, f"{target} has {num_bytes:,} bytes.")
+    data = {"run": run.id, "file": str(target), "num_bytes": num_bytes}
+    _show(given, data, f"{target} has {num_bytes:,} bytes.")
 
 
 def show_groups(given: Namespace) -> None:

@@ -203,11 +203,11 @@ def _answer(error: urllib.error.HTTPError) -> Exception:
         problem = {}
     if not isinstance(problem, dict):
         problem = {}
-    said = str(problem.get("detail") or problem.get("title") or error.reason)
+    text = str(problem.get("detail") or problem.get("title") or error.reason)
     if 300 <= error.code < 400:
         to = error.headers.get("Location", "")
-        said = f"The server redirects to {to[:200]!r}. Log in at that address."
-    message = f"{said} (HTTP {error.code})"
+        text = f"The server redirects to {to[:200]!r}. Log in at that address."
+    message = f"{text} (HTTP {error.code})"
     if error.code >= 500 or error.code in (408, 425, 429):
         return Unreachable(message, after_seconds=_after(error))
     return Refused(error.code, message, problem)

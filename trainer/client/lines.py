@@ -156,10 +156,10 @@ def text_of(messages: Any) -> str:
         return messages
     if not isinstance(messages, list | tuple) or not messages:
         return "" if not messages else str(messages)
-    said = [_said(one) for one in messages]
-    if len(said) == 1:
-        return said[0][1]
-    return "\n\n".join(f"{role}: {content}" for role, content in said)
+    values = [_said(one) for one in messages]
+    if len(values) == 1:
+        return values[0][1]
+    return "\n\n".join(f"{role}: {content}" for role, content in values)
 
 
 def _said(message: Any) -> tuple[str, str]:
@@ -170,8 +170,10 @@ def _said(message: Any) -> tuple[str, str]:
         texts = [part.get("text") for part in content if isinstance(part, Mapping)]
         content = "".join(text for text in texts if isinstance(text, str))
     calls = message.get("tool_calls")
-    said = "" if content is None else str(content)
-    return str(message.get("role", "")), f"{said}{calls}" if calls else said
+    explanation = "" if content is None else str(content)
+    return str(
+        message.get("role", "")
+    ), f"{explanation}{calls}" if calls else explanation
 
 
 def group_tree(

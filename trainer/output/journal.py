@@ -250,7 +250,7 @@ class Journal:
         is_trained: bool,
     ) -> None:
         rewards = group.scored_rewards
-        said = [notes_of(score) for score in group.scores]
+        values = [notes_of(score) for score in group.scores]
         self._log.add(
             GroupScored,
             step=self.step,
@@ -263,7 +263,7 @@ class Journal:
                 group, bounds=recipe_bounds(config.reward.recipe, step=self.step)
             ),
             is_trained=is_trained,
-            num_notes=sum(len(part) for notes in said for part in notes),
+            num_notes=sum(len(part) for notes in values for part in notes),
             completions=[
                 ScoredCompletion(
                     text=completion.text,
@@ -280,7 +280,7 @@ class Journal:
                     group.completions,
                     group.scores,
                     advantages,
-                    cut_notes(said, num_groups=num_groups),
+                    cut_notes(values, num_groups=num_groups),
                     strict=True,
                 )
             ],

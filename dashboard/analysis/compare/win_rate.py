@@ -65,11 +65,11 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
     with connection.cursor() as cursor:
         cursor.execute(SAME, [mine.pk, its.pk, wanted])
         numbers = dict(cursor.fetchall())
-    said = (
+    message = (
         f"Matched by the contents of their rows, since {ours.name} has {mine} and "
         f"{theirs.name} {its}: {len(numbers):,} of {len(wanted):,} prompts are in both."
     )
-    return Matching(numbers=numbers, said=said)
+    return Matching(numbers=numbers, said=message)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -193,8 +193,8 @@ class _Following:
 def _last_words(status: int, log: Path) -> str:
     how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
     tail = read_tail(log, max_lines=TAIL_LINES).text.strip()
-    said = f" It said last: {tail}" if tail else ""
-    return f"The trainer ended {how} and gave no reason.{said}"
+    message = f" It said last: {tail}" if tail else ""
+    return f"The trainer ended {how} and gave no reason.{message}"
 
 
 register(

@@ -129,8 +129,8 @@ def read_block(line: str) -> Block | None:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals and name != "pin":
-            said = f"{word!r} is no option. Options are written as name=value."
-            return Block(kind=kind, problem=said)
+            message = f"{word!r} is no option. Options are written as name=value."
+            return Block(kind=kind, problem=message)
         options[name] = unquote(value)
     return _with_pin(kind, options)
 
@@ -140,8 +140,8 @@ def _with_pin(kind: str, options: dict[str, str]) -> Block:
     if not pin:
         return Block(kind=kind, options=options, wants_pin=pin is not None)
     if not (pin.isascii() and pin.isdigit() and 0 < int(pin[:9]) < MAX_PIN):
-        said = f"pin={pin[:20]} is not a pin. Write pin to pin the current data."
-        return Block(kind=kind, problem=said)
+        message = f"pin={pin[:20]} is not a pin. Write pin to pin the current data."
+        return Block(kind=kind, problem=message)
     return Block(kind=kind, options=options, pin=int(pin[:9]))
 
 
@@ -251,8 +251,8 @@ def _read(block: Block, name: str, reader: Reader, default: str | None) -> Any:
     try:
         return reader(text)
     except ValueError as error:
-        said = f"{name} takes {error}; got {text[:60]!r}."
-        raise ValueError(f"{said} {example}") from None
+        message = f"{name} takes {error}; got {text[:60]!r}."
+        raise ValueError(f"{message} {example}") from None
 
 
 # The runs that a block names.

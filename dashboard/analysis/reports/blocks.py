@@ -44,8 +44,8 @@ def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     try:
         group = get_group(run, step, prompt)
     except Http404:
-        said = f"{run.name} keeps no group of prompt {prompt} at step {step}."
-        return {"gone": [said]}
+        message = f"{run.name} keeps no group of prompt {prompt} at step {step}."
+        return {"gone": [message]}
     weights, recipe = rule_weights(run, step), step_recipe(run, step)
     completions = group.completions
     standings = rank_completions(group, completions, weights, recipe)

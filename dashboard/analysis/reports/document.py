@@ -92,11 +92,11 @@ def _show_block(team: Team, block: Block, *, place: int, pins: dict[int, Pin]) -
         if pin is not None:
             known = _still_there(team, runs_of(pin.data))
             return Shown(place=place, block=block, data=pin.data, pin=pin, known=known)
-        said = (
+        message = (
             f"This report has no pin {block.pin}. Write pin in place of "
             f"pin={block.pin} to pin what is there now."
         )
-        return Shown(place=place, block=block, data={}, problem=said)
+        return Shown(place=place, block=block, data={}, problem=message)
     try:
         data = plain(read_data(team, block))
     except ValueError as error:

@@ -196,8 +196,8 @@ def _ask_once(
         ) from None
     except OSError as error:
         connection.close()
-        said = f"{host} cannot be reached: {why_unreachable(error)}"
-        raise RetryableError(said) from None
+        message = f"{host} cannot be reached: {why_unreachable(error)}"
+        raise RetryableError(message) from None
     except HTTPException:
         connection.close()
         # What it said instead is the server's own affair.

@@ -146,10 +146,10 @@ class SweepPlan:
         )
         launch = one.check()
         if launch is None:
-            said = ", ".join(
+            message = ", ".join(
                 f"{all_fields()[path].title} {value}" for path, value in changed.items()
             )
-            raise ValueError(f"With {said}: {' '.join(one.problems.sentences[:3])}")
+            raise ValueError(f"With {message}: {' '.join(one.problems.sentences[:3])}")
         return Planned(name=name, values=list(values), launch=launch)
 
 

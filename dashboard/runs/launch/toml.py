@@ -182,8 +182,8 @@ class _Applied:
         files = form.eval_files.keys()
         is_said = "sets" in self.given.get("evaluation", {})
         if is_said and files & sets.keys() and not files <= sets.keys():
-            said = "The files of the run that is cloned are kept all, or none."
-            self._refuse(draft, "evaluation.sets", said)
+            message = "The files of the run that is cloned are kept all, or none."
+            self._refuse(draft, "evaluation.sets", message)
         for name, file in sets.items():
             if known.get(name) != file:
                 self._refuse(

@@ -38,13 +38,13 @@ def describe_before(place: Place) -> str:
     if place.number in (None, 1):
         return ""
     num_before = (place.number or 1) - 1
-    said = (
+    message = (
         "1 run is before it" if num_before == 1 else f"{num_before} runs are before it"
     )
     foreign = place.num_foreign_before
     if foreign == num_before:
-        return f"{said}, of {'another team' if foreign == 1 else 'other teams'}."
-    return f"{said}, {foreign} of other teams." if foreign else f"{said}."
+        return f"{message}, of {'another team' if foreign == 1 else 'other teams'}."
+    return f"{message}, {foreign} of other teams." if foreign else f"{message}."
 
 
 def describe_start(start: Start) -> str:

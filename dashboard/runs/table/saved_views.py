@@ -94,8 +94,8 @@ def change_view(view: SavedView, *, user: User, edit: Edit) -> None:
     with _own_name(view.name):
         view.save(update_fields=list(changes))
         if view.is_shared or held.is_shared:
-            told = {"name": view.name, **describe_change(now, changes)}
-            record(view.team, user, "view.changed", view, **told)
+            data = {"name": view.name, **describe_change(now, changes)}
+            record(view.team, user, "view.changed", view, **data)
     if not view.is_shared:  # others no longer see it, so it is no longer their first
         DefaultView.objects.filter(view=view).exclude(user=view.owner).delete()
 

@@ -200,13 +200,13 @@ def _drowned(rule: RuleContribution, among: Sequence[RuleContribution]) -> bool:
 def _say_dominance(
     ruling: RuleContribution, drowned: Sequence[RuleContribution], num_steps: int
 ) -> str:
-    said = (
+    message = (
         f"{ruling.rule} supplies {100 * (ruling.share or 0):.0f} % of the variance of "
         f"rewards within groups over the last {num_steps} steps."
     )
     if not drowned:
         return (
-            f"{said} It hides no other rule: they differ in few groups, or count as "
+            f"{message} It hides no other rule: they differ in few groups, or count as "
             "little as their weights say."
         )
     hidden = " and ".join(
@@ -215,20 +215,20 @@ def _say_dominance(
         for s in drowned
     )
     return (
-        f"{said} It hides {hidden}, less than half of what its weight asks for. If "
+        f"{message} It hides {hidden}, less than half of what its weight asks for. If "
         "that is not meant, change the weights or the range of the scores."
     )
 
 
 def _say_silence(rule: RuleContribution, num_groups: int, num_steps: int) -> str:
     what = "something, the same" if rule.part else "nothing"
-    said = (
+    message = (
         f"{rule.rule} gave {what} to all completions in each of the "
         f"{num_groups:,} groups of the last {num_steps} steps"
     )
     if rule.part:
-        return f"{said}: nothing is left to learn from it."
+        return f"{message}: nothing is left to learn from it."
     return (
-        f"{said}, so it cannot be learnt. See in a group why: the prompt may not ask "
-        "for it, or the rule may never match."
+        f"{message}, so it cannot be learnt. See in a group why: the prompt may not "
+        "ask for it, or the rule may never match."
     )

@@ -87,11 +87,11 @@ def test_a_webhook_gets_signed_json(alert: Alert, channel: Channel, hook: Hook) 
     expected = hmac.new(key, signed, hashlib.sha256).hexdigest()
     assert headers["Cohort-Signature"] == f"v1={expected}"
     assert abs(time.time() - int(headers["Cohort-Timestamp"])) < 60
-    told = json.loads(body)
-    assert told["id"] == headers["Cohort-Delivery"] == str(delivery.pk)
-    assert (told["event"], told["team"]) == ("alert.fired", "alpha")
-    assert told["alert"]["condition"] == "kl/mean above 1"
-    assert told["alert"]["run"]["url"] == (
+    answer = json.loads(body)
+    assert answer["id"] == headers["Cohort-Delivery"] == str(delivery.pk)
+    assert (answer["event"], answer["team"]) == ("alert.fired", "alpha")
+    assert answer["alert"]["condition"] == "kl/mean above 1"
+    assert answer["alert"]["run"]["url"] == (
         f"http://localhost:8000/alpha/runs/{alert.run_id}/"
     )
 
@@ -351,10 +351,10 @@ def test_no_log_and_no_audit_row_holds_a_webhooks_path(
 
     delivery.refresh_from_db()
     rows = str(list(AuditEntry.objects.values_list("verb", "detail")))
-    told = f"{caplog.text} {delivery.said} {rows} {channel} {delivery}"
-    assert "T0K3N" not in told
-    assert "S3CRET" not in told
-    assert signing_secret(channel) not in told
+    message = f"{caplog.text} {delivery.said} {rows} {channel} {delivery}"
+    assert "T0K3N" not in message
+    assert "S3CRET" not in message
+    assert signing_secret(channel) not in message
 
 
 def test_old_deliveries_are_forgotten_and_waiting_ones_kept(channel: Channel) -> None:

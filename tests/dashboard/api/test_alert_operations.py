@@ -118,12 +118,12 @@ def test_a_channel_is_set_up_changed_and_deleted(program: Program) -> None:
     channel = program.post("/alert-channels", HOOK).json()
     address = f"/alert-channels/{channel['id']}"
 
-    told = program.patch(address, {"events": ["run.paused"]}).json()
+    body = program.patch(address, {"events": ["run.paused"]}).json()
     off = program.patch(address, {"is_enabled": False}).json()
     odd = [program.patch(address, {"events": one}) for one in ([], ["run.sang"])]
     gone = program.delete(address).json()
 
-    assert (told["events"], told["is_enabled"]) == (["run.paused"], True)
+    assert (body["events"], body["is_enabled"]) == (["run.paused"], True)
     assert (off["events"], off["is_enabled"]) == (["run.paused"], False)
     assert [each.status_code for each in odd] == [422, 422]
     assert gone["done"] is True

@@ -125,9 +125,9 @@ def test_a_file_that_waits_is_discarded(program: Program) -> None:
     begin = {"filename": "x.jsonl", "num_bytes": 9, "fingerprint": "a"}
     waiting = program.post("/dataset-uploads", begin).json()
 
-    said = program.delete(f"/dataset-uploads/{waiting['id']}").json()
+    body = program.delete(f"/dataset-uploads/{waiting['id']}").json()
 
-    assert said["done"] is True
+    assert body["done"] is True
     assert program.get(f"/dataset-uploads/{waiting['id']}").status_code == 404
 
 

@@ -230,8 +230,8 @@ def test_a_stale_report_is_answered_with_both_texts(
     refused = program.patch(path, {"number": 1, "text": "Three."})
 
     assert refused.status_code == 409
-    told = {"field": "text", "now": "Two.", "sent": "Three."}
-    assert refused.json()["conflicts"] == [told]
+    data = {"field": "text", "now": "Two.", "sent": "Three."}
+    assert refused.json()["conflicts"] == [data]
 
 
 def test_an_interval_that_somebody_changed_is_not_changed_unseen(
@@ -244,5 +244,5 @@ def test_an_interval_that_somebody_changed_is_not_changed_unseen(
     refused = program.post(path, {"settings": {name: 12}, "was": was})
 
     assert refused.status_code == 409
-    told = {"field": name, "now": 11, "sent": 12}
-    assert refused.json()["conflicts"] == [told]
+    data = {"field": name, "now": 11, "sent": 12}
+    assert refused.json()["conflicts"] == [data]

@@ -113,9 +113,9 @@ def test_an_invitation_is_revoked(program: Program) -> None:
     made = program.post("/invitations", {"role": "viewer"}).json()
     address = f"/invitations/{made['id']}"
 
-    said = [program.delete(address).json()["done"] for _ in range(2)]
+    values = [program.delete(address).json()["done"] for _ in range(2)]
 
-    assert said == [True, False]
+    assert values == [True, False]
     assert Invitation.objects.get().revoked_at
     wrong = program.post("/invitations", {"role": "viewer", "email": "nobody"})
     assert wrong.json()["errors"][0]["field"] == "body.email"

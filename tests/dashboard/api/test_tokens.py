@@ -19,10 +19,10 @@ def test_a_token_says_whose_it_is(alice: User) -> None:
     found = Program(make_token(alice, "write")).get("/me")
 
     assert found.status_code == 200
-    told = found.json()
-    assert told["person"] == {"username": "alice", "name": "Alice"}
-    assert told["team"] == {"slug": "alpha", "name": "Alpha"}
-    assert told["scopes"] == ["read", "write"]
+    body = found.json()
+    assert body["person"] == {"username": "alice", "name": "Alice"}
+    assert body["team"] == {"slug": "alpha", "name": "Alpha"}
+    assert body["scopes"] == ["read", "write"]
 
 
 def test_only_the_hash_of_a_token_is_kept(alice: User) -> None:

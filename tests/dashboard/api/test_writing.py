@@ -224,8 +224,8 @@ def test_a_run_is_archived_locked_and_put_into_the_trash(
     back = program.patch(address, {"is_trashed": False, "tags": ["kept"]}).json()
 
     flags = ("is_archived", "is_locked", "is_trashed")
-    told = [tuple(each[flag] for flag in flags) for each in (both, freed, gone, back)]
-    assert told == [
+    values = [tuple(each[flag] for flag in flags) for each in (both, freed, gone, back)]
+    assert values == [
         (True, True, False),
         (False, False, False),
         (False, False, True),

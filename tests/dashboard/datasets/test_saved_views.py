@@ -316,11 +316,11 @@ def test_what_vanished_meanwhile_is_told(
         delete_dataset(version.dataset, None)
     do(take())
 
-    said = {
+    data = {
         "parent": "was deleted",
         "target": "T is in the trash",
     }
-    assert said[gone] in words(alice_client.get(page))
+    assert data[gone] in words(alice_client.get(page))
     assert DatasetVersion.objects.filter(dataset=target.dataset).count() == 1
 
 

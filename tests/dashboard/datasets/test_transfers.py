@@ -40,14 +40,14 @@ def finish(client: Client, upload_id: int) -> Any:
 
 
 def test_parts_become_a_dataset(alice_client: Client):
-    told = begin(alice_client).json()
-    assert (told["received"], told["is_whole"]) == (0, False)
+    body = begin(alice_client).json()
+    assert (body["received"], body["is_whole"]) == (0, False)
 
-    assert send(alice_client, told["id"], 0, CONTENT[:40]).json()["received"] == 40
-    assert send(alice_client, told["id"], 40, CONTENT[40:]).status_code == 200
-    answer = finish(alice_client, told["id"])
+    assert send(alice_client, body["id"], 0, CONTENT[:40]).json()["received"] == 40
+    assert send(alice_client, body["id"], 40, CONTENT[40:]).status_code == 200
+    answer = finish(alice_client, body["id"])
 
-    assert answer["Location"] == f"{UPLOADS}/{told['id']}"
+    assert answer["Location"] == f"{UPLOADS}/{body['id']}"
     upload = Upload.objects.get()
     assert (upload.is_whole, upload.format) == (True, "jsonl")
     assert alice_client.post(answer["Location"], MAPPING).status_code == 302
@@ -95,8 +95,8 @@ def test_a_part_out_of_step_is_told_where_to_go_on(alice_client: Client):
         assert answer.status_code == 409
         assert answer.json()["received"] == 30
     assert Upload.objects.get().path.read_bytes() == CONTENT[:30]
-    told = alice_client.get(f"{UPLOADS}/{upload_id}/parts").json()
-    assert told["received"] == 30
+    body = alice_client.get(f"{UPLOADS}/{upload_id}/parts").json()
+    assert body["received"] == 30
 
 
 def test_a_part_that_does_not_fit_is_refused(alice_client: Client):
@@ -251,10 +251,10 @@ def test_it_becomes_a_version_of_the_dataset_it_was_sent_for(alice_client: Clien
     alice_client.post(finish(alice_client, first)["Location"], MAPPING)
     dataset_id = DatasetRow.objects.first().version.dataset_id
 
-    told = begin(alice_client, query=f"?dataset={dataset_id}").json()
+    body = begin(alice_client, query=f"?dataset={dataset_id}").json()
 
     assert Upload.objects.get().dataset_id == dataset_id
-    assert begin(alice_client).json()["id"] != told["id"]
+    assert begin(alice_client).json()["id"] != body["id"]
     assert begin(alice_client, query="?dataset=999999").status_code == 404
 
 

@@ -180,8 +180,8 @@ def test_huge_numbers_are_floats_in_every_file(alice_client: Client, run: Run) -
     cells = [row["eval/held/mean"] for row in take_csv(alice_client, run, "metrics")]
     assert cells[:3] == ["1e+16", "1e+39", "1.7e+308"]
     _, *events = read_event_file(archive.read(archive.namelist()[0]))
-    told = [event.values["eval/held/mean"] for event in events[:3]]
-    assert told == [pytest.approx(1e16), float("inf"), float("inf")]
+    values = [event.values["eval/held/mean"] for event in events[:3]]
+    assert values == [pytest.approx(1e16), float("inf"), float("inf")]
 
 
 def test_tensorboard_finds_each_value_at_its_step_and_time(

@@ -160,7 +160,7 @@ def test_advantages_are_computed_if_that_is_chosen(alice_client: Client) -> None
 
 def test_older_tables_and_chats_are_understood(alice_client: Client) -> None:
     chat = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1"}]
-    told = {
+    data = {
         "step": [3, 3],
         "prompt": [chat, chat],
         "completion": [[{"role": "assistant", "content": c}] for c in ("2", "3")],
@@ -168,7 +168,7 @@ def test_older_tables_and_chats_are_understood(alice_client: Client) -> None:
     }
     files = {
         "completions_00007.parquet": trl_parquet(7, old=True),
-        "completions_00003.parquet": parquet(told),
+        "completions_00003.parquet": parquet(data),
     }
 
     run = make(alice_client, send(alice_client, files))
@@ -524,8 +524,8 @@ def test_files_arrive_in_parts_that_go_on(
 ) -> None:
     begun = alice_client.post(reverse("run_imports", args=["alpha"]), {"begin": "1"})
     files, data = begun["Location"] + "files", verl_jsonl(1)
-    told = {"filename": "1.jsonl", "num_bytes": len(data), "fingerprint": "f"}
-    file = alice_client.post(files, told).json()
+    body = {"filename": "1.jsonl", "num_bytes": len(data), "fingerprint": "f"}
+    file = alice_client.post(files, body).json()
     parts = f"{files}/{file['id']}/parts"
 
     def put(offset: int, part: bytes) -> Any:
@@ -537,7 +537,7 @@ def test_files_arrive_in_parts_that_go_on(
     early = alice_client.post(begun["Location"], {"read": "1"}, follow=True)
     assert "are not whole" in early.content.decode()
     assert put(0, data[:100]).status_code == 409
-    assert alice_client.post(files, told).json()["received"] == 100
+    assert alice_client.post(files, body).json()["received"] == 100
     assert put(100, data[100:] + b"more").status_code == 422
     assert put(100, data[100:]).json()["received"] == len(data)
     alice_client.post(begun["Location"], {"read": "1"})

@@ -200,12 +200,12 @@ def test_the_command_is_this_checkouts_wherever_it_is_called(
 
     install.install_command()
     command = tmp_path / "an env" / "bin" / "cohort"
-    told = subprocess.run(
+    process = subprocess.run(
         [command, "runs", "--help"], cwd=elsewhere, capture_output=True, text=True
     )
 
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "usage: cohort runs" in told.stdout
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "usage: cohort runs" in process.stdout
 
 
 def test_the_client_is_importable_in_the_environment(
@@ -218,11 +218,11 @@ def test_the_client_is_importable_in_the_environment(
     install.install_client()
     install.install_client()
     code = "from trainer.client import Client; print(Client.__name__)"
-    told = subprocess.run(
+    process = subprocess.run(
         [install.PYTHON, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
 
-    assert (told.returncode, told.stdout, told.stderr) == (0, "Client\n", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "Client\n", "")
 
 
 @pytest.fixture

@@ -92,9 +92,9 @@ def reading() -> Iterator[psycopg.Connection[tuple[int]]]:
 
 
 def migrate_now() -> str:
-    told = StringIO()
-    call_command("migrate", verbosity=0, stderr=told, skip_checks=True)
-    return told.getvalue()
+    output = StringIO()
+    call_command("migrate", verbosity=0, stderr=output, skip_checks=True)
+    return output.getvalue()
 
 
 def is_migrated() -> bool:

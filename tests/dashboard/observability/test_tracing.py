@@ -132,8 +132,8 @@ def test_faults_and_spans_arrive_without_what_people_wrote(
     assert status.int_value == 200
     assert attributes["cohort.request_id"].string_value == "r-of-a-test"
     assert "a.task" in spans
-    said = b"".join(body for _, body in receiver.bodies)
-    assert SECRET.encode() not in said
+    message = b"".join(body for _, body in receiver.bodies)
+    assert SECRET.encode() not in message
 
 
 SPANS = """

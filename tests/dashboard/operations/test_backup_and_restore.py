@@ -319,9 +319,9 @@ def test_a_backup_without_the_key_says_what_depends_on_it(
     call_command("backup", str(file))
     manifest = Manifest.model_validate_json(read_part(file, "backup.json"))
     monkeypatch.setattr(restore, "restore_backup", lambda *_, **__: manifest)
-    said = io.StringIO()
+    output = io.StringIO()
 
-    call_command("restore", str(file), stdout=said)
+    call_command("restore", str(file), stdout=output)
 
-    assert "secret key" in said.getvalue()
-    assert "authenticator app" in said.getvalue()
+    assert "secret key" in output.getvalue()
+    assert "authenticator app" in output.getvalue()

@@ -43,12 +43,12 @@ def test_the_file_has_all_that_names_the_person_and_no_secret(
 
     assert answer.headers["Content-Disposition"].startswith("attachment")
     assert "no-store" in answer.headers["Cache-Control"]
-    said = json.loads(answer.content)
-    assert said["person"]["email"] == "bob@example.org"
-    assert said["rows"]["samples.Comment.user"][0]["text"] == "Bob's words"
-    assert said["rows"]["runs.Run.owner"] == [{"id": bobs.pk, "what": bobs.name}]
-    assert said["rows"]["runs.SavedView.owner"][0]["query"] == "q=1"
-    assert said["rows"]["accounts.AuditEntry.actor"][0]["verb"] == "run.renamed"
+    body = json.loads(answer.content)
+    assert body["person"]["email"] == "bob@example.org"
+    assert body["rows"]["samples.Comment.user"][0]["text"] == "Bob's words"
+    assert body["rows"]["runs.Run.owner"] == [{"id": bobs.pk, "what": bobs.name}]
+    assert body["rows"]["runs.SavedView.owner"][0]["query"] == "q=1"
+    assert body["rows"]["accounts.AuditEntry.actor"][0]["verb"] == "run.renamed"
     assert bob.password not in answer.text
     assert "alice" not in answer.text.lower()
 

@@ -155,14 +155,14 @@ def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(
 
 
 def test_an_operator_sets_quotas_which_the_audit_log_tells(team: Team) -> None:
-    said = StringIO()
+    output = StringIO()
 
-    call_command("quota", "alpha", "--storage", "1.5GiB", "--runs", "4", stdout=said)
+    call_command("quota", "alpha", "--storage", "1.5GiB", "--runs", "4", stdout=output)
 
     quota = Quota.objects.get(team=team)
     assert (quota.max_bytes, quota.max_runs) == (1_610_612_736, 4)
     for used in ("0 B of 1.5 GiB", "0 of 4"):
-        assert used in said.getvalue()
+        assert used in output.getvalue()
     assert AuditEntry.objects.filter(verb="team.quota_changed").count() == 1
     call_command("quota", "alpha", "--storage", "none", stdout=StringIO())
     quota.refresh_from_db()

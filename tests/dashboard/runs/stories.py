@@ -64,8 +64,8 @@ class Story:
         steps = []
         for _ in range(count):
             self.step += 1
-            told = {**self._metrics(), **metrics}
-            steps.append(self._event(StepFinished, metrics=told))
+            data = {**self._metrics(), **metrics}
+            steps.append(self._event(StepFinished, metrics=data))
         ingest(self.claim, steps)
 
     def score_group(self, prompt_index: int = 0) -> None:

@@ -89,14 +89,14 @@ def test_the_summary_tells_it_and_where_it_was_read(
     fields |= {"model": "", "model_other": "org/model", "optim.num_steps": "100"}
     url = f"/{team.slug}/runs/new/summary"
 
-    told = alice_client.post(url, fields)
+    response = alice_client.post(url, fields)
     unknown = alice_client.post(url, fields | {"rollout.group_size": "4"})
 
-    time = _time(told)
+    time = _time(response)
     assert (time.title, time.value) == ("Time per step on cpu", "12 s")
     assert "20 min 00 s" in time.how
     assert "1 past run" in time.how
-    assert time.how in told.text
+    assert time.how in response.text
     assert _time(unknown).value == "unknown"
 
 

@@ -66,6 +66,6 @@ def test_before_it_begins_it_is_not_known_and_without_code_not_shown(
     overview, config = pages(alice_client, make_run(team, rules=CODE))
     of_none = pages(alice_client, make_run(team))
 
-    told = ["Reward code" in html for html in (overview, config, *of_none)]
-    assert told == [False, True, False, False]
+    values = ["Reward code" in html for html in (overview, config, *of_none)]
+    assert values == [False, True, False, False]
     assert "level A" not in config

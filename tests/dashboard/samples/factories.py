@@ -106,7 +106,7 @@ def make_group(
             **fields,
         },
     )
-    told = [
+    values = [
         {
             "text": text,
             "num_tokens": 10 + i,
@@ -122,7 +122,7 @@ def make_group(
             zip(rewards, texts, end_reasons, strict=True)
         )
     ]
-    store_completions(group, told)
+    store_completions(group, values)
     return group
 
 

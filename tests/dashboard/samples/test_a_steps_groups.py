@@ -201,8 +201,8 @@ def test_groups_that_dynamic_sampling_left_out_are_shown(
 
 def test_a_snippet_is_what_the_prompt_asks_else_its_end(run: Run) -> None:
     marks = "<|im_start|>system\nYou are helpful.<|im_end|>\n<|im_start|>user\n"
-    said = [("system", "Be kind."), ("user", "2\n+ 2?"), ("assistant", "<")]
-    chat = json.dumps([{"role": role, "content": text} for role, text in said])
+    values = [("system", "Be kind."), ("user", "2\n+ 2?"), ("assistant", "<")]
+    chat = json.dumps([{"role": role, "content": text} for role, text in values])
     version = run.dataset_version
     version.rows.all().delete()
     DatasetRow.objects.create(version=version, position=1, prompt=chat, is_chat=True)

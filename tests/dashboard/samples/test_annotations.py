@@ -208,8 +208,8 @@ def test_pairs_are_each_good_one_with_each_bad_one(
 
     pairs = export(alice_client, group.run, "preferences")
 
-    told = [(pair["prompt"], pair["chosen"], pair["rejected"]) for pair in pairs]
-    assert told == [(group.prompt, "a", "b"), (group.prompt, "a", "c")]
+    values = [(pair["prompt"], pair["chosen"], pair["rejected"]) for pair in pairs]
+    assert values == [(group.prompt, "a", "b"), (group.prompt, "a", "c")]
     assert pairs[0]["chosen_reward"] == 1.2
 
 

@@ -83,8 +83,8 @@ def test_what_rules_printed_and_failed_with_is_kept_with_its_group(
 ) -> None:
     fields = group(0)
     first, second = fields["completions"]
-    said = {"logs": {"answer": "a\tb\\n\n\0 é"}, "errors": {"x" * 50: "It is\0away."}}
-    told = first.model_copy(update=said)
+    data = {"logs": {"answer": "a\tb\\n\n\0 é"}, "errors": {"x" * 50: "It is\0away."}}
+    told = first.model_copy(update=data)
     log = LogBuilder().started()
     log.add(
         GroupScored, step=3, **fields | {"completions": [second, told]}, num_notes=7

@@ -77,9 +77,9 @@ def test_an_older_log_has_no_times(tmp_path: Path) -> None:
 def test_what_stays_of_a_log_keeps_its_times(clocked: Clocked) -> None:
     for number in range(10):
         clocked.write(f"line {number}\n", at=float(number))
-    said = "[49 bytes left out]\n"
-    clocked.log.write_text(said + "line 7\nline 8\nline 9\n")
-    clocked.clock.move(49 - len(said))
+    message = "[49 bytes left out]\n"
+    clocked.log.write_text(message + "line 7\nline 8\nline 9\n")
+    clocked.clock.move(49 - len(message))
 
     assert clocked.read()[1:] == [7.0, 8.0, 9.0]
     clocked.write("line 10\n", at=10.0)

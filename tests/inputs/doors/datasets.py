@@ -54,14 +54,14 @@ def send_link(world: World, link: str) -> Answer:
 
 
 def begin(world: World, changes: dict[str, str]) -> Answer:
-    told = {"filename": "rows.jsonl", "num_bytes": "10", "fingerprint": "f", **changes}
-    return told_as_text(world.client.post("/alpha/datasets/uploads", told))
+    data = {"filename": "rows.jsonl", "num_bytes": "10", "fingerprint": "f", **changes}
+    return told_as_text(world.client.post("/alpha/datasets/uploads", data))
 
 
 def send_part(world: World, sent: tuple[str, bytes]) -> Answer:
     query, part = sent
-    told = {"filename": "rows.jsonl", "num_bytes": "10", "fingerprint": "f"}
-    begun = world.client.post("/alpha/datasets/uploads", told).json()
+    data = {"filename": "rows.jsonl", "num_bytes": "10", "fingerprint": "f"}
+    begun = world.client.post("/alpha/datasets/uploads", data).json()
     return told_as_text(
         world.client.post(
             f"/alpha/datasets/uploads/{begun['id']}/parts{query}",

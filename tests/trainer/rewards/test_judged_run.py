@@ -106,9 +106,9 @@ def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
         for each in group["completions"]:
             assert each["errors"]["judge"].endswith("127.0.0.1 gave status 503.")
     warned = only(read_events(out / "events.jsonl"), "warned")
-    told = [each["message"] for each in warned if each["code"] == "judge"]
-    assert len(told) == 1
-    assert "503" in told[0]
+    values = [each["message"] for each in warned if each["code"] == "judge"]
+    assert len(values) == 1
+    assert "503" in values[0]
 
 
 def test_a_judge_that_stays_away_pauses_the_run_with_its_reason(

@@ -26,9 +26,9 @@ def test_a_completions_notes_share_what_an_event_carries_errors_first():
 
 
 def test_a_steps_notes_stay_small_however_much_is_said():
-    said = [Notes({"a": "x" * 50_000}, {"b": "y" * 700}) for _ in range(16)]
+    values = [Notes({"a": "x" * 50_000}, {"b": "y" * 700}) for _ in range(16)]
 
-    groups = [cut_notes(said, num_groups=64) for _ in range(64)]
+    groups = [cut_notes(values, num_groups=64) for _ in range(64)]
 
     texts = [
         text for group in groups for each in group for part in each
@@ -40,9 +40,9 @@ def test_a_steps_notes_stay_small_however_much_is_said():
 
 def test_a_groups_share_of_a_step_goes_to_errors_first():
     share = MAX_STEP_CHARS // 1_024
-    said = [Notes({"a": "x" * share}, {}), Notes({}, {"a": "y" * share})]
+    values = [Notes({"a": "x" * share}, {}), Notes({}, {"a": "y" * share})]
 
-    kept = cut_notes(said, num_groups=1_024)
+    kept = cut_notes(values, num_groups=1_024)
 
     assert kept == [Notes({}, {}), Notes({}, {"a": "y" * share})]
 

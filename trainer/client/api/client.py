@@ -194,8 +194,8 @@ class Runs:
         except Refused as error:
             if error.status != NOT_FOUND:
                 raise
-            said = f"The team of the token has no run {run_id}. (HTTP {NOT_FOUND})"
-            raise Refused(NOT_FOUND, said, error.problem) from None
+            message = f"The team of the token has no run {run_id}. (HTTP {NOT_FOUND})"
+            raise Refused(NOT_FOUND, message, error.problem) from None
         return read(RunDetail, tree, client=self._client)
 
     def launch(

@@ -308,8 +308,8 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
 def _error_message(text: bytes) -> str:
     """What an endpoint says of a failure, on one line; nothing when it is no JSON."""
     try:
-        said = json.loads(text)
-        error = said.get("error", said.get("message", said.get("detail", "")))
+        body = json.loads(text)
+        error = body.get("error", body.get("message", body.get("detail", "")))
         message = error.get("message", "") if isinstance(error, dict) else error
     except (ValueError, RecursionError, AttributeError):
         return ""

@@ -396,8 +396,8 @@ def test_where_completions_are_deleted_the_rest_is_told(
 ) -> None:
     delete_completions_of(run, keep=())
 
-    told = alice_client.get(reverse("run_audit", args=["alpha", run.pk]))
-    assert told.status_code == 200
-    assert 'id="length"' in told.text
+    response = alice_client.get(reverse("run_audit", args=["alpha", run.pk]))
+    assert response.status_code == 200
+    assert 'id="length"' in response.text
     examples = reverse("run_audit_examples", args=["alpha", run.pk, "length"])
     assert alice_client.get(examples).status_code == 200

@@ -61,8 +61,8 @@ def make_scored_run(
 def _add_group(run: Run, step: int, prompt: int, texts: Sequence[str]) -> Group:
     recipe = Recipe.model_validate(run.config["reward"]["recipe"])
     row = run.dataset_version.rows.get(position=prompt)
-    said = [text.format(right=2 * prompt, wrong=2 * prompt + 7) for text in texts]
-    scores = score_all(recipe, [as_sample(row, text) for text in said], step=step)
+    values = [text.format(right=2 * prompt, wrong=2 * prompt + 7) for text in texts]
+    scores = score_all(recipe, [as_sample(row, text) for text in values], step=step)
     rewards = [score.total for score in scores]
     known = [reward for reward in rewards if reward is not None]
     config = AdvantageConfig.model_validate(run.config["advantage"])
@@ -82,7 +82,7 @@ def _add_group(run: Run, step: int, prompt: int, texts: Sequence[str]) -> Group:
         signal=signal_of_rewards(known, recipe_bounds(recipe, step=step)),
         rule_names=[rule.name for rule in recipe.rules],
     )
-    told = [
+    found = [
         {
             "text": text,
             "num_tokens": len(text),
@@ -91,9 +91,9 @@ def _add_group(run: Run, step: int, prompt: int, texts: Sequence[str]) -> Group:
             "rule_scores": list(score.rules.values()),
             "advantage": advantage,
         }
-        for text, score, advantage in zip(said, scores, advantages, strict=True)
+        for text, score, advantage in zip(values, scores, advantages, strict=True)
     ]
-    store_completions(group, told)
+    store_completions(group, found)
     return group
 
 

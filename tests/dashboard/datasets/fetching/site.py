@@ -78,10 +78,10 @@ def file(
             return
         rest = body[start:]
         here = rest[: breaks.pop(0)] if breaks else rest
-        told = {"Content_Length": len(rest), "ETag": etag, **headers}
+        data = {"Content_Length": len(rest), "ETag": etag, **headers}
         if start:
-            told["Content_Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
-        send(handler, 206 if start else 200, here, **told)
+            data["Content_Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+        send(handler, 206 if start else 200, here, **data)
 
     return serve
 

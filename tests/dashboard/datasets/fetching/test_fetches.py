@@ -346,8 +346,8 @@ def test_a_worker_that_shuts_down_puts_it_back(alice_client: Client, site: Site)
 
 def sips(site: Site, *, etag: str | None) -> Page:
     """Rows without end, which anybody may go on with who has the ETag."""
-    told = {"ETag": etag} if etag else {}
-    return drip(site, ROWS * 1_000, seconds=0.01, **told)
+    data = {"ETag": etag} if etag else {}
+    return drip(site, ROWS * 1_000, seconds=0.01, **data)
 
 
 def run_beside_another(first: ImportJob) -> None:

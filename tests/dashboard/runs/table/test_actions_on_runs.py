@@ -29,10 +29,10 @@ def do(
 ) -> tuple[int, str]:
     """To how many runs it was done, and what is said of that."""
     data = {"action": action, "runs": [run.pk for run in runs], **fields}
-    told = client.post(
+    body = client.post(
         "/alpha/runs/act", data, headers={"accept": "application/json"}
     ).json()
-    return told.get("done", 0), told.get("said") or told["error"]
+    return body.get("done", 0), body.get("said") or body["error"]
 
 
 def tags(run: Run) -> list[str]:

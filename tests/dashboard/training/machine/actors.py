@@ -158,11 +158,11 @@ class Sessions:
         while waiting:
             seen |= waiting
             found = {blocker for one in waiting for blocker in self._blockers(one)}
-            told = [
+            values = [
                 self._ask("SELECT query FROM pg_stat_activity WHERE pid = %s", one)
                 for one in sorted(seen)
             ]
-            assert pid not in found, f"{name} and another wait for each other: {told}"
+            assert pid not in found, f"{name} and another wait for each other: {values}"
             waiting = found - seen
 
     def is_in_transaction(self, pid: int) -> bool:

@@ -79,10 +79,10 @@ def check_moves(entries: Sequence[Entry]) -> None:
         if source == target:
             continue
         assert RunState(target) in TRANSITIONS[RunState(source)], (source, target)
-        told = [e.body["verb"] for e in entries[place:] if e.kind == "audit"]
-        assert told, f"{source} → {target} is not in the audit log"
+        values = [e.body["verb"] for e in entries[place:] if e.kind == "audit"]
+        assert values, f"{source} → {target} is not in the audit log"
         known = {f"run.{target}"} | ASKED.get(target, set())
-        assert told[0] in known, f"{source} → {target} is audited as {told[0]}"
+        assert values[0] in known, f"{source} → {target} is audited as {values[0]}"
 
 
 def check_numbers(entries: Sequence[Entry]) -> None:

@@ -237,8 +237,8 @@ class ScriptedTrainer:
 def write_checkpoint(folder: Path, course: Sequence[Trained]) -> tuple[str, int]:
     """Its manifest's SHA-256, and its bytes; it gets its name last, as the real one."""
     unfinished = folder.with_name(f".{folder.name}.unfinished")
-    told = [[one.run_id, one.attempt, one.step] for one in course]
-    content = json.dumps(told).encode()
+    values = [[one.run_id, one.attempt, one.step] for one in course]
+    content = json.dumps(values).encode()
     (unfinished / "model").mkdir(parents=True, exist_ok=True)
     (unfinished / "model" / "model.safetensors").write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
@@ -250,5 +250,5 @@ def write_checkpoint(folder: Path, course: Sequence[Trained]) -> tuple[str, int]
 
 
 def read_course(folder: Path) -> list[Trained]:
-    told = json.loads((folder / "model" / "model.safetensors").read_bytes())
-    return [Trained(*one) for one in told]
+    body = json.loads((folder / "model" / "model.safetensors").read_bytes())
+    return [Trained(*one) for one in body]
