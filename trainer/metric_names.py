@@ -7,8 +7,10 @@ reports and help describe a metric by this list, and one that isn't in it by its
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Literal
 
 Better = Literal["higher", "lower"]
@@ -436,11 +438,35 @@ METRICS: dict[str, tuple[Metric, ...]] = {
 }
 
 
+OTHER = "Other metrics"  # of an external trainer, without a family
+
+
 @lru_cache(maxsize=4_096)
 def find_metric(name: str) -> Metric | None:
     """The exact name before one with a place for names."""
     found = [one for group in METRICS.values() for one in group if one.matches(name)]
     return min(found, key=lambda one: "<" in one.name, default=None)
+
+
+def group_of(name: str) -> str:
+    """Its group in the registry, or the family of another metric: `x` of `x/y`."""
+    metric = find_metric(name)
+    if metric is None:
+        family, slash, _ = name.partition("/")
+        return family if slash else OTHER
+    return next(title for title, group in METRICS.items() if metric in group)
+
+
+def rank_of(name: str) -> tuple[int, str, str]:
+    """A sort key: the registry's groups in its order, then other families by name."""
+    group = group_of(name)
+    groups = list(METRICS)
+    return groups.index(group) if group in groups else len(groups), group, name
+
+
+def group_names(names: Iterable[str]) -> list[tuple[str, list[str]]]:
+    ordered = sorted(names, key=rank_of)
+    return [(group, list(each)) for group, each in groupby(ordered, key=group_of)]
 
 
 def title_of(name: str, *, with_unit: bool = False) -> str:
@@ -463,6 +489,15 @@ def title_of(name: str, *, with_unit: bool = False) -> str:
     if name.endswith(("/low", "/high")):
         title += f" ({'lower' if name.endswith('/low') else 'upper'} bound)"
     return f"{title} ({metric.unit})" if with_unit and metric.unit in SHOWN else title
+
+
+def list_titles() -> list[tuple[str, str, str]]:
+    """Name, title and group of each metric of the registry, for the browser."""
+    return [
+        (metric.name, title_of(metric.name, with_unit=True), group)
+        for group, metrics in METRICS.items()
+        for metric in metrics
+    ]
 
 
 def better_of(name: str) -> Better | None:

@@ -50,6 +50,7 @@ from dashboard.training.log_reading import read_part
 from dashboard.training.log_search import Source, find_source, pieces_of
 from dashboard.training.system_samples import Window, as_columns
 from trainer.client.lines import plain
+from trainer.metric_names import better_of, find_metric, group_of, title_of
 
 router = Router(tags=["Measurements"], auth=READ)
 logs_router = Router(tags=["Logs"], auth=READ)
@@ -65,9 +66,33 @@ class PointOut(Schema):
     values: dict[str, float] = Field(examples=[{"reward/mean": 0.31, "kl/mean": 0.002}])
 
 
+class MetricOut(Schema):
+    """As the registry describes it; another metric has its own name as its title."""
+
+    name: str = Field(examples=["kl/mean"])
+    title: str = Field(examples=["KL to reference"])
+    unit: str = Field(examples=["nats per token"])
+    meaning: str = Field(examples=["KL between policy and reference."])
+    better: Literal["higher", "lower"] | None
+    group: str = Field(examples=["Policy"])
+
+    @classmethod
+    def of(cls, name: str) -> MetricOut:
+        metric = find_metric(name)
+        return cls(
+            name=name,
+            title=title_of(name),
+            unit=metric.unit if metric else "",
+            meaning=metric.about if metric else "",
+            better=better_of(name),
+            group=group_of(name),
+        )
+
+
 class MetricsOut(Schema):
     run_id: int
     names: list[str] = Field(examples=[["reward/mean", "kl/mean"]])
+    metrics: list[MetricOut] = Field(description="What the names mean.")
     points: list[PointOut]
     next_cursor: str | None
     last_step: int = Field(description="Of the run, by now.")
@@ -107,6 +132,7 @@ def metrics(
     return MetricsOut(
         run_id=found.pk,
         names=wanted,
+        metrics=[MetricOut.of(name) for name in wanted],
         points=[_point(point, set(wanted)) for point in points[:limit]],
         next_cursor=write_cursor(points[limit - 1].step) if points[limit:] else None,
         last_step=found.last_step,

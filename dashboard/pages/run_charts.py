@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from itertools import groupby
 from typing import Any
 
 from django.http import HttpResponse, JsonResponse
@@ -35,6 +33,7 @@ from dashboard.runs.models import Run
 from dashboard.runs.progress import describe_fork
 from dashboard.runs.queries import get_run, list_ancestors
 from dashboard.runs.stream import describe_tail
+from trainer.metric_names import group_names, list_titles, rank_of, title_of
 
 MAX_METRICS = 200
 BOUNDS = ("first", "last")
@@ -64,32 +63,32 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
         "team": team_,
         "run": run,
         "tab": "metrics",
-        "sections": list(_families(metric_names(run))),
+        "sections": [
+            Section(title=group, charts=[_card(name) for name in names])
+            for group, names in group_names(metric_names(run))
+        ],
         "figure": metric_figure(),
-        "blank": Chart(id="…", title="…", about="", figure=metric_figure()),
+        "blank": _card("…"),
+        "titles": list_titles(),
         **chart_context(request, team_, run),
     }
     return render(request, "runs/metrics.html", context)
 
 
 def metric_names(run: Run) -> list[str]:
-    """By family (kl of kl/mean), then by name, as pages put those that come later."""
+    """By group, then by name, as the browser inserts those that come later."""
     names = {*run.metric_names, *run.summary.get("last", {})}
-    shown = (name for name in names if not is_bound(name))
-    return sorted(shown, key=lambda name: (family(name), name))
+    return sorted((name for name in names if not is_bound(name)), key=rank_of)
 
 
-def family(name: str) -> str:
-    return name.partition("/")[0]
-
-
-def _families(names: Iterable[str]) -> Iterator[Section]:
-    for title, members in groupby(names, key=family):
-        charts = [
-            Chart(id=chart_id(name), title=name, about="", figure=metric_figure())
-            for name in members
-        ]
-        yield Section(title=title, charts=charts)
+def _card(name: str) -> Chart:
+    return Chart(
+        id=chart_id(name) or name,
+        name=name,
+        title=title_of(name, with_unit=True),
+        about=name,
+        figure=metric_figure(),
+    )
 
 
 @gzip_page

@@ -38,6 +38,7 @@ from dashboard.runs.queries import (
 )
 from dashboard.runs.stream import read_frame
 from dashboard.runs.trash import KEPT
+from trainer.metric_names import list_titles
 
 
 @require_GET
@@ -56,6 +57,7 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
         "sections": sections,
         "figures": {c.id: c.figure for s in sections for c in s.charts},
         "last_values": list(_last_values(run_)),
+        "titles": list_titles(),
         **chart_context(request, team_, run_),
         "device": device,
         "engine": engine,

@@ -26,6 +26,7 @@ from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.models import Group
+from trainer.metric_names import title_of
 
 MAX_COMPARED = 10  # as the compare page does
 
@@ -52,7 +53,7 @@ def sweep(request: Request, team: str) -> HttpResponse:
         found = read_sweep(
             selection.runs,
             outcomes,
-            title=f"{metric}, {dict(KINDS)[kind]}",
+            title=f"{title_of(metric, with_unit=True)}, {dict(KINDS)[kind]}",
             x=form.value("x") or "",
             without=request.GET.getlist("without"),
             keep=_keeps(request.GET),

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.metric_names import METRICS, better_of, find_metric, title_of
+from trainer.metric_names import (
+    METRICS,
+    OTHER,
+    better_of,
+    find_metric,
+    group_names,
+    title_of,
+)
 
 ALL = [metric for group in METRICS.values() for metric in group]
 
@@ -34,6 +41,17 @@ def test_a_metric_has_a_title_with_its_unit_and_a_direction(
 ) -> None:
     assert title_of(name, with_unit=True) == title
     assert better_of(name) == better
+
+
+def test_metrics_are_grouped_in_the_order_of_the_registry() -> None:
+    names = ["speed", "kl/mean", "actor/loss", "reward/mean", "entropy"]
+
+    assert group_names(names) == [
+        ("Reward", ["reward/mean"]),
+        ("Policy", ["entropy", "kl/mean"]),
+        (OTHER, ["speed"]),
+        ("actor", ["actor/loss"]),
+    ]
 
 
 def test_the_exact_name_comes_before_one_with_places() -> None:

@@ -19,6 +19,7 @@ from dashboard.analysis.compare.series import Series
 from dashboard.analysis.statistics import Array
 from dashboard.runs.charts.chart import figure_tree
 from dashboard.runs.models import Run
+from trainer.metric_names import title_of
 
 STRIP = {"domain": [0, 0.12], "title": {"text": "n"}, "rangemode": "tozero"}
 ALPHA = 0.16
@@ -42,7 +43,7 @@ def overlay(
         [_raw(styles[run.pk]) for run, _ in faint]
         + [_line(run, s, styles[run.pk], bold=run is runs[0]) for run, s in drawn],
         xaxis={"title": {"text": AXES[axis]}},
-        yaxis=y_axis(escape_label(metric), type="log" if log_y else "linear"),
+        yaxis=y_axis(_label(metric), type="log" if log_y else "linear"),
         hovermode="x unified" if axis == "step" else "closest",
         showlegend=False,  # the table above is the legend, with links
         # Zoom outlives a change of smoothing, not one of what is measured.
@@ -96,6 +97,10 @@ def escape_label(text: str) -> str:
     return escape(text, quote=False)
 
 
+def _label(metric: str) -> str:
+    return escape_label(title_of(metric, with_unit=True))
+
+
 def colour_of(style: LineStyle) -> str:
     return f"var(--cohort-series-{style.colour})"
 
@@ -123,7 +128,7 @@ def draw_bands(
         [],
         xaxis={"title": {"text": AXES[axis]}, "anchor": "y2"},
         yaxis=y_axis(
-            escape_label(metric), type="log" if log_y else "linear", domain=[0.2, 1]
+            _label(metric), type="log" if log_y else "linear", domain=[0.2, 1]
         ),
         yaxis2=strip,
         hovermode="x unified" if axis == "step" else "closest",
@@ -156,7 +161,7 @@ def draw_differences(
     tree = figure_tree(
         [],
         xaxis={"title": {"text": AXES[axis]}},
-        yaxis=y_axis(f"Δ {escape_label(metric)}"),
+        yaxis=y_axis(f"Δ {_label(metric)}"),
         shapes=[
             {
                 "type": "line",

@@ -16,28 +16,12 @@ from dashboard.analysis.compare.points import Points
 from dashboard.analysis.statistics import Array
 from dashboard.runs.charts.series import is_bound
 from dashboard.runs.models import REWARD, Evaluation, Run
-from trainer.metric_names import better_of
+from trainer.metric_names import better_of, group_names
 
 MAX_POINTS = 1_000
 POINTS_PER_BUCKET = 3
 Better = Literal["higher", "lower", "neither"]
 RULE = re.compile(r"reward/(?P<rule>[^/]+)/mean")
-TITLES = {
-    "reward": "Reward",
-    "group": "Signal within groups",
-    "advantage": "Advantage",
-    "kl": "Distance to the reference",
-    "ratio": "Probability ratio",
-    "clip": "Clipping",
-    "completion": "Completions",
-    "sampling": "Dynamic sampling",
-    "mismatch": "Sampling against training",
-    "importance": "Correction of sampling",
-    "eval": "Held-out prompts",
-    "time": "Time",
-}
-LAST = "Optimization"  # names of one word: loss, grad_norm, lr, entropy …
-ORDER = (*TITLES.values(), LAST)
 SHARE = 0.1  # of the common steps, where no width is asked for
 
 
@@ -138,22 +122,13 @@ def list_metrics(
     evaluated = {name for one in latest_evaluations(runs) for name in one.metrics}
     names |= {name for name in evaluated if not is_bound(name)}
     names.add(shown)  # no run may have measured it yet
-    groups: dict[str, list[str]] = {}
-    for name in sorted(names, key=lambda name: (name != REWARD, name)):
-        groups.setdefault(_title(name), []).append(name)
-    order = {title: place for place, title in enumerate(ORDER)}
-    return sorted(groups.items(), key=lambda one: (order.get(one[0], len(order)), one))
+    return group_names(names)
 
 
 def latest_evaluations(runs: Sequence[Run]) -> QuerySet[Evaluation]:
     """Of each run and held-out set."""
     current = Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
     return current.order_by("run_id", "name", "-step").distinct("run_id", "name")
-
-
-def _title(name: str) -> str:
-    part, slash, _ = name.partition("/")
-    return TITLES.get(part, part) if slash else LAST
 
 
 # The window: the last steps that all runs have made.

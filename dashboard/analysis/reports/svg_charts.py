@@ -13,6 +13,7 @@ from typing import Any
 from dashboard.accounts.templatetags.numbers import si, sig4
 from dashboard.analysis.compare.series import smooth
 from dashboard.runs.charts.chart import clip
+from trainer.metric_names import title_of
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 46
@@ -114,7 +115,7 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
         x_ticks=[Tick(at=place_x(v), label=si(v)) for v in linear_ticks(x_low, x_high)],
         y_ticks=[Tick(at=place_y(v), label=sig4(v)) for v in ticks(y_low, y_high, 5)],
         x_title=chart["axis"],
-        y_title=chart["metric"],
+        y_title=title_of(chart["metric"], with_unit=True),
     )
 
 

@@ -19,8 +19,22 @@ from dashboard.samples.prompt_forms import CLASS_WORDS
 from dashboard.samples.signals import figures
 from dashboard.samples.signals.figures import SignalForm
 from dashboard.samples.sparklines import signal_words
+from trainer.metric_names import title_of
 
 register = template.Library()
+
+
+@register.filter
+def metric_title(name: str) -> str:
+    """In words, with its unit."""
+    return title_of(name, with_unit=True)
+
+
+@register.filter
+def metric_choice(name: str) -> str:
+    """Its title and its name, to pick it by."""
+    title = title_of(name)
+    return name if title == name else f"{title} · {name}"
 
 
 @register.simple_tag

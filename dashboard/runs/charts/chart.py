@@ -21,12 +21,13 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 
 from trainer.config import RunConfig
-from trainer.metric_names import MAIN_SET
+from trainer.metric_names import MAIN_SET, title_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
     id: str
+    name: str  # of the metric, or of the family: kl/mean, group/frac_…
     title: str
     about: str  # one line under the title
     figure: dict[str, Any]
@@ -35,15 +36,17 @@ class Chart:
 
 
 def chart(
-    title: str,
+    name: str,
     about: str,
     traces: Sequence[Any] = (),
     *,
+    title: str = "",
     y: str,
     y_axis: dict[str, Any] | None = None,
     only: bool = False,  # when it has values
 ) -> Chart:
-    data = list(traces) or [line(title, color=1)]
+    data = list(traces) or [line(name, color=1)]
+    title = title or title_of(name)
     named = [trace for trace in data if trace.showlegend is not False]
     tree = figure_tree(
         data,
@@ -54,7 +57,12 @@ def chart(
         showlegend=len(named) > 1 or named[0].name is None,
     )
     return Chart(
-        id=chart_id(title), title=title, about=about, figure=tree, is_optional=only
+        id=chart_id(name),
+        name=name,
+        title=title,
+        about=about,
+        figure=tree,
+        is_optional=only,
     )
 
 
@@ -67,9 +75,9 @@ def figure_tree(traces: Sequence[Any], **layout: Any) -> dict[str, Any]:
     return tree
 
 
-def chart_id(title: str) -> str:
+def chart_id(name: str) -> str:
     """Part of an address: #chart-kl-mean."""
-    return re.sub(r"[^A-Za-z0-9_]+", "-", title).strip("-_")
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-_")
 
 
 def hover(unit: str) -> str:
@@ -80,11 +88,11 @@ def line(
     metric: str, *, name: str | None = None, color: int, smooth: bool = True
 ) -> go.Scatter:
     return go.Scatter(
-        name=name or metric,
+        name=name or title_of(metric),
         mode="lines",
         line={"color": f"var(--cohort-series-{(color - 1) % 10 + 1})", "width": 2},
         hovertemplate=hover(""),
-        meta={"terms": [[metric, 1]], "smooth": smooth},
+        meta={"terms": [[metric, 1]], "full": metric, "smooth": smooth},
     )
 
 

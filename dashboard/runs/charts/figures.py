@@ -28,9 +28,10 @@ from dashboard.runs.charts.chart import (
 )
 from dashboard.runs.models import ChartSettings, Run
 from trainer.config import RunConfig
+from trainer.metric_names import MAIN_SET
 
-NO_KL = "No kl/mean: there is no reference."
-NO_EVALUATION = "No eval/…: this run has no held-out evaluation."
+NO_KL = "KL is not measured: the run has no reference."
+NO_EVALUATION = "The run has no held-out evaluation."
 # Lengths and shares of cut completions are no scores, and stand in the table below;
 # of one completion the majority is itself, as pass@1 has it.
 SCORES = r"^eval/{set}/(mean|pass@\d+|maj@(?!1$)\d+)$"
@@ -94,8 +95,19 @@ def _reward(features: ChartFeatures) -> list[Chart]:
         color = len(by_rule) + 1
         by_rule.append(line("reward/overlong/mean", name="overlong", color=color))
     charts = [
-        chart("reward/mean", "± reward/std over all completions", mean, y="reward"),
-        chart("reward/<rule>/mean", "Before weights", by_rule, y="score"),
+        chart(
+            "reward/mean",
+            "± 1 standard deviation over all completions",
+            mean,
+            y="reward",
+        ),
+        chart(
+            "reward/<rule>/mean",
+            "Mean score, before weights",
+            by_rule,
+            title="Scores by rule",
+            y="score",
+        ),
     ]
     if features.scheduled:
         charts.append(_weights(features))
@@ -116,8 +128,14 @@ def _weights(features: ChartFeatures) -> Chart:
         for rule in features.scheduled
     ]
     # One line has no legend that names it.
-    name = features.scheduled[0] if len(lines) == 1 else "<rule>"
-    return chart(f"reward/{name}/weight", "As scheduled", lines, y="weight")
+    only = features.scheduled[0] if len(lines) == 1 else ""
+    return chart(
+        f"reward/{only or '<rule>'}/weight",
+        "As scheduled",
+        lines,
+        title=f"Weight of {only}" if only else "Weights by rule",
+        y="weight",
+    )
 
 
 def _evaluation(name: str, pattern: str) -> Chart:
@@ -133,8 +151,13 @@ def _evaluation(name: str, pattern: str) -> Chart:
             "band": True,
         },
     )
-    about = "Held-out prompts; shaded: 95 % confidence"
-    return chart(f"eval/{name}/…", about, [each], y="score")
+    return chart(
+        f"eval/{name}/…",
+        "Held-out prompts; shaded: 95 % confidence interval",
+        [each],
+        title="Held-out scores" if name == MAIN_SET else f"Held-out scores: {name}",
+        y="score",
+    )
 
 
 def _signal() -> list[Chart]:
@@ -142,20 +165,21 @@ def _signal() -> list[Chart]:
         f"group/frac_{name}" for name in ("zero_std", "all_max", "all_min")
     )
     shares = [
-        share("▲ all right", "right", [[right, 1]]),
+        share("▲ all correct", "right", [[right, 1]]),
         share("◆ mixed", "mixed", [[constant, -1]], constant=1),
-        share("= tied, unscorable", "tied", [[constant, 1], [right, -1], [wrong, -1]]),
+        share("= tied or unscored", "tied", [[constant, 1], [right, -1], [wrong, -1]]),
         share("▼ all wrong", "wrong", [[wrong, 1]]),
     ]
     return [
         chart(
             "group/frac_…",
-            "Share of groups by signal; only mixed groups teach",
+            "Only mixed groups have a gradient",
             shares,
+            title="Groups by outcome",
             y="share of groups",
             y_axis={"range": [0, 1], "tickformat": ".0%"},
         ),
-        chart("group/std_mean", "Spread within a group", y="reward"),
+        chart("group/std_mean", "Mean standard deviation of a group", y="reward"),
     ]
 
 
@@ -165,19 +189,25 @@ def _policy(features: ChartFeatures) -> list[Chart]:
         clip.append(line("clip/frac_dual", color=4))
     weight = [line("kl/coef", color=1, smooth=False)]
     about = (
-        "Distance to the reference"
+        "Mean over the tokens"
         if features.has_reference
-        else "Distance to the start model, on a sample of tokens"
+        else "To the start model, mean over a sample of tokens"
     )
     distance = chart("kl/mean", about, y="nats per token")
     coef = chart(
-        "kl/coef", "The KL weight, as it adapts", weight, y="weight", only=True
+        "kl/coef", "As the controller adapts it", weight, y="weight", only=True
     )
     return [
         *([distance] if features.has_reference or features.samples_kl else []),
         *([coef] if features.has_reference else []),
         chart("entropy", "Of the policy's next token", y="nats per token"),
-        chart("clip/frac_…", "Tokens whose ratio is clipped", clip, y="share"),
+        chart(
+            "clip/frac_…",
+            "Tokens whose policy ratio a bound clips",
+            clip,
+            title="Clipped tokens",
+            y="share",
+        ),
         chart("grad_norm", "Before clipping", y="norm"),
     ]
 
@@ -185,22 +215,29 @@ def _policy(features: ChartFeatures) -> list[Chart]:
 def _completions(features: ChartFeatures) -> list[Chart]:
     gap = [line("mismatch/mean", color=1), line("mismatch/max", color=2)]
     age = [line("staleness/mean", color=1, smooth=False)]
-    about_gap = "Log-probs as sampled against the trainer's"
-    dropped = chart("sampling/frac_dropped", "Groups left out of the batch", y="share")
+    about_gap = "Difference of the engine's log-probs and the trainer's"
+    dropped = chart("sampling/frac_dropped", "Left out of the batch", y="share")
     stale = chart("staleness/mean", "Updates since sampling", age, y="updates")
     return [
-        chart("completion/mean_length", "Length of completions", y="tokens"),
+        chart("completion/mean_length", "Mean over the step's completions", y="tokens"),
         chart("completion/frac_truncated", "Cut at the length limit", y="share"),
         *([dropped] if features.samples_again else []),
         *([stale] if features.is_stale else []),
-        chart("mismatch/…", about_gap, gap, y="nats per token", only=True),
+        chart(
+            "mismatch/…",
+            about_gap,
+            gap,
+            title="Sampler mismatch",
+            y="nats per token",
+            only=True,
+        ),
     ]
 
 
 def _speed() -> list[Chart]:
     """What a step's time goes into, the signal charts show."""
     return [
-        chart("tokens_per_second", "Completion tokens", y="tokens per second"),
+        chart("tokens_per_second", "Completion tokens of a whole step", y="tokens/s"),
         chart("time/step", "From sampling to the update", y="seconds"),
     ]
 

@@ -25,6 +25,7 @@ from dashboard.runs.table.expressions import (
     split_metric,
     stat_of,
 )
+from trainer.metric_names import title_of
 
 MAX_COLUMNS = 40
 MAX_KEY = 200
@@ -200,7 +201,7 @@ def find_column(key: str) -> Column | None:
         return None
     return Column(
         key=f"{metric}.{stat}",
-        title=metric,
+        title=title_of(metric),
         note=stat,
         kind="metric",
         is_number=True,

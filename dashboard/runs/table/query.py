@@ -56,7 +56,7 @@ from dashboard.runs.table.parser import (
     quote,
 )
 from dashboard.runs.table.sql import ACTIVE, STATES, condition
-from trainer.metric_names import better_of
+from trainer.metric_names import better_of, title_of
 
 GROUPABLE = ("state", "model", "dataset", "reward", "tag", "sweep", "owner")
 MAX_GROUP_KEYS = 3
@@ -249,7 +249,10 @@ def _settings(runs: QuerySet[Run]) -> list[dict[str, Any]]:
 def _metrics(runs: QuerySet[Run]) -> list[dict[str, Any]]:
     names = MetricSummary.objects.filter(run__in=runs.values("pk"))
     found = names.order_by("name").values_list("name", flat=True).distinct()
-    return [{"metric": name, "stats": _stats(name)} for name in found]
+    return [
+        {"metric": name, "title": title_of(name), "stats": _stats(name)}
+        for name in found
+    ]
 
 
 def _stats(name: str) -> list[str]:

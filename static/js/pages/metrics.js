@@ -2,7 +2,13 @@
 
 import { drawRunCharts } from "./run_charts.js";
 import { makeMatcher } from "../charts/search.js";
-import { family, insertInOrder } from "../live/metric_order.js";
+import {
+  compareGroups,
+  compareMetrics,
+  groupOf,
+  insertInOrder,
+  titleOf,
+} from "../live/metric_titles.js";
 import { isBound } from "../live/numbers.js";
 import { store } from "./run.js";
 
@@ -19,7 +25,7 @@ function figureOf(metric) {
   return {
     ...template,
     data: [{ ...trace, meta: { ...trace.meta, each: pattern } }],
-    layout: { ...template.layout, title: { text: metric } },
+    layout: { ...template.layout, title: { text: titleOf(metric) } },
   };
 }
 
@@ -35,33 +41,36 @@ function addCard(metric) {
   card.id = `chart-${id}`;
   card.dataset.metric = metric;
   card.querySelector("[data-chart]").dataset.chart = id;
-  card.querySelector(".chart-title").textContent = metric;
+  const heading = card.querySelector(".chart-title");
+  heading.textContent = titleOf(metric);
+  heading.title = metric;
+  card.querySelector(".chart-about").textContent = metric;
   for (const part of card.querySelectorAll("[aria-label]"))
     part.setAttribute(
       "aria-label",
-      part.getAttribute("aria-label").replace("…", metric),
+      part.getAttribute("aria-label").replace("…", titleOf(metric)),
     );
-  const title = family(metric);
+  const title = groupOf(metric);
   const section =
-    root.querySelector(`[data-family="${CSS.escape(title)}"]`) ?? addFamily(title);
+    root.querySelector(`[data-group="${CSS.escape(title)}"]`) ?? addGroup(title);
   const grid = section.querySelector(".chart-grid");
-  insertInOrder(grid, card, ({ dataset }) => dataset.metric);
+  insertInOrder(grid, card, ({ dataset }) => dataset.metric, compareMetrics);
   addChart(metric, card);
 }
 
-function addFamily(name) {
+function addGroup(name) {
   const section = document.createElement("section");
   section.className = "chart-section";
-  section.dataset.family = name;
+  section.dataset.group = name;
   const title = document.createElement("h2");
   title.className = "chart-section-title";
-  title.id = `family-${root.querySelectorAll("[data-family]").length + 1}`;
+  title.id = `group-${root.querySelectorAll("[data-group]").length + 1}`;
   title.textContent = name;
   section.setAttribute("aria-labelledby", title.id);
   const grid = document.createElement("div");
   grid.className = "chart-grid";
   section.append(title, grid);
-  insertInOrder(root, section, ({ dataset }) => dataset.family);
+  insertInOrder(root, section, ({ dataset }) => dataset.group, compareGroups);
   return section;
 }
 
@@ -77,10 +86,10 @@ function find() {
   const { matches, error } = makeMatcher(search.value);
   let count = 0;
   for (const [metric, card] of cardOf) {
-    card.hidden = !matches(metric);
+    card.hidden = !matches(`${metric} ${titleOf(metric)}`);
     if (!card.hidden) count += 1;
   }
-  for (const section of root.querySelectorAll("[data-family]"))
+  for (const section of root.querySelectorAll("[data-group]"))
     section.hidden = !section.querySelector(".chart:not([hidden])");
   const all = cardOf.size.toLocaleString("en-US");
   const text = search.value.trim() ? `${count} of ${all} metrics` : `${all} metrics`;

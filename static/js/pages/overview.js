@@ -2,7 +2,7 @@
 
 import { alertCodes } from "../live/alerts.js";
 import { showWarnings } from "../live/announce.js";
-import { insertInOrder } from "../live/metric_order.js";
+import { compareMetrics, insertInOrder, titleOf } from "../live/metric_titles.js";
 import { isBound, sig4 } from "../live/numbers.js";
 import { describeWarning, listWarnings } from "../live/warnings.js";
 import { store } from "./run.js";
@@ -22,8 +22,8 @@ function addRow(name) {
   row.dataset.metric = name;
   const head = document.createElement("th");
   head.scope = "row";
-  head.className = "mono";
-  head.textContent = name;
+  head.title = name;
+  head.textContent = titleOf(name);
   row.append(head);
   for (const part of ["last", "lowest", "highest"]) {
     const cell = document.createElement("td");
@@ -31,7 +31,7 @@ function addRow(name) {
     cell.dataset[part] = "";
     row.append(cell);
   }
-  insertInOrder(rows, row, ({ dataset }) => dataset.metric);
+  insertInOrder(rows, row, ({ dataset }) => dataset.metric, compareMetrics);
   return row;
 }
 

@@ -47,8 +47,8 @@ async function load(state, own) {
     const known = await knownKeys();
     state.all = [
       ...own,
-      ...known.metrics.flatMap(({ metric, stats }) =>
-        stats.map((stat) => ({ key: `${metric}.${stat}`, title: metric, note: stat })),
+      ...known.metrics.flatMap(({ metric, title, stats }) =>
+        stats.map((stat) => ({ key: `${metric}.${stat}`, title, note: stat })),
       ),
       ...known.settings.map(({ key }) => ({
         key,

@@ -110,6 +110,8 @@ def test_every_point_of_a_metric_is_there(program: Program, run: Run) -> None:
     found = [point["values"].get("reward/mean") for point in points]
     assert found == values
     assert {name for point in points for name in point["values"]} == {"reward/mean"}
+    (metric,) = page["metrics"]
+    assert (metric["title"], metric["better"]) == ("Reward (mean)", "higher")
 
 
 def test_metrics_are_taken_as_parquet(program: Program, run: Run) -> None:

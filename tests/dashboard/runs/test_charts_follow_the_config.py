@@ -13,7 +13,13 @@ from dashboard.analysis.compare.series import list_metrics
 from dashboard.live.messages import Position
 from dashboard.runs import stream
 from dashboard.runs.charts.chart import Chart
-from dashboard.runs.charts.figures import overview_sections, shown_metrics
+from dashboard.runs.charts.figures import (
+    NO_EVALUATION,
+    NO_KL,
+    metrics_of,
+    overview_sections,
+    shown_metrics,
+)
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import NUMERIC, make_config
 from tests.dashboard.runs.stories import Story, queue_run
@@ -33,7 +39,7 @@ PHASES = [
 
 def _charts(**parts: Any) -> dict[str, Chart]:
     config = RunConfig.model_validate(make_config(**parts))
-    return {c.title: c for s in overview_sections(config) for c in s.charts}
+    return {c.name: c for s in overview_sections(config) for c in s.charts}
 
 
 def _names(chart: Chart) -> list[str]:
@@ -47,13 +53,13 @@ def test_speed_shows_throughput_beside_the_seconds_of_a_step() -> None:
         if section.title == "Speed"
     )
 
-    assert [c.title for c in speed.charts] == ["tokens_per_second", "time/step"]
+    assert [c.name for c in speed.charts] == ["tokens_per_second", "time/step"]
 
 
 def test_dual_clip_is_drawn_where_it_is_set() -> None:
-    assert "clip/frac_dual" not in _names(_charts()["clip/frac_…"])
+    assert "clip/frac_dual" not in metrics_of(_charts()["clip/frac_…"])
     with_dual = _charts(loss={"dual_clip": 3})["clip/frac_…"]
-    assert "clip/frac_dual" in _names(with_dual)
+    assert "clip/frac_dual" in metrics_of(with_dual)
 
 
 def test_the_weights_that_move_are_drawn_in_the_colours_of_their_rules() -> None:
@@ -154,8 +160,8 @@ def test_a_chart_that_cannot_be_is_named_in_a_line() -> None:
 
     sections = overview_sections(RunConfig.model_validate(config))
 
-    notes = {s.title: [n.split(":")[0] for n in s.notes] for s in sections if s.notes}
-    assert notes == {"Reward": ["No eval/…"], "Policy": ["No kl/mean"]}
+    notes = {s.title: s.notes for s in sections if s.notes}
+    assert notes == {"Reward": [NO_EVALUATION], "Policy": [NO_KL]}
 
 
 def test_charts_that_few_runs_fill_stay_away_until_then() -> None:
@@ -255,7 +261,7 @@ def test_an_interval_stands_beside_its_value(
     row = re.search(r'<tr data-metric="eval/heldout/mean">(.*?)</tr>', page, re.DOTALL)
     assert row
     text = " ".join(re.sub(r"<[^>]+>", " ", row[1]).split())
-    assert text == "eval/heldout/mean 0.5 (0.41 to 0.62)"
+    assert text == "Held-out reward 0.5 (0.41 to 0.62)"
     assert 'data-metric="eval/heldout/mean/low"' not in page
 
 

@@ -128,11 +128,11 @@ def test_the_metric_in_the_address_is_drawn(
     queued = make_run(first.team, name="queued", state="queued")
 
     assert lines(html)["first"]["y"] == [3.0, 2.0, 1.0]
-    assert "<option selected>loss" in html
+    assert '<option value="loss" selected>' in html
     assert [line["x"] for line in absent.values()] == [[], []]
     # Also of runs that have no value yet.
     of_none = get(alice_client, f"?runs={queued.pk}")
-    assert "<option selected>reward/mean</option>" in of_none
+    assert '<option value="reward/mean" selected>' in of_none
 
 
 def test_completions_sampled_follow_from_the_configuration(

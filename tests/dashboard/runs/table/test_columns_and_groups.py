@@ -19,6 +19,7 @@ from dashboard.runs.table.columns import (
     write_columns,
 )
 from tests.dashboard.runs.table.rows import make_runs
+from trainer.metric_names import title_of
 
 pytestmark = pytest.mark.django_db
 RATE = "config.optim.learning_rate"
@@ -58,10 +59,10 @@ def test_chosen_columns_are_shown_in_their_order(
     table = read_table(alice_client, cols=cols, sort="name")
 
     assert table[0][2:] == [
-        "reward/mean mean",
+        f"{title_of('reward/mean')} mean",
         "State",
         "optim.learning_rate",
-        "reward/mean min",
+        f"{title_of('reward/mean')} min",
         "rules.answer.weight",
     ]
     assert table[1][2:] == ["0.5", "finished", "1e-6", "0.1", "1"]
@@ -261,13 +262,11 @@ def test_keys_and_values_are_offered(
     differing = [one["key"] for one in known["settings"] if one["num_values"] > 1]
     assert RATE in differing
     assert known["settings"][0]["key"] in differing
-    assert {
-        "metric": "reward/mean",
-        "stats": ["last", "best", "min", "max", "mean"],
-    } in (known["metrics"])
-    assert {"metric": "entropy", "stats": ["last", "min", "max", "mean"]} in (
-        known["metrics"]
-    )
+    offered = {one["metric"]: (one["title"], one["stats"]) for one in known["metrics"]}
+    assert offered == offered | {
+        "reward/mean": ("Reward (mean)", ["last", "best", "min", "max", "mean"]),
+        "entropy": ("Entropy", ["last", "min", "max", "mean"]),
+    }
     assert values("tag") == ["baseline", '"long run"']
     assert values("owner") == ["alice"]
     assert sorted(values(RATE)) == ["1e-5", "1e-6", "3e-5", "3e-6"]

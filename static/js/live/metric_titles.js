@@ -1,0 +1,63 @@
+// A metric's title, group and place in lists, by the registry that the page carries.
+
+const element = globalThis.document?.getElementById("metric-titles");
+const ROWS = element ? JSON.parse(element.textContent) : [];
+const GROUPS = [...new Set(ROWS.map(([, , group]) => group))];
+// An exact name goes before one with a place for names.
+const METRICS = ROWS.toSorted(
+  ([one], [other]) => one.includes("<") - other.includes("<"),
+).map(([name, title, group]) => ({ pattern: toPattern(name), title, group }));
+const OTHER = "Other metrics";
+const MAIN_SET = "heldout";
+
+// `reward/<rule>/mean` as a regular expression with a group for the rule.
+function toPattern(name) {
+  const escaped = name.replaceAll(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  return new RegExp(`^${escaped.replaceAll(/<(\w+)>/g, "(?<$1>[^/]+)")}$`);
+}
+
+function find(name) {
+  for (const metric of METRICS) {
+    const found = metric.pattern.exec(name);
+    if (found) return { ...metric, parts: found.groups ?? {} };
+  }
+  return null;
+}
+
+export function titleOf(name) {
+  const metric = find(name);
+  if (!metric) return name;
+  const { parts } = metric;
+  const title = metric.title.replaceAll(/<(\w+)>/g, (_, part) => parts[part]);
+  const isOtherSet = "set" in parts && parts.set !== MAIN_SET;
+  return isOtherSet ? `${parts.set}: ${title.replace(/^Held-out /, "")}` : title;
+}
+
+export function groupOf(name) {
+  const [family, ...rest] = name.split("/");
+  return find(name)?.group ?? (rest.length ? family : OTHER);
+}
+
+function compare(one, other) {
+  return one < other ? -1 : Number(one > other);
+}
+
+function rankOf(group) {
+  const rank = GROUPS.indexOf(group);
+  return rank < 0 ? GROUPS.length : rank;
+}
+
+export function compareGroups(one, other) {
+  return rankOf(one) - rankOf(other) || compare(one, other);
+}
+
+export function compareMetrics(one, other) {
+  return compareGroups(groupOf(one), groupOf(other)) || compare(one, other);
+}
+
+// The siblings are in order already; `keyOf` says which metric or group each shows.
+export function insertInOrder(parent, child, keyOf, order) {
+  const key = keyOf(child);
+  const next = [...parent.children].find((other) => order(key, keyOf(other)) < 0);
+  parent.insertBefore(child, next ?? null);
+}
