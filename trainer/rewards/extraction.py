@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -10,6 +11,63 @@ from trainer.rewards.rule import NotApplicable, Params, Sample
 
 LengthUnit = Literal["characters", "words"]
 TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
+_THINK_TAG = re.compile(r"<(/?)think(?:ing)?>")
+_OPEN_AT_END = re.compile(r"<think(?:ing)?>\s*\Z")
+
+
+def thinking_field() -> Any:
+    return Field(
+        False,
+        title="Read thinking",
+        description="Answers inside <think> tags count too. Otherwise only what "
+        "follows the thinking is read, and nothing of thinking that does not end.",
+    )
+
+
+def open_tag(prompt: str) -> str:
+    """The think tag that a rendered prompt ends with, and so opens for the completion.
+
+    >>> open_tag("<|im_start|>assistant\\n<think>\\n")
+    '<think>\\n'
+    """
+    found = _OPEN_AT_END.search(prompt[-200:])
+    return "" if found is None else found[0]
+
+
+def reply_of(sample: Sample, *, read_thinking: bool = False) -> str:
+    """The completion without its thinking."""
+    text = sample.completion
+    return text if read_thinking else without_thinking(open_tag(sample.prompt) + text)
+
+
+def without_thinking(text: str) -> str:
+    """Without what stands between think tags, or before one that is only closed.
+
+    Thinking that does not end has no reply behind it.
+
+    >>> without_thinking("<think>7?</think>It is 8. <think>Or 9")
+    'It is 8. '
+    """
+    num_tags = text.count("think")
+    if num_tags == 0:
+        return text
+    if num_tags == 2 and text.startswith("<think>"):  # nearly always
+        _, is_closed, reply = text.partition("</think>")
+        if is_closed:
+            return reply
+    parts: list[str] = []
+    start, is_inside = 0, False
+    for tag in _THINK_TAG.finditer(text):
+        is_closing = bool(tag[1])
+        if is_closing and not is_inside:
+            parts = []
+        elif not is_closing and not is_inside:
+            parts.append(text[start : tag.start()])
+        is_inside = not is_closing
+        start = tag.end()
+    if not is_inside:
+        parts.append(text[start:])
+    return "".join(parts)
 
 
 class ExtractionParams(Params):
@@ -27,6 +85,7 @@ class ExtractionParams(Params):
         title="Answer tag",
         description="Name of the tags, without brackets: answer for <answer>.",
     )
+    read_thinking: bool = thinking_field()
 
 
 def extract(completion: str, params: ExtractionParams) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -11,15 +13,36 @@ from trainer.rewards.patterns import compile_pattern
 # Longer digit strings are no answers; int() also refuses more than 4,300 of them.
 _MAX_CHARACTERS = 100
 _MAX_EXPONENT = 300
+_MAX_TAIL = 300
 
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+# Between groups of thousands: a comma, an apostrophe, a thin or no-break space, LaTeX's
+# {,} and its narrow spaces.
+_SEPARATOR = r"(?:,|\{,\}|\\[,;: ]|['\x{2019}]|[\x{a0}\x{2007}\x{2009}\x{202f}])"
+_DIGITS = rf"(?:\d{{1,3}}(?:{_SEPARATOR}\d{{3}})+|\d+)"
 _UNSIGNED = rf"(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
 _LATEX_FRACTION = (
     r"\\[dt]?frac\s*\{\s*(?P<top>-?\d+)\s*\}\s*\{\s*(?P<bottom>-?\d+)\s*\}"
 )
+_TIMES = (
+    r"\s?(?:\x{d7}|\\times|\\cdot)\s?10\s?"
+    r"(?:\^\s?\{?\s?(?P<power>-?\d+)\s?\}?|(?P<raised>[\x{207b}⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
+)
 _NUMBER = (
     rf"(?P<sign>[-+])?\s?[$€£]?(?:{_LATEX_FRACTION}"
-    rf"|(?P<value>{_UNSIGNED})(?:\s?/\s?(?P<over>{_DIGITS}))?)(?P<percent>\s?\\?%)?"
+    rf"|(?P<value>{_UNSIGNED})(?:\s?/\s?(?P<over>{_DIGITS})|{_TIMES})?)"
+    r"(?P<percent>\s?\\?%)?"
+)
+# Read with the number before it, so that the exponent of cm^2 is not the last number.
+_UNIT = (
+    r"(?:[kcdm\x{b5}]?m|ft|in|inch|inches|feet|foot|yd|mi"
+    r"|(?:centi|kilo|milli)?met(?:er|re)s?|units?|s|sec|seconds?|h|hours?|min|[km]?g"
+    r"|N|J|W|K|mol|L)"
+)
+_EXPONENT = r"(?:\s?\}?\s?\^\s?\{?\s?-?\d+\s?\}?|[\x{207b}¹²³⁴]+|[2-4]\b)"
+_WITH_UNIT = (
+    rf"{_NUMBER}(?:(?:\s|~|\\[,;: ])*(?:square\s|cubic\s)?"
+    rf"(?:\\(?:text|mathrm|rm)\s?\{{[\s~]*)?{_UNIT}{_EXPONENT}?"
+    rf"(?:\s?[/\x{{b7}}*]\s?{_UNIT}{_EXPONENT}?)*)?"
 )
 
 Percent = Literal["ignore", "divide"]
@@ -33,6 +56,8 @@ def read_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
     >>> read_number("-1,234.50")
     Fraction(-2469, 2)
     """
+    if text.isascii() and text.isdigit() and len(text) <= _MAX_CHARACTERS:
+        return Fraction(int(text))
     match = compile_pattern(_NUMBER).fullmatch(_plain(text))
     return None if match is None else _value(match, "", percent)
 
@@ -40,17 +65,18 @@ def read_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
 def last_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
     """The last number in the text, with its sign.
 
-    A minus after a digit, a letter or a bracket subtracts and is no sign: the last
-    number of "9-7" is 7, of "= -7" it is -7.
+    A minus after a digit, a letter or a bracket subtracts: the last number of "9-7" is
+    7, of "= -7" and "is -7" it is -7.
     """
     plain = _plain(text)
-    last = None
-    for match in compile_pattern(_NUMBER).finditer(plain):
-        last = match
-    if last is None:
-        return None
-    before = plain[: last.start()].rstrip()[-1:]
-    return _value(last, before, percent)
+    # Of a long text its end is enough, unless a number may begin before that.
+    for start in (max(0, len(plain) - _MAX_TAIL), 0):
+        last = None
+        for match in compile_pattern(_WITH_UNIT).finditer(plain[start:]):
+            last = match
+        if last is not None and (start == 0 or last.start() > _MAX_CHARACTERS):
+            return _value(last, plain[: start + last.start()][-20:], percent)
+    return None
 
 
 def only_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
@@ -59,40 +85,82 @@ def only_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
     >>> only_number("72 apples")
     Fraction(72, 1)
     """
-    matches = compile_pattern(_NUMBER).finditer(_plain(text))
+    matches = compile_pattern(_WITH_UNIT).finditer(_plain(text))
     is_single = next(matches, None) is not None and next(matches, None) is None
     return last_number(text, percent=percent) if is_single else None
 
 
+# Signs and points of other scripts; their digits are translated by their values.
+_ASCII = {
+    **dict.fromkeys("\u2212\u2010\u2011\u2012\ufe63\uff0d", "-"),
+    "\uff0b": "+",
+    "\uff0e": ".",
+    "\uff0c": ",",
+    "\uff05": "%",
+    "\u066b": ".",
+    "\u066c": ",",
+    "\u066a": "%",
+}
+
+
 def _plain(text: str) -> str:
-    return text.replace("\u2212", "-").replace("\\!", "").replace("\\$", "$").strip()
+    if not text.isascii():
+        text = "".join(map(_in_ascii, text))
+    return text.replace("\\!", "").replace("\\$", "$").strip()
+
+
+def _in_ascii(character: str) -> str:
+    """A digit of any script as 0 to 9, a sign or point as ASCII has it."""
+    if character.isdecimal():
+        return str(unicodedata.decimal(character))
+    return _ASCII.get(character, character)
 
 
 def _value(match: Any, before: str, percent: Percent) -> Fraction | None:
-    if len(match.group(0)) > _MAX_CHARACTERS:
+    if len(match.group("value") or "") > _MAX_CHARACTERS:
         return None
     value = _unsigned(match)
     if value is None:
         return None
-    if match.group("sign") == "-" and not (before.isalnum() or before in {")", "]"}):
+    if match.group("sign") == "-" and not _subtracts(before, match.group(0)):
         value = -value
     if match.group("percent") and percent == "divide":
         value /= 100
     return value
 
 
+def _subtracts(before: str, number: str) -> bool:
+    """Whether the minus that the number begins with follows another term."""
+    if compile_pattern(r"\pL{2,}\s+$").search(before) and not number[1:2].isspace():
+        return False  # a word: "is -7"
+    last = before.rstrip()[-1:]
+    return last.isalnum() or last in {")", "]"}
+
+
 def _unsigned(match: Any) -> Fraction | None:
     if match.group("top") is not None:
         return _ratio(Fraction(match.group("top")), Fraction(match.group("bottom")))
-    digits = match.group("value").replace(",", "").lower()
+    digits = _without_separators(match.group("value")).lower()
     _, _, exponent = digits.partition("e")
     # Fraction("1e999999999") would fill the memory.
     if len(exponent) > 5 or abs(int(exponent or 0)) > _MAX_EXPONENT:
         return None
     value = Fraction(digits)
     if match.group("over") is not None:
-        return _ratio(value, Fraction(match.group("over").replace(",", "")))
-    return value
+        return _ratio(value, Fraction(_without_separators(match.group("over"))))
+    power = match.group("power") or (match.group("raised") or "").translate(_RAISED)
+    if power in {"", "-"}:
+        return value
+    if len(power) > 5 or abs(int(power)) > _MAX_EXPONENT:
+        return None
+    return value * Fraction(10) ** int(power)
+
+
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹\u207b", "0123456789-")
+
+
+def _without_separators(digits: str) -> str:
+    return re.sub(r"[^0-9.eE+-]", "", digits)
 
 
 def _ratio(top: Fraction, bottom: Fraction) -> Fraction | None:

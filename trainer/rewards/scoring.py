@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -230,13 +231,36 @@ def as_score(outcomes: Mapping[str, Outcome]) -> Score:
 
 
 def prepared(sample: Sample) -> Sample:
-    """A token cut in two can decode to half a surrogate pair, which is no UTF-8."""
+    """As rules read it: valid UTF-8, without special tokens at the end.
+
+    A token cut in two can decode to half a surrogate pair.
+    """
     answer = sample.answer
     return replace(
         sample,
-        completion=replace_surrogates(sample.completion),
+        completion=without_special_tokens(replace_surrogates(sample.completion)),
         answer=None if answer is None else replace_surrogates(answer),
     )
+
+
+# As tokenizers write the end of a text. External trainers send it as a part of it.
+_SPECIAL_TOKEN = re.compile(
+    r"<\|[a-z_]{1,30}\|>|</s>|<eos>|<pad>|<end_of_turn>"
+    r"|<\uff5cend\u2581of\u2581sentence\uff5c>"
+)
+
+
+def without_special_tokens(text: str) -> str:
+    """
+    >>> without_special_tokens("Paris<|im_end|>\\n")
+    'Paris'
+    """
+    while (kept := text.rstrip()).endswith(">"):
+        start = kept.rfind("<", -40)
+        if start < 0 or not _SPECIAL_TOKEN.fullmatch(kept, start):
+            break
+        text = kept[:start].rstrip()
+    return text
 
 
 # Its part in the breakdown of a reward, beside the rules'; its weight is 1.

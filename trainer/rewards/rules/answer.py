@@ -14,7 +14,9 @@ from trainer.rewards.extraction import (
     extract,
     last_block,
     last_boxed,
+    reply_of,
     require_answer,
+    thinking_field,
 )
 from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.numbers import last_number, read_number
@@ -46,7 +48,7 @@ class ExactAnswerParams(ExtractionParams):
 def score_exact(sample: Sample, params: ExactAnswerParams) -> float:
     """1 when the texts are equal after the chosen normalisation, else 0."""
     wanted = normalise(require_answer(sample), params)
-    found = extract(sample.completion, params)
+    found = extract(reply_of(sample, read_thinking=params.read_thinking), params)
     return float(found is not None and normalise(found, params) == wanted)
 
 
@@ -115,6 +117,7 @@ class NumericAnswerParams(Params):
         "of digits, decimal or fraction of the completion, whose sign and thousands "
         "separators are not seen (Simple GRPO).",
     )
+    read_thinking: bool = thinking_field()
 
 
 def score_number(sample: Sample, params: NumericAnswerParams) -> float:
@@ -123,7 +126,9 @@ def score_number(sample: Sample, params: NumericAnswerParams) -> float:
     Both numbers are exact fractions: 0.1 + 0.2 is 0.3 here.
     """
     wanted = _reference(sample, params)
-    found = find_number(sample.completion, params)
+    is_published = params.mode == "as_published"
+    is_whole = params.read_thinking or is_published
+    found = find_number(reply_of(sample, read_thinking=is_whole), params)
     allowed = max(
         Fraction(params.tolerance), Fraction(params.relative_tolerance) * abs(wanted)
     )
@@ -215,7 +220,9 @@ def score_math(sample: Sample, params: MathVerifyParams) -> float:
     """
     reference = require_answer(sample)
     is_published = params.mode == "as_published"
-    found = sample.completion if is_published else extract(sample.completion, params)
+    is_whole = params.read_thinking or is_published
+    text = reply_of(sample, read_thinking=is_whole)
+    found = text if is_published else extract(text, params)
     question = {
         "reference": reference[:_MAX_CHARACTERS],
         "text": (found or "")[-_MAX_CHARACTERS:],

@@ -8,7 +8,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from trainer.rewards.code_running import Result, read_tests, run_tests
-from trainer.rewards.extraction import TAG_NAME, last_block, last_fence
+from trainer.rewards.extraction import (
+    TAG_NAME,
+    last_block,
+    last_fence,
+    reply_of,
+    thinking_field,
+)
 from trainer.rewards.rule import (
     Example,
     NotApplicable,
@@ -55,6 +61,7 @@ class CodeTestsParams(Params):
     max_tests: int = Field(
         20, ge=1, le=200, description="Of a row's tests, how many are used."
     )
+    read_thinking: bool = thinking_field()
     judged_inside: Literal["counted", "refused"] = Field(
         "counted",
         description="Asserts that cannot be split into a call and what is expected "
@@ -87,7 +94,8 @@ def score_code(sample: Sample, params: CodeTestsParams) -> float:
     cannot be read or no sandbox can be had.
     """
     tests = read_tests(sample, params.tests_column, most=params.max_tests)
-    code = _code(sample.completion, params)
+    reply = reply_of(sample, read_thinking=params.read_thinking)
+    code = _code(reply, params)
     if not code:
         return 0.0
     entry_point = sample.columns.get(params.entry_point_column)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from trainer.rewards.extraction import open_tag
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
 from trainer.rewards.rule import Example, Params, Rule, Sample
 
@@ -37,7 +38,8 @@ class ContainsParams(Params):
 
 def score_phrases(sample: Sample, params: ContainsParams) -> float:
     """1 when the phrases occur as asked, else 0; the share that occurs for share."""
-    num_found = sum(_occurrences(sample.completion, params))
+    text = open_tag(sample.prompt) + sample.completion
+    num_found = sum(_occurrences(text, params))
     if params.match == "share":
         return num_found / len(params.phrases)
     if params.match == "none":
@@ -100,9 +102,11 @@ class RegexParams(Params):
 def score_regex(sample: Sample, params: RegexParams) -> float:
     """1 when the pattern matches as asked, else 0."""
     pattern = compile_pattern(params.pattern, ignore_case=params.ignore_case)
+    # With and without a think tag that the prompt opens: patterns are written for both.
+    texts = {sample.completion, open_tag(sample.prompt) + sample.completion}
     if params.match == "whole":
-        return float(pattern.fullmatch(sample.completion) is not None)
-    occurs = pattern.search(sample.completion) is not None
+        return float(any(pattern.fullmatch(text) is not None for text in texts))
+    occurs = any(pattern.search(text) is not None for text in texts)
     return float(occurs is (params.match == "contains"))
 
 

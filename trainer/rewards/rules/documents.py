@@ -15,7 +15,13 @@ from xml.parsers import expat
 
 from pydantic import Field, field_validator
 
-from trainer.rewards.extraction import TAG_NAME, last_block, last_fence
+from trainer.rewards.extraction import (
+    TAG_NAME,
+    last_block,
+    last_fence,
+    reply_of,
+    thinking_field,
+)
 from trainer.rewards.rule import Example, Params, Rule, Sample
 
 MAX_DEPTH = 32
@@ -125,6 +131,7 @@ class JsonSchemaParams(Params):
     valid_json_score: float = Field(
         0.0, ge=0, le=1, description="Score of JSON that does not fit the schema."
     )
+    read_thinking: bool = thinking_field()
 
     @field_validator("wanted")
     @classmethod
@@ -142,7 +149,8 @@ def score_json(sample: Sample, params: JsonSchemaParams) -> float:
     JSON that is nested deeper than 32 levels, or whose numbers no float holds, is
     none; JSON that takes more than 20,000 steps to check does not fit.
     """
-    text = _json_place(sample.completion, params)
+    reply = reply_of(sample, read_thinking=params.read_thinking)
+    text = _json_place(reply, params)
     if text is None:
         return 0.0
     try:

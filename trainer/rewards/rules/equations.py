@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from trainer.rewards.extraction import ExtractionParams, extract
+from trainer.rewards.extraction import ExtractionParams, extract, reply_of
 from trainer.rewards.numbers import ArithmeticRefused, compute, read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, NotApplicable, Params, Rule, Sample, quote
@@ -58,7 +58,8 @@ def score_countdown(sample: Sample, params: CountdownParams) -> float:
     target = _target(sample, params.target_column)
     if params.mode == "as_published":
         return float(_passes_published(sample.completion, numbers, target, params))
-    expression = extract(sample.completion, params)
+    reply = reply_of(sample, read_thinking=params.read_thinking)
+    expression = extract(reply, params)
     return float(expression is not None and _passes_strict(expression, numbers, target))
 
 

@@ -9,7 +9,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainer.rewards.extraction import after_marker, require_answer
+from trainer.rewards.extraction import (
+    after_marker,
+    reply_of,
+    require_answer,
+    thinking_field,
+)
 from trainer.rewards.numbers import only_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule, Sample
@@ -64,6 +69,7 @@ class MarkerAnswerParams(Params):
     published_by: Literal["verl", "lm_book"] = Field(
         "verl", description="Whose grader as_published follows."
     )
+    read_thinking: bool = thinking_field()
 
 
 def score_marker(sample: Sample, params: MarkerAnswerParams) -> float:
@@ -75,7 +81,8 @@ def score_marker(sample: Sample, params: MarkerAnswerParams) -> float:
     digits with at most one point and a sign.
     """
     wanted = _plain(_reference(sample, params), params)
-    found = read_marked(sample.completion, params)
+    is_whole = params.read_thinking or params.mode == "as_published"
+    found = read_marked(reply_of(sample, read_thinking=is_whole), params)
     if found is None:
         return params.missing_score
     if found == wanted:

@@ -14,7 +14,9 @@ from trainer.rewards.extraction import (
     last_block,
     last_boxed,
     last_line,
+    reply_of,
     require_answer,
+    thinking_field,
 )
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import (
@@ -34,6 +36,17 @@ _MARKED = r"\b([A-Z])[)\].:]"
 _BARE = r"\b([A-Z])\b"
 _BARE_AND_WORD = rf"{_BARE}(\s+[a-z])?"
 _LEADING = r"[(\[]?([A-Za-z])[)\].:]+\s*((?s).*)"
+_LETTER = r"[*_(\[]*\b[A-Z]\b[*_)\]]*"
+_AND = r"\s*(?:,|\band\b|\bor\b|\bnor\b)\s*"
+_WRONG = r"(?:wrong|incorrect|false)"
+_RIGHT = r"(?:correct|right|the answer)"
+# Options that are ruled out: "not B", "neither A nor B", "A and B are wrong".
+_RULED_OUT = (
+    r"\b(?i:not|neither|nor|isn['’]t|aren['’]t|rather than|instead of)\s+"
+    rf"(?:(?i:option|choice|answer|the|be|is)\s+)*{_LETTER}(?:{_AND}{_LETTER})*"
+    rf"|{_LETTER}\s+(?:is\s+{_WRONG}|(?:is\s+not|isn['’]t)\s+{_RIGHT})"
+    rf"|{_LETTER}(?:{_AND}{_LETTER})+\s+are\s+(?:{_WRONG}|not\s+{_RIGHT})"
+)
 # Words of one letter, when a word in lower case follows: "A better reason is".
 _WORDS = {"A", "I"}
 
@@ -75,6 +88,7 @@ class MultipleChoiceParams(Params):
     ignore_case: bool = Field(
         True, description="Upper and lower case count as the same."
     )
+    read_thinking: bool = thinking_field()
 
 
 def score_choice(sample: Sample, params: MultipleChoiceParams) -> float:
@@ -85,7 +99,8 @@ def score_choice(sample: Sample, params: MultipleChoiceParams) -> float:
     """
     options = _options(sample, params)
     wanted = _reference(sample, params, options)
-    return float(_chosen(sample.completion, params, options) == wanted)
+    reply = reply_of(sample, read_thinking=params.read_thinking)
+    return float(_chosen(reply, params, options) == wanted)
 
 
 def read_choice(completion: str, params: MultipleChoiceParams) -> str | None:
@@ -99,7 +114,7 @@ def _chosen(
     letters = _letters(params, options)
     if params.source == "last_letter":
         place = last_line(completion) or ""
-        last = _last_letter(completion[-_MAX_CHARACTERS:], letters)
+        last = _last_letter(_remaining(completion[-_MAX_CHARACTERS:]), letters)
         return _of_text(place, params, options) or last
     text = _place(completion, params)
     return None if text is None else _read(text, params, options)
@@ -124,8 +139,15 @@ def _read(
     alone = compile_pattern(_ALONE).fullmatch(plain)
     if alone and (letter := _letter(alone.group(1), params)) in letters:
         return letter
-    by_text = _of_text(plain, params, options)
-    return by_text or _leading(plain, params, options) or _named(plain, letters)
+    if by_text := _of_text(plain, params, options):
+        return by_text
+    kept = _remaining(plain)
+    return _leading(kept, params, options) or _named(kept, letters)
+
+
+def _remaining(text: str) -> str:
+    """Without the options that it rules out."""
+    return str(compile_pattern(_RULED_OUT).sub(" ", text)).strip()
 
 
 def _of_text(

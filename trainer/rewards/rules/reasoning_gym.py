@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from trainer.rewards.extraction import ExtractionParams, extract
+from trainer.rewards.extraction import ExtractionParams, extract, reply_of
 from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.rule import Example, NotApplicable, Rule, Sample, Unscorable
 
@@ -96,7 +96,8 @@ class ReasoningGymParams(ExtractionParams):
 def score_puzzle(sample: Sample, params: ReasoningGymParams) -> float:
     """The scorer's value, cut to [0, 1]; many scorers give part of the credit."""
     entry = _entry(sample, params.entry_column)
-    answer = extract(sample.completion, params)
+    text = reply_of(sample, read_thinking=params.read_thinking)
+    answer = extract(text, params)
     if answer is None or len(answer) > _MAX_CHARACTERS:
         return 0.0
     question = {"task": params.task, "entry": entry, "answer": answer}

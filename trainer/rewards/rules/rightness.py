@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from trainer.rewards.extraction import extract, last_boxed, last_line
+from trainer.rewards.extraction import (
+    extract,
+    last_boxed,
+    last_line,
+    without_thinking,
+)
 from trainer.rewards.rule import Params, Rule, Sample, Unscorable
 from trainer.rewards.rules.answer import (
     EXACT_ANSWER,
@@ -135,7 +140,7 @@ def reader_of(params: Params) -> AnswerReader | None:
     if isinstance(params, MarkerAnswerParams):
         return _marked_reader(params)
     if isinstance(params, MultipleChoiceParams):
-        return lambda text: read_choice(text, params)
+        return _choice_reader(params)
     if isinstance(params, ExactAnswerParams):
         return _text_reader(params)
     return None
@@ -145,6 +150,8 @@ def _math_reader(params: MathVerifyParams) -> AnswerReader:
     """Formulas that are written alike are one answer, 1/2 and 0.5 are two."""
 
     def read(text: str) -> str | None:
+        if not params.read_thinking and params.mode == "strict":
+            text = without_thinking(text)
         if params.mode == "as_published" or params.source == "whole":
             found = last_boxed(text) or last_line(text)
         else:
@@ -166,9 +173,18 @@ def _written(formula: str) -> str | None:
     return plain.rstrip(".") or None
 
 
+def _choice_reader(params: MultipleChoiceParams) -> AnswerReader:
+    def read(text: str) -> str | None:
+        reply = text if params.read_thinking else without_thinking(text)
+        return read_choice(reply, params)
+
+    return read
+
+
 def _text_reader(params: ExactAnswerParams) -> AnswerReader:
     def read(text: str) -> str | None:
-        found = extract(text, params)
+        reply = text if params.read_thinking else without_thinking(text)
+        found = extract(reply, params)
         return None if found is None else normalise(found, params)
 
     return read
@@ -176,7 +192,8 @@ def _text_reader(params: ExactAnswerParams) -> AnswerReader:
 
 def _marked_reader(params: MarkerAnswerParams) -> AnswerReader:
     def read(text: str) -> str | None:
-        found = read_marked(text, params)
+        is_whole = params.read_thinking or params.mode == "as_published"
+        found = read_marked(text if is_whole else without_thinking(text), params)
         return None if found is None else same_answer(found, params)
 
     return read
@@ -184,7 +201,8 @@ def _marked_reader(params: MarkerAnswerParams) -> AnswerReader:
 
 def _number_reader(params: NumericAnswerParams) -> AnswerReader:
     def read(text: str) -> str | None:
-        number = find_number(text, params)
+        is_whole = params.read_thinking or params.mode == "as_published"
+        number = find_number(text if is_whole else without_thinking(text), params)
         return None if number is None else str(number)  # 0.5 and 1/2 are one answer
 
     return read

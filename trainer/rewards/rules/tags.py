@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from trainer.rewards.extraction import open_tag
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
 from trainer.rewards.rule import Example, Params, Rule, Sample
 
@@ -29,8 +30,8 @@ class FormatTagsParams(Params):
     completion_prefix: str = Field(
         "",
         max_length=1_000,
-        description="What the prompt already begins for the completion, such as "
-        "<think>; it counts as part of the completion.",
+        description="What the prompt already begins for the completion; it counts as "
+        "part of the completion. Empty: a think tag that the prompt ends with.",
     )
     separator: Literal["space", "blank", "newline", "nothing"] = Field(
         "space",
@@ -97,7 +98,7 @@ class FormatTagsParams(Params):
 
 def score_format(sample: Sample, params: FormatTagsParams) -> float:
     """1 for a full match; else the sum of the credits, at most 1, or mismatch_score."""
-    text = params.completion_prefix + sample.completion
+    text = (params.completion_prefix or open_tag(sample.prompt)) + sample.completion
     answer = _match(text, params)
     if answer is None:
         return min(1.0, _credit(text, params)) or params.mismatch_score
@@ -212,7 +213,8 @@ def score_tags(sample: Sample, params: TagCountParams) -> float:
     Their order is not looked at.
     """
     wanted = _wanted(params)
-    counts = [sample.completion.count(tag) for tag in wanted]
+    text = open_tag(sample.prompt) + sample.completion
+    counts = [text.count(tag) for tag in wanted]
     if params.count == "once":
         counted = sum(count == 1 for count in counts)
     else:

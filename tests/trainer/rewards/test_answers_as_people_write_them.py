@@ -1,0 +1,203 @@
+"""Answers in the forms that public reports about graders complain of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer.rewards.rule import Sample
+from trainer.rewards.scoring import score_completion
+from trainer.rewards.spec import Recipe
+
+OPEN = "<|im_start|>assistant\n<think>\n"  # how a rendered prompt may end
+
+
+def score(
+    kind: str, completion: str, answer: str, prompt: str = "Q", **params: Any
+) -> float | None:
+    rule = {"name": "rule", "kind": kind, "params": params}
+    recipe = Recipe.model_validate({"rules": [rule]})
+    found = score_completion(recipe, Sample(prompt, completion, answer))
+    assert not found.errors, found.errors
+    return found.rules["rule"]
+
+
+NUMBERS = [
+    # Signs and digits beyond ASCII.
+    ("The answer is −5.", "-5"),
+    ("The answer is -5.", "−5"),
+    ("x = －5", "-5"),
+    ("x = ﹣5", "-5"),
+    ("合計は１２です", "12"),
+    ("١٢٣", "123"),
+    ("उत्तर ४२", "42"),
+    ("about １２．５ of them", "12.5"),
+    ("so ٣٫٥", "3.5"),
+    ("so ١٬٢٠٠", "1200"),
+    ("so −１２％", "-12"),
+    ("12", "１２"),
+    # Groups of thousands.
+    ("12\u202f500 people", "12500"),
+    ("12\u2009500 people", "12500"),
+    ("12\u00a0500 people", "12500"),
+    ("1\u202f234\u202f567.5", "1234567.5"),
+    ("$1{,}200$", "1200"),
+    ("$1{,}234{,}567$", "1234567"),
+    (r"\(1\,200\)", "1200"),
+    (r"$12\;500$", "12500"),
+    ("CHF 1'200", "1200"),
+    ("CHF 1\u2019200.50", "1200.5"),
+    ("1,200", "1\u202f200"),
+    # Exponents of units are no numbers of their own.
+    ("The area is 24 cm^2", "24"),
+    ("The area is 24 cm²", "24"),
+    ("The area is 24cm2.", "24"),
+    ("a = 5 m/s2", "5"),
+    ("a = 9.8 m/s^2", "9.8"),
+    ("a = 9.8 m/s²", "9.8"),
+    ("27 m^{3}", "27"),
+    (r"$27\,\text{m}^3$", "27"),
+    (r"$27 \mathrm{~cm}^{3}$", "27"),
+    ("6 square ft, so 6 ft^2", "6"),
+    ("1.2 kg/m^3", "1.2"),
+    ("12 square units^2", "12"),
+    ("5 kg·m²/s²", "5"),
+    # Powers of ten.
+    ("3 × 10^8 m/s", "300000000"),
+    (r"$1.5 \times 10^{-3}$", "0.0015"),
+    ("2 × 10⁶", "2000000"),
+]
+
+
+@pytest.mark.parametrize(("completion", "answer"), NUMBERS)
+def test_a_number_is_read_as_it_is_written(completion: str, answer: str) -> None:
+    assert score("numeric_answer", completion, answer) == 1
+
+
+@pytest.mark.parametrize(
+    ("completion", "wrong"),
+    [
+        ("24 cm²", "2"),
+        ("5 m/s2", "2"),
+        ("9-7", "-7"),
+        ("x -7", "-7"),
+        ("total - 7", "-7"),
+        ("12 and 500", "12500"),
+        ("rooms 12, 500", "12500"),
+        ("2^10", "1024"),
+    ],
+)
+def test_a_number_is_not_made_of_several(completion: str, wrong: str) -> None:
+    assert score("numeric_answer", completion, wrong) == 0
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        *("<|im_end|>", "<|eot_id|>", "</s>", "<|endoftext|>", "<end_of_turn>"),
+        *("<eos>", "<|end|>", "<|im_end|>\n<|endoftext|>", "<｜end▁of▁sentence｜>"),
+    ],
+)
+def test_special_tokens_at_the_end_are_not_part_of_a_completion(token: str) -> None:
+    assert score("exact_answer", f"Paris{token}", "Paris", source="whole") == 1
+    assert score("exact_answer", f"So:\nParis {token}\n", "Paris", source="last_line")
+    assert score("regex", f"Paris{token}", "", pattern="Paris", match="whole") == 1
+
+
+def test_special_tokens_elsewhere_stay() -> None:
+    assert score("contains", "<|im_end|> is a token", "", phrases=["<|im_end|>"]) == 1
+
+
+ANSWERED = {
+    "numeric_answer": ("{}", {}),
+    "exact_answer": ("<answer>{}</answer>", {}),
+    "math_verify": (r"\boxed{{{}}}", {"source": "boxed"}),
+    "marker_answer": ("#### {}", {}),
+    "multiple_choice": ("Answer: {}", {"source": "marker"}),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERED)
+def test_what_is_only_thought_of_does_not_count(kind: str) -> None:
+    form, params = ANSWERED[kind]
+    right, wrong = ("B", "C") if kind == "multiple_choice" else ("7", "9")
+    said, other = form.format(right), form.format(wrong)
+
+    def ask(completion: str, prompt: str = "Q", **more: Any) -> float | None:
+        return score(kind, completion, right, prompt, **params, **more)
+
+    assert ask(said) == 1
+    assert ask(f"<think>maybe {said} but wait") == 0
+    assert ask(f"<think>{other}</think>\n{said}") == 1
+    assert ask(f"<think>{said}</think>\n{other}") == 0
+    assert ask(f"<think>{said}</think>") == 0
+    assert ask(f"<think>{said}</think>", read_thinking=True) == 1
+    assert ask(f"{other}</think>\n{said}") == 1
+    assert ask(f"maybe {said} but wait", OPEN) == 0
+    assert ask(f"{other}</think>\n{said}", OPEN) == 1
+    assert ask(f"<think>{other}</think>{said} <think>or {other}") == 1
+
+
+def test_a_tag_that_the_prompt_opens_counts_for_the_format() -> None:
+    completion = "two twos</think>\n<answer>4</answer>"
+
+    assert score("format_tags", completion, "4", OPEN) == 1
+    assert score("format_tags", completion, "4") == 0
+    assert score("tag_count", completion, "4", OPEN) == 1
+    assert score("tag_count", completion, "4") == 0.75
+    pattern = "(?s)<think>.*</think>.*"
+    assert score("regex", completion, "4", OPEN, pattern=pattern, match="whole") == 1
+    assert score("contains", completion, "4", OPEN, phrases=["<think>"]) == 1
+    assert score("contains", completion, "4", phrases=["<think>"]) == 0
+
+
+def test_a_prompt_that_opens_a_tag_is_not_counted_twice() -> None:
+    written_again = "<think>two twos</think>\n<answer>4</answer>"
+
+    assert score("format_tags", written_again, "4", OPEN) == 0
+    assert score("format_tags", written_again, "4", OPEN, completion_prefix="") == 0
+    continued = "two twos</think>\n<answer>4</answer>"
+    given = {"completion_prefix": "<think>"}
+    assert score("format_tags", continued, "4", OPEN, **given) == 1
+
+
+CHOICES = [
+    ("Answer: D, not B", "D"),
+    ("Answer: B is wrong, so D", "D"),
+    ("Answer: not B but D", "D"),
+    ("Answer: (D), rather than (B)", "D"),
+    ("Answer: D instead of B", "D"),
+    ("Answer: D (not A)", "D"),
+    ("Answer: **D**, and not **B**", "D"),
+]
+SENTENCES = [
+    ("It is not B, the answer is D", "D"),
+    ("The answer is D, not B.", "D"),
+    ("Neither A nor B. It's D.", "D"),
+    ("I'd say D. It isn't B.", "D"),
+    ("D, because B is incorrect", "D"),
+    ("D is right; A and B are wrong", "D"),
+    ("D. Option B is not correct.", "D"),
+]
+
+
+@pytest.mark.parametrize(("completion", "answer"), CHOICES)
+def test_an_option_that_is_ruled_out_is_not_chosen(
+    completion: str, answer: str
+) -> None:
+    assert score("multiple_choice", completion, answer, source="marker") == 1
+    assert score("multiple_choice", completion, "B", source="marker") == 0
+
+
+@pytest.mark.parametrize(("completion", "answer"), SENTENCES)
+def test_the_last_option_that_is_not_ruled_out_is_chosen(
+    completion: str, answer: str
+) -> None:
+    assert score("multiple_choice", completion, answer, source="last_letter") == 1
+    assert score("multiple_choice", completion, "B", source="last_letter") == 0
+
+
+def test_an_answer_that_only_rules_out_names_none() -> None:
+    assert score("multiple_choice", "Answer: not B", "B", source="marker") == 0
+    assert score("multiple_choice", "Answer: not only B", "B", source="marker") == 1
