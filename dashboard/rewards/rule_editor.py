@@ -22,7 +22,7 @@ from dashboard.rewards.rule_params import (
 )
 from dashboard.rewards.trial import sandbox_here
 from trainer.rewards.rule import Example, Rule
-from trainer.rewards.rules import RULES
+from trainer.rewards.rules import RULES, examples_of
 from trainer.rewards.spec import MAX_RULES, RuleSpec
 from trainer.rewards.terms import Clip
 
@@ -63,7 +63,7 @@ def find_fault(rule: RuleSpec) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownExample:
-    """One of a rule's two examples. Texts; an empty one is not there."""
+    """One of a rule's examples. Texts; an empty one is not there."""
 
     verdict: str
     prompt: str
@@ -77,9 +77,10 @@ class ShownExample:
 
 def shown_examples(kind: str) -> list[ShownExample]:
     rule = RULES[kind]
+    passing, failing = examples_of(rule)
     return [
-        _shown(kind, rule.example_pass, "Scores as high as can be"),
-        _shown(kind, rule.example_fail, "Scores less"),
+        *(_shown(kind, example, "Full score") for example in passing),
+        *(_shown(kind, example, "Lower score") for example in failing),
     ]
 
 

@@ -298,6 +298,9 @@ class Rule(Generic[P]):
     batching: Batching[P] | None = None
     example_pass: Example
     example_fail: Example
+    # Further ones, such as forms in which people write an answer.
+    also_pass: tuple[Example, ...] = ()
+    also_fail: tuple[Example, ...] = ()
     bounds: Callable[[P], tuple[float, float]] = from_zero_to_one
     is_slow: bool = False
     needs_sandbox: bool = False

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from tests.trainer.rewards.scores import BY_THEMSELVES
 from trainer.rewards.rule import Sample
-from trainer.rewards.rules import RULES
+from trainer.rewards.rules import RULES, examples_of
 from trainer.rewards.scoring import score_all, score_completion
 from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds
 
@@ -98,14 +98,15 @@ def test_bounds_follow_the_signs_of_the_weights():
 def test_each_rules_examples_pass_and_fail():
     wrong = []
     for kind in BY_THEMSELVES:
-        rule = RULES[kind]
-        for example, passes in ((rule.example_pass, True), (rule.example_fail, False)):
+        passing, failing = examples_of(RULES[kind])
+        marked = [(each, True) for each in passing] + [(e, False) for e in failing]
+        for example, passes in marked:
             spec = RuleSpec(name="it", kind=kind, params=example.params)
             best = recipe_bounds(Recipe(rules=(spec,)))[1]
             score = score_all(Recipe(rules=(spec,)), example.group)[0]
             is_best = score.total == pytest.approx(best, abs=1e-5)
             if score.errors or is_best is not passes:
-                wrong.append((kind, score))
+                wrong.append((kind, example.sample, score))
 
     assert wrong == []
 

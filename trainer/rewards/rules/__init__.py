@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from trainer.rewards.rule import Rule
+from trainer.rewards.rule import Example, Rule
 from trainer.rewards.rules import (
     answer,
     code,
@@ -55,3 +56,29 @@ _ALL: tuple[Rule[Any], ...] = (
     reward_model.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}
+
+
+def examples_of(rule: Rule[Any]) -> tuple[list[Example], list[Example]]:
+    """All examples that pass and that fail, those around thinking included."""
+    passing = [rule.example_pass, *rule.also_pass]
+    failing = [rule.example_fail, *rule.also_fail]
+    if "read_thinking" in rule.params_model.model_fields:
+        right = rule.example_pass.sample.completion
+        wrong = rule.example_fail.sample.completion
+        passing += [
+            _written(rule.example_pass, f"{right}<|im_end|>"),
+            _written(rule.example_pass, f"<think>{wrong}</think>\n{right}"),
+            _written(rule.example_pass, f"{wrong}</think>\n{right}", opened="<think>"),
+        ]
+        failing += [
+            _written(rule.example_pass, f"<think>{right}</think>\n{wrong}"),
+            _written(rule.example_pass, f"<think>Maybe {right} But wait"),
+            _written(rule.example_pass, f"Maybe {right} But wait", opened="<think>"),
+        ]
+    return passing, failing
+
+
+def _written(example: Example, completion: str, *, opened: str = "") -> Example:
+    prompt = f"{example.sample.prompt}\n{opened}\n" if opened else example.sample.prompt
+    sample = replace(example.sample, prompt=prompt, completion=completion)
+    return replace(example, sample=sample)

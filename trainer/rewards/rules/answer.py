@@ -190,6 +190,14 @@ NUMERIC_ANSWER = Rule(
         sample=Sample("How much?", "Together they cost $1,250.00.", "1250")
     ),
     example_fail=Example(sample=Sample("How much?", "Together they cost 12.", "1250")),
+    also_pass=(
+        Example(sample=Sample("How warm?", "It is −5 °C.", "-5")),
+        Example(sample=Sample("How many?", "合計は１２です。", "12")),
+        Example(sample=Sample("How much?", "CHF 12\u202f500", "12500")),
+        Example(sample=Sample("How much?", r"$1{,}200$", "1200")),
+        Example(sample=Sample("Which area?", "It is 24 cm^2.", "24")),
+        Example(sample=Sample("How fast?", r"$3 \times 10^8$ m/s", "300000000")),
+    ),
 )
 
 

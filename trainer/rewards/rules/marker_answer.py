@@ -177,4 +177,5 @@ RULE = Rule(
     bounds=_bounds,
     example_pass=Example(sample=Sample("How much?", "6 times 7 is 42.\n#### 42", "42")),
     example_fail=Example(sample=Sample("How much?", "6 times 7 is 42.\n#### 41", "42")),
+    also_pass=(Example(sample=Sample("How much?", "#### −1,200", "-1200")),),
 )

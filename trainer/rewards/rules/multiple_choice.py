@@ -260,4 +260,9 @@ RULE = Rule(
     score=score_choice,
     example_pass=Example(sample=Sample(_QUESTION, "<answer>(B)</answer>", "B")),
     example_fail=Example(sample=Sample(_QUESTION, "<answer>A or B</answer>", "B")),
+    also_pass=(
+        Example(sample=Sample(_QUESTION, "<answer>B, not A</answer>", "B")),
+        Example(sample=Sample(_QUESTION, "<answer>A is wrong, so B</answer>", "B")),
+    ),
+    also_fail=(Example(sample=Sample(_QUESTION, "<answer>not B</answer>", "B")),),
 )

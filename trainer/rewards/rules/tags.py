@@ -183,6 +183,13 @@ FORMAT_TAGS = Rule(
         sample=Sample("2+2?", "<think>two twos</think>\n<answer>4</answer>", "4")
     ),
     example_fail=Example(sample=Sample("2+2?", "The answer is 4.", "4")),
+    also_pass=(
+        Example(
+            sample=Sample(
+                "2+2?\n<think>\n", "two twos</think>\n<answer>4</answer>", "4"
+            )
+        ),
+    ),
 )
 
 
@@ -245,4 +252,7 @@ TAG_COUNT = Rule(
         sample=Sample("2+2?", "<think>two twos</think><answer>4</answer>", "4")
     ),
     example_fail=Example(sample=Sample("2+2?", "<think>two twos <answer>4", "4")),
+    also_pass=(
+        Example(sample=Sample("2+2?\n<think>\n", "two</think><answer>4</answer>", "4")),
+    ),
 )
