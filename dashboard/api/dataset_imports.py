@@ -42,29 +42,30 @@ class MappingIn(Input):
     name: str | None = Field(
         default=None,
         max_length=400,
-        description="Of a new dataset; without it, as the file is called.",
+        description="Name of a new dataset. Default: the name of the file.",
         examples=["sums"],
     )
     prompt: str | None = Field(
         default=None,
         max_length=1_000,
-        description="The prompt's column; without it, guessed by name.",
+        description="Prompt column. Default: guessed from the column names.",
         examples=["question"],
     )
     answer: str | None = Field(
         default=None,
         max_length=1_000,
-        description="The answer's column; empty: no answer; without it, guessed.",
+        description="Answer column. Empty: no answer. Default: guessed from the column "
+        "names.",
         examples=["answer"],
     )
     columns: list[str] | None = Field(
         default=None,
         max_length=200,
-        description="Extra columns to keep; without it, as before or as guessed.",
+        description="Extra columns to keep. Default: all other columns.",
     )
     leave_out: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0,
-        description="Imports the other rows if exactly this many rows have errors.",
+        description="Skip rows with errors if there are exactly this many.",
     )
 
 
@@ -142,7 +143,7 @@ def refuse_rows(refusals: Refusals, place: str) -> Problem:
 class ImportIn(MappingIn):
     dataset_id: IdIn | None = Field(
         default=None,
-        description="The rows become its next version; without it, a new dataset.",
+        description="Dataset that gets a new version. Default: a new dataset.",
     )
 
 
@@ -155,11 +156,11 @@ class ImportIn(MappingIn):
 def start_import(
     request: HttpRequest, file: File[UploadedFile], payload: Form[ImportIn]
 ) -> Status[ImportOut]:
-    """A file of JSONL, JSON, CSV, TSV or Parquet, up to 32 MiB, becomes a version.
+    """Import a JSONL, JSON, CSV, TSV or Parquet file of up to 32 MiB as a version.
 
-    201: it is made. 202: a worker makes it; ask for the import until it is done.
-    Larger files are sent in parts (`/dataset-uploads`). A bad row refuses them all,
-    with its line and a remedy.
+    201: the import is done. 202: a worker runs it; poll the import until it is done.
+    Send larger files in parts (`/dataset-uploads`). If a row has errors, nothing is
+    imported and the response lists the errors by line.
     """
     access = access_of(request)
     own = find_dataset(access.team, payload.dataset_id)
@@ -185,9 +186,9 @@ def answer_import(job: ImportJob) -> Status[ImportOut]:
     return Status(201 if is_done else 202, ImportOut.of(job))
 
 
-@router.get("/imports/{job_id}", response=ImportOut, summary="Look at an import")
+@router.get("/imports/{job_id}", response=ImportOut, summary="Get an import")
 def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
-    """Ask again until its state is done, failed or cancelled."""
+    """Poll it until its state is done, failed or cancelled."""
     team = access_of(request).team
     # Here as well, as the worker that ended may be the one that looks for such jobs.
     reap_of(get_import_job(team, job_id))
@@ -198,9 +199,9 @@ def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
     "/imports/{job_id}/stop", response=Done, auth=WRITE, summary="Stop an import"
 )
 def stop_import(request: HttpRequest, job_id: Id) -> Done:
-    """Nothing of it is kept, but the file is."""
+    """The file is kept. No rows are stored."""
     access = access_of(request)
     job = get_import_job(access.team, job_id)
     if request_stop(job, access.user):
         return Done(done=True)
-    return Done(done=False, detail=f"It had ended already: it is {job.state}.")
+    return Done(done=False, detail=f"The import has already ended: {job.state}.")

@@ -48,14 +48,16 @@ class DatasetVersionOut(Schema):
     dataset: str = Field(examples=["sums"])
     number: int = Field(examples=[2])
     num_rows: int = Field(examples=[7_473])
-    num_left_out: int = Field(description="Refused rows that were done without.")
+    num_left_out: int = Field(description="Rows with errors that the import skipped.")
     content_sha256: str
     mapping: dict[str, Any] = Field(
         examples=[{"prompt": "question", "answer": "answer", "columns": []}]
     )
-    origin: str = Field(description="In words.", examples=["uploaded: sums.jsonl"])
+    origin: str = Field(
+        description="The source as text.", examples=["uploaded: sums.jsonl"]
+    )
     source: dict[str, Any] = Field(
-        description="The same for programs: a file, a link, a version, a run.",
+        description="The source as fields: a file, a link, a version or a run.",
         examples=[{"kind": "upload", "filename": "sums.jsonl", "num_bytes": 512_000}],
     )
     created_at: datetime
@@ -66,7 +68,9 @@ class DatasetVersionOut(Schema):
 
 
 class RowOut(Schema):
-    position: int = Field(description="From 0; a run's prompt_index.", examples=[0])
+    position: int = Field(
+        description="Index from 0: a run's `prompt_index`.", examples=[0]
+    )
     prompt: str | list[dict[str, Any]] = Field(examples=["What is 1 + 1?"])
     answer: str | None = Field(examples=["2"])
     columns: dict[str, Any] = Field(examples=[{"level": 1}])
@@ -80,19 +84,20 @@ class RowOut(Schema):
 class ImportOut(JobOut):
     id: int
     kind: str = Field(
-        description="fetch: brings a file here; import: makes rows a version.",
+        description="fetch: downloads a file. import: makes a version of rows. "
+        "generate: makes a version with a task.",
         examples=["import"],
     )
-    filename: str = Field(description="What is read.", examples=["sums.jsonl"])
+    filename: str = Field(description="What the import reads.", examples=["sums.jsonl"])
     upload_id: int | None = Field(
-        description="Of a file: what a fetch brings, or an import reads.", examples=[6]
+        description="Upload that a fetch fills or an import reads.", examples=[6]
     )
     version: DatasetVersionOut | None
     made_version: bool = Field(
-        description="False of a done one: the newest version has these rows already."
+        description="False if the newest version already has these rows."
     )
     refusals: dict[str, Any] = Field(
-        description="Of rows: how many, and the first ones by line."
+        description="Rows with errors: their count, and the first ones by line."
     )
 
     @classmethod
@@ -126,17 +131,17 @@ def find_dataset(team: Team, dataset_id: int | None) -> Dataset | None:
 
 
 class RowFilters(Input):
-    q: Text = Field("", description="What prompt or answer holds, in any case.")
-    answer: Text = Field("", description="yes: has one; no: has none")
-    kind: Text = Field("", description="Of the prompt: text or chat")
-    min_chars: Length
-    max_chars: Length = Field(None, description="Of the prompt.")
-    column: Text = Field("", description="An extra column, with `value`.")
+    q: Text = Field("", description="Text in the prompt or answer, ignoring case.")
+    answer: Text = Field("", description="yes: with an answer. no: without.")
+    kind: Text = Field("", description="Kind of prompt: text or chat.")
+    min_chars: Length = Field(None, description="Minimum length of the prompt.")
+    max_chars: Length = Field(None, description="Maximum length of the prompt.")
+    column: Text = Field("", description="Extra column that equals `value`.")
     value: Text
     sort: Annotated[str, Query("", max_length=1_010)] = Field(
         "",
         description="position, prompt_length, answer, answer_length or column:NAME; "
-        "`-` before it turns it round.",
+        "a leading `-` reverses the order.",
     )
 
 

@@ -44,27 +44,33 @@ fetches_router = Router(tags=["Dataset uploads"], auth=WRITE)
 
 class ChoiceOut(Schema):
     name: str = Field(examples=["main/train"])
-    is_split: bool = Field(description="Else a single file.")
+    is_split: bool = Field(description="False for a single file.")
     num_bytes: int = Field(examples=[2_300_000])
 
 
 class UploadOut(Schema):
     id: int = Field(examples=[6])
     filename: str = Field(examples=["sums.jsonl.gz"])
-    dataset_id: int | None = Field(description="That gets a version; null: a new one.")
+    dataset_id: int | None = Field(
+        description="Dataset that gets a new version. Null: a new dataset."
+    )
     num_bytes: int = Field(examples=[120_000_000])
     num_received: int = Field(
-        description="Of them; the next part begins there.", examples=[8_388_608]
+        description="Bytes received so far: the offset of the next part.",
+        examples=[8_388_608],
     )
     is_whole: bool
     format: str = Field(
-        description="jsonl, json, csv, tsv or parquet; empty: not yet whole.",
+        description="jsonl, json, csv, tsv or parquet. Empty until the file is "
+        "complete.",
         examples=["jsonl"],
     )
-    packing: str = Field(description="gzip, zstd or empty.", examples=["gzip"])
+    packing: str = Field(
+        description="Compression: gzip, zstd or empty.", examples=["gzip"]
+    )
     remark: str
     choices: list[ChoiceOut] = Field(
-        description="Of a hub dataset: what to choose from before it is fetched."
+        description="Splits and files of a Hub dataset, until one is chosen."
     )
 
     @classmethod
@@ -79,18 +85,19 @@ class UploadIn(Input):
     fingerprint: str = Field(
         min_length=1,
         max_length=64,
-        description="By which you know the file again, such as its SHA-256: begun "
-        "again with the same, it is gone on with.",
+        description="Identifies the file, such as its SHA-256. A second request with "
+        "the same fingerprint resumes the upload.",
         examples=["sums 120000000"],
     )
     dataset_id: IdIn | None = Field(
-        default=None, description="That gets a version more; null: a new dataset."
+        default=None,
+        description="Dataset that gets a new version. Null: a new dataset.",
     )
 
 
-@router.post("", response=UploadOut, auth=WRITE, summary="Begin to send a file")
+@router.post("", response=UploadOut, auth=WRITE, summary="Start or resume an upload")
 def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
-    """Or go on: the same file of the same person is found, with what is here of it.
+    """Your unfinished upload of the same file is resumed from `num_received`.
 
     Then PUT its parts, and import it.
     """
@@ -109,9 +116,9 @@ def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
     return UploadOut.of(upload)
 
 
-@router.get("/{upload_id}", response=UploadOut, summary="Look at a file that waits")
+@router.get("/{upload_id}", response=UploadOut, summary="Get an upload")
 def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
-    """How much of it is here, and what to do next."""
+    """With the bytes received so far."""
     return UploadOut.of(get_upload(access_of(request).team, upload_id))
 
 
@@ -119,11 +126,11 @@ def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
     "/{upload_id}/parts",
     response=UploadOut,
     auth=WRITE,
-    summary="Send a part of a file",
+    summary="Send a part of an upload",
     openapi_extra=PART,
 )
 def send_dataset_part(request: HttpRequest, upload_id: Id, offset: Offset) -> UploadOut:
-    """As the body. 409: the file ends elsewhere; look at it and go on from there."""
+    """The body is the part. 409: `offset` is not `num_received`; get the upload."""
     access = access_of(request)
     with part_problems(lambda: get_upload(access.team, upload_id).num_received, offset):
         upload = append_part(
@@ -141,17 +148,17 @@ def send_dataset_part(request: HttpRequest, upload_id: Id, offset: Offset) -> Up
     "/{upload_id}/import",
     response={201: ImportOut, 202: ImportOut},
     auth=WRITE,
-    summary="Import a file",
+    summary="Import an upload",
 )
 def import_dataset_upload(
     request: HttpRequest, upload_id: Id, payload: MappingIn
 ) -> Status[ImportOut]:
-    """Its rows become a version. A bad row refuses them all, with its line."""
+    """Nothing is imported if a row has errors: the response lists them by line."""
     access = access_of(request)
     upload = access.team.uploads.select_related("dataset").filter(pk=upload_id).first()
     if job := live_or_done_job(access.team, upload_id):
         return answer_import(job)
-    upload = or_404(upload, f"{access.team} has no file {upload_id} that waits.")
+    upload = or_404(upload, f"{access.team} has no upload {upload_id}.")
     seen = _peek_or_refuse(upload)
     job = begin_import(
         upload, seen, payload, access.user, place="body", place_of_file="body"
@@ -162,7 +169,7 @@ def import_dataset_upload(
 def _peek_or_refuse(upload: Upload) -> Peek:
     if not upload.is_whole:
         if upload.is_linked:
-            message = "A worker fetches this file. Wait for its import to end."
+            message = "A worker is downloading this file. Wait until the fetch is done."
             raise Problem(409, message)
         with or_conflict():
             finish_transfer(upload)
@@ -170,21 +177,21 @@ def _peek_or_refuse(upload: Upload) -> Peek:
     if seen is None:
         raise Problem(
             409,
-            f"The file {upload.filename} is no longer here, or not one row of it can "
-            "be read. Delete it, and send it again.",
+            f"The file {upload.filename} is missing, or none of its rows can be read. "
+            "Delete the upload, then send the file again.",
         )
     return seen
 
 
-@router.delete(
-    "/{upload_id}", response=Done, auth=WRITE, summary="Discard a file that waits"
-)
+@router.delete("/{upload_id}", response=Done, auth=WRITE, summary="Discard an upload")
 def discard_dataset_upload(request: HttpRequest, upload_id: Id) -> Done:
-    """What was imported of it stays."""
+    """Versions imported from it are kept."""
     team = access_of(request).team
     upload = get_upload(team, upload_id)
     if job := live_or_done_job(team, upload_id):
-        return Done(done=False, detail=f"Its import {job.pk} is {job.state}.")
+        return Done(
+            done=False, detail=f"Import {job.pk} of this upload is {job.state}."
+        )
     delete_upload(upload)
     return Done(done=True)
 
@@ -196,20 +203,21 @@ class FetchIn(Input):
     link: str = Field(
         min_length=1,
         max_length=4_000,
-        description="https://… of a file, or owner/name of the Hugging Face hub.",
+        description="URL of a file, or Hugging Face dataset ID.",
         examples=["openai/gsm8k"],
     )
     revision: str = Field(
-        default="", max_length=200, description="Of a hub dataset; empty: main."
+        default="", max_length=200, description="Of a Hub dataset. Empty: main."
     )
     part: str = Field(
         default="",
         max_length=500,
-        description="Of a hub dataset: a split or file; empty: its upload lists them.",
+        description="Split or file of a Hub dataset. Empty: the upload lists them.",
         examples=["main/train"],
     )
     dataset_id: IdIn | None = Field(
-        default=None, description="That gets a version more; null: a new dataset."
+        default=None,
+        description="Dataset that gets a new version. Null: a new dataset.",
     )
 
 
@@ -217,8 +225,8 @@ class FetchIn(Input):
     "/dataset-fetches", response={202: ImportOut}, summary="Fetch a file from a link"
 )
 def fetch_dataset(request: HttpRequest, payload: FetchIn) -> Status[ImportOut]:
-    """A worker fetches it: ask for the import until it is done. Then import its upload,
-    or fetch one of its `choices` as `part`."""
+    """A worker downloads the file: poll the import until it is done. Then import its
+    upload, or fetch one of its `choices` as `part`."""
     access = access_of(request)
     dataset = find_dataset(access.team, payload.dataset_id)
     with or_refuse("body.link"):

@@ -53,11 +53,9 @@ def datasets(
     request: HttpRequest,
     cursor: Cursor,
     limit: Limit,
-    is_trashed: Annotated[
-        bool, Query(False, description="Those in the trash instead.")
-    ],
+    is_trashed: Annotated[bool, Query(False, description="List the trash instead.")],
 ) -> Page[Any]:
-    """Without those in the trash, the newest first."""
+    """Newest first, without the trash."""
     team = access_of(request).team
     found = list_trashed(team) if is_trashed else team.datasets.filter(trashed_at=None)
     return page_by(
@@ -65,9 +63,9 @@ def datasets(
     )
 
 
-@router.get("/datasets/{dataset_id}", response=DatasetOut, summary="Look at a dataset")
+@router.get("/datasets/{dataset_id}", response=DatasetOut, summary="Get a dataset")
 def dataset(request: HttpRequest, dataset_id: Id) -> DatasetOut:
-    """Also one in the trash."""
+    """Also from the trash."""
     return DatasetOut.of(get_any_dataset(access_of(request).team, dataset_id))
 
 
@@ -79,7 +77,7 @@ def dataset(request: HttpRequest, dataset_id: Id) -> DatasetOut:
 def dataset_versions(
     request: HttpRequest, dataset_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
-    """The newest first. A version never changes."""
+    """Newest first. A version never changes."""
     team = access_of(request).team
     own = get_dataset(team, dataset_id)
     found = list_versions(team).filter(dataset=own)
@@ -89,7 +87,7 @@ def dataset_versions(
 @router.get(
     "/dataset-versions/{version_id}",
     response=DatasetVersionOut,
-    summary="Look at a dataset version",
+    summary="Get a dataset version",
 )
 def dataset_version(request: HttpRequest, version_id: Id) -> DatasetVersionOut:
     return DatasetVersionOut.of(find_version(access_of(request).team, version_id))
@@ -98,12 +96,11 @@ def dataset_version(request: HttpRequest, version_id: Id) -> DatasetVersionOut:
 class RowsOut(Page[RowOut]):
     total: int = Field(description="Rows of the version.", examples=[7_473])
     num_matching: int = Field(
-        description="Rows that the filters leave, as far as was counted."
+        description="Rows that match the filters, as far as counted."
     )
     is_counted: bool = Field(
-        description="False: there may be more than `num_matching`, as rows are looked "
-        "through for a moment at a time. Go on with the cursor, also where a page is "
-        "empty."
+        description="False if there may be more than `num_matching`: a request "
+        "searches for a limited time. Follow the cursor even if a page is empty."
     )
 
 
@@ -119,7 +116,7 @@ def dataset_rows(
     limit: Limit,
     filters: Query[RowFilters],
 ) -> RowsOut:
-    """In their order, or in another; 409 while a large version is sorted."""
+    """In file order unless `sort` is set. 409 while Cohort sorts a large version."""
     version = find_version(access_of(request).team, version_id)
     view = read_view(version, filters)
     start = read_cursor(cursor) if cursor else 0
@@ -127,7 +124,7 @@ def dataset_rows(
     if looked is None:
         raise Problem(
             409,
-            f"The order of {version} by {view.order_key} is being made. Ask again.",
+            f"Cohort is sorting {version} by {view.order_key}. Retry in 2 s.",
             headers={"Retry-After": "2"},
         )
     return RowsOut(
@@ -147,8 +144,7 @@ def dataset_rows(
 def dataset_file(
     request: HttpRequest, version_id: Id, rows_format: Format
 ) -> HttpResponseBase:
-    """All its rows, under the names of the file that they came from. Of a dataset in
-    the trash too."""
+    """All rows, with the column names of the source file. Also from the trash."""
     team = access_of(request).team
     found = DatasetVersion.objects.select_related("dataset")
     row = found.filter(dataset__team=team, pk=version_id).first()
@@ -176,8 +172,8 @@ class DatasetChange(Input):
 def trash_dataset(
     request: HttpRequest, dataset_id: Id, payload: DatasetChange
 ) -> DatasetOut:
-    """After 30 days in the trash, or as the team keeps it, it is gone, unless a run
-    used it. Runs keep what they were trained on."""
+    """Cohort deletes it after 30 days in the trash, or the team's own period, unless a
+    run used it."""
     access = access_of(request)
     found = get_any_dataset(access.team, dataset_id)
     if payload.is_trashed:
@@ -196,14 +192,14 @@ def trash_dataset(
     "/datasets/{dataset_id}",
     response=Done,
     auth=WRITE,
-    summary="Delete a dataset for good",
+    summary="Delete a dataset permanently",
 )
 def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
-    """One of the trash that no run or probe used."""
+    """It must be in the trash, and no run or probe may have used it."""
     access = access_of(request)
     found = get_any_dataset(access.team, dataset_id)
     if found.trashed_at is None:
-        message = f"{found} is not in the trash. Move it there first, or leave it."
+        message = f"{found} is not in the trash. Move it there first."
         raise Problem(409, message)
     found.team = access.team  # which is at hand
     with or_conflict():

@@ -32,20 +32,20 @@ LONGEST_BOUND = 80
 # Of tasks whose package does not say what they are, or says it of another task.
 SENTENCES = {
     "ab": "Applies rewriting rules to a row of tokens such as A# #B until none fits",
-    "acre": "Tells from observations whether objects switch a detector on",
-    "aiw": "Counts the siblings, friends or colleagues that somebody has",
-    "arc_agi": "Finds the rule behind pairs of coloured grids and applies it once more",
-    "bf": "Tells what a Brainf*** program prints",
+    "acre": "Infers from observations which objects switch a detector on",
+    "aiw": "Counts the siblings, friends or colleagues of a person",
+    "arc_agi": "Infers the rule behind pairs of coloured grids and applies it",
+    "bf": "Predicts the output of a Brainf*** program",
     "boxnet": "Plans how arms in the cells of a grid move boxes to their targets",
-    "calendar_arithmetic": "Reckons with dates, weekdays and leap years",
-    "emoji_mystery": "Deciphers a sentence that is hidden in an emoji",
-    "gsm_symbolic": "Asks word problems of grade school with other names and numbers",
-    "list_functions": "Finds the function behind pairs of lists, then applies it",
-    "number_format": "Picks the largest or smallest of numbers in several notations",
-    "puzzle24": "Makes 24 of four numbers by arithmetic",
-    "rearc": "Gives puzzles like those of ARC, made anew by its rules",
+    "calendar_arithmetic": "Computes with dates, weekdays and leap years",
+    "emoji_mystery": "Deciphers a sentence hidden in an emoji",
+    "gsm_symbolic": "Grade-school word problems with varied names and numbers",
+    "list_functions": "Infers the function behind pairs of lists and applies it",
+    "number_format": "Picks the largest or smallest number among several notations",
+    "puzzle24": "Makes 24 from four numbers by arithmetic",
+    "rearc": "ARC puzzles generated from their rules",
     "string_manipulation": "Rewrites a string by rules until none applies",
-    "survo": "Fills a grid with numbers so that its rows and columns have given sums",
+    "survo": "Fills a grid with numbers so that rows and columns have given sums",
 }
 # The Countdown rule reads these columns.
 LIFTED = {"countdown": ("numbers", "target")}
@@ -161,7 +161,7 @@ class Option:
             return self._kept(type(self.default)(text))
         except (KeyError, ValueError):
             kind = {bool: "true or false", int: "a whole number", float: "a number"}
-            kind[str] = "a text without NUL"
+            kind[str] = "text without NUL characters"
             raise ValueError(
                 f"{self.name} must be {kind[type(self.default)]}; got {text[:60]!r}."
             ) from None
@@ -193,8 +193,8 @@ def list_tasks() -> tuple[Task, ...]:
         *described, last = [*_ask({})] or [{}]
     if "done" not in last:
         raise GeneratorsMissing(
-            "The reasoning-gym package, which the tasks come from, could not be "
-            "started. Check that there is memory for it, then reload."
+            "The reasoning-gym package, which provides the tasks, failed to start. "
+            "Check the free memory of the server, then reload."
         )
     return tuple(
         Task(
@@ -226,13 +226,14 @@ def generate_rows(
             yield _row(task, reply["entry"])
     if "refused" in reply:
         raise ValueError(
-            f"{task} refuses these options at row {num_rows + 1:,}: "
-            f"{reply['refused']}. Change them, or go back to the defaults."
+            f"{task} failed at row {num_rows + 1:,} with these options: "
+            f"{reply['refused']}. Change the options, or use the defaults."
         )
     if "done" not in reply:
         raise ValueError(
-            f"{task} made {num_rows:,} of {size:,} rows, then its {MAX_SECONDS} s or "
-            "its memory were used up. Ask for fewer rows or easier options."
+            f"{task} generated {num_rows:,} of {size:,} rows, then exceeded "
+            f"{MAX_SECONDS} s or its memory limit. Request fewer rows or easier "
+            "options."
         )
 
 
@@ -250,8 +251,8 @@ def _ask(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What the child answers, until it is done or its time is up."""
     if importlib.util.find_spec("reasoning_gym") is None:
         raise GeneratorsMissing(
-            "This server has no reasoning-gym package, which the tasks come from. "
-            "Install cohort[engine] beside the web process, or upload a file."
+            "The reasoning-gym package, which provides the tasks, is not installed. "
+            "Install cohort[engine] for the web process, or upload a file."
         )
     with tempfile.TemporaryFile() as asked:
         asked.write(json.dumps({"seconds": MAX_SECONDS, **question}).encode())

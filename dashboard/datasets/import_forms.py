@@ -69,7 +69,7 @@ class TargetForm(forms.Form):
         self.team = team
         super().__init__(data, initial={"name": name[:80], "key": uuid4()})
         self.fields["name"].required = False
-        self.fields["name"].help_text = "Of the new dataset."
+        self.fields["name"].help_text = "Name of the new dataset."
         datasets = team.datasets.filter(trashed_at__isnull=True).order_by("-pk")
         self._datasets = {str(dataset.pk): dataset for dataset in datasets}
         newer = [(key, f"a new version of {it}") for key, it in self._datasets.items()]
@@ -79,7 +79,7 @@ class TargetForm(forms.Form):
         given = self.cleaned_data
         is_named = given.get("target") or given.get("name") or "name" in self.errors
         if not is_named:
-            self.add_error("name", "A new dataset needs a name. Give one.")
+            self.add_error("name", "Enter a name for the new dataset.")
         return given
 
     def start(
@@ -143,18 +143,18 @@ class MappingForm(forms.Form):
     name = NameField()
     prompt = forms.ChoiceField(
         label="Prompt",
-        help_text="A text, or a list of chat messages with role and content, or "
-        "with from and value, as ShareGPT has them.",
+        help_text="Text, or a list of chat messages with role and content, or with "
+        "from and value as in ShareGPT.",
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     answer = forms.ChoiceField(
         label="Answer",
         required=False,
-        help_text="The ground truth that rules compare a completion with.",
+        help_text="Ground truth that rules compare a completion with.",
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     columns = forms.MultipleChoiceField(
-        label="Keep as extra columns",
+        label="Extra columns",
         required=False,
         help_text="Rules and prompt templates can read these.",
         widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
@@ -180,7 +180,7 @@ class MappingForm(forms.Form):
         if answer and answer == self.cleaned_data.get("prompt"):
             self.add_error(
                 "answer",
-                f'"{answer}" is the prompt already. Choose another column, or '
+                f'"{answer}" is already the prompt. Choose another column, or '
                 "“no answer”.",
             )
         return self.cleaned_data
@@ -212,9 +212,8 @@ def _mapping_before(upload: Upload) -> Mapping | None:
 class UploadForm(forms.Form):
     file = forms.FileField(
         label="File",
-        help_text=f"{CHOICES}, plain or packed (.gz, .zst), up to "
-        f"{num_bytes(MAX_UPLOAD_BYTES)}. You map the columns before the import. "
-        "An interrupted upload resumes.",
+        help_text=f"{CHOICES}, optionally compressed (.gz, .zst), up to "
+        f"{num_bytes(MAX_UPLOAD_BYTES)}. An interrupted upload resumes.",
         widget=forms.FileInput(
             attrs={
                 "class": "form-control",
@@ -224,8 +223,8 @@ class UploadForm(forms.Form):
             }
         ),
         error_messages={
-            "required": "No file was sent. Choose one.",
-            "empty": "The file is empty. Choose one that holds rows.",
+            "required": "Choose a file.",
+            "empty": "The file is empty. Choose a file with rows.",
         },
     )
 
@@ -235,8 +234,8 @@ class PasteForm(forms.Form):
         label="Rows",
         strip=False,
         max_length=MAX_PASTED_CHARS,
-        help_text="JSON lines, one JSON list, or a table as a spreadsheet copies it: "
-        "CSV or TSV with a header line and two columns or more.",
+        help_text="JSON Lines, a JSON list, or a table copied from a spreadsheet with "
+        "a header line and at least two columns.",
         widget=forms.Textarea(
             attrs={
                 "class": "form-control pasted-rows",
@@ -252,28 +251,28 @@ class LinkForm(forms.Form):
     """Where a worker fetches a file from."""
 
     link = forms.CharField(
-        label="URL of a file, or id of a hub dataset",
+        label="URL or Hugging Face dataset ID",
         max_length=4_000,
-        help_text="https://… of a JSONL, JSON, CSV, TSV or Parquet file, packed or "
-        "not; or owner/name of the Hugging Face hub, such as openai/gsm8k.",
+        help_text="URL of a JSONL, JSON, CSV, TSV or Parquet file, or a dataset ID "
+        "such as openai/gsm8k.",
         widget=forms.TextInput(
             attrs={"class": "form-control", "spellcheck": "false", "inputmode": "url"}
         ),
-        error_messages={"required": "No link was given. Paste one."},
+        error_messages={"required": "Enter a URL or a dataset ID."},
     )
     revision = forms.CharField(
         label="Revision",
         required=False,
         max_length=200,
-        help_text="Of a hub dataset: branch, tag or commit; empty: main.",
+        help_text="Branch, tag or commit of a Hub dataset. Empty: main.",
         widget=forms.TextInput(attrs={"class": "form-control", "spellcheck": "false"}),
     )
     part = forms.CharField(
         label="Split or file",
         required=False,
         max_length=500,
-        help_text="Of a hub dataset: such as train, main/train or data/train.jsonl; "
-        "empty: choose from what there is.",
+        help_text="Of a Hub dataset, such as train, main/train or data/train.jsonl. "
+        "Empty: choose on the next page.",
         widget=forms.TextInput(attrs={"class": "form-control", "spellcheck": "false"}),
     )
 

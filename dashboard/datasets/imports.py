@@ -83,8 +83,8 @@ def finish_transfer(upload: Upload) -> None:
     num_received = upload.num_received
     if num_received < upload.num_bytes:
         raise ValueError(
-            f"{num_received:,} of the {upload.num_bytes:,} bytes of {upload.filename} "
-            "are here. Choose the file again to resume the upload."
+            f"{upload.filename} is incomplete: {num_received:,} of "
+            f"{upload.num_bytes:,} bytes received. Choose the file again to resume."
         )
     try:
         recognise(upload)
@@ -112,8 +112,8 @@ def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
     except OSError as error:
         upload.path.unlink(missing_ok=True)
         raise ValueError(
-            f"{upload.filename} could not be stored under {settings.COHORT_DATA}: "
-            f"{error.strerror}. Free some space there, then upload it again."
+            f"Cohort could not store {upload.filename} in {settings.COHORT_DATA}: "
+            f"{error.strerror}. Free some space, then upload it again."
         ) from error
 
 

@@ -75,7 +75,7 @@ def fetch(context: Context) -> None:
         context.progress(num_bytes, total, message=message)
 
     context.gives_way = gives_way
-    context.note(message=f"Asking {host}.")
+    context.note(message=f"Connecting to {host}.")
     try:
         fetch_upload(upload, report)
     finally:
@@ -93,10 +93,10 @@ def import_rows(context: Context) -> None:
         context.progress(done, total)
 
     def on_generated(done: int, total: int) -> None:
-        context.progress(done, total, message="The task writes the rows.")
+        context.progress(done, total, message="Generating rows.")
 
     def on_stored(done: int, total: int) -> None:
-        context.progress(done, total, unit="rows", message="Storing the rows.")
+        context.progress(done, total, unit="rows", message="Storing rows.")
 
     def seal(version: DatasetVersion) -> None:
         """The version and the news of it are there at once, or neither."""
@@ -106,7 +106,7 @@ def import_rows(context: Context) -> None:
             raise LeaseLost
         context.seal()
 
-    reads = "Reading every row." if row.upload_id else "Looking for the rows."
+    reads = "Reading rows." if row.upload_id else "Selecting rows."
     if row.is_generated:
         reads = "Starting the task."
     unit = "bytes" if row.upload_id else "rows"
@@ -138,7 +138,7 @@ def import_rows(context: Context) -> None:
         if context.held().exists():
             ImportJob.objects.filter(pk=row.pk).update(refusals=found.as_json())
         raise ValueError(
-            f"{found.count:,} rows were refused. Cohort imported nothing."
+            f"No rows imported: {found.count:,} rows have errors."
         ) from None
     if context.held().exists():  # these rows were there already: nothing was sealed
         ImportJob.objects.filter(pk=row.pk).update(version=version)
@@ -179,9 +179,8 @@ def _upload_of(row: ImportJob) -> Upload:
     upload = find_upload(row)
     if upload is None or not (row.is_fetch or upload.path.exists()):
         raise ValueError(
-            f"The file {row.filename} is not under {settings.COHORT_DATA} where the "
-            "worker runs. Upload it again; where workers run on other machines, let "
-            "them share that folder."
+            f"The worker did not find {row.filename} in {settings.COHORT_DATA}. Upload "
+            "it again. Workers on other machines must share this folder."
         )
     return upload
 

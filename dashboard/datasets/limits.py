@@ -54,9 +54,9 @@ def check_disk_space(num_bytes: int, *, purpose: str) -> None:
     free = shutil.disk_usage(settings.COHORT_DATA).free
     if free - num_bytes < RESERVED_BYTES:
         raise ValueError(
-            f"The disk that holds {settings.COHORT_DATA} has {size(free)} left; "
-            f"{purpose} needs {size(num_bytes)}, and {size(RESERVED_BYTES)} are kept "
-            "free for the database. Free some space there, then try again."
+            f"The disk of {settings.COHORT_DATA} has {size(free)} left; {purpose} "
+            f"needs {size(num_bytes)}, and the database needs {size(RESERVED_BYTES)}. "
+            "Free some space, then try again."
         )
 
 

@@ -138,7 +138,7 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
 def _value(record: Record, column: str, remedy: str) -> Any:
     """A column that is not there is another mistake than a null in it."""
     if column not in record.values:
-        raise Unusable(f'The row has no "{column}".', remedy, None)
+        raise Unusable(f'The row has no column "{column}".', remedy, None)
     return record.values[column]
 
 
@@ -148,7 +148,7 @@ def _prompt(value: Any) -> Prompt:
         return _messages(value)
     if not isinstance(value, str):
         raise Unusable(
-            "The prompt is neither a text nor a list of chat messages.",
+            "The prompt is neither text nor a list of chat messages.",
             "Choose another column as the prompt, or correct the row.",
             value,
         )
@@ -163,7 +163,7 @@ def _messages(value: list[Any]) -> list[dict[str, str]]:
         _check_message(message)
     if messages[-1]["role"] == "assistant":
         raise Unusable(
-            "The last message is the assistant's, so nothing is left to complete.",
+            "The last message has the role assistant: there is nothing to complete.",
             "Remove it, or move it to the answer column.",
             messages[-1]["content"],
         )
@@ -177,7 +177,7 @@ def _from_sharegpt(message: Any) -> Any:
     sender = message["from"]
     if not isinstance(sender, str) or sender not in SHAREGPT_ROLES:
         raise Unusable(
-            "A chat message has no known role.",
+            "A chat message has an unknown role.",
             f"Use one of {', '.join(SHAREGPT_ROLES)}, or write it as "
             '{"role": "user", "content": "…"}.',
             sender,
@@ -188,7 +188,7 @@ def _from_sharegpt(message: Any) -> Any:
 def _check_message(message: Any) -> None:
     if not isinstance(message, dict) or set(message) != {"role", "content"}:
         raise Unusable(
-            "A chat message needs exactly a role and a content.",
+            "A chat message must have exactly two keys, role and content.",
             'Write it as {"role": "user", "content": "…"}.',
             message,
         )
@@ -200,8 +200,8 @@ def _check_message(message: Any) -> None:
         )
     if not isinstance(message["content"], str):
         raise Unusable(
-            "The content of a chat message is not a text.",
-            "Write it as one text.",
+            "The content of a chat message is not text.",
+            "Write it as one string.",
             message["content"],
         )
 
@@ -216,7 +216,7 @@ def _answer(value: Any) -> str:
         )
     if isinstance(value, list | dict):
         raise Unusable(
-            "The answer is a list or an object, not a text or a number.",
+            "The answer is a list or an object, not text or a number.",
             "Keep it as an extra column instead, or write the answer as text.",
             value,
         )

@@ -33,8 +33,8 @@ def check_rows(version: DatasetVersion) -> None:
     num_missing = version.num_rows - version.rows.count()
     if num_missing:
         raise RowsMissing(
-            f"{version} lacks {num_missing:,} of {version.num_rows:,} rows in the "
-            "database. Import it again as a new version."
+            f"The database lacks {num_missing:,} of {version.num_rows:,} rows of "
+            f"{version}. Import it again as a new version."
         )
 
 
@@ -48,7 +48,7 @@ def read_rows(version: DatasetVersion) -> Iterator[Row]:
         yield row.as_row()
         num_read += 1
     if num_read < version.num_rows:
-        raise RowsMissing(f"{version} was deleted while it was sent.")
+        raise RowsMissing(f"{version} was deleted during the download.")
 
 
 def write_jsonl(version: DatasetVersion) -> Iterator[str]:

@@ -49,9 +49,9 @@ ANSWERS = [("", "any answer"), ("yes", "has an answer"), ("no", "has no answer")
 KINDS = [("", "text or chat"), ("text", "text"), ("chat", "chat messages")]
 SORTS = {
     "position": "row number",
-    "prompt_length": "length of prompt",
+    "prompt_length": "prompt length",
     "answer": "answer",
-    "answer_length": "length of answer",
+    "answer_length": "answer length",
 }
 COLUMN = "column:"  # before the name of a column to sort by
 
@@ -69,19 +69,19 @@ class RowFilterForm(forms.Form):
         required=False, max_length=500, strip=False, label="Prompt or answer contains"
     )
     answer = forms.ChoiceField(required=False, choices=ANSWERS, label="Answer")
-    kind = forms.ChoiceField(required=False, choices=KINDS, label="Prompt is")
+    kind = forms.ChoiceField(required=False, choices=KINDS, label="Prompt type")
     min_chars = forms.IntegerField(
         required=False,
         min_value=0,
         max_value=2**31 - 1,
-        label="Prompt length from",
+        label="Min. prompt characters",
     )
     max_chars = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="to, in characters"
+        required=False, min_value=0, max_value=2**31 - 1, label="Max. prompt characters"
     )
     column = forms.ChoiceField(required=False, label="Column")
-    value = forms.CharField(required=False, max_length=500, label="equals")
-    sort = forms.ChoiceField(required=False, label="Order by")
+    value = forms.CharField(required=False, max_length=500, label="Value equals")
+    sort = forms.ChoiceField(required=False, label="Sort by")
 
     def __init__(self, version: DatasetVersion, query: QueryDict) -> None:
         super().__init__(_without_nul(query))
@@ -110,8 +110,8 @@ class RowFilterForm(forms.Form):
         if low is not None and high is not None and low > high:
             self.add_error(
                 "max_chars",
-                f"No prompt is at least {low} and at most {high} characters long. "
-                "Swap the two, or leave one empty.",
+                f"The maximum {high} is below the minimum {low}. Swap the two, or "
+                "leave one empty.",
             )
         return self.cleaned_data
 
@@ -158,14 +158,14 @@ class RowFilterForm(forms.Form):
             if (wanted := self._given(name))
         ]
         if (low := self._given("min_chars")) is not None:
-            values.append(f"prompts of {low:,} characters or more")
+            values.append(f"prompts of at least {low:,} characters")
         if (high := self._given("max_chars")) is not None:
-            values.append(f"prompts of {high:,} characters or fewer")
+            values.append(f"prompts of at most {high:,} characters")
         if column := self._given("column"):
             values.append(f"{column} = {self.cleaned_data.get('value') or ''}")
         sort = self._given("sort")
         if sort and sort != "position":
-            values.append(f"by {self._sorts[sort]}")
+            values.append(f"sorted by {self._sorts[sort]}")
         return ", ".join(values) or "all rows"
 
     @property

@@ -79,8 +79,9 @@ class RowPage:
         if self.count.is_exact:
             return f"{self.num_shown} of {_matching(self.count.num_matching)} shown"
         return (
-            f"{self.num_shown} of more than {_matching(self.count.num_matching)} shown "
-            f"(the first {self.count.num_looked:,} of {self.num_rows:,} rows counted)"
+            f"{self.num_shown} of at least {_matching(self.count.num_matching)} shown "
+            f"(counted in the first {self.count.num_looked:,} of {self.num_rows:,} "
+            "rows)"
         )
 
 
@@ -119,7 +120,7 @@ def _jump(text: str, num_rows: int) -> Place:
     row = read_number(text.replace(",", ""))
     if row is None or row >= num_rows:
         return Place(
-            problem=f"There is no row {text[:20]}; rows are numbered 0 to "
+            problem=f"Row {text[:20]} does not exist. Rows are numbered 0 to "
             f"{num_rows - 1:,}."
         )
     return Place(start=row // ROWS_PER_PAGE * ROWS_PER_PAGE, chosen=row)

@@ -93,7 +93,7 @@ def select_rows(
 
 def _gone(parent: DatasetVersion) -> str:
     """Rows were deleted, with their dataset or directly in the database."""
-    return f"{parent} has lost rows in the database. Import it again as a new version."
+    return f"The database lacks rows of {parent}. Import it again as a new version."
 
 
 def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
@@ -160,8 +160,8 @@ def write_some_rows(
         )
         if content.num_rows != max_rows:
             raise ValueError(
-                f"{version} lacks {max_rows - content.num_rows} of {max_rows} rows in "
-                "the database. Import it again as a new version."
+                f"The database lacks {max_rows - content.num_rows} of {max_rows} rows "
+                f"of {version}. Import it again as a new version."
             )
 
 

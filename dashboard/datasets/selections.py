@@ -131,15 +131,15 @@ def make_selection(
     parent = job.parent
     if parent is None:
         raise ValueError(
-            f"The version with the {job.filename} was deleted meanwhile. Choose the "
-            "rows in another."
+            f"Cannot save {job.filename}: the version was deleted. Select rows of "
+            "another version."
         )
     chunks = _given(job) if job.positions else _shown(parent, job.source["query"])
     selected = select_rows(parent, chunks, on_read=on_read)
     if not selected.num_rows:
         raise ValueError(
-            f"None of the {parent.num_rows:,} rows of {parent} matches, and a dataset "
-            "needs at least one. Widen what you look for."
+            f"None of the {parent.num_rows:,} rows of {parent} matches. Change the "
+            "filters: a dataset needs at least one row."
         )
     check_disk_space_to_copy(selected.num_bytes)
     if on_stored:

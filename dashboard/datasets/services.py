@@ -130,7 +130,11 @@ def _lock(dataset: Dataset) -> Dataset:
     # Two uploads at once would otherwise both take the next number.
     locked = Dataset.objects.select_for_update().filter(pk=dataset.pk).first()
     if locked is None or locked.trashed_at:
-        remedy = "is in the trash. Restore it" if locked else "is gone. Make a new one"
+        remedy = (
+            "is in the trash. Restore it"
+            if locked
+            else "was deleted. Choose another dataset"
+        )
         raise ValueError(f"{dataset} {remedy}, then import the rows again.")
     return locked
 

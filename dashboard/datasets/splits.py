@@ -155,7 +155,7 @@ def _check(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None
         which = "All" if held_out.num_rows else "None"
         raise ValueError(
             f"{which} of the {version.num_rows:,} rows would be held out "
-            f"({split.how}), and each half needs at least one. Choose another share, "
+            f"({split.how}), but each half needs at least one. Choose another share, "
             "seed or value."
         )
 

@@ -69,8 +69,8 @@ def refuse_model(team: Team, model: str) -> str:
 
 def _no_model(model: str) -> str:
     return (
-        f"This team has no model in {model[:200]!r}. Give a folder, which starts with "
-        "/, or a hub id such as Qwen/Qwen2.5-0.5B-Instruct."
+        f"This team has no model {model[:200]!r}. Enter an absolute path, or a Hugging "
+        "Face model ID such as Qwen/Qwen2.5-0.5B-Instruct."
     )
 
 
@@ -80,8 +80,8 @@ def refuse_folder(path: str) -> str:
     if not settings.MODEL_FOLDERS or any(map(_resolved(path).is_relative_to, allowed)):
         return ""
     return (
-        f"Models may not lie in {path[:200]!r}. Name a folder in one of "
-        f"{', '.join(map(str, settings.MODEL_FOLDERS))}, or let the operator add yours "
+        f"The model folder {path[:200]!r} is not allowed. Choose a folder in "
+        f"{', '.join(map(str, settings.MODEL_FOLDERS))}, or have an operator add yours "
         "to COHORT_MODEL_FOLDERS."
     )
 
@@ -154,7 +154,7 @@ def preview_version(
     row = max(0, min(row, num_rows - 1))
     stored = version.rows.filter(position=row).first()
     if stored is None:
-        return Preview(problem="The dataset has no such row.")
+        return Preview(problem=f"Row {row} does not exist.")
     return preview_row(
         team, stored.as_row(), model=model, row=row, num_rows=num_rows, data=data
     )
@@ -205,15 +205,15 @@ def _refuse_size(row: Row, data: dict[str, Any]) -> str:
     num_chars = len(row.canonical())
     if num_chars > MAX_ROW_CHARS:
         return (
-            f"This row has {num_chars:,} characters; {MAX_ROW_CHARS:,} can be shown "
-            "here. Choose another row."
+            f"This row has {num_chars:,} characters; the preview shows at most "
+            f"{MAX_ROW_CHARS:,}. Choose another row."
         )
     for name in SETTINGS:
         length = len(data[name] or "")
         if length > MAX_SETTING_CHARS:
             return (
-                f"data.{name} has {length:,} characters; {MAX_SETTING_CHARS:,} can be "
-                "shown here. Shorten it."
+                f"data.{name} has {length:,} characters; the preview allows at most "
+                f"{MAX_SETTING_CHARS:,}. Shorten it."
             )
     return ""
 
@@ -278,18 +278,18 @@ def _run(model: str, rows: Iterable[Row], counts: IO[str], errors: IO[str]) -> i
 def _explain(model: str, code: int, errors: str) -> str:
     if "ModuleNotFoundError" in errors:
         return (
-            "This worker has no training engine, whose tokenizers count the tokens. "
-            "Start a worker for the queue “default” where the engine is installed."
+            "This worker has no training engine to count tokens with. Start the "
+            "default worker where the engine is installed."
         )
     if -code in (signal.SIGALRM, signal.SIGPROF):  # timers of its own
         return (
-            f"The tokenizer of {model} took longer than it may to load, or for one "
-            "prompt. Check its files and its chat template, or choose another model."
+            f"The tokenizer of {model} timed out while loading or on one prompt. Check "
+            "its files and its chat template, or choose another model."
         )
     if code < 0:
         return (
-            f"The tokenizer of {model} was ended after {MAX_SECONDS // 60} minutes, or "
-            "when memory ran out. Try a model whose files lie on this machine."
+            f"The tokenizer of {model} was stopped after {MAX_SECONDS // 60} minutes, "
+            "or ran out of memory. Try a model whose files are on this machine."
         )
-    last = errors.strip().splitlines()[-1:] or [f"it ended with code {code}"]
-    return f"The tokenizer of {model} counted nothing: {last[0][:SHOWN_CHARS]}"
+    last = errors.strip().splitlines()[-1:] or [f"exit code {code}"]
+    return f"The tokenizer of {model} failed: {last[0][:SHOWN_CHARS]}"

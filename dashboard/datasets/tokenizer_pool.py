@@ -36,19 +36,15 @@ Answer = dict[str, Any]
 Key = tuple[int, str]  # team and model
 
 ALL_AT_WORK = (
-    "All tokenizers that this server keeps are at work for others. Yours is loaded in "
-    "its turn, which may take some minutes."
+    "All tokenizers of this server are in use. Yours loads when one is free, which may "
+    "take a few minutes."
 )
-OTHERS_FIRST = (
-    "Other teams wait for a tokenizer, and have none. Yours is loaded after theirs."
-)
+OTHERS_FIRST = "Other teams are waiting for a tokenizer. Yours loads after theirs."
 OWN_AT_WORK = (
-    "Your team's tokenizers are at work for other models. This one is loaded when "
-    "one of them is done."
+    "Your team's tokenizers are in use for other models. This one loads when one of "
+    "them is free."
 )
-GAVE_WAY = (
-    "The tokenizer has given way to another team's. It is loaded again in its turn."
-)
+GAVE_WAY = "The tokenizer was unloaded for another team. It loads again in its turn."
 
 
 class Busy(Exception):
@@ -103,7 +99,7 @@ class TokenizerProcess:
                 future.set_result({"problem": self._problem})
                 return future
             if self.has_ended:
-                raise Busy("The tokenizer has just ended, and is loaded again.")
+                raise Busy("The tokenizer has stopped and is loading again.")
             self._forget_oldest()
             self._asked[key] = future
             self._queue.put((question, future))
@@ -114,7 +110,7 @@ class TokenizerProcess:
             return
         done = next((key for key, one in self._asked.items() if one.done()), None)
         if done is None:
-            raise Busy(f"{MAX_QUESTIONS} prompts of your team are rendered before it.")
+            raise Busy(f"{MAX_QUESTIONS} prompts of your team are ahead of this one.")
         del self._asked[done]
 
     def _work(self) -> None:
@@ -136,9 +132,9 @@ class TokenizerProcess:
             loaded = self._child.read(timeout_seconds=LOAD_SECONDS)
         except NoReply as error:
             return (
-                f"The tokenizer of {self.model} could not be loaded: {error}. The web "
-                "server needs the training engine for this; where it has none, the "
-                "run's own log shows its prompts."
+                f"The tokenizer of {self.model} failed to load: {error}. The preview "
+                "needs the training engine on the web server; without it, read the "
+                "prompts in the run's log."
             )
         return str(loaded.get("problem", ""))
 
@@ -149,8 +145,8 @@ class TokenizerProcess:
             _settle(future, self._child.read(timeout_seconds=RENDER_SECONDS))
         except NoReply as error:
             sentence = (
-                f"This prompt could not be rendered: {error}. Try a shorter one, or "
-                "leave the chat template out."
+                f"Cohort could not render this prompt: {error}. Try a shorter prompt, "
+                "or no chat template."
             )
             _settle(future, {"problem": sentence})
             return False
@@ -167,7 +163,10 @@ class TokenizerProcess:
                     del self._asked[key]
         self._child.end()
         for future in left.values():
-            _settle(future, {"problem": problem or "The engine was ended. Try again."})
+            _settle(
+                future,
+                {"problem": problem or "The tokenizer process stopped. Try again."},
+            )
 
     def close(self) -> None:
         """End it now, and its thread; what it was asked is worth asking again."""

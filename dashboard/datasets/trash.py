@@ -43,8 +43,8 @@ def lock_untrashed(version: DatasetVersion) -> None:
     )
     if held.first() is None:
         raise ValueError(
-            f"{version.dataset} was moved to the trash meanwhile. Restore it from "
-            "there, or choose another dataset."
+            f"{version.dataset} was moved to the trash. Restore it, or choose another "
+            "dataset."
         )
 
 
@@ -59,8 +59,7 @@ def restore_dataset(dataset: Dataset, *, name: str, user: User | None) -> None:
                 record(dataset.team, user, "dataset.restored", dataset, dataset=name)
     except IntegrityError as error:
         raise ValueError(
-            f'{dataset.team} has another dataset named "{name}" by now. Restore this '
-            "one under another name."
+            f'{dataset.team} already has a dataset named "{name}". Choose another name.'
         ) from error
 
 
@@ -81,12 +80,12 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
     except ProtectedError as error:
         if not _is_used(dataset):
             raise ValueError(
-                f"{dataset} was used by a run that is deleted, and rows of that run "
-                "are still going. Delete the dataset again in some minutes."
+                f"Cohort is still deleting a run that used {dataset}. Delete the "
+                "dataset again in a few minutes."
             ) from error
         raise ValueError(
-            f"{dataset} was used by a run or a probe, so it cannot be deleted. Leave "
-            "it in the trash."
+            f"A run or a probe used {dataset}, so it cannot be deleted. Leave it in "
+            "the trash."
         ) from error
 
 

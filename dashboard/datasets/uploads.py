@@ -82,10 +82,10 @@ def begin_transfer(
 
 def check_size(filename: str, num_bytes: int) -> None:
     if num_bytes <= 0:
-        raise ValueError(f"{filename} is empty. Choose a file that holds rows.")
+        raise ValueError(f"{filename} is empty. Choose a file with rows.")
     if num_bytes > MAX_UPLOAD_BYTES:
         raise ValueError(
-            f"{filename} has {num_bytes:,} bytes; {MAX_UPLOAD_BYTES:,} are allowed. "
+            f"{filename} has {num_bytes:,} bytes; the limit is {MAX_UPLOAD_BYTES:,}. "
             "Split it into several datasets."
         )
 
@@ -97,9 +97,9 @@ def check_share(team: Team, num_bytes: int) -> None:
     held = waiting["held"] or 0
     if waiting["count"] >= MAX_TEAM_UPLOADS or held + num_bytes > MAX_TEAM_BYTES:
         raise ValueError(
-            f"{team} has {waiting['count']:,} files of {held:,} bytes that wait to be "
-            f"imported; {MAX_TEAM_UPLOADS} files of {MAX_TEAM_BYTES:,} bytes together "
-            "may wait. Import or discard some of those listed below first."
+            f"{team} has {waiting['count']:,} unfinished uploads of {held:,} bytes; "
+            f"the limit is {MAX_TEAM_UPLOADS} uploads and {MAX_TEAM_BYTES:,} bytes. "
+            "Import or discard some of them first."
         )
 
 
@@ -144,8 +144,8 @@ def write_part(
         raise OffsetMismatch
     if not 0 < size <= PART_BYTES or offset + size > num_bytes:
         raise ValueError(
-            f"A part holds 1 to {PART_BYTES:,} bytes, and this file has "
-            f"{num_bytes - offset:,} to come; got {size:,}."
+            f"A part must have 1 to {PART_BYTES:,} bytes, and {num_bytes - offset:,} "
+            f"bytes of this file are missing; got {size:,}."
         )
     check_disk_space(size, purpose="the next part")
     path.parent.mkdir(parents=True, exist_ok=True)

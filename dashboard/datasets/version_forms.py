@@ -23,12 +23,12 @@ class SplitForm(forms.Form):
 
     by = forms.ChoiceField(
         label="Held out",
-        choices=[("share", "a share of the rows")],
+        choices=[("share", "share of the rows")],
         initial="share",
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     share = forms.FloatField(
-        label="Share in %",
+        label="Share (%)",
         required=False,
         min_value=0.001,
         max_value=99.999,
@@ -70,7 +70,7 @@ class SplitForm(forms.Form):
         columns = version.mapping.get("columns", [])
         if columns:
             set_choices(self, "column", [(name, name) for name in columns])
-            by = [("share", "a share of the rows"), ("column", "a column's value")]
+            by = [("share", "share of the rows"), ("column", "value of a column")]
             set_choices(self, "by", by)
         else:
             del self.fields["column"], self.fields["value"]
@@ -82,7 +82,7 @@ class SplitForm(forms.Form):
         name = free_name(self.team, self.cleaned_data["eval_name"])
         if name == self.cleaned_data.get("train_name"):
             raise forms.ValidationError(
-                f'"{name}" is the name of the train half. Choose another for this one.'
+                f'"{name}" is already the name of the train half. Choose another name.'
             )
         return name
 
@@ -90,7 +90,7 @@ class SplitForm(forms.Form):
         given = self.cleaned_data
         for name in NEEDED.get(given.get("by", ""), ()):
             if given.get(name) in (None, "") and name not in self.errors:
-                self.add_error(name, f"The {name} is missing. Give one.")
+                self.add_error(name, f"Enter a {name}.")
         return given
 
     @property
@@ -134,8 +134,8 @@ class GenerateForm(forms.Form):
 class TokenForm(forms.Form):
     model = forms.CharField(
         max_length=LONGEST,
-        label="Tokenizer of",
-        help_text="A folder on the workers, or a hub id.",
+        label="Model",
+        help_text="Model folder on the worker, or Hugging Face model ID.",
         widget=forms.TextInput(
             attrs={"class": "form-control", "list": "models", "autocomplete": "off"}
         ),
@@ -145,7 +145,7 @@ class TokenForm(forms.Form):
         max_value=131_072,
         initial=512,
         required=False,
-        label="Prompt limit in tokens",
+        label="Prompt limit (tokens)",
         widget=forms.NumberInput(attrs={"class": "form-control"}),
     )
 
@@ -153,8 +153,8 @@ class TokenForm(forms.Form):
         model: str = self.cleaned_data["model"].strip()
         if "\x00" in model or model.startswith("-"):
             raise forms.ValidationError(
-                f"{model[:40]!r} is neither a folder, which starts with /, nor a hub "
-                "id such as Qwen/Qwen2.5-0.5B-Instruct."
+                f"{model[:40]!r} is neither an absolute path nor a Hugging Face model "
+                "ID such as Qwen/Qwen2.5-0.5B-Instruct."
             )
         return model
 
@@ -185,11 +185,11 @@ class PromptForm(forms.Form):
     model = forms.CharField(
         max_length=LONGEST,
         label="Model",
-        help_text="A folder on this server, or a hub id.",
+        help_text="Model folder on this server, or Hugging Face model ID.",
         widget=forms.TextInput(
             attrs={"class": "form-control", "list": "models", "autocomplete": "off"}
         ),
-        error_messages={"required": "Choose a model, whose tokenizer renders the row."},
+        error_messages={"required": "Choose a model. Its tokenizer renders the row."},
     )
     chat_template = forms.ChoiceField(
         choices=tuple(read_about(_TEMPLATE).get("choices", {}).items()),

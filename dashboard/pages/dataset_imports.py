@@ -39,7 +39,7 @@ def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
         "outcome_address": address,
         "from_host": _host_of(job),
         "upload": find_upload(job),
-        "outcome": _outcome_text(job) if job.version else "Its version is gone.",
+        "outcome": _outcome_text(job) if job.version else "The version was deleted.",
         "task_query": query_of(job.source, job.name) if job.is_generated else "",
         "waiting": waiting_reason(job.job) if job.job else "",
     }
@@ -49,7 +49,7 @@ def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
 def _change(request: Request, team: Team, job_id: int) -> HttpResponse:
     job = get_import_job(team, job_id)
     if request.POST.get("stop") and not request_stop(job, request.user):
-        messages.info(request, f"It had ended already: {job}.")
+        messages.info(request, f"{job} has already ended.")
     if request.POST.get("again") and not job.is_open:
         job = retry_job(job, request.user)
         notify_workers("default")
@@ -108,16 +108,12 @@ def _outcome_text(job: ImportJob) -> str:
     assert version
     if not job.made_version:
         return (
-            f"These {version.num_rows:,} rows are those of version {version.number} "
-            "already, so no new version was made."
+            f"No new version: version {version.number} already has these "
+            f"{version.num_rows:,} rows."
         )
     if job.is_generated:
         return f"Generated {version.num_rows:,} rows."
     if not job.upload_id:
         return f"Saved {version.num_rows:,} rows as version {version.number}."
-    verb = "was" if version.num_left_out == 1 else "were"
-    left_out = f"; {version.num_left_out:,} {verb} left out"
-    return (
-        f"Imported {version.num_rows:,} rows as version {version.number}"
-        f"{left_out if version.num_left_out else ''}."
-    )
+    skipped = f", skipped {version.num_left_out:,}" if version.num_left_out else ""
+    return f"Imported {version.num_rows:,} rows as version {version.number}{skipped}."

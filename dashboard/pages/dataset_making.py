@@ -185,7 +185,7 @@ def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
     version.dataset = dataset  # with its team, which is at hand
     view = RowFilterForm.read(version, request.GET)
     if view.errors:
-        raise Http404("The address holds no such view.")
+        raise Http404("The filters in the URL are invalid.")
     count = _count(request, version, view)
     form = TargetForm(
         membership.team,
@@ -246,7 +246,7 @@ def dataset_split(request: Request, team: str, dataset_id: int) -> HttpResponse:
             form.add_error(None, split.problem)
         else:
             if split.is_done:
-                messages.success(request, f"{version} was split.")
+                messages.success(request, f"Split {version} into two datasets.")
             url = reverse("dataset_split", args=[team, dataset_id])
             query = urlencode({"version": version.number})
             return redirect(f"{url}?{query}")

@@ -97,7 +97,7 @@ def dataset_map_prompt(request: Request, team: str, upload_id: int) -> HttpRespo
     upload = get_upload(team_, upload_id)
     seen = try_peek(upload) if upload.is_whole else None
     if seen is None:
-        preview = Preview(problem="The file is no longer here. Upload it again.")
+        preview = Preview(problem="The file is missing. Upload it again.")
     else:
         preview = _prompt_preview(request, upload, seen)
     context = {"preview": preview, **preview_place(upload)}
@@ -219,7 +219,7 @@ def _refusals(job: ImportJob) -> Refusals:
 
 def _discard(request: Request, upload: Upload) -> HttpResponse:
     delete_upload(upload)
-    messages.info(request, f"{upload.filename} was discarded.")
+    messages.info(request, f"Discarded {upload.filename}.")
     if upload.is_whole:
         return redirect("datasets", upload.team.slug)
     return redirect(_upload_address(upload))
@@ -244,9 +244,7 @@ def _upload_address(upload: Upload) -> str:
 
 
 def _gone(request: Request, upload: Upload) -> HttpResponse:
-    messages.error(
-        request, f"The file {upload.filename} is no longer here. Upload it again."
-    )
+    messages.error(request, f"The file {upload.filename} is missing. Upload it again.")
     delete_upload(upload)
     return redirect("dataset_upload", upload.team.slug)
 

@@ -234,7 +234,8 @@ def _number(text: str) -> int:
     number = read_id(text)
     if number is None:
         raise ValueError(
-            f"offset and content-length are whole numbers of bytes; got {text[:40]!r}."
+            "offset and Content-Length must be whole numbers of bytes; got "
+            f"{text[:40]!r}."
         )
     return number
 
@@ -242,7 +243,7 @@ def _number(text: str) -> int:
 def _disk_fault(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return (
-            f"The disk that holds {settings.COHORT_DATA} is full. Free some space "
-            "there, then continue."
+            f"The disk of {settings.COHORT_DATA} is full. Free some space, then "
+            "continue."
         )
-    return f"The part could not be stored: {error.strerror or error}."
+    return f"Cohort could not store the part: {error.strerror or error}."

@@ -48,11 +48,11 @@ def dataset_trash(request: Request, team: str, dataset_id: int) -> HttpResponse:
     if "restore" not in request.POST and "delete" not in request.POST:
         dataset = find_trashed(team_, dataset_id) or get_dataset(team_, dataset_id)
         trash_dataset(dataset, request.user)
-        messages.success(request, f"{dataset} is in the trash.")
+        messages.success(request, f"Moved {dataset} to the trash.")
         return redirect("datasets", team)
     trashed = find_trashed(team_, dataset_id)
     if trashed is None:
-        raise Http404("No such dataset in the trash.")
+        raise Http404("The trash has no such dataset.")
     if "delete" in request.POST:
         return _delete(request, team_, trashed)
     return _restore(request, team_, trashed)
@@ -67,7 +67,7 @@ def _restore(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
         except ValueError as error:
             form.add_error("name", str(error))
         else:
-            messages.success(request, f"{name} is restored.")
+            messages.success(request, f"Restored {name}.")
             return redirect("dataset", team.slug, dataset.pk)
     return show_trashed(request, team, dataset, form)
 
@@ -78,7 +78,7 @@ def _delete(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
     except ValueError as error:
         messages.error(request, str(error))
         return redirect("dataset", team.slug, dataset.pk)
-    messages.success(request, f"{dataset} is deleted for good.")
+    messages.success(request, f"Deleted {dataset} permanently.")
     return redirect("datasets_trash", team.slug)
 
 

@@ -30,22 +30,25 @@ class Duplicates:
 
 
 KINDS = {
-    "same_row": ("Same prompt and answer", "Such a row is trained on more often."),
+    "same_row": (
+        "Same prompt and answer",
+        "A run samples repeated rows more often.",
+    ),
     "same_prompt": (
-        "Same prompt, another answer",
-        "One of the two must be wrong. Of rows with the same answer the first stands "
-        "for all.",
+        "Same prompt, different answer",
+        "The answers differ, so some may be wrong. Rows with the same answer are "
+        "counted once.",
     ),
     "same_words": (
-        "Same words, another prompt",
-        "Prompts that differ in case, blanks or full width at most. Of the same "
-        "prompts the first stands for all.",
+        "Same words, different prompt",
+        "Prompts that differ only in case, white space or full-width forms. Identical "
+        "prompts are counted once.",
     ),
     "near": (
-        "Nearly the same",
-        "Prompts that share at least 80 % of their three-word shingles, by estimate; "
-        "of prompts with the same words the first stands for all. They may differ in "
-        "a number only.",
+        "Near duplicates",
+        "Prompts that share at least 80 % of their three-word shingles, by estimate. "
+        "They may differ only in a number. Prompts with the same words are counted "
+        "once.",
     ),
 }
 

@@ -35,9 +35,9 @@ from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_i
 
 Places = NDArray[np.int64]
 KINDS = {
-    "exact": "the same prompt",
-    "words": "the same words",
-    "near": "nearly the same",
+    "exact": "same prompt",
+    "words": "same words",
+    "near": "near duplicate",
 }
 MAX_COMPARED = 100_000  # of each list, 256 bytes a row
 # Of a template's thousand prompts all share a band: so many of them are compared.

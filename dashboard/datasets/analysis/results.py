@@ -85,8 +85,8 @@ def request(analysis: Analysis, *, team_id: int) -> None:
         job = enqueue_few(analysis.JOB, analysis.pk, team_id=team_id)
     if job is None:
         analysis.waiting_text = (
-            "Your team has as many analyses waiting as it may. Keep this page open, "
-            "or come back later."
+            "Your team's queue of analyses is full. Keep this page open, or come back "
+            "later."
         )
     elif job.state == JobState.FAILED:
         analysis.problem = job.error

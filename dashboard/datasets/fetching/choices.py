@@ -82,9 +82,9 @@ def look(hub: Hub, link: HubLink) -> Found:
     choices = [*splits, *files]
     if not choices:
         raise NotFetched(
-            f"{commit.dataset} at {revision} has {len(commit.files):,} files, and none "
-            "of them is JSONL, JSON, CSV, TSV or Parquet. Give the URL of a file of "
-            "another form, or upload one."
+            f"{commit.dataset} at {revision} has {len(commit.files):,} files, but none "
+            "is JSONL, JSON, CSV, TSV or Parquet. Enter the URL of another file, or "
+            "upload one."
         )
     picked = pick(choices, link.part)
     missed = link.part and picked is None
@@ -92,9 +92,7 @@ def look(hub: Hub, link: HubLink) -> Found:
         dataset=commit.dataset,
         choices=[] if picked else _listed(choices),
         num_choices=len(choices),
-        remark=f"There is no split or file “{link.part}”, or more than one."
-        if missed
-        else "",
+        remark=f"“{link.part}” matches no split or file, or several." if missed else "",
         picked=picked,
     )
 
@@ -222,10 +220,10 @@ def _matching(commit: Commit, patterns: list[str], until: float) -> list[HubFile
         for file in commit.files:
             if time.monotonic() > until:
                 raise NotFetched(
-                    f"The README of {commit.dataset} says by patterns which files are "
-                    f"which split, and after {MATCH_SECONDS:g} s they are not yet "
-                    f"matched with its {len(commit.files):,} files. Give the path of a "
-                    "file beside the link."
+                    f"Matching the split patterns in the README of {commit.dataset} "
+                    f"with its {len(commit.files):,} files took over "
+                    f"{MATCH_SECONDS:g} s. Enter the path of one file under “Split or "
+                    "file”."
                 )
             if _matches(tuple(file.path.split("/")), wanted):
                 found[file.path] = file

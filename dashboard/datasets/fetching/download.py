@@ -111,7 +111,7 @@ class Download:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    self._tick("Another worker lets go of it.")
+                    self._tick("Waiting for another worker to release the file.")
                     time.sleep(0.2)
             yield file
         except NotFetched:
@@ -167,8 +167,8 @@ class Download:
         total = _length_of(answer)
         if self.known.is_fixed and total and self.known.num_bytes not in (0, total):
             raise NotFetched(
-                f"{answer.target.host} has {total:,} bytes where its list of files "
-                f"says {self.known.num_bytes:,}. Try again."
+                f"The file at {answer.target.host} has {total:,} bytes, but the Hub "
+                f"lists {self.known.num_bytes:,}. Try again."
             )
         if not self.known.is_fixed:
             self.known = RemoteFile(validator=_validator_of(answer), num_bytes=total)
@@ -208,23 +208,23 @@ class Download:
                 window, num_window = now, here
             self._tick()
         if self.known.is_fixed and total and here != total:
-            raise RetryableError(f"The connection to {answer.target.host} broke off")
+            raise RetryableError(f"Lost the connection to {answer.target.host}")
         self.known.num_bytes = here
 
     def _check_size(self, num_bytes: int) -> None:
         if self.num_before + num_bytes > self.options.limit:
             os.truncate(self.path, 0)  # too much to be gone on with
             raise NotFetched(
-                f"The file has {self.num_before + num_bytes:,} bytes or more; "
-                f"{self.options.limit:,} are allowed. Take a part of it, or discard "
-                "files that wait to be imported."
+                f"The file has at least {self.num_before + num_bytes:,} bytes; the "
+                f"limit is {self.options.limit:,}. Choose a smaller file, or discard "
+                "unfinished uploads."
             )
 
     def _tick(self, remark: str = "") -> None:
         if time.monotonic() > self.options.until:
             raise NotFetched(
-                f"It took longer than {MAX_SECONDS / 3_600:g} hours. Try again to "
-                "continue from where it stopped."
+                f"The download took longer than {MAX_SECONDS / 3_600:g} hours. Try "
+                "again to resume it."
             )
         self._check_speed()
         total = self.num_all or self.known.num_bytes
@@ -240,15 +240,15 @@ class Download:
         if num_sent < SLOW_BYTES:
             raise NotFetched(
                 f"{self.target.host} sent {num_bytes(num_sent)} in the last "
-                f"{SLOW_SECONDS / 60:.2g} minutes; below {num_bytes(SLOW_BYTES)} "
-                "Cohort gives up. What has arrived is kept: try again later, or "
+                f"{SLOW_SECONDS / 60:.2g} minutes; the minimum is "
+                f"{num_bytes(SLOW_BYTES)}. Try again later to resume the download, or "
                 "upload the file."
             )
         self._mark = time.monotonic() + SLOW_SECONDS, here
 
     def _rest(self, error: RetryableError, num_lost: int) -> None:
         pause = max(FIRST_PAUSE_SECONDS * 2 ** (num_lost - 1), error.wait_seconds)
-        self._remark = f"{error}. Trying again in {pause:g} s; what is here is kept."
+        self._remark = f"{error}. Retrying in {pause:g} s."
         until = time.monotonic() + pause
         while (left := until - time.monotonic()) > 0:
             self._tick()
@@ -258,11 +258,11 @@ class Download:
         total = self.known.num_bytes
         of_all = f" of {total:,}" if total else ""
         kept = (
-            f" {here:,}{of_all} bytes are stored. Try again to continue."
+            f" {here:,}{of_all} bytes are stored. Try again to resume."
             if here and (self.known.is_fixed or self.known.validator)
             else ""
         )
-        return f"{error}. {MAX_LOST} tries in a row brought nothing new.{kept}"
+        return f"{error}. {MAX_LOST} tries in a row made no progress.{kept}"
 
 
 def refuse_page(answer: Answer) -> None:
@@ -273,8 +273,8 @@ def refuse_page(answer: Answer) -> None:
         "application/xhtml+xml",
     ):
         raise NotFetched(
-            f"{answer.target.host} sent a web page instead of a file. Give the "
-            "address of the file itself, which a browser would download."
+            f"{answer.target.host} sent a web page instead of a file. Enter the direct "
+            "URL of the file."
         )
 
 
@@ -296,8 +296,8 @@ def _range_of(answer: Answer) -> tuple[int, int]:
     match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
     if match is None:
         raise NotFetched(
-            f"{answer.target.host} sent a part of the file without saying which. "
-            "Upload the file instead."
+            f"{answer.target.host} sent part of the file without a valid "
+            "Content-Range. Upload the file instead."
         )
     return int(match[1]), 0 if match[2] == "*" else int(match[2])
 

@@ -86,7 +86,7 @@ def host_of(upload: Upload) -> str:
     try:
         return hub_home().host
     except ValueError:  # which the worker tells of
-        return "the hub"
+        return "the Hub"
 
 
 def choices_of(upload: Upload) -> list[Choice]:
@@ -157,8 +157,8 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
     limit = _limit(upload)
     if choice.num_bytes > limit:
         raise NotFetched(
-            f"{choice.name} has {choice.num_bytes:,} bytes; {limit:,} are allowed. "
-            "Take one of its files, or discard files that wait to be imported."
+            f"{choice.name} has {choice.num_bytes:,} bytes; the limit is {limit:,}. "
+            "Choose one of its files, or discard unfinished uploads."
         )
     _save(upload, num_bytes=choice.num_bytes, filename=_filename(dataset, choice))
     options = DownloadOptions(

@@ -30,7 +30,7 @@ def finish_upload(
     num_bytes = sum(part.stat().st_size for part in parts)
 
     def on_wait() -> None:
-        report(num_bytes, num_bytes, "Everything is here. Looking at it.")
+        report(num_bytes, num_bytes, "Downloaded. Checking the file.")
 
     try:
         on_wait()
@@ -64,8 +64,8 @@ def check_content(part: Path, file: HubFile, on_wait: Callable[[], None]) -> Non
     if found != told:
         part.unlink()
         raise NotFetched(
-            f"The bytes of {file.path} are not those that the hub lists: their hash "
-            f"is {found[:12]}…, not {told[:12]}…. Try again."
+            f"Checksum mismatch for {file.path}: the file has {found[:12]}…, but the "
+            f"Hub lists {told[:12]}…. Try again."
         )
 
 
@@ -106,8 +106,8 @@ def _join_parquet(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -
             on_wait()
     except ChildFailed as error:
         raise NotFetched(
-            f"The files of this split cannot be joined to one Parquet file: {error}. "
-            "One of them is damaged. Take its files one by one."
+            f"Cannot join the files of this split into one Parquet file: {error}. "
+            "Import its files one at a time."
         ) from None
 
 
@@ -117,8 +117,8 @@ def _save(upload: Upload) -> None:
     known = {name: getattr(upload, name) for name in names}
     if not Upload.objects.filter(pk=upload.pk).update(**known):
         raise NotFetched(
-            "The dataset that it was fetched for was deleted meanwhile. Fetch it again "
-            "for another one."
+            "The dataset for this download was deleted. Download the file again for "
+            "another dataset."
         )
 
 
@@ -126,11 +126,11 @@ def _refuse_page(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(1_024)
     if not start:
-        raise NotFetched("The file is empty. Give the address of one that holds rows.")
+        raise NotFetched("The file is empty. Enter the URL of a file with rows.")
     if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
         raise NotFetched(
-            "A web page or an XML document came instead of a file. Give the address "
-            "of the file itself, which a browser would download."
+            "The server sent a web page or an XML document instead of a file. Enter "
+            "the direct URL of the file."
         )
 
 
@@ -141,9 +141,9 @@ def _refuse_unreadable(upload: Upload) -> None:
         return
     refusal = seen.refusals.shown[0]
     raise NotFetched(
-        f"What came was read as {upload.kind}, and not one of its first "
-        f"{seen.refusals.count:,} rows could be. {refusal.place.capitalize()}: "
-        f"{refusal.problem} Give the address of a file of rows."
+        f"The file was read as {upload.kind}, but none of its first "
+        f"{seen.refusals.count:,} rows is valid. {refusal.place.capitalize()}: "
+        f"{refusal.problem} Enter the URL of another file."
     )
 
 

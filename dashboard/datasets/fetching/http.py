@@ -68,7 +68,7 @@ def hub_home() -> Target:
     try:
         return read_url(settings.HUB_ENDPOINT)
     except ValueError as error:
-        raise ValueError(f"HF_ENDPOINT cannot be read. {error}") from None
+        raise ValueError(f"HF_ENDPOINT is invalid. {error}") from None
 
 
 def hub_token() -> Token | None:
@@ -78,8 +78,8 @@ def hub_token() -> Token | None:
         return None
     if not text.isascii() or not text.isprintable():
         raise ValueError(
-            "HF_TOKEN has invalid characters. An administrator sets it in the "
-            "environment of the default worker and restarts the worker."
+            "HF_TOKEN has invalid characters. Have an operator set it in the "
+            "environment of the default worker and restart the worker."
         )
     return Token(text=text, home=hub_home())
 
@@ -123,9 +123,9 @@ class Answer:
                 f"{host} sent nothing for {IDLE_SECONDS:g} s"
             ) from None
         except (OSError, HTTPException):
-            raise RetryableError(f"The connection to {host} broke off") from None
+            raise RetryableError(f"Lost the connection to {host}") from None
         if not data and self._response.length:
-            raise RetryableError(f"The connection to {host} broke off")
+            raise RetryableError(f"Lost the connection to {host}")
         return data
 
     def close(self) -> None:
@@ -154,8 +154,8 @@ def fetch(
             _refuse(answer)
         target = _next(answer, allowlist)
     raise NotFetched(
-        f"{target.host} is the end of more than {MAX_REDIRECTS} redirects. Give the "
-        "address of the file itself."
+        f"The URL has more than {MAX_REDIRECTS} redirects, the last to {target.host}. "
+        "Enter the direct URL of the file."
     )
 
 
@@ -181,27 +181,27 @@ def _ask_once(
         raise NotFetched(str(error)) from None
     except socket.gaierror as error:
         raise RetryableError(
-            f"The name {host} could not be resolved ({error.strerror}). The machine "
-            "of the default worker may have no network, or the name is wrong"
+            f"Could not resolve {host} ({error.strerror}). Check the host name and the "
+            "network of the default worker"
         ) from None
     except ssl.SSLCertVerificationError as error:
         connection.close()
         raise NotFetched(
-            f"The certificate of {host} cannot be trusted: {error.verify_message}."
+            f"The TLS certificate of {host} is not trusted: {error.verify_message}."
         ) from None
     except TimeoutError:
         connection.close()
         raise RetryableError(
-            f"{host} did not answer within {ANSWER_SECONDS:g} s"
+            f"{host} did not respond within {ANSWER_SECONDS:g} s"
         ) from None
     except OSError as error:
         connection.close()
-        message = f"{host} cannot be reached: {why_unreachable(error)}"
+        message = f"Cannot reach {host}: {why_unreachable(error)}"
         raise RetryableError(message) from None
     except HTTPException:
         connection.close()
         # What it said instead is the server's own affair.
-        raise RetryableError(f"{host} did not answer as a web server does") from None
+        raise RetryableError(f"{host} did not respond like a web server") from None
     except BaseException:
         connection.close()
         raise
@@ -215,14 +215,14 @@ def _next(answer: Answer, allowlist: HostAllowlist) -> Target:
         there = read_link(quote(to, safe="%/:=&?~#+!$,;'@()*[]"))
     except ValueError:
         raise NotFetched(
-            f"{here.host} sends on to an address that is none of http or https. Give "
-            "the address of the file itself."
+            f"{here.host} redirects to a URL that is neither http nor https. Enter the "
+            "direct URL of the file."
         ) from None
     is_worse = here.scheme == "https" and there.scheme == "http"
     if is_worse and there.origin not in allowlist.allowed:
         raise NotFetched(
-            f"{here.host} sends on from https to http of {there.host}, which is not "
-            "secure. Use the address of the file itself."
+            f"{here.host} redirects from https to http at {there.host}, which is not "
+            "secure. Enter the direct URL of the file."
         )
     return there
 
@@ -231,18 +231,18 @@ def _refuse(answer: Answer) -> NoReturn:
     host, status = answer.target.host, answer.status
     if status in _PASSING:
         raise RetryableError(
-            f"{host} cannot answer now (status {status})",
+            f"{host} is unavailable (status {status})",
             wait_seconds=_wait_seconds(answer.headers.get("Retry-After", "")),
         )
     if status in (401, 403):
-        text = f"{host} does not give this file to everybody (status {status})."
-        remedy = "Give an address that needs no sign-in, or upload the file."
+        text = f"{host} denied access to this file (status {status})."
+        remedy = "Enter a URL that needs no sign-in, or upload the file."
     elif status in (404, 410):
-        text = f"{host} has nothing at this address (status {status})."
-        remedy = "Look at its spelling."
+        text = f"{host} has no file at this URL (status {status})."
+        remedy = "Check the URL."
     else:
-        text = f"{host} answered with status {status} instead of a file."
-        remedy = "Give the address of the file itself."
+        text = f"{host} responded with status {status} instead of a file."
+        remedy = "Enter the direct URL of the file."
     raise NotFetched(f"{text} {remedy}", status=status)
 
 

@@ -144,7 +144,7 @@ class Hub:
                 return act()
             except RetryableError as error:
                 if tried == MAX_TRIES:
-                    raise NotFetched(f"{error}. It was tried {tried} times.") from None
+                    raise NotFetched(f"{error}. Cohort tried {tried} times.") from None
                 pause = FIRST_PAUSE_SECONDS * 2 ** (tried - 1)
                 until = time.monotonic() + max(pause, error.wait_seconds)
                 while time.monotonic() < until:
@@ -157,30 +157,29 @@ class Hub:
         if error.status in (401, 403):
             # Without a token the hub says so of what does not exist, too.
             remedy = (
-                "The token in the default worker's HF_TOKEN may not read it; ask for "
-                "access on its page there."
+                "The HF_TOKEN of the default worker has no access to it. Request "
+                "access on its page."
                 if self._token
-                else "For a private or gated one an administrator sets HF_TOKEN in the "
-                "environment of the default worker."
+                else "For a private or gated dataset, have an operator set HF_TOKEN in "
+                "the environment of the default worker."
             )
             return NotFetched(
-                f"{host} has no dataset {dataset} that everybody may read "
-                f"(status {error.status}). Look at its spelling. {remedy}",
+                f"{host} has no public dataset {dataset} (status {error.status}). "
+                f"Check the ID. {remedy}",
                 status=error.status,
             )
         if error.status == 404:
             return NotFetched(
-                f"{host} has no dataset {dataset} with a revision {revision} "
-                "(status 404). Look at the spelling of both; the address of a file "
-                "begins with https://.",
+                f"{host} has no dataset {dataset} with revision {revision} (status "
+                "404). Check both. The URL of a file starts with https://.",
                 status=404,
             )
         return error
 
     def _no_api(self) -> NotFetched:
         return NotFetched(
-            f"{self._home.host} does not answer as the API of a hub does. An "
-            "administrator looks at HF_ENDPOINT."
+            f"{self._home.host} did not respond like the Hugging Face Hub API. Have an "
+            "operator check HF_ENDPOINT."
         )
 
 

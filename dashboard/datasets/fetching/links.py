@@ -75,8 +75,8 @@ def read(text: str, *, revision: str = "", part: str = "") -> Link | HubLink:
     if hub is None:
         if revision or part:
             raise ValueError(
-                "A revision, a split or a file belongs to a dataset of the hub. Leave "
-                "them empty beside the URL of a file."
+                "A revision or split applies to Hub datasets only. Leave both empty "
+                "for the URL of a file."
             )
         return _checked(text)
     return _hub_checked(
@@ -99,9 +99,9 @@ def _hub_link(text: str) -> HubLink | None:
         match = _ID.fullmatch(text)
         if match is None:
             raise ValueError(
-                f"{text[:200]!r} is neither a URL nor the id of a dataset. Write "
-                "https://… for a file, or owner/name, such as openai/gsm8k, for a "
-                "dataset of the Hugging Face hub."
+                f"{text[:200]!r} is neither a URL nor a dataset ID. Enter https://… "
+                "for a file, or owner/name for a Hugging Face dataset, such as "
+                "openai/gsm8k."
             )
         return HubLink(dataset=match[1], revision=match[2] or "")
     if text.startswith("hf://datasets/"):
@@ -146,20 +146,20 @@ def _hub_page(path: str) -> HubLink | None:
 def _hub_checked(link: HubLink) -> HubLink:
     if not _ID.fullmatch(link.dataset) or ".." in link.dataset:
         raise ValueError(
-            f"{link.dataset[:200]!r} is no id of a dataset. It is owner/name, such as "
+            f"{link.dataset[:200]!r} is not a dataset ID. Enter owner/name, such as "
             "openai/gsm8k."
         )
     if link.revision and (
         not _REVISION.fullmatch(link.revision) or ".." in link.revision
     ):
         raise ValueError(
-            f"{link.revision[:200]!r} is no revision. Give a branch, a tag or a "
+            f"{link.revision[:200]!r} is not a revision. Enter a branch, tag or "
             "commit, such as main."
         )
     if len(link.part) > _MAX_PART_CHARS or not link.part.isprintable():
         raise ValueError(
-            f"{link.part[:200]!r} is neither a split nor a file. Leave it empty, and "
-            "choose from what there is."
+            f"{link.part[:200]!r} is neither a split nor a file. Leave it empty to "
+            "choose from a list."
         )
     return link
 

@@ -94,7 +94,7 @@ class Upload(models.Model):
 
     @property
     def kind(self) -> str:
-        packed = f", packed with {self.packing}" if self.packing else ""
+        packed = f", {self.packing}-compressed" if self.packing else ""
         return f"{self.get_format_display()}{packed}"
 
 

@@ -20,10 +20,10 @@ from dashboard.datasets.parsing.streams import Source, Unreadable, read_lines
 # Python's own limit is 131,072; it holds for the whole process.
 csv.field_size_limit(MAX_LINE_CHARS)
 
-QUOTE = "Put a text that holds the separator or a line break in double quotes."
+QUOTE = "Put fields that contain the separator or a line break in double quotes."
 FILL_UP = (
-    "Give it a value or an empty field for every column; put a text that holds a "
-    "line break in double quotes."
+    "Add a value or an empty field for every column. Put fields that contain a line "
+    "break in double quotes."
 )
 
 
@@ -122,7 +122,7 @@ def _refuse_header(line: int, header: list[str]) -> Refusal | None:
             line=line,
             value=quote(header),
             problem="A column has no name.",
-            remedy="Name it; a table saved by pandas wants index=False.",
+            remedy="Name the column. If pandas wrote the file, use index=False.",
         )
     return refusal
 
@@ -144,7 +144,7 @@ def _refuse_quotes(line: int, text: str) -> Refusal:
     return Refusal(
         line=line,
         value=quote(text.rstrip("\r\n")),
-        problem="The quotes of the row that begins here do not match.",
+        problem="The row that starts here has unbalanced quotes.",
         remedy='Put the field in double quotes and write a quote inside it as "".',
         ends_file=True,
     )
@@ -154,7 +154,8 @@ def _refuse_length(line: int, text: str) -> Refusal:
     return Refusal(
         line=line,
         value=quote(text),
-        problem=f"A row of several lines is longer than {MAX_LINE_CHARS:,} characters.",
-        remedy="Look for a double quote that nothing closes, or shorten the row.",
+        problem=f"The row of several lines has more than {MAX_LINE_CHARS:,} "
+        "characters.",
+        remedy="Close the open double quote, or shorten the row.",
         ends_file=True,
     )

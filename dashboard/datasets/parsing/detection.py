@@ -34,8 +34,8 @@ PACKED_SUFFIXES = {
     ".zstd": "zstd",
 }
 NAMES = {
-    "jsonl": "JSON lines",
-    "json": "one JSON document",
+    "jsonl": "JSON Lines",
+    "json": "a JSON document",
     "csv": "CSV",
     "tsv": "TSV",
     "parquet": "Parquet",
@@ -53,9 +53,9 @@ FOREIGN = [
     (0, b"PK\x03\x04", "a zip archive or a spreadsheet"),
     (0, b"\xd0\xcf\x11\xe0", "an old spreadsheet or document"),
     (0, b"%PDF-", "a PDF document"),
-    (0, b"BZh", "packed with bzip2"),
-    (0, b"\xfd7zXZ", "packed with xz"),
-    (0, b"\x04\x22\x4d\x18", "packed with lz4"),
+    (0, b"BZh", "compressed with bzip2"),
+    (0, b"\xfd7zXZ", "compressed with xz"),
+    (0, b"\x04\x22\x4d\x18", "compressed with lz4"),
     (0, b"7z\xbc\xaf", "a 7-Zip archive"),
     (0, b"Rar!\x1a", "a RAR archive"),
     (257, b"ustar", "a tar archive"),
@@ -81,7 +81,7 @@ def detect(filename: str, path: Path) -> Detected:
     """ValueError, with what to do, for a file that no reader can read."""
     start = _start(Source(path, ""))
     if not start:
-        raise ValueError(f"{filename} is empty. Choose a file that holds rows.")
+        raise ValueError(f"{filename} is empty. Choose a file with rows.")
     packing = next(
         (kind for magic, kind in MAGICS.items() if start.startswith(magic)), ""
     )
@@ -95,13 +95,13 @@ def detect(filename: str, path: Path) -> Detected:
     format_ = _sniff(start, named) or named
     if format_ is None:
         raise ValueError(
-            f"{filename} ends in {stem.suffix or 'nothing'}, and its beginning does "
-            f"not tell what it is. Save it as {CHOICES}, under a name that ends so."
+            f"Cohort does not recognize the format of {filename}. Save it as {CHOICES} "
+            "with the matching file extension."
         )
     if format_ == "parquet" and not start.startswith(b"PAR1"):
         raise ValueError(
-            f"{filename} is named as Parquet, but does not begin as a Parquet file "
-            f"does. Write it again, or save it as {CHOICES}."
+            f"{filename} has a Parquet extension, but is not a Parquet file. Write it "
+            f"again, or save it as {CHOICES}."
         )
     return Detected(
         format=format_,
@@ -136,11 +136,11 @@ def _unpacked_start(filename: str, path: Path, packing: str) -> bytes:
         raise ValueError(f"{filename}: {error}") from error
     if not start:
         raise ValueError(
-            f"{filename}, unpacked, is empty. Choose a file that holds rows."
+            f"{filename} is empty once decompressed. Choose a file with rows."
         )
     if start.startswith(tuple(MAGICS)):
         raise ValueError(
-            f"{filename} is packed twice. Unpack it once, then upload it again."
+            f"{filename} is compressed twice. Decompress it once, then upload it again."
         )
     return start
 
@@ -149,7 +149,7 @@ def _refuse_foreign(filename: str, start: bytes) -> None:
     for place, magic, kind in FOREIGN:
         if start[place:].startswith(magic):
             raise ValueError(
-                f"{filename} is {kind}. Unpack it, or save it as {CHOICES}."
+                f"{filename} is {kind}. Extract it, or save it as {CHOICES}."
             )
 
 
@@ -158,12 +158,12 @@ def _remark(filename: str, named: str | None, format_: str, packing: str) -> str
     parts = []
     if named and named != format_:
         parts.append(
-            f"Its name says {NAMES[named]}, but it holds {NAMES[format_]}, and is read "
-            "so."
+            f"The file extension says {NAMES[named]}, but the content is "
+            f"{NAMES[format_]}. Cohort reads the content."
         )
     if suffix in PACKED_SUFFIXES and PACKED_SUFFIXES[suffix] != packing:
-        how = f"packed with {packing}" if packing else "not packed"
-        parts.append(f"Its name ends in {suffix}, but it is {how}.")
+        how = f"compressed with {packing}" if packing else "not compressed"
+        parts.append(f"The name ends in {suffix}, but the file is {how}.")
     return " ".join(parts)
 
 

@@ -37,10 +37,10 @@ from dashboard.datasets.parsing.streams import (
 )
 
 PIECE_CHARS = 2**20
-SAVE = "Check that the file was saved whole, by a program that writes JSON."
+SAVE = "Check that the file is complete and that a JSON library wrote it."
 TOO_LONG = (
     f"A value is longer than {MAX_LINE_CHARS:,} characters.",
-    "Shorten the row; texts this long do not fit a prompt.",
+    "Shorten the row. Text this long does not fit a prompt.",
 )
 _SPACE = re.compile(r"[ \t\n\r]*")
 _LIST = re.compile(r"\[[ \t\n\r]*")
@@ -80,8 +80,8 @@ def read_json(text: str) -> Any:
         return decoder.decode(text)
     except json.JSONDecodeError as error:
         raise Unusable(
-            f"The line is not JSON: {reason(error)} at character {error.pos + 1:,}.",
-            "Write one JSON object on each line, keys and texts in double quotes.",
+            f"Invalid JSON: {reason(error)} at character {error.pos + 1:,}.",
+            "Write one JSON object per line, with keys and strings in double quotes.",
             text.strip()[:SHOWN_CHARS],
         ) from None
     except RecursionError:
@@ -98,7 +98,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = Counter(key for key, _ in pairs)
         twice = next(key for key, count in keys.items() if count > 1)
         raise Unusable(
-            "A key occurs twice in one object.", "Keep one of the two.", twice
+            "An object has the same key twice.", "Keep one of the two.", twice
         )
     return tree
 
@@ -134,13 +134,13 @@ def _document(text: _Text) -> Iterator[Parsed]:
         yield from _wrapped(text)
     elif first:
         raise text.broken(
-            "The file begins with neither a list nor an object.",
+            "The file starts with neither a list nor an object.",
             'Write it as [{"prompt": …}, …].',
         )
     if text.peek():
         raise text.broken(
-            "Something stands after the end of the JSON document.",
-            "Remove it. A file with an object on each line is named .jsonl.",
+            "There is text after the end of the JSON document.",
+            "Remove it. For one object per line, use the extension .jsonl.",
         )
 
 
@@ -170,7 +170,7 @@ def _entry(text: _Text, row: int) -> Parsed:
             line=line,
             row=row,
             value=quote(value),
-            problem="The entry of the list is not a JSON object.",
+            problem="The list item is not a JSON object.",
             remedy='Write it as an object with named columns, {"prompt": …}.',
         )
     if refusal := refuse_names(line, list(value)):
@@ -189,9 +189,9 @@ def _wrapped(text: _Text) -> Iterator[Parsed]:
         if text.peek() and text.begins_list():
             if found is not None:
                 raise text.broken(
-                    f"The object holds two lists of objects, {quote(found)} and "
+                    f"The object has two lists of objects, {quote(found)} and "
                     f"{quote(name)}.",
-                    "Save each of them as a file of its own.",
+                    "Save each list as a separate file.",
                 )
             found = name
             yield from _entries(text)
@@ -201,7 +201,7 @@ def _wrapped(text: _Text) -> Iterator[Parsed]:
             text.skip(",")
     if found is None:
         raise text.broken(
-            "The object holds no list of objects.",
+            "The object has no list of objects.",
             'Write the file as [{"prompt": …}, …]; pandas does so with '
             'to_json(orient="records").',
         )
@@ -215,14 +215,14 @@ def _name(text: _Text, names: set[str]) -> str:
             Refusal(
                 line=text.line,
                 value=quote(name),
-                problem="A name in the object is not a text, or occurs twice.",
-                remedy="Give each value a name of its own, in double quotes.",
+                problem="A key of the object is not a string, or occurs twice.",
+                remedy="Give each value a unique key in double quotes.",
             )
         )
     names.add(name)
     if len(names) > MAX_COLUMNS:
         raise text.broken(
-            f"The object has more than {MAX_COLUMNS:,} names beside each other.",
+            f"The object has more than {MAX_COLUMNS:,} keys.",
             'Write the file as [{"prompt": …}, …].',
         )
     return name
@@ -265,9 +265,9 @@ class _Text:
     def skip(self, char: str) -> None:
         seen = self.peek()
         if seen != char:
-            what = "the file ends" if not seen else f"{quote(seen)} stands there"
+            what = quote(seen) if seen else "the end of the file"
             raise self.broken(
-                f"The file is not JSON: where {char} belongs, {what}.",
+                f"Invalid JSON: expected {char}, found {what}.",
                 SAVE,
             )
         self._move(self._at + 1)
@@ -275,7 +275,7 @@ class _Text:
     def read_value(self, row: int | None = None) -> Any:
         """The next value, or why it cannot be kept; Unreadable if it is not JSON."""
         if self.peek() in ("", ",", ":", "]", "}"):
-            raise self.broken("The file is not JSON: a value is missing here.", SAVE)
+            raise self.broken("Invalid JSON: a value is missing here.", SAVE)
         while True:
             try:
                 value, end = self._decode()
@@ -320,11 +320,11 @@ class _Text:
         is_cut_off = error.pos >= len(self._text.rstrip())
         if is_cut_off or error.msg.startswith("Unterminated"):
             if self._is_read:
-                return self.broken("The file ends within a value.", SAVE)
+                return self.broken("The file ends inside a value.", SAVE)
             return self.broken(*TOO_LONG)
         refusal = self._refuse(
-            f"The entry is not JSON: {reason(error)}.",
-            "Write keys and texts in double quotes, and no comma after the last.",
+            f"Invalid JSON: {reason(error)}.",
+            "Write keys and strings in double quotes, without a trailing comma.",
         )
         line = self.line + self._text.count("\n", self._at, error.pos)
         return Unreadable(replace(refusal, line=line, row=row))

@@ -62,7 +62,7 @@ def read_parquet(source: Source) -> Iterator[Parsed]:
                 source.num_bytes_read = num_bytes_read
                 yield from batch
     except ChildFailed as error:
-        yield _unreadable(f"Reading it broke off: {error}.")
+        yield _unreadable(f"Reading failed: {error}.")
 
 
 def read_parquet_files(
@@ -114,7 +114,7 @@ def _read(file: Path | IO[bytes], source: Source) -> Iterator[list[Parsed]]:
 def _unreadable(why: str) -> Refusal:
     return Refusal(
         value=quote(why),
-        problem="The file cannot be read as Parquet.",
+        problem="Cohort cannot read the file as Parquet.",
         remedy="Write it again, for example with pandas.DataFrame.to_parquet.",
         ends_file=True,
     )
@@ -199,8 +199,8 @@ def _row(batch: pa.RecordBatch, index: int, line: int) -> Parsed:
                 line=line,
                 column=name,
                 value=quote(str(error)),
-                problem=f"The value, of type {column.type}, cannot be read.",
-                remedy="Write the column as text or numbers, or leave it out.",
+                problem=f"Cohort cannot read a value of type {column.type}.",
+                remedy="Write the column as text or numbers, or remove it.",
             )
     return Record(line, values)
 
@@ -211,8 +211,8 @@ def _refuse_row(row: pa.RecordBatch, line: int) -> Refusal:
         line=line,
         column=row.schema.names[longest],
         value=f"{row.nbytes:,} bytes",
-        problem=f"A row may unpack to {MAX_ROW_BYTES:,} bytes at most.",
-        remedy="Shorten its texts, or leave the column out.",
+        problem=f"The row decompresses to more than {MAX_ROW_BYTES:,} bytes.",
+        remedy="Shorten the row, or remove the column.",
     )
 
 
@@ -224,7 +224,7 @@ def _refuse_file(
     if meta.num_rows > MAX_ROWS:
         return Refusal(
             value=f"{meta.num_rows:,} rows",
-            problem=f"A file may hold {MAX_ROWS:,} rows at most.",
+            problem=f"A file can have at most {MAX_ROWS:,} rows.",
             remedy="Split it into several datasets.",
             ends_file=True,
         )
@@ -235,9 +235,9 @@ def _refuse_file(
     if num_bytes > BATCH_BYTES:
         return Refusal(
             value=f"{num_bytes:,} bytes",
-            problem="The dictionaries of a row group, which hold values that stand in "
-            f"several rows, may unpack to {BATCH_BYTES:,} bytes together.",
-            remedy="Write long texts without dictionaries, for example with "
+            problem="The dictionaries of a row group decompress to more than "
+            f"{BATCH_BYTES:,} bytes.",
+            remedy="Write the file without dictionary encoding, for example with "
             "use_dictionary=False in pandas.DataFrame.to_parquet.",
             ends_file=True,
         )

@@ -55,8 +55,8 @@ def join(parts: list[Path], whole: Path, max_bytes: int) -> Iterator[str]:
         yield str(error)
     except (pa.ArrowException, ValueError, LookupError):
         yield (
-            "The files of this split cannot be joined to one Parquet file: one of them "
-            "is damaged, or has other columns. Take its files one by one."
+            "Cannot join the files of this split into one Parquet file: one is damaged "
+            "or has different columns. Import its files one at a time."
         )
 
 
@@ -74,9 +74,9 @@ def _common_schema(parts: list[Path], max_bytes: int) -> pa.Schema:
         )
     if num_rows > MAX_ROWS or num_bytes > max_bytes:
         raise _Refused(
-            f"The files of this split hold {num_rows:,} rows and unpack to "
-            f"{num_bytes:,} bytes; {MAX_ROWS:,} rows and {max_bytes:,} bytes "
-            "are allowed. Take some of its files."
+            f"The files of this split have {num_rows:,} rows and decompress to "
+            f"{num_bytes:,} bytes; the limit is {MAX_ROWS:,} rows and {max_bytes:,} "
+            "bytes. Import its files one at a time."
         )
     return schema
 
@@ -91,8 +91,8 @@ def _groups(parts: list[Path], max_bytes: int) -> Iterator[pa.Table]:
                 num_bytes += batch.nbytes
                 if num_bytes > max_bytes:
                     raise _Refused(
-                        "The files of this split unpack to more than "
-                        f"{max_bytes:,} bytes. Take some of its files."
+                        "The files of this split decompress to more than "
+                        f"{max_bytes:,} bytes. Import its files one at a time."
                     )
                 if _is_group(waiting):
                     yield pa.Table.from_batches(waiting)

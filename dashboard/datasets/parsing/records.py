@@ -171,8 +171,8 @@ def _check_leaf(value: Any) -> None:
     else:
         kind = type(value).__name__
         raise Unusable(
-            f"A value of type {kind} has no place in JSON.",
-            "Write the column as text or numbers, or leave it out.",
+            f"JSON cannot represent a value of type {kind}.",
+            "Write the column as text or numbers, or remove it.",
             repr(value),
         )
 
@@ -180,14 +180,13 @@ def _check_leaf(value: Any) -> None:
 def _check_text(text: str) -> None:
     if len(text) > MAX_LINE_CHARS:
         raise Unusable(
-            f"A text may have {MAX_LINE_CHARS:,} characters at most; "
-            f"this one has {len(text):,}.",
-            "Shorten it, or leave the column out.",
+            f"The text has {len(text):,} characters; the limit is {MAX_LINE_CHARS:,}.",
+            "Shorten it, or remove the column.",
             text,
         )
     if broken := broken_text(text):
         raise Unusable(
-            f"The text holds {broken}.", "Remove that character from the row.", text
+            f"The text contains {broken}.", "Remove that character from the row.", text
         )
 
 
@@ -200,7 +199,7 @@ def broken_text(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        return f"half of a surrogate pair (U+{ord(text[error.start]):04X})"
+        return f"an unpaired surrogate (U+{ord(text[error.start]):04X})"
     return None
 
 
@@ -208,7 +207,7 @@ def check_float(value: float) -> None:
     if not math.isfinite(value):
         raise Unusable(
             "The number is not finite.",
-            "Use null where there is no number.",
+            "Use null instead of NaN or infinity.",
             value,
         )
 
@@ -221,8 +220,8 @@ def _check_int(value: int) -> None:
 
 def too_deep(value: str) -> Unusable:
     return Unusable(
-        f"Lists and objects are nested more than {MAX_DEPTH} deep.",
-        "Flatten the value, or leave the column out.",
+        f"Lists and objects are nested more than {MAX_DEPTH} levels deep.",
+        "Flatten the value, or remove the column.",
         value,
     )
 
@@ -251,7 +250,7 @@ def refuse_names(line: int, names: list[str]) -> Refusal | None:
         return Refusal(
             line=line,
             value=f"{len(names):,} columns",
-            problem=f"A row may have {MAX_COLUMNS:,} columns at most.",
+            problem=f"A row can have at most {MAX_COLUMNS:,} columns.",
             remedy="Keep only the columns that the prompt and the rules need.",
         )
     for name in names:
@@ -270,10 +269,10 @@ def _refuse_name(line: int, name: str) -> Refusal:
     if not name.strip():
         problem, remedy = "A column has no name.", "Give every column a name."
     elif len(name) > MAX_NAME_CHARS:
-        problem = f"A column's name is longer than {MAX_NAME_CHARS} characters."
+        problem = f"A column name is longer than {MAX_NAME_CHARS} characters."
         remedy = "Shorten it."
     else:
-        problem = f"A column's name holds {broken_text(name)}."
+        problem = f"A column name contains {broken_text(name)}."
         remedy = "Rename the column."
     return Refusal(line=line, value=quote(name), problem=problem, remedy=remedy)
 
@@ -287,7 +286,7 @@ def bounded(parsed: Iterator[Parsed]) -> Iterator[Parsed]:
             yield Refusal(
                 line=item.line,
                 row=item.row,
-                problem=f"A file may hold {MAX_ROWS:,} rows at most.",
+                problem=f"A file can have at most {MAX_ROWS:,} rows.",
                 remedy="Split it into several datasets.",
                 ends_file=True,
             )
@@ -295,7 +294,7 @@ def bounded(parsed: Iterator[Parsed]) -> Iterator[Parsed]:
         yield item
     if count == 0:
         yield Refusal(
-            problem="The file holds no rows.",
-            remedy="Check that it is the right file and was saved whole.",
+            problem="The file has no rows.",
+            remedy="Check that it is the right file and complete.",
             ends_file=True,
         )

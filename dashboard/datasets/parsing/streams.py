@@ -130,10 +130,10 @@ class _Unpacked(io.RawIOBase):
 
     def _damaged(self) -> Refusal:
         return Refusal(
-            value=f"{self._num_bytes:,} bytes unpacked before",
-            problem=f"From here on the file cannot be unpacked with "
-            f"{self._source.packing}: it is damaged or was cut short.",
-            remedy="Pack it again, or upload it unpacked.",
+            value=f"after {self._num_bytes:,} bytes",
+            problem=f"Decompression with {self._source.packing} failed here: the file "
+            "is damaged or incomplete.",
+            remedy="Compress it again, or upload it uncompressed.",
             ends_file=True,
         )
 
@@ -141,7 +141,7 @@ class _Unpacked(io.RawIOBase):
 def refuse_size(num_bytes: int) -> Refusal:
     return Refusal(
         value=f"{num_bytes:,} bytes",
-        problem=f"The file unpacks to more than {MAX_UNPACKED_RATIO} times its size, "
+        problem=f"The file decompresses to over {MAX_UNPACKED_RATIO} times its size, "
         f"or more than {MAX_UNPACKED_BYTES:,} bytes.",
         remedy="Keep fewer rows or columns, or split it into several files.",
         ends_file=True,
@@ -211,7 +211,7 @@ def _refuse_length(number: int, text: str) -> Refusal | None:
         line=number,
         value=quote(text),
         problem=f"The line is longer than {MAX_LINE_CHARS:,} characters.",
-        remedy="Shorten the row; texts this long do not fit a prompt.",
+        remedy="Shorten the row. Text this long does not fit a prompt.",
     )
 
 
@@ -220,7 +220,7 @@ def refuse_text(number: int, text: str) -> Refusal | None:
         return Refusal(
             line=number,
             value=quote(text),
-            problem="The line holds a NUL character.",
+            problem="The line contains a NUL character.",
             remedy="Remove it, or save the file as UTF-8.",
         )
     if text.isascii() or (char := _first_surrogate(text)) is None:
@@ -251,7 +251,7 @@ def _named(char: str) -> str:
 def refuse_encoding(number: int, file: TextIO) -> Refusal:
     return Refusal(
         line=number,
-        problem=f"The file begins as {file.encoding.upper()}, but the rest is not.",
+        problem=f"The file starts as {file.encoding.upper()}, but the rest is not.",
         remedy="Save the file as UTF-8.",
         ends_file=True,
     )

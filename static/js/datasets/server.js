@@ -11,7 +11,7 @@ export function send(method, address, { body, token, signal, onProgress }) {
     request.upload.addEventListener("progress", (e) => onProgress?.(e.loaded, e.total));
     request.addEventListener("load", () => resolve(request));
     request.addEventListener("error", () =>
-      reject(new Broken("The connection broke.")),
+      reject(new Broken("Connection lost.")),
     );
     request.addEventListener("abort", () => reject(signal.reason));
     request.addEventListener("loadend", () =>
@@ -34,9 +34,9 @@ function read(request) {
     return JSON.parse(request.responseText);
   }
   if (isJson) throw new Refused(JSON.parse(request.responseText).error);
-  if (request.status >= 500) throw new Broken(`The server answered ${request.status}.`);
+  if (request.status >= 500) throw new Broken(`The server responded with ${request.status}.`);
   throw new Refused(
-    `The server answered ${request.status}. Reload the page; you may have been signed out or have lost the right to upload.`,
+    `The server responded with ${request.status}. Reload the page; you may be signed out or no longer allowed to upload.`,
   );
 }
 

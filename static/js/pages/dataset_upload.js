@@ -32,13 +32,13 @@ function checkFile({ field, tooLarge, button, status }) {
   tooLarge.hidden = !isTooLarge;
   button.disabled = isTooLarge;
   tooLarge.textContent = isTooLarge
-    ? `${file.name} has ${size(file.size)}; ${size(limit)} are allowed. Split it into several datasets.`
+    ? `${file.name} has ${size(file.size)}; the limit is ${size(limit)}. Split it into several datasets.`
     : "";
   const begun = [...document.querySelectorAll("[data-begun]")].some(
     (row) => file && isSame(file, row),
   );
   status.textContent = begun
-    ? "A part of it is here already; it goes on from there."
+    ? "Part of this file is already uploaded. The upload resumes there."
     : "";
 }
 
@@ -59,7 +59,7 @@ async function submit(event, parts) {
   showRunning(parts, true);
   try {
     const body = await sent(file, parts);
-    parts.status.textContent = "Sent. Reading the first rows…";
+    parts.status.textContent = "Uploaded. Reading the first rows…";
     const finish = { body, signal: parts.running.signal };
     showAnswer(await send("POST", location.href, finish));
   } catch (error) {
@@ -80,7 +80,7 @@ async function sent(file, parts) {
   const tell = {
     progress: (bytes) => showProgress(bytes, file.size, parts),
     trouble: (seconds) => {
-      parts.trouble.textContent = `The connection broke off. Trying again in ${seconds} s; what has arrived is kept.`;
+      parts.trouble.textContent = `Connection lost. Retrying in ${seconds} s.`;
     },
   };
   const wait = (seconds) => rest(seconds, running.signal);
@@ -123,7 +123,7 @@ function showRunning({ bar, button, cancel, field }, isRunning) {
 
 function showProgress(bytes, total, { bar, status, trouble }) {
   bar.value = total ? bytes / total : 0;
-  status.textContent = `${size(bytes)} of ${size(total)} sent`;
+  status.textContent = `${size(bytes)} of ${size(total)} uploaded`;
   trouble.textContent = "";
 }
 
@@ -147,7 +147,7 @@ async function showEnd(error, parts) {
   showRunning(parts, false);
   if (parts.running.signal.aborted) {
     await discard(parts);
-    parts.status.textContent = "Cancelled. Nothing of it was kept.";
+    parts.status.textContent = "Upload cancelled. The file was discarded.";
     parts.button.focus();
     return;
   }
@@ -155,7 +155,7 @@ async function showEnd(error, parts) {
   parts.trouble.textContent =
     error instanceof Refused
       ? error.message
-      : "The connection broke off before the file arrived. Try it again.";
+      : "Connection lost before the upload finished. Try again.";
 }
 
 async function discard({ form, token, upload }) {
