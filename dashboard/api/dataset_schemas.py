@@ -153,6 +153,7 @@ def read_view(version: DatasetVersion, filters: RowFilters) -> RowFilterForm:
             "query.column",
             f"{version} has no extra column {filters.column[:60]!r}. It has: "
             f"{columns[:300]}.",
+            "datasets.unknown_column",
         )
     view = RowFilterForm.read(version, query_of(filters.model_dump()))
     refuse_errors(view)

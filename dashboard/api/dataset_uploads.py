@@ -170,7 +170,7 @@ def _peek_or_refuse(upload: Upload) -> Peek:
     if not upload.is_whole:
         if upload.is_linked:
             message = "A worker is downloading this file. Wait until the fetch is done."
-            raise Problem(409, message)
+            raise Problem(409, message, code="datasets.download_running")
         with or_conflict():
             finish_transfer(upload)
     seen = try_peek(upload)
@@ -179,6 +179,7 @@ def _peek_or_refuse(upload: Upload) -> Peek:
             409,
             f"The file {upload.filename} is missing, or none of its rows can be read. "
             "Delete the upload, then send the file again.",
+            code="datasets.file_missing",
         )
     return seen
 

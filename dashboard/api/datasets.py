@@ -125,6 +125,7 @@ def dataset_rows(
         raise Problem(
             409,
             f"Cohort is sorting {version} by {view.order_key}. Retry in 2 s.",
+            code="datasets.sorting",
             headers={"Retry-After": "2"},
         )
     return RowsOut(
@@ -200,7 +201,7 @@ def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
     found = get_any_dataset(access.team, dataset_id)
     if found.trashed_at is None:
         message = f"{found} is not in the trash. Move it there first."
-        raise Problem(409, message)
+        raise Problem(409, message, code="datasets.not_in_trash")
     found.team = access.team  # which is at hand
     with or_conflict():
         trash.delete_dataset(found, access.user)

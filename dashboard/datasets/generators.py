@@ -24,6 +24,7 @@ from typing import Any
 
 from dashboard.datasets.row import Row
 from dashboard.jobs.slots import slot
+from dashboard.project.errors import UserError
 from dashboard.project.subprocesses import bare_environment
 from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 
@@ -137,7 +138,9 @@ def _class(source: str) -> ast.ClassDef:
 
 
 class GeneratorsMissing(ValueError):
-    """The package is not here, as in the web image, or does not start."""
+    """reasoning-gym is not installed, as in the web image, or does not start."""
+
+    code = "datasets.generators_missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +165,9 @@ class Option:
         except (KeyError, ValueError):
             kind = {bool: "true or false", int: "a whole number", float: "a number"}
             kind[str] = "text without NUL characters"
-            raise ValueError(
-                f"{self.name} must be {kind[type(self.default)]}; got {text[:60]!r}."
+            raise UserError(
+                "datasets.invalid_option",
+                f"{self.name} must be {kind[type(self.default)]}; got {text[:60]!r}.",
             ) from None
 
     @staticmethod
@@ -225,15 +229,17 @@ def generate_rows(
             num_rows += 1
             yield _row(task, reply["entry"])
     if "refused" in reply:
-        raise ValueError(
+        raise UserError(
+            "datasets.invalid_options",
             f"{task} failed at row {num_rows + 1:,} with these options: "
-            f"{reply['refused']}. Change the options, or use the defaults."
+            f"{reply['refused']}. Change the options, or use the defaults.",
         )
     if "done" not in reply:
-        raise ValueError(
+        raise UserError(
+            "datasets.generation_timed_out",
             f"{task} generated {num_rows:,} of {size:,} rows, then exceeded "
             f"{MAX_SECONDS} s or its memory limit. Request fewer rows or easier "
-            "options."
+            "options.",
         )
 
 

@@ -24,9 +24,15 @@ from dashboard.datasets.selections import (
     start_selection,
 )
 from dashboard.jobs.models import JobState
+from dashboard.project.errors import code_of
 from dashboard.project.forms import set_choices
 
-TAKEN = "taken"
+TAKEN = "datasets.name_taken"
+
+
+def form_error(error: ValueError) -> forms.ValidationError:
+    """A service's error for a form, with its code."""
+    return forms.ValidationError(str(error), code=code_of(error) or "invalid")
 
 
 def free_name(team: Team, name: str) -> str:
@@ -79,7 +85,12 @@ class TargetForm(forms.Form):
         given = self.cleaned_data
         is_named = given.get("target") or given.get("name") or "name" in self.errors
         if not is_named:
-            self.add_error("name", "Enter a name for the new dataset.")
+            self.add_error(
+                "name",
+                forms.ValidationError(
+                    "Enter a name for the new dataset.", code="required"
+                ),
+            )
         return given
 
     def start(
@@ -180,8 +191,11 @@ class MappingForm(forms.Form):
         if answer and answer == self.cleaned_data.get("prompt"):
             self.add_error(
                 "answer",
-                f'"{answer}" is already the prompt. Choose another column, or '
-                "“no answer”.",
+                forms.ValidationError(
+                    f'"{answer}" is already the prompt. Choose another column, or '
+                    "“no answer”.",
+                    code="datasets.answer_is_prompt",
+                ),
             )
         return self.cleaned_data
 

@@ -46,6 +46,7 @@ from dashboard.jobs.models import OPEN, JobState
 from dashboard.jobs.queue import cancel, enqueue, notify_workers
 from dashboard.jobs.runner import run_now
 from dashboard.jobs.slots import slot
+from dashboard.project.errors import UserError
 
 RETENTION = timedelta(days=7)  # an upload that nobody imported
 
@@ -82,9 +83,10 @@ def finish_transfer(upload: Upload) -> None:
     """Take the file for whole; ValueError, and forgotten, when it is unfit."""
     num_received = upload.num_received
     if num_received < upload.num_bytes:
-        raise ValueError(
+        raise UserError(
+            "datasets.upload_incomplete",
             f"{upload.filename} is incomplete: {num_received:,} of "
-            f"{upload.num_bytes:,} bytes received. Choose the file again to resume."
+            f"{upload.num_bytes:,} bytes received. Choose the file again to resume.",
         )
     try:
         recognise(upload)
@@ -111,9 +113,10 @@ def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
                 target.write(chunk)
     except OSError as error:
         upload.path.unlink(missing_ok=True)
-        raise ValueError(
+        raise UserError(
+            "datasets.not_stored",
             f"Cohort could not store {upload.filename} in {settings.COHORT_DATA}: "
-            f"{error.strerror}. Free some space, then upload it again."
+            f"{error.strerror}. Free some space, then upload it again.",
         ) from error
 
 

@@ -50,6 +50,7 @@ from dashboard.jobs.kinds import (
     register_purge,
 )
 from dashboard.jobs.models import JobState
+from dashboard.project.errors import UserError
 
 FETCH_TURN_SECONDS = 600.0
 QUICK_BYTES_PER_SECOND = 10**6
@@ -137,8 +138,9 @@ def import_rows(context: Context) -> None:
         found = refused.refusals
         if context.held().exists():
             ImportJob.objects.filter(pk=row.pk).update(refusals=found.as_json())
-        raise ValueError(
-            f"No rows imported: {found.count:,} rows have errors."
+        raise UserError(
+            "datasets.rows_have_errors",
+            f"No rows imported: {found.count:,} rows have errors.",
         ) from None
     if context.held().exists():  # these rows were there already: nothing was sealed
         ImportJob.objects.filter(pk=row.pk).update(version=version)
@@ -178,9 +180,10 @@ def _row_of(context: Context) -> ImportJob:
 def _upload_of(row: ImportJob) -> Upload:
     upload = find_upload(row)
     if upload is None or not (row.is_fetch or upload.path.exists()):
-        raise ValueError(
+        raise UserError(
+            "datasets.file_missing",
             f"The worker did not find {row.filename} in {settings.COHORT_DATA}. Upload "
-            "it again. Workers on other machines must share this folder."
+            "it again. Workers on other machines must share this folder.",
         )
     return upload
 

@@ -10,6 +10,7 @@ import shutil
 from django.conf import settings
 
 from dashboard.accounts.templatetags.numbers import num_bytes as size
+from dashboard.project.errors import UserError
 
 # A million rows of 4 KiB each; imported in some three minutes.
 MAX_UPLOAD_BYTES = 4 * 2**30
@@ -53,10 +54,11 @@ def check_disk_space(num_bytes: int, *, purpose: str) -> None:
     settings.COHORT_DATA.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(settings.COHORT_DATA).free
     if free - num_bytes < RESERVED_BYTES:
-        raise ValueError(
+        raise UserError(
+            "disk_full",
             f"The disk of {settings.COHORT_DATA} has {size(free)} left; {purpose} "
             f"needs {size(num_bytes)}, and the database needs {size(RESERVED_BYTES)}. "
-            "Free some space, then try again."
+            "Free some space, then try again.",
         )
 
 

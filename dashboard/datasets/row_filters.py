@@ -110,8 +110,11 @@ class RowFilterForm(forms.Form):
         if low is not None and high is not None and low > high:
             self.add_error(
                 "max_chars",
-                f"The maximum {high} is below the minimum {low}. Swap the two, or "
-                "leave one empty.",
+                forms.ValidationError(
+                    f"The maximum {high} is below the minimum {low}. Swap the two, or "
+                    "leave one empty.",
+                    code="below_minimum",
+                ),
             )
         return self.cleaned_data
 

@@ -18,6 +18,7 @@ from django.db import connection
 from dashboard.datasets.limits import COPY_BYTES
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.row import Row, as_json, columns_as_json, write_content
+from dashboard.project.errors import UserError
 
 ROWS_AT_ONCE = 2_000
 COPIED_AT_ONCE = 10_000
@@ -59,7 +60,7 @@ class SelectedRows:
             with connection.cursor() as cursor:
                 cursor.execute(_COPY, [version_id, start, part, self.parent.pk])
                 if cursor.rowcount != len(part):
-                    raise ValueError(_gone(self.parent))
+                    raise UserError("datasets.rows_missing", _gone(self.parent))
             yield start + len(part)
 
 
@@ -106,7 +107,7 @@ def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
         )
         found = {position: values for position, *values in cursor}
     if len(found) != len(positions):
-        raise ValueError(_gone(parent))
+        raise UserError("datasets.rows_missing", _gone(parent))
     for position in positions:
         prompt, is_chat, answer, columns = found[position]
         yield Row(
@@ -131,11 +132,12 @@ def write_rows(
         stored = version.rows.order_by("position").iterator(chunk_size=ROWS_AT_ONCE)
         content = write_content(_each(stored, on_progress), file)
         if content.sha256 != version.content_sha256:
-            raise ValueError(
+            raise UserError(
+                "datasets.rows_missing",
                 f"{version} has {content.num_rows} rows with hash "
                 f"{content.sha256[:12]} in the database, but was imported with "
                 f"{version.num_rows} rows and hash {version.content_sha256[:12]}. "
-                "Import it again as a new version."
+                "Import it again as a new version.",
             )
 
 
@@ -159,9 +161,10 @@ def write_some_rows(
             _each(_read_positions(version, drawn), on_progress), file
         )
         if content.num_rows != max_rows:
-            raise ValueError(
+            raise UserError(
+                "datasets.rows_missing",
                 f"The database lacks {max_rows - content.num_rows} of {max_rows} rows "
-                f"of {version}. Import it again as a new version."
+                f"of {version}. Import it again as a new version.",
             )
 
 

@@ -27,6 +27,7 @@ from dashboard.datasets.row_order import compute_order
 from dashboard.datasets.row_search import Search
 from dashboard.datasets.row_storage import ROWS_AT_ONCE, select_rows
 from dashboard.datasets.services import Report, create_dataset_version, store_version
+from dashboard.project.errors import UserError
 
 MAPPING = {"prompt": "question", "answer": "answer", "columns": ["entry", "task"]}
 # Fields of a job that takes the place of a failed one.
@@ -130,16 +131,18 @@ def make_selection(
     """Store the job's rows. ValueError where there are none, or no place for them."""
     parent = job.parent
     if parent is None:
-        raise ValueError(
+        raise UserError(
+            "datasets.version_deleted",
             f"Cannot save {job.filename}: the version was deleted. Select rows of "
-            "another version."
+            "another version.",
         )
     chunks = _given(job) if job.positions else _shown(parent, job.source["query"])
     selected = select_rows(parent, chunks, on_read=on_read)
     if not selected.num_rows:
-        raise ValueError(
+        raise UserError(
+            "datasets.no_matching_rows",
             f"None of the {parent.num_rows:,} rows of {parent} matches. Change the "
-            "filters: a dataset needs at least one row."
+            "filters: a dataset needs at least one row.",
         )
     check_disk_space_to_copy(selected.num_bytes)
     if on_stored:

@@ -17,6 +17,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import stage_rows
+from dashboard.project.errors import UserError
 
 # Called with what is done so far and all there is to do; what it raises undoes all.
 Report = Callable[[int, int], None]
@@ -47,7 +48,9 @@ def create_dataset_version(
     with open_draft() as file:
         staged = stage_rows(rows, file)
         if staged.num_rows == 0:
-            raise ValueError("There are 0 rows. A dataset needs at least one.")
+            raise UserError(
+                "datasets.no_rows", "There are 0 rows. A dataset needs at least one."
+            )
         if on_stored:
             on_stored(0, staged.num_rows)
         return store_version(
@@ -130,12 +133,12 @@ def _lock(dataset: Dataset) -> Dataset:
     # Two uploads at once would otherwise both take the next number.
     locked = Dataset.objects.select_for_update().filter(pk=dataset.pk).first()
     if locked is None or locked.trashed_at:
-        remedy = (
-            "is in the trash. Restore it"
+        code, problem = (
+            ("datasets.in_trash", "is in the trash. Restore it")
             if locked
-            else "was deleted. Choose another dataset"
+            else ("datasets.deleted", "was deleted. Choose another dataset")
         )
-        raise ValueError(f"{dataset} {remedy}, then import the rows again.")
+        raise UserError(code, f"{dataset} {problem}, then import the rows again.")
     return locked
 
 
@@ -144,9 +147,10 @@ def _begin(team: Team, name: str, user: User | None) -> Dataset:
         team=team, name=name, trashed_at=None, defaults={"created_by": user}
     )
     if not is_new:
-        raise ValueError(
+        raise UserError(
+            "datasets.name_taken",
             f'{team} already has a dataset named "{name}". Choose another name, or '
-            "upload the file as a new version of that dataset."
+            "upload the file as a new version of that dataset.",
         )
     return dataset
 

@@ -20,6 +20,7 @@ from dashboard.datasets.row import Prompt
 from dashboard.datasets.row_filters import are_few, read_rows_at
 from dashboard.datasets.row_storage import Stage, StagedRows
 from dashboard.datasets.services import open_draft, store_version
+from dashboard.project.errors import UserError
 
 ALL_HASHES = 2**64
 
@@ -147,16 +148,18 @@ def _check(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None
     num_read = train.num_rows + held_out.num_rows
     if num_read != version.num_rows:
         # Rows were deleted in the database; such a version cannot be trained on either.
-        raise ValueError(
+        raise UserError(
+            "datasets.rows_missing",
             f"{version} has {num_read:,} rows in the database, but was imported with "
-            f"{version.num_rows:,}. Import it again as a new version."
+            f"{version.num_rows:,}. Import it again as a new version.",
         )
     if not train.num_rows or not held_out.num_rows:
         which = "All" if held_out.num_rows else "None"
-        raise ValueError(
+        raise UserError(
+            "datasets.empty_half",
             f"{which} of the {version.num_rows:,} rows would be held out "
             f"({split.how}), but each half needs at least one. Choose another share, "
-            "seed or value."
+            "seed or value.",
         )
 
 

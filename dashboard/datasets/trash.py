@@ -18,6 +18,7 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.datasets.imports import remove_files, request_stop
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
+from dashboard.project.errors import UserError
 
 RETENTION = timedelta(days=30)
 
@@ -42,9 +43,10 @@ def lock_untrashed(version: DatasetVersion) -> None:
         pk=version.dataset_id, trashed_at__isnull=True
     )
     if held.first() is None:
-        raise ValueError(
+        raise UserError(
+            "datasets.in_trash",
             f"{version.dataset} was moved to the trash. Restore it, or choose another "
-            "dataset."
+            "dataset.",
         )
 
 
@@ -58,8 +60,10 @@ def restore_dataset(dataset: Dataset, *, name: str, user: User | None) -> None:
             if restored:
                 record(dataset.team, user, "dataset.restored", dataset, dataset=name)
     except IntegrityError as error:
-        raise ValueError(
-            f'{dataset.team} already has a dataset named "{name}". Choose another name.'
+        raise UserError(
+            "datasets.name_taken",
+            f'{dataset.team} already has a dataset named "{name}". Choose another '
+            "name.",
         ) from error
 
 
@@ -79,13 +83,15 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
                 transaction.on_commit(partial(_remove, uploads))
     except ProtectedError as error:
         if not _is_used(dataset):
-            raise ValueError(
+            raise UserError(
+                "datasets.run_being_deleted",
                 f"Cohort is still deleting a run that used {dataset}. Delete the "
-                "dataset again in a few minutes."
+                "dataset again in a few minutes.",
             ) from error
-        raise ValueError(
+        raise UserError(
+            "datasets.in_use",
             f"A run or a probe used {dataset}, so it cannot be deleted. Leave it in "
-            "the trash."
+            "the trash.",
         ) from error
 
 

@@ -26,6 +26,7 @@ from dashboard.datasets.limits import (
     check_disk_space,
 )
 from dashboard.datasets.models import Dataset, Upload
+from dashboard.project.errors import UserError
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRead
@@ -82,11 +83,14 @@ def begin_transfer(
 
 def check_size(filename: str, num_bytes: int) -> None:
     if num_bytes <= 0:
-        raise ValueError(f"{filename} is empty. Choose a file with rows.")
+        raise UserError(
+            "datasets.file_empty", f"{filename} is empty. Choose a file with rows."
+        )
     if num_bytes > MAX_UPLOAD_BYTES:
-        raise ValueError(
+        raise UserError(
+            "datasets.file_too_large",
             f"{filename} has {num_bytes:,} bytes; the limit is {MAX_UPLOAD_BYTES:,}. "
-            "Split it into several datasets."
+            "Split it into several datasets.",
         )
 
 
@@ -96,10 +100,11 @@ def check_share(team: Team, num_bytes: int) -> None:
     waiting = team.uploads.aggregate(count=Count("pk"), held=Sum("num_bytes"))
     held = waiting["held"] or 0
     if waiting["count"] >= MAX_TEAM_UPLOADS or held + num_bytes > MAX_TEAM_BYTES:
-        raise ValueError(
+        raise UserError(
+            "datasets.too_many_uploads",
             f"{team} has {waiting['count']:,} unfinished uploads of {held:,} bytes; "
             f"the limit is {MAX_TEAM_UPLOADS} uploads and {MAX_TEAM_BYTES:,} bytes. "
-            "Import or discard some of them first."
+            "Import or discard some of them first.",
         )
 
 
@@ -143,9 +148,10 @@ def write_part(
     if offset != (path.stat().st_size if path.exists() else 0):
         raise OffsetMismatch
     if not 0 < size <= PART_BYTES or offset + size > num_bytes:
-        raise ValueError(
+        raise UserError(
+            "datasets.invalid_part",
             f"A part must have 1 to {PART_BYTES:,} bytes, and {num_bytes - offset:,} "
-            f"bytes of this file are missing; got {size:,}."
+            f"bytes of this file are missing; got {size:,}.",
         )
     check_disk_space(size, purpose="the next part")
     path.parent.mkdir(parents=True, exist_ok=True)

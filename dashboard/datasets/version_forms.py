@@ -82,7 +82,8 @@ class SplitForm(forms.Form):
         name = free_name(self.team, self.cleaned_data["eval_name"])
         if name == self.cleaned_data.get("train_name"):
             raise forms.ValidationError(
-                f'"{name}" is already the name of the train half. Choose another name.'
+                f'"{name}" is already the name of the train half. Choose another name.',
+                code="datasets.same_name",
             )
         return name
 
@@ -90,7 +91,8 @@ class SplitForm(forms.Form):
         given = self.cleaned_data
         for name in NEEDED.get(given.get("by", ""), ()):
             if given.get(name) in (None, "") and name not in self.errors:
-                self.add_error(name, f"Enter a {name}.")
+                error = forms.ValidationError(f"Enter a {name}.", code="required")
+                self.add_error(name, error)
         return given
 
     @property
@@ -154,7 +156,8 @@ class TokenForm(forms.Form):
         if "\x00" in model or model.startswith("-"):
             raise forms.ValidationError(
                 f"{model[:40]!r} is neither an absolute path nor a Hugging Face model "
-                "ID such as Qwen/Qwen2.5-0.5B-Instruct."
+                "ID such as Qwen/Qwen2.5-0.5B-Instruct.",
+                code="datasets.invalid_model",
             )
         return model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -67,7 +68,7 @@ def _count(request: Request, team: Team, dataset_id: int) -> HttpResponse:
     """Ask for a model's tokens to be counted, and go to where they will be shown."""
     form = TokenForm(request.POST)
     if form.is_valid() and (why := refuse_model(team, form.cleaned_data["model"])):
-        form.add_error("model", why)
+        form.add_error("model", ValidationError(why, code="datasets.unknown_model"))
     if not form.is_valid():
         return _show(request, team, dataset_id, form, can_write=True, status=422)
     dataset = get_dataset(team, dataset_id)

@@ -24,7 +24,7 @@ from dashboard.datasets.generators import (
     example_rows,
     list_tasks,
 )
-from dashboard.datasets.import_forms import TargetForm
+from dashboard.datasets.import_forms import TargetForm, form_error
 from dashboard.datasets.models import DatasetVersion, ImportJob
 from dashboard.datasets.queries import get_dataset, versions_with_use
 from dashboard.datasets.row import Row
@@ -77,7 +77,7 @@ def _generate(request: Request, team: Team, task: Task) -> HttpResponse:
         try:
             job = _start(request, team, task, form.cleaned_data)
         except ValueError as error:
-            form.add_error(None, str(error))
+            form.add_error(None, form_error(error))
         else:
             return follow(request, job)
     context = {

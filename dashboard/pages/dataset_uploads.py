@@ -22,6 +22,7 @@ from dashboard.datasets.import_forms import (
     PasteForm,
     TransferForm,
     UploadForm,
+    form_error,
 )
 from dashboard.datasets.imports import (
     delete_upload,
@@ -36,6 +37,7 @@ from dashboard.datasets.queries import get_dataset, get_upload, list_waiting
 from dashboard.datasets.uploads import OffsetMismatch, append_part, begin_transfer
 from dashboard.jobs.queue import notify_workers
 from dashboard.pages.requests import Request, read_id
+from dashboard.project.errors import UserError, code_of
 
 
 @require_http_methods(["GET", "POST"])
@@ -63,9 +65,9 @@ def _receive(request: Request, team: Team) -> HttpResponse:
         )
     except ValueError as error:
         if is_pasted:
-            paste.add_error("rows", str(error))
+            paste.add_error("rows", form_error(error))
         else:
-            form.add_error("file", str(error))
+            form.add_error("file", form_error(error))
         upload = None
     if upload:
         seen = peek(upload)
@@ -89,7 +91,7 @@ def _fetch(request: Request, team: Team) -> HttpResponse:
             purge_uploads()
             job = begin_fetch(team=team, user=request.user, link=link, dataset=dataset)
         except ValueError as error:
-            form.add_error("link", str(error))
+            form.add_error("link", form_error(error))
         else:
             notify_workers("default")
             return redirect("dataset_import", team.slug, job.pk)
@@ -167,7 +169,7 @@ def dataset_uploads(request: Request, team: str) -> JsonResponse:
             team=team_, user=request.user, dataset=dataset, **form.cleaned_data
         )
     except ValueError as error:
-        return refuse(str(error), status=422)
+        return refuse(str(error), status=422, code=code_of(error))
     return _tell(upload)
 
 
@@ -204,9 +206,9 @@ def receive_part(
     except OffsetMismatch:
         return tell(find(), status=409)
     except ValueError as error:
-        return refuse(str(error), status=422)
+        return refuse(str(error), status=422, code=code_of(error))
     except OSError as error:
-        return refuse(_disk_fault(error), status=507)
+        return refuse(_disk_fault(error), status=507, code="disk_full")
 
 
 def _tell(upload: Upload, status: int = 200) -> JsonResponse:
@@ -221,21 +223,26 @@ def _tell(upload: Upload, status: int = 200) -> JsonResponse:
     return JsonResponse(fields, status=status)
 
 
-def refuse(sentence: str, status: int) -> JsonResponse:
-    return JsonResponse({"error": sentence}, status=status)
+def refuse(message: str, status: int, code: str = "") -> JsonResponse:
+    return JsonResponse({"error": message, "code": code or "invalid"}, status=status)
 
 
 def refuse_form(form: forms.Form) -> JsonResponse:
-    wrong = [f"{name}: {said}" for name, each in form.errors.items() for said in each]
-    return refuse(" ".join(wrong), status=422)
+    errors = [
+        f"{name}: {message}"
+        for name, messages in form.errors.items()
+        for message in messages
+    ]
+    return refuse(" ".join(errors), status=422)
 
 
 def _number(text: str) -> int:
     number = read_id(text)
     if number is None:
-        raise ValueError(
+        raise UserError(
+            "datasets.invalid_part",
             "offset and Content-Length must be whole numbers of bytes; got "
-            f"{text[:40]!r}."
+            f"{text[:40]!r}.",
         )
     return number
 

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team
-from dashboard.datasets.import_forms import RestoreForm
+from dashboard.datasets.import_forms import RestoreForm, form_error
 from dashboard.datasets.models import Dataset, place_of
 from dashboard.datasets.queries import (
     find_parents,
@@ -65,7 +65,7 @@ def _restore(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
         try:
             restore_dataset(dataset, name=name, user=request.user)
         except ValueError as error:
-            form.add_error("name", str(error))
+            form.add_error("name", form_error(error))
         else:
             messages.success(request, f"Restored {name}.")
             return redirect("dataset", team.slug, dataset.pk)

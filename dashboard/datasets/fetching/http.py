@@ -13,6 +13,7 @@ from urllib.parse import quote, urljoin
 
 from django.conf import settings
 
+from dashboard.project.errors import UserError
 from trainer.internet import (
     Connection,
     HostAllowlist,
@@ -68,7 +69,9 @@ def hub_home() -> Target:
     try:
         return read_url(settings.HUB_ENDPOINT)
     except ValueError as error:
-        raise ValueError(f"HF_ENDPOINT is invalid. {error}") from None
+        raise UserError(
+            "datasets.invalid_endpoint", f"HF_ENDPOINT is invalid. {error}"
+        ) from None
 
 
 def hub_token() -> Token | None:
@@ -77,15 +80,18 @@ def hub_token() -> Token | None:
     if not text:
         return None
     if not text.isascii() or not text.isprintable():
-        raise ValueError(
+        raise UserError(
+            "datasets.invalid_token",
             "HF_TOKEN has invalid characters. Have an operator set it in the "
-            "environment of the default worker and restart the worker."
+            "environment of the default worker and restart the worker.",
         )
     return Token(text=text, home=hub_home())
 
 
 class NotFetched(ValueError):
-    """There is nothing to be had there; the text says why and what to do."""
+    """The download failed for good; the message says why and what to do."""
+
+    code = "datasets.download_failed"
 
     def __init__(self, text: str, *, status: int = 0) -> None:
         super().__init__(text)
@@ -93,7 +99,7 @@ class NotFetched(ValueError):
 
 
 class RetryableError(Exception):
-    """It may be had if it is asked for again."""
+    """The request may succeed if it is repeated."""
 
     def __init__(self, text: str, *, wait_seconds: float = 0.0) -> None:
         super().__init__(text)

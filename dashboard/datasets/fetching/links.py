@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from dashboard.datasets.fetching.http import hub_home, links_allowlist
+from dashboard.project.errors import UserError
 from trainer.internet import Refused, read_link, resolve
 
 HUB_HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -74,9 +75,10 @@ def read(text: str, *, revision: str = "", part: str = "") -> Link | HubLink:
     hub = _hub_link(text)
     if hub is None:
         if revision or part:
-            raise ValueError(
+            raise UserError(
+                "datasets.not_a_hub_dataset",
                 "A revision or split applies to Hub datasets only. Leave both empty "
-                "for the URL of a file."
+                "for the URL of a file.",
             )
         return _checked(text)
     return _hub_checked(
@@ -98,10 +100,11 @@ def _hub_link(text: str) -> HubLink | None:
     if "://" not in text:
         match = _ID.fullmatch(text)
         if match is None:
-            raise ValueError(
+            raise UserError(
+                "datasets.invalid_link",
                 f"{text[:200]!r} is neither a URL nor a dataset ID. Enter https://… "
                 "for a file, or owner/name for a Hugging Face dataset, such as "
-                "openai/gsm8k."
+                "openai/gsm8k.",
             )
         return HubLink(dataset=match[1], revision=match[2] or "")
     if text.startswith("hf://datasets/"):
@@ -145,21 +148,24 @@ def _hub_page(path: str) -> HubLink | None:
 
 def _hub_checked(link: HubLink) -> HubLink:
     if not _ID.fullmatch(link.dataset) or ".." in link.dataset:
-        raise ValueError(
+        raise UserError(
+            "datasets.invalid_link",
             f"{link.dataset[:200]!r} is not a dataset ID. Enter owner/name, such as "
-            "openai/gsm8k."
+            "openai/gsm8k.",
         )
     if link.revision and (
         not _REVISION.fullmatch(link.revision) or ".." in link.revision
     ):
-        raise ValueError(
+        raise UserError(
+            "datasets.invalid_revision",
             f"{link.revision[:200]!r} is not a revision. Enter a branch, tag or "
-            "commit, such as main."
+            "commit, such as main.",
         )
     if len(link.part) > _MAX_PART_CHARS or not link.part.isprintable():
-        raise ValueError(
+        raise UserError(
+            "datasets.invalid_split",
             f"{link.part[:200]!r} is neither a split nor a file. Leave it empty to "
-            "choose from a list."
+            "choose from a list.",
         )
     return link
 
@@ -173,7 +179,7 @@ def _checked(url: str) -> Link:
         with suppress(OSError):
             resolve(target, allowlist, flags=AI_NUMERICHOST)
     except Refused as error:
-        raise ValueError(str(error)) from None
+        raise UserError("datasets.host_not_allowed", str(error)) from None
     return Link(url=url.partition("#")[0])
 
 

@@ -16,6 +16,7 @@ from dashboard.datasets.parsing.json_reader import read_json_file, read_jsonl
 from dashboard.datasets.parsing.parquet import read_parquet
 from dashboard.datasets.parsing.records import Parsed, bounded
 from dashboard.datasets.parsing.streams import MAGICS, Source, Unreadable, encoding_of
+from dashboard.project.errors import UserError
 
 SNIFFED_BYTES = 64 * 2**10
 SUFFIXES = {
@@ -81,7 +82,9 @@ def detect(filename: str, path: Path) -> Detected:
     """ValueError, with what to do, for a file that no reader can read."""
     start = _start(Source(path, ""))
     if not start:
-        raise ValueError(f"{filename} is empty. Choose a file with rows.")
+        raise UserError(
+            "datasets.file_empty", f"{filename} is empty. Choose a file with rows."
+        )
     packing = next(
         (kind for magic, kind in MAGICS.items() if start.startswith(magic)), ""
     )
@@ -94,14 +97,16 @@ def detect(filename: str, path: Path) -> Detected:
     named = SUFFIXES.get(stem.suffix.lower())
     format_ = _sniff(start, named) or named
     if format_ is None:
-        raise ValueError(
+        raise UserError(
+            "datasets.unknown_format",
             f"Cohort does not recognize the format of {filename}. Save it as {CHOICES} "
-            "with the matching file extension."
+            "with the matching file extension.",
         )
     if format_ == "parquet" and not start.startswith(b"PAR1"):
-        raise ValueError(
+        raise UserError(
+            "datasets.unknown_format",
             f"{filename} has a Parquet extension, but is not a Parquet file. Write it "
-            f"again, or save it as {CHOICES}."
+            f"again, or save it as {CHOICES}.",
         )
     return Detected(
         format=format_,
@@ -133,14 +138,17 @@ def _unpacked_start(filename: str, path: Path, packing: str) -> bytes:
     try:
         start = _start(Source(path, "", packing))
     except Unreadable as error:
-        raise ValueError(f"{filename}: {error}") from error
+        raise UserError("datasets.file_damaged", f"{filename}: {error}") from error
     if not start:
-        raise ValueError(
-            f"{filename} is empty once decompressed. Choose a file with rows."
+        raise UserError(
+            "datasets.file_empty",
+            f"{filename} is empty once decompressed. Choose a file with rows.",
         )
     if start.startswith(tuple(MAGICS)):
-        raise ValueError(
-            f"{filename} is compressed twice. Decompress it once, then upload it again."
+        raise UserError(
+            "datasets.compressed_twice",
+            f"{filename} is compressed twice. Decompress it once, then upload it "
+            "again.",
         )
     return start
 
@@ -148,8 +156,9 @@ def _unpacked_start(filename: str, path: Path, packing: str) -> bytes:
 def _refuse_foreign(filename: str, start: bytes) -> None:
     for place, magic, kind in FOREIGN:
         if start[place:].startswith(magic):
-            raise ValueError(
-                f"{filename} is {kind}. Extract it, or save it as {CHOICES}."
+            raise UserError(
+                "datasets.unsupported_format",
+                f"{filename} is {kind}. Extract it, or save it as {CHOICES}.",
             )
 
 
