@@ -35,16 +35,16 @@ Question = dict[str, Any]
 Answer = dict[str, Any]
 Key = tuple[int, str]  # team and model
 
-ALL_AT_WORK = (
+ALL_IN_USE = (
     "All tokenizers of this server are in use. Yours loads when one is free, which may "
     "take a few minutes."
 )
 OTHERS_FIRST = "Other teams are waiting for a tokenizer. Yours loads after theirs."
-OWN_AT_WORK = (
+OWN_IN_USE = (
     "Your team's tokenizers are in use for other models. This one loads when one of "
     "them is free."
 )
-GAVE_WAY = "The tokenizer was unloaded for another team. It loads again in its turn."
+UNLOADED = "The tokenizer was unloaded for another team. It loads again in its turn."
 
 
 class Busy(Exception):
@@ -174,7 +174,7 @@ class TokenizerProcess:
             self._ended_at = time.monotonic()
             for future in self._asked.values():
                 if not future.done():
-                    future.set_exception(Busy(GAVE_WAY))
+                    future.set_exception(Busy(UNLOADED))
             self._asked.clear()
         self._child.kill()
         self._queue.put(None)
@@ -221,12 +221,12 @@ class TokenizerPool:
     def _make_space(self, team_id: int) -> None:
         own = [key for key in self._kept if key[0] == team_id]
         if len(own) >= MAX_OF_A_TEAM:
-            self._end(self._idle(own), OWN_AT_WORK)
+            self._end(self._idle(own), OWN_IN_USE)
         elif not self._is_next(team_id):
             self._end(self._idle(own), OTHERS_FIRST)
         elif len(self._kept) >= MAX_PROCESSES:
             idle = self._idle(list(self._kept))
-            self._end(idle or (None if own else self._overdue()), ALL_AT_WORK)
+            self._end(idle or (None if own else self._overdue()), ALL_IN_USE)
 
     def _is_next(self, team_id: int) -> bool:
         """Whether no team without a process waits longer than this one."""

@@ -18,6 +18,7 @@ from dashboard.datasets.generators import (
     list_tasks,
 )
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
+from dashboard.project.errors import UserError
 from tests.dashboard.jobs.working import do_all
 
 # A library of theirs leaves the file of its boards to the garbage collector.
@@ -66,7 +67,7 @@ def test_options_come_with_what_the_task_says_of_them():
     option = options["min_numbers"]
     assert (option.name, option.default) == ("min_numbers", 4)
     assert option.help
-    assert option.bounds == "min_numbers > 1, max_numbers ≥ min_numbers"
+    assert option.bounds.split(", ") == ["min_numbers > 1", "max_numbers ≥ min_numbers"]
     assert options["shuffle"].bounds == ""
 
 
@@ -128,8 +129,9 @@ def test_options_change_the_prompts():
 
 
 def test_options_that_make_no_sense_are_answered():
-    with pytest.raises(ValueError, match="at row 1"):
+    with pytest.raises(UserError) as refused:
         list(generate_rows("chain_sum", size=3, seed=0, options={"max_terms": -1}))
+    assert refused.value.code == "datasets.invalid_options"
 
 
 def test_a_task_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch):
@@ -137,8 +139,9 @@ def test_a_task_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(generators, "MAX_SECONDS", 1)
     options = {"min_terms": 50_000_000, "max_terms": 50_000_000}
 
-    with pytest.raises(ValueError, match="0 of 1 rows"):
+    with pytest.raises(UserError) as stopped:
         list(generate_rows("chain_sum", size=1, seed=0, options=options))
+    assert stopped.value.code == "datasets.generation_timed_out"
 
 
 def test_an_option_is_read_as_its_default_is():
@@ -152,8 +155,9 @@ def test_an_option_of_another_type_is_refused():
         *((1, "1.5"), (1, ""), (0.5, "half"), (True, "yes")),
         *((0.5, "nan"), (0.5, "1e400"), ("a", "a\x00")),
     ):
-        with pytest.raises(ValueError, match=r"x must be .*; got"):
+        with pytest.raises(UserError) as refused:
             Option("x", default).parse(text)
+        assert refused.value.code == "datasets.invalid_option"
 
 
 def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):

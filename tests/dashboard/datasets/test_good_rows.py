@@ -44,7 +44,7 @@ def test_the_good_rows_become_a_version_that_says_what_it_lacks(
     assert [item["line"] for item in version.left_out] == [3, 6]
     assert version.left_out[1]["column"] == "solution"
     assert DatasetRow.objects.count() == 6
-    assert "2 left-out rows" in answer.text
+    assert "2 skipped rows" in answer.text
     assert version.left_out[0]["problem"] in answer.text
     entry = AuditEntry.objects.get(verb="dataset.version_created")
     assert entry.detail["num_left_out"] == 2
@@ -130,7 +130,7 @@ def test_a_hundred_left_out_rows_are_kept_and_all_are_counted(alice_client: Clie
 
     page = alice_client.post(url, {**MAPPING, "leave_out": "714"}, follow=True)
 
-    assert "714 left out" in page.content.decode()
+    assert "714 skipped" in page.content.decode()
     assert "100 of 714" in page.content.decode()
     assert len(DatasetVersion.objects.get().left_out) == 100
 

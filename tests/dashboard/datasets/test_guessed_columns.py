@@ -114,7 +114,7 @@ def test_what_cannot_be_converted_is_refused_with_a_remedy() -> None:
     for messages, remedy in (
         ([{"from": "bing", "value": "?"}], "system, human, user, gpt,"),
         ([{"from": ["human"], "value": "?"}], "system, human, user, gpt,"),
-        ([{"from": "human", "value": 3}], "one text"),
+        ([{"from": "human", "value": 3}], "one string"),
         ([asked, {"from": "gpt", "value": "!"}], "answer column"),
         ([{**asked, "weight": 1}], '"role"'),
     ):

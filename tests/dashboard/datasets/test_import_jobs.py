@@ -184,7 +184,7 @@ def test_stopping_what_has_ended_says_so(alice_client: Client, job: ImportJob):
 
     page = alice_client.post(page_of(job), {"stop": "1"}, follow=True)
 
-    assert "ended already" in page.text
+    assert "already ended" in page.text
     assert DatasetVersion.objects.count() == 1
 
 

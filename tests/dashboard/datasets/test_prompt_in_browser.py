@@ -52,13 +52,13 @@ def test_settings_are_tried_on_the_dataset_and_taken_to_a_run(
     expect(preview).to_contain_text("Work out 2 plus 4 is?")
     # Typing on keeps the row.
     page.get_by_label("Prompt template").fill("Add {what}")
-    expect(preview).to_contain_text("{what}, which row 2 (line 3) has not")
+    expect(preview).to_contain_text("{what}")
     page.get_by_label("Prompt template").fill("Add {prompt}")
     page.get_by_role("button", name="New run with these settings").click()
 
     expect(page).to_have_url(re.compile(r"/alpha/runs/new\?"))
     expect(page.locator("#prompt-preview")).to_contain_text("Add 0 plus 4 is?")
-    expect(page.get_by_label("Folder or Hugging Face ID")).to_have_value(model)
+    expect(page.locator("#field-model-other")).to_have_value(model)
 
 
 @pytest.fixture

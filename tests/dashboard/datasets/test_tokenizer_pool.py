@@ -13,7 +13,14 @@ from dashboard.accounts.models import Team
 from dashboard.datasets import token_preview, tokenizer_pool
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from dashboard.datasets.tokenizer_pool import Busy, TokenizerPool
+from dashboard.datasets.tokenizer_pool import (
+    ALL_IN_USE,
+    OTHERS_FIRST,
+    OWN_IN_USE,
+    UNLOADED,
+    Busy,
+    TokenizerPool,
+)
 
 QUESTION = {
     "index": 0,
@@ -47,7 +54,7 @@ def test_processes_are_few_and_no_team_has_anothers(pool: TokenizerPool) -> None
         ask(pool, team_id, model)
 
     assert len({one._child.pid for one in pool._kept.values()}) == 3
-    with pytest.raises(Busy, match="All tokenizers"):
+    with pytest.raises(Busy, match=ALL_IN_USE):
         ask(pool, 4, "/a")
 
 
@@ -55,7 +62,7 @@ def test_a_team_has_two_at_most(pool: TokenizerPool) -> None:
     ask(pool, 1, "/a")
     ask(pool, 1, "/b")
 
-    with pytest.raises(Busy, match="Your team"):
+    with pytest.raises(Busy, match=OWN_IN_USE):
         ask(pool, 1, "/c")
 
 
@@ -69,9 +76,9 @@ def test_a_team_without_one_gets_that_of_a_team_with_two(pool: TokenizerPool) ->
 
     assert kept(pool) == [(1, "/b"), (2, "/a"), (3, "/a")]
     assert ended._process.wait(5) < 0
-    with pytest.raises(Busy, match="given way"):  # which asks again
+    with pytest.raises(Busy, match=UNLOADED):  # which requests it again
         taken.result(timeout=5)
-    with pytest.raises(Busy, match="All tokenizers"):
+    with pytest.raises(Busy, match=ALL_IN_USE):
         ask(pool, 1, "/a")
 
 
@@ -100,7 +107,7 @@ def test_who_asks_oftener_is_not_served_sooner(
     pass_time(monkeypatch, 200)
 
     for team_id in (5, 1):  # 1 has one, and wants a second
-        with pytest.raises(Busy, match="Other teams wait"):
+        with pytest.raises(Busy, match=OTHERS_FIRST):
             ask(pool, team_id, "/b")
     ask(pool, 4, "/a")
     ask(pool, 5, "/a")
@@ -140,5 +147,5 @@ def test_a_page_that_waits_says_for_what_and_asks_again(
     address = f"/alpha/datasets/{version.dataset_id}/prompt"
     page = alice_client.post(address, {"model": "/a"}).text
 
-    assert tokenizer_pool.ALL_AT_WORK in page
+    assert ALL_IN_USE in page
     assert "delay:1s" in page

@@ -16,6 +16,7 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs.tasks import clean
+from dashboard.project.errors import UserError
 from dashboard.runs.models import EvaluationSet, Run
 from tests.dashboard.analysis.probes.factories import make_probe
 from tests.dashboard.samples.factories import make_run
@@ -61,7 +62,7 @@ def test_its_page_says_where_it_is(alice_client: Client, dataset: Dataset):
 
     text = words(alice_client.get(f"/alpha/datasets/{dataset.pk}/"))
 
-    assert "in the trash" in text
+    assert "the trash" in text
     assert "Alice" in text
     assert "30 days" in text
 
@@ -146,11 +147,12 @@ def test_while_rows_of_a_deleted_run_go_its_dataset_is_refused_in_true_words(
     post(alice_client, version.dataset)
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
 
-    with pytest.raises(ValueError, match="Sums was used") as refused:
+    with pytest.raises(UserError) as refused:
         delete_dataset(version.dataset, None)
 
     is_probed = use == "training and a probe"
-    assert ("still going" in str(refused.value)) is not is_probed
+    code = "datasets.in_use" if is_probed else "datasets.run_being_deleted"
+    assert refused.value.code == code
 
 
 @pytest.mark.parametrize("what", ["delete", "restore"])
@@ -167,8 +169,9 @@ def test_what_is_not_in_the_trash_is_neither_deleted_nor_restored(
 def test_no_rows_are_imported_into_the_trash(team: Team, dataset: Dataset):
     trash_dataset(dataset, None)
 
-    with pytest.raises(ValueError, match="in the trash"):
+    with pytest.raises(UserError) as refused:
         create(team, dataset=dataset, rows=[Row(prompt="2+2=")])
+    assert refused.value.code == "datasets.in_trash"
 
 
 def test_putting_it_away_twice_is_told_once(dataset: Dataset):
@@ -202,7 +205,7 @@ def test_a_viewer_sees_it_and_moves_nothing(bob_client: Client, dataset: Dataset
 
     text = words(bob_client.get(f"/alpha/datasets/{dataset.pk}/"))
 
-    assert "in the trash" in text
+    assert "the trash" in text
     assert "Restore" not in text
 
 

@@ -15,6 +15,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import write_rows
 from dashboard.datasets.services import create_dataset_version
+from dashboard.project.errors import UserError
 from tests.dashboard.datasets.parsing.test_parsing_properties import JSON, NAMES, TEXT
 
 ROWS = [
@@ -86,9 +87,10 @@ def test_a_version_changed_behind_our_back_is_not_frozen(team: Team, tmp_path: P
     version = create(team, ROWS)
     version.rows.filter(position=0).update(answer="5")
 
-    with pytest.raises(ValueError, match="Import it again"):
+    with pytest.raises(UserError) as refused:
         write_rows(version, tmp_path / "rows.jsonl")
 
+    assert refused.value.code == "datasets.rows_missing"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,17 +124,19 @@ def test_content_of_an_older_version_is_a_new_one(team: Team):
 def test_a_name_is_taken_once_in_a_team(team: Team):
     create(team, ROWS)
 
-    with pytest.raises(ValueError, match="Sums"):
+    with pytest.raises(UserError) as refused:
         create(team, ROWS)
 
+    assert refused.value.code == "datasets.name_taken"
     other = Team.objects.create(slug="beta", name="Beta")
     assert create(other, ROWS).number == 1
 
 
 def test_no_rows_make_no_dataset(team: Team):
-    with pytest.raises(ValueError, match="0 rows"):
+    with pytest.raises(UserError) as refused:
         create(team, [])
 
+    assert refused.value.code == "datasets.no_rows"
     assert Dataset.objects.count() == 0
 
 

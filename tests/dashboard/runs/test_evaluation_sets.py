@@ -263,7 +263,7 @@ def test_the_dataset_says_which_runs_it_evaluates(
 
     page = alice_client.get(f"/alpha/datasets/{hard.dataset_id}/")
 
-    assert "evaluates brave-otter" in words(page)
+    assert "evaluation: brave-otter" in words(page)
     assert f'href="/alpha/runs/{run.pk}/"' in page.text
     assert "1 evaluate" in words(alice_client.get("/alpha/datasets/"))
     listed = alice_client.get(f"/alpha/runs/?dataset={hard.dataset_id}")

@@ -96,7 +96,7 @@ def test_a_broken_connection_goes_on_where_it_broke(site: Site, fetched: Fetched
     assert fetched.run(site.url("/rows")) == BODY
     assert site.ranges() == ["", "bytes=100000-", "bytes=170000-"]
     assert site.asked[1][1]["If-Range"] == '"one"'
-    assert any("broke off" in said for *_, said in fetched.reports)
+    assert any("Lost the connection" in remark for *_, remark in fetched.reports)
 
 
 def test_another_attempt_goes_on_from_what_is_on_disk(site: Site, fetched: Fetched):
@@ -143,14 +143,14 @@ def test_a_server_that_always_breaks_off_is_given_up(site: Site, fetched: Fetche
 def test_a_length_that_was_a_lie_is_noticed(site: Site, fetched: Fetched):
     site.pages["/rows"] = page(BODY[:1_000], Content_Length=2_000)
 
-    with pytest.raises(NotFetched, match="broke off"):
+    with pytest.raises(NotFetched, match="Lost the connection"):
         fetched.run(site.url("/rows"))
 
 
 def test_a_length_beyond_the_limit_is_refused_at_once(site: Site, fetched: Fetched):
     site.pages["/rows"] = page(b"x", Content_Length=10**13)
 
-    with pytest.raises(NotFetched, match=r"10,000,000,000,000 bytes or more"):
+    with pytest.raises(NotFetched, match=r"10,000,000,000,000 bytes"):
         fetched.run(site.url("/rows"))
     assert len(site.asked) == 1
 
@@ -158,7 +158,7 @@ def test_a_length_beyond_the_limit_is_refused_at_once(site: Site, fetched: Fetch
 def test_a_body_without_end_is_refused(site: Site, fetched: Fetched):
     site.pages["/rows"] = endless
 
-    with pytest.raises(NotFetched, match=r"1,000,000 are allowed"):
+    with pytest.raises(NotFetched, match=r"limit is 1,000,000"):
         fetched.run(site.url("/rows"), limit=1_000_000)
     assert not fetched.path.exists()
 
@@ -170,7 +170,7 @@ def test_a_chunked_body_that_breaks_off_is_noticed(site: Site, fetched: Fetched)
 
     site.pages["/rows"] = chunks
 
-    with pytest.raises(NotFetched, match="broke off"):
+    with pytest.raises(NotFetched, match="Lost the connection"):
         fetched.run(site.url("/rows"))
 
 
@@ -218,7 +218,7 @@ def test_silence_ends(site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(http, "IDLE_SECONDS", 0.1)
     site.pages["/rows"] = drip(site, BODY, seconds=5)
 
-    with pytest.raises(NotFetched, match=r"sent nothing for 0\.1 s"):
+    with pytest.raises(NotFetched, match=r"0\.1 s"):
         fetched.run(site.url("/rows"))
 
 
@@ -269,7 +269,7 @@ def test_redirects_are_followed(site: Site, fetched: Fetched):
 def test_six_redirects_are_one_too_many(site: Site, fetched: Fetched):
     site.pages["/0"] = redirect("/0")
 
-    with pytest.raises(NotFetched, match="more than 5 redirects"):
+    with pytest.raises(NotFetched, match="5 redirects"):
         fetched.run(site.url("/0"))
     assert len(site.asked) == 6
 
@@ -286,7 +286,7 @@ def test_a_redirect_to_a_private_address_or_to_no_link_is_refused(
         "https://10.0.0.7/",
     ]
     no_link = ["file:///etc/passwd", "gopher://x/", "http://a:b@c/"]
-    for match, places in (("COHORT_DATASET_HOSTS", private), ("sends on", no_link)):
+    for match, places in (("COHORT_DATASET_HOSTS", private), ("redirects to", no_link)):
         for to in places:
             site.pages["/rows"] = redirect(to)
             with pytest.raises(NotFetched, match=match):
@@ -412,7 +412,7 @@ def test_a_redirect_by_a_name_is_looked_at_too(
     monkeypatch.setattr(internet.socket, "getaddrinfo", getaddrinfo)
     site.pages["/rows"] = redirect("http://inside.test/rows")
 
-    with pytest.raises(NotFetched, match=r"inside\.test is 10\.0\.0\.7"):
+    with pytest.raises(NotFetched, match=r"10\.0\.0\.7"):
         fetched.run(site.url("/rows"))
 
 
@@ -440,7 +440,7 @@ def test_a_slow_file_arrives_over_tls(
         assert fetched.run(f"https://judge.test:{port}/whole") == BODY
 
         site.pages["/down"] = redirect(f"http://judge.test:{port[:-1]}/")
-        with pytest.raises(NotFetched, match="https to http"):
+        with pytest.raises(NotFetched, match="not secure"):
             fetched.run(f"https://judge.test:{port}/down")
 
 

@@ -207,7 +207,7 @@ def test_parts_with_other_columns_are_not_joined(alice_client: Client, site: Sit
     job = fetch(alice_client, NAME, part="train")
 
     assert job.state == JobState.FAILED
-    assert "cannot be joined" in job.error
+    assert "Cannot join" in job.error
     assert Upload.objects.get().files == []
 
 
@@ -239,7 +239,7 @@ def test_bytes_that_are_not_those_of_the_commit_are_refused(
     job = fetch(alice_client, NAME)
 
     assert job.state == JobState.FAILED
-    assert "hub lists" in job.error
+    assert "Checksum mismatch" in job.error
 
 
 def test_a_token_reads_a_private_dataset_and_stays_with_the_hub(
@@ -279,7 +279,7 @@ def test_a_link_of_a_user_carries_no_token_to_the_hub(
 
 @pytest.mark.parametrize(
     ("token", "said"),
-    [("", "sets HF_TOKEN"), ("hf_other", "may not read")],
+    [("", "set HF_TOKEN"), ("hf_other", "Request access")],
 )
 def test_a_private_dataset_says_what_is_missing(
     token: str, said: str, alice_client: Client, site: Site, settings: Settings
@@ -344,7 +344,7 @@ def test_a_cut_list_says_so(
     job = fetch(alice_client, NAME)
 
     text = alice_client.get(f"{place_of(job)}/choice").content.decode()
-    assert "2 of 5 are listed" in text
+    assert "2 of 5" in text
 
 
 def test_files_that_many_splits_share_are_not_all_listed(
@@ -359,7 +359,7 @@ def test_files_that_many_splits_share_are_not_all_listed(
     job = fetch(alice_client, NAME)
 
     shown = alice_client.get(f"{place_of(job)}/choice")
-    assert "2 of 6 are listed" in shown.content.decode()
+    assert "2 of 6" in shown.text
 
 
 def test_a_split_whose_name_cannot_be_kept_is_left_out(
@@ -404,7 +404,7 @@ def test_what_is_no_hub_is_told_without_its_words(alice_client: Client, site: Si
 
         job = fetch(alice_client, NAME)
 
-        assert "API of a hub" in job.error
+        assert "HF_ENDPOINT" in job.error
         assert "secret" not in job.error
 
 
@@ -501,7 +501,7 @@ def test_a_gated_dataset_is_listed_and_says_what_is_missing(
 
     job = fetch(alice_client, NAME)
 
-    assert "sets HF_TOKEN" in job.error
+    assert "set HF_TOKEN" in job.error
 
 
 def test_a_token_that_no_header_carries_is_not_told(

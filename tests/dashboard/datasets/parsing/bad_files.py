@@ -163,7 +163,7 @@ JSONL = [
         "content is a list",
         _prompt_of('[{"role": "user", "content": ["hi"]}]'),
         "hi",
-        "one text",
+        "one string",
     ),
     _jsonl(
         "assistant last",
@@ -241,24 +241,24 @@ JSON = [
     _json("no list in it", b'{"prompt":\n"a"}', 2, "}", "records"),
     _json("list of texts", b'{"prompts": ["a", "b"]}', 1, "}", "records"),
     _json("empty list in it", b'{"data": []}', 1, "}", "records"),
-    _json("two lists", TWO_LISTS, 2, "[{", "file of its own"),
+    _json("two lists", TWO_LISTS, 2, "[{", "separate file"),
     _json("columns", b'{"prompt": {"0": "a"}}', 1, "}", "records"),
     _json("a text", b'"prompt"', 1, "prompt", "[{"),
     _json("a number", b"12", 1, "12", "[{"),
-    _json("no end", b"[" + ENTRY + b",\n", 2, "", "saved whole"),
-    _json("no end after an entry", b"[" + ENTRY, 1, "", "saved whole"),
-    _json("half an entry", b"[" + ENTRY + b',\n{"prompt": "a', 2, "{", "saved whole"),
-    _json("half a name", b'{"data": [' + ENTRY + b'], "me', 1, "me", "saved whole"),
-    _json("trailing comma", b"[" + ENTRY + b",\n]", 2, "]", "saved whole"),
-    _json("no comma", b"[" + ENTRY + b"\n" + ENTRY + b"]", 2, "{", "saved whole"),
+    _json("no end", b"[" + ENTRY + b",\n", 2, "", "complete"),
+    _json("no end after an entry", b"[" + ENTRY, 1, "", "complete"),
+    _json("half an entry", b"[" + ENTRY + b',\n{"prompt": "a', 2, "{", "complete"),
+    _json("half a name", b'{"data": [' + ENTRY + b'], "me', 1, "me", "complete"),
+    _json("trailing comma", b"[" + ENTRY + b",\n]", 2, "]", "complete"),
+    _json("no comma", b"[" + ENTRY + b"\n" + ENTRY + b"]", 2, "{", "complete"),
     _json("two documents", b"[" + ENTRY + b"]\n[]", 2, "[]", "Remove"),
     _json("words behind it", b"[" + ENTRY + b"]\nend", 2, "end", "Remove"),
-    _json("wrong bracket", b"[\n" + ENTRY + b"}", 2, "}", "saved whole"),
-    _json("no colon", b'{"data" [' + ENTRY + b"]}", 1, "[", "saved whole"),
+    _json("wrong bracket", b"[\n" + ENTRY + b"}", 2, "}", "complete"),
+    _json("no colon", b'{"data" [' + ENTRY + b"]}", 1, "[", "complete"),
     _json("name without quotes", b"{data: [" + ENTRY + b"]}", 1, "data", "quotes"),
     _json("name is a number", b'{"a": 1, 2: [' + ENTRY + b"]}", 1, "2", "quotes"),
-    _json("same name twice", b'{"a": 1,\n"a": [' + ENTRY + b"]}", 2, "a", "of its own"),
-    _json("a name without end", b'[{"' + b"a" * 99, 1, "aaa", "saved whole"),
+    _json("same name twice", b'{"a": 1,\n"a": [' + ENTRY + b"]}", 2, "a", "unique key"),
+    _json("a name without end", b'[{"' + b"a" * 99, 1, "aaa", "complete"),
     _json(
         "broken beside it", b'{"a": {1}, "data": [' + ENTRY + b"]}", 1, "1", "quotes"
     ),
@@ -452,7 +452,7 @@ LINES_ONLY = {
 def _as_json_list(bad: BadFile) -> BadFile:
     _, second = bad.content.split(b"\n", 1)
     content = b"[\n" + ENTRY + b",\n" + second + b"\n]\n"
-    # A list's entry is told from the next by its brackets, so more is said of it.
+    # Brackets delimit the items of a list, so the message is more precise.
     remedy = "double quotes" if "JSON object" in bad.remedy else bad.remedy
     return replace(
         bad, filename="rows.json", content=content, line=3, row=2, remedy=remedy

@@ -55,17 +55,17 @@ def test_a_name_that_fits_needs_no_remark(tmp_path: Path):
 
 def test_a_name_that_lies_is_remarked_on(tmp_path: Path):
     for filename, content, file_format, said in (
-        ("rows.json", LINES, "jsonl", "JSON lines"),
-        ("rows.jsonl", LIST, "json", "one JSON document"),
+        ("rows.json", LINES, "jsonl", "JSON Lines"),
+        ("rows.jsonl", LIST, "json", "a JSON document"),
         ("rows.jsonl", json.dumps({"a": [{}]}, indent=1).encode(), "json", "document"),
-        ("rows.csv", LINES, "jsonl", "holds JSON lines"),
-        ("rows.csv", LIST, "json", "one JSON document"),
-        ("rows.jsonl", COMMAS, "csv", "holds CSV"),
-        ("rows.json", TABS, "tsv", "holds TSV"),
-        ("rows.tsv", COMMAS, "csv", "holds CSV"),
-        ("rows.csv", COLUMNS, "parquet", "holds Parquet"),
-        ("rows.parquet", LINES, "jsonl", "holds JSON lines"),
-        ("rows.jsonl.gz", LINES, "jsonl", "not packed"),
+        ("rows.csv", LINES, "jsonl", "is JSON Lines"),
+        ("rows.csv", LIST, "json", "a JSON document"),
+        ("rows.jsonl", COMMAS, "csv", "is CSV"),
+        ("rows.json", TABS, "tsv", "is TSV"),
+        ("rows.tsv", COMMAS, "csv", "is CSV"),
+        ("rows.csv", COLUMNS, "parquet", "is Parquet"),
+        ("rows.parquet", LINES, "jsonl", "is JSON Lines"),
+        ("rows.jsonl.gz", LINES, "jsonl", "not compressed"),
     ):
         found = detected(tmp_path, filename, content)
 
@@ -103,7 +103,7 @@ def test_a_packed_file_is_imported_as_it_would_be_unpacked(
     page = alice_client.get(answer["Location"])
     alice_client.post(answer["Location"], {"name": "Rows", "prompt": "prompt"})
 
-    assert ", packed with " in page.content.decode()
+    assert f", {packing}-compressed" in page.text
     rows = DatasetRow.objects.order_by("position")
     assert list(rows.values_list("prompt", flat=True)) == ["a", "b"]
     version = DatasetVersion.objects.get()

@@ -103,7 +103,7 @@ def test_a_frame_that_asks_for_too_much_memory_is_refused(tmp_path: Path):
     (refusal,) = read_records(source(tmp_path, huge_window, "zstd"))
 
     assert isinstance(refusal, Refusal)
-    assert (refusal.ends_file, refusal.value) == (True, "0 bytes unpacked before")
+    assert (refusal.ends_file, refusal.value) == (True, "after 0 bytes")
 
 
 @pytest.mark.parametrize("packing", PACK)

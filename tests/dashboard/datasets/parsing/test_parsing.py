@@ -196,7 +196,7 @@ def test_rows_past_the_limit_are_refused_without_reading_on(
     parsed = read(tmp_path, "jsonl", b'{"a": 1}\n' * 10)
 
     assert len(parsed) == 4
-    assert "3 rows at most" in parsed[3].problem
+    assert "most 3 rows" in parsed[3].problem
 
 
 ROWS: list[dict[str, Any]] = [
