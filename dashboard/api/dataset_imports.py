@@ -35,7 +35,7 @@ from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import reap_of
 
 router = Router(tags=["Datasets"], auth=READ)
-PLACE = "file.file"
+FILE_FIELD = "file.file"
 
 
 class MappingIn(Input):
@@ -89,13 +89,14 @@ def map_columns(
     return form
 
 
-def _refuse_name(there: Dataset, place: str) -> Problem:
+def _refuse_name(existing: Dataset, place: str) -> Problem:
     """With a remedy for a program, where the form's is for a page."""
-    sentence = (
-        f'{there.team} already has a dataset named "{there.name}". Choose another '
-        f"name, or send dataset_id: {there.pk} to add the rows as its next version."
+    message = (
+        f'{existing.team} already has a dataset named "{existing.name}". Choose '
+        f"another name, or send dataset_id: {existing.pk} to add the rows as its next "
+        "version."
     )
-    return refuse_field(place, sentence, "datasets.name_taken")
+    return refuse_field(place, message, "datasets.name_taken")
 
 
 def begin_import(
@@ -105,11 +106,11 @@ def begin_import(
     user: User,
     *,
     place: str,
-    place_of_file: str,
+    file_field: str,
 ) -> ImportJob:
     """Made at once where the file is small, else by a worker.
 
-    `place` is where columns were named, `place_of_file` where the file was.
+    `place` is where columns were named, `file_field` where the file was.
     """
     form = map_columns(upload, seen, payload, place=place)
     job, is_new = start_job(
@@ -123,9 +124,9 @@ def begin_import(
         return job
     begin_work(job, at_once=seen.is_small)
     if job.is_refused:
-        raise refuse_rows(Refusals.from_json(job.refusals), place_of_file)
+        raise refuse_rows(Refusals.from_json(job.refusals), file_field)
     if job.state == JobState.FAILED:
-        raise refuse_field(place_of_file, job.error, "datasets.import_failed")
+        raise refuse_field(file_field, job.error, "datasets.import_failed")
     return job
 
 
@@ -165,14 +166,14 @@ def start_import(
     access = access_of(request)
     own = find_dataset(access.team, payload.dataset_id)
     team, user = access.team, access.user
-    with or_refuse(PLACE):
+    with or_refuse(FILE_FIELD):
         upload = store_upload(team=team, user=user, file=file, dataset=own)
     try:
         seen = peek(upload)
         if not seen.records:
-            raise refuse_rows(seen.refusals, PLACE)
+            raise refuse_rows(seen.refusals, FILE_FIELD)
         job = begin_import(
-            upload, seen, payload, access.user, place="form", place_of_file=PLACE
+            upload, seen, payload, access.user, place="form", file_field=FILE_FIELD
         )
     except Exception:  # nobody else knows of it
         delete_upload(upload)

@@ -161,7 +161,7 @@ def import_dataset_upload(
     upload = or_404(upload, f"{access.team} has no upload {upload_id}.")
     seen = _peek_or_refuse(upload)
     job = begin_import(
-        upload, seen, payload, access.user, place="body", place_of_file="body"
+        upload, seen, payload, access.user, place="body", file_field="body"
     )
     return answer_import(job)
 

@@ -120,8 +120,8 @@ def dataset_rows(
     version = find_version(access_of(request).team, version_id)
     view = read_view(version, filters)
     start = read_cursor(cursor) if cursor else 0
-    looked = read_matching(version, view, min(start, version.num_rows), wanted=limit)
-    if looked is None:
+    matching = read_matching(version, view, min(start, version.num_rows), wanted=limit)
+    if matching is None:
         raise Problem(
             409,
             f"Cohort is sorting {version} by {view.order_key}. Retry in 2 s.",
@@ -129,11 +129,11 @@ def dataset_rows(
             headers={"Retry-After": "2"},
         )
     return RowsOut(
-        items=[RowOut.of(row) for row in looked.rows],
-        next_cursor=None if looked.is_end else write_cursor(looked.last),
+        items=[RowOut.of(row) for row in matching.rows],
+        next_cursor=None if matching.is_end else write_cursor(matching.last),
         total=version.num_rows,
-        num_matching=looked.count.num_matching,
-        is_counted=looked.count.is_exact,
+        num_matching=matching.count.num_matching,
+        is_counted=matching.count.is_exact,
     )
 
 

@@ -1,8 +1,8 @@
-"""The child that runs a task's own code.
+"""The child process that runs a task's own code.
 
-Options are whatever a person typed, so a task may run for ever or fill the memory;
-here the kernel ends it. A JSON object on stdin says what is asked. On stdout comes a
-JSON object on each line, the last of which has "done" or "refused".
+Users set the options, so a task may run forever or fill the memory; resource limits
+end the process. The request is a JSON object on stdin. Each line of stdout is a JSON
+object, and the last one has "done" or "refused".
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LEFT_OUT = frozenset({"composite", "codeio"})
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
-    seconds = int(asked["seconds"])
+    request = json.load(sys.stdin)
+    seconds = int(request["seconds"])
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    replies = _generate(**asked["rows"]) if "rows" in asked else _describe()
+    replies = _generate(**request["rows"]) if "rows" in request else _describe()
     for reply in replies:
         sys.stdout.write(json.dumps(reply, default=str) + "\n")
 

@@ -31,7 +31,7 @@ from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠"}
 LONGEST_BOUND = 80
 # Of tasks whose package does not say what they are, or says it of another task.
-SENTENCES = {
+SUMMARIES = {
     "ab": "Applies rewriting rules to a row of tokens such as A# #B until none fits",
     "acre": "Infers from observations which objects switch a detector on",
     "aiw": "Counts the siblings, friends or colleagues of a person",
@@ -194,7 +194,7 @@ class Task:
 @cache
 def list_tasks() -> tuple[Task, ...]:
     with slot():
-        *described, last = [*_ask({})] or [{}]
+        *described, last = [*_run_child({})] or [{}]
     if "done" not in last:
         raise GeneratorsMissing(
             "The reasoning-gym package, which provides the tasks, failed to start. "
@@ -203,7 +203,7 @@ def list_tasks() -> tuple[Task, ...]:
     return tuple(
         Task(
             reply["task"],
-            SENTENCES.get(reply["task"]) or reply["summary"],
+            SUMMARIES.get(reply["task"]) or reply["summary"],
             tuple(Option(**option) for option in reply["options"]),
         )
         for reply in described
@@ -224,7 +224,7 @@ def generate_rows(
     rows = {"task": task, "size": size, "seed": seed, "options": options or {}}
     num_rows = 0
     reply: dict[str, Any] = {}
-    for reply in _ask({"rows": rows}):
+    for reply in _run_child({"rows": rows}):
         if "entry" in reply:
             num_rows += 1
             yield _row(task, reply["entry"])
@@ -253,19 +253,19 @@ def _row(task: str, entry: dict[str, Any]) -> Row:
     )
 
 
-def _ask(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _run_child(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What the child answers, until it is done or its time is up."""
     if importlib.util.find_spec("reasoning_gym") is None:
         raise GeneratorsMissing(
             "The reasoning-gym package, which provides the tasks, is not installed. "
             "Install cohort[engine] for the web process, or upload a file."
         )
-    with tempfile.TemporaryFile() as asked:
-        asked.write(json.dumps({"seconds": MAX_SECONDS, **question}).encode())
-        asked.seek(0)
+    with tempfile.TemporaryFile() as request:
+        request.write(json.dumps({"seconds": MAX_SECONDS, **question}).encode())
+        request.seek(0)
         with subprocess.Popen(
             [sys.executable, "-m", "dashboard.datasets.generator_process"],
-            stdin=asked,
+            stdin=request,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=tempfile.gettempdir(),

@@ -362,7 +362,7 @@ def request_stop(row: ImportJob, user: User | None = None) -> bool:
 
     Without a user it is part of another act, which is written down by itself.
     """
-    is_asked = cancel(row.job)
-    if is_asked and user is not None:
+    is_requested = cancel(row.job)
+    if is_requested and user is not None:
         record(row.team, user, "import.stop_requested", row, name=str(row))
-    return is_asked
+    return is_requested

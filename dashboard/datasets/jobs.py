@@ -66,10 +66,10 @@ def fetch(context: Context) -> None:
         """Not while a download gets on that could not be gone on with."""
         num_seconds = time.monotonic() - context.began
         is_quick = context.noted.get("done", 0) > QUICK_BYTES_PER_SECOND * num_seconds
-        begins_anew = Upload.objects.filter(
+        restarting = Upload.objects.filter(
             pk=upload.pk, source__kind="link", source__seen__validator=""
         )
-        return not (is_quick and begins_anew.exists())
+        return not (is_quick and restarting.exists())
 
     def report(num_bytes: int, total: int, remark: str) -> None:
         message = remark or f"Downloading from {host}."

@@ -30,19 +30,19 @@ from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.project.forms import set_choices
 
 # A chat prompt is kept as JSON: what counts is what its messages say.
-_SAID = "jsonb_path_query_array(prompt::jsonb, '$[*].content')::text"
-_SAID_CHARS = (
-    "(SELECT sum(char_length(said.value ->> 'content'))"
-    " FROM jsonb_array_elements(prompt::jsonb) said)"
+_CONTENTS = "jsonb_path_query_array(prompt::jsonb, '$[*].content')::text"
+_CONTENT_CHARS = (
+    "(SELECT sum(char_length(message.value ->> 'content'))"
+    " FROM jsonb_array_elements(prompt::jsonb) message)"
 )
 # Upper case and strpos take half the time of ILIKE.
 _TEXT = (
-    f"(CASE WHEN is_chat THEN strpos(upper({_SAID}), upper(%s)) > 0"
+    f"(CASE WHEN is_chat THEN strpos(upper({_CONTENTS}), upper(%s)) > 0"
     " ELSE strpos(upper(prompt), upper(%s)) > 0 END"
     " OR strpos(upper(answer), upper(%s)) > 0)"
 )
 PROMPT_CHARS = (
-    f"(CASE WHEN is_chat THEN {_SAID_CHARS} ELSE char_length(prompt)::bigint END)"
+    f"(CASE WHEN is_chat THEN {_CONTENT_CHARS} ELSE char_length(prompt)::bigint END)"
 )
 
 ANSWERS = [("", "any answer"), ("yes", "has an answer"), ("no", "has no answer")]
@@ -106,7 +106,7 @@ class RowFilterForm(forms.Form):
         return form
 
     def clean(self) -> dict[str, Any]:
-        low, high = self._given("min_chars"), self._given("max_chars")
+        low, high = self._value("min_chars"), self._value("max_chars")
         if low is not None and high is not None and low > high:
             self.add_error(
                 "max_chars",
@@ -118,55 +118,55 @@ class RowFilterForm(forms.Form):
             )
         return self.cleaned_data
 
-    def _given(self, name: str) -> Any:
+    def _value(self, name: str) -> Any:
         found = self.cleaned_data.get(name)
         return None if found == "" else found
 
     @property
     def text(self) -> str:
-        return self._given("q") or ""
+        return self._value("q") or ""
 
     @property
     def order_key(self) -> str:
         """A key of SORTS or a column's behind COLUMN, without its direction."""
-        return (self._given("sort") or "position").removeprefix("-")
+        return (self._value("sort") or "position").removeprefix("-")
 
     @property
     def is_reversed(self) -> bool:
-        return (self._given("sort") or "").startswith("-")
+        return (self._value("sort") or "").startswith("-")
 
     @property
     def is_narrowed(self) -> bool:
         return bool(self.conditions)
 
     @property
-    def is_asked(self) -> bool:
-        return self.is_narrowed or bool(self._given("sort"))
+    def is_active(self) -> bool:
+        return self.is_narrowed or bool(self._value("sort"))
 
     @property
     def query(self) -> str:
         """The part of the address that shows this view again."""
-        given = {name: self._given(name) for name in self.fields}
-        if given["sort"] == "position":
-            del given["sort"]  # as it is without
-        return urlencode({k: v for k, v in given.items() if v is not None})
+        values = {name: self._value(name) for name in self.fields}
+        if values["sort"] == "position":
+            del values["sort"]  # as it is without
+        return urlencode({k: v for k, v in values.items() if v is not None})
 
     @property
-    def words(self) -> str:
-        """The view in words."""
+    def description(self) -> str:
+        """The view as text."""
         values = [f"“{self.text}” in prompt or answer"] if self.text else []
         values += [
             dict(choices)[wanted]
             for name, choices in (("answer", ANSWERS), ("kind", KINDS))
-            if (wanted := self._given(name))
+            if (wanted := self._value(name))
         ]
-        if (low := self._given("min_chars")) is not None:
+        if (low := self._value("min_chars")) is not None:
             values.append(f"prompts of at least {low:,} characters")
-        if (high := self._given("max_chars")) is not None:
+        if (high := self._value("max_chars")) is not None:
             values.append(f"prompts of at most {high:,} characters")
-        if column := self._given("column"):
+        if column := self._value("column"):
             values.append(f"{column} = {self.cleaned_data.get('value') or ''}")
-        sort = self._given("sort")
+        sort = self._value("sort")
         if sort and sort != "position":
             values.append(f"sorted by {self._sorts[sort]}")
         return ", ".join(values) or "all rows"
@@ -176,16 +176,16 @@ class RowFilterForm(forms.Form):
         """SQL about one row, all of which must hold, and what stands in it."""
         found: list[tuple[str, list[Any]]] = []
         # Cheap ones first, which spare a row the dear ones.
-        if has_answer := self._given("answer"):
+        if has_answer := self._value("answer"):
             wanted = "IS NOT NULL" if has_answer == "yes" else "IS NULL"
             found.append((f"answer {wanted}", []))
-        if kind := self._given("kind"):
+        if kind := self._value("kind"):
             found.append(("is_chat = %s", [kind == "chat"]))
-        if (low := self._given("min_chars")) is not None:
+        if (low := self._value("min_chars")) is not None:
             found.append((f"{PROMPT_CHARS} >= %s", [low]))
-        if (high := self._given("max_chars")) is not None:
+        if (high := self._value("max_chars")) is not None:
             found.append((f"{PROMPT_CHARS} <= %s", [high]))
-        if column := self._given("column"):
+        if column := self._value("column"):
             value = self.cleaned_data.get("value") or ""
             # NULL is JSON's null, or no such key.
             found.append(("coalesce(columns ->> %s, '') = %s", [column, value]))

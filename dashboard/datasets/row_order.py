@@ -1,4 +1,4 @@
-"""Orders of a version's rows: places 0, 1, 2 … and the position of the row at each.
+"""Orders of a version's rows: indexes 0, 1, 2 … and the position of the row at each.
 
 Rows never change, so an order is found once. Where there are many rows that is work for
 the background; a stored order is an array of positions of which a page reads its part.
@@ -29,7 +29,7 @@ _EXPRESSIONS = {
 
 class Order(Protocol):
     def positions(self, first: int, last: int) -> Sequence[int]:
-        """Of the rows at places first … last - 1."""
+        """Of the rows at indexes first … last - 1."""
 
 
 class ByPosition:

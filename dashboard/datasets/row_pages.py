@@ -27,7 +27,7 @@ class RowPage:
     rows: list[DatasetRow]
     num_rows: int  # of the version
     page_start: int  # the place at which the page begins
-    first: int  # places first … last - 1 were looked at
+    first: int  # places first … last - 1 were searched
     last: int
     is_full: bool
     is_backward: bool
@@ -69,18 +69,18 @@ class RowPage:
         return (self.num_rows - 1) // ROWS_PER_PAGE * ROWS_PER_PAGE
 
     @property
-    def sentence(self) -> str:
+    def summary(self) -> str:
         if not self.is_narrowed:
             return f"{self.first + 1:,}–{self.last:,} of {self.num_rows:,} rows"
         if self.page_start == 0 and not self.has_next:
             return _matching(self.num_shown)
-        if self.count is None or not self.count.num_looked:
+        if self.count is None or not self.count.num_searched:
             return f"{self.num_shown} shown"
         if self.count.is_exact:
             return f"{self.num_shown} of {_matching(self.count.num_matching)} shown"
         return (
             f"{self.num_shown} of at least {_matching(self.count.num_matching)} shown "
-            f"(counted in the first {self.count.num_looked:,} of {self.num_rows:,} "
+            f"(counted in the first {self.count.num_searched:,} of {self.num_rows:,} "
             "rows)"
         )
 
@@ -90,7 +90,7 @@ def _matching(number: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class PageTarget:
     """What the address says of the page: rows from a place on, or those before it."""
 
     start: int = 0
@@ -102,13 +102,13 @@ class Place:
     num_before: int = 0
 
 
-def read_place(query: Mapping[str, str], num_rows: int) -> Place:
+def read_target(query: Mapping[str, str], num_rows: int) -> PageTarget:
     if query.get("row", "").strip():
         return _jump(query["row"].strip(), num_rows)
     start = min(read_number(query.get("from")) or 0, num_rows - 1)
     end = read_number(query.get("to"))
     resume = read_number(query.get("on"))
-    return Place(
+    return PageTarget(
         start=start,
         end=min(end, num_rows) if end is not None else None,
         resume=min(resume, num_rows) if resume is not None else None,
@@ -116,14 +116,14 @@ def read_place(query: Mapping[str, str], num_rows: int) -> Place:
     )
 
 
-def _jump(text: str, num_rows: int) -> Place:
+def _jump(text: str, num_rows: int) -> PageTarget:
     row = read_number(text.replace(",", ""))
     if row is None or row >= num_rows:
-        return Place(
+        return PageTarget(
             problem=f"Row {text[:20]} does not exist. Rows are numbered 0 to "
             f"{num_rows - 1:,}."
         )
-    return Place(start=row // ROWS_PER_PAGE * ROWS_PER_PAGE, chosen=row)
+    return PageTarget(start=row // ROWS_PER_PAGE * ROWS_PER_PAGE, chosen=row)
 
 
 def read_number(text: str | None) -> int | None:
@@ -133,28 +133,30 @@ def read_number(text: str | None) -> int | None:
     return None
 
 
-def read_page(version: DatasetVersion, form: RowFilterForm, place: Place) -> RowPage:
+def read_page(
+    version: DatasetVersion, form: RowFilterForm, target: PageTarget
+) -> RowPage:
     """The rows, their count; two queries and one for each window looked at."""
     order = find_order(version, form.order_key, is_reversed=form.is_reversed)
     search = Search(
         version=version, conditions=form.conditions, order=order or ByPosition()
     )
-    found = _look(search, place)
-    is_further = place.resume is not None
+    found = _search(search, target)
+    is_further = target.resume is not None
     return RowPage(
-        page_start=found.first if place.resume is None else place.start,
+        page_start=found.first if target.resume is None else target.start,
         is_narrowed=bool(search.conditions),
         rows=read_rows_in_order(version, [position for _, position in found.matches]),
         num_rows=version.num_rows,
         first=found.first,
         last=found.last,
-        is_full=len(found.matches) + place.num_before >= ROWS_PER_PAGE,
-        is_backward=place.end is not None,
+        is_full=len(found.matches) + target.num_before >= ROWS_PER_PAGE,
+        is_backward=target.end is not None,
         count=None if is_further else _count(search, found, wanted=ROWS_PER_PAGE),
         order_is_made=order is not None,
-        num_before=place.num_before,
-        chosen=place.chosen,
-        problem=place.problem,
+        num_before=target.num_before,
+        chosen=target.chosen,
+        problem=target.problem,
     )
 
 
@@ -190,22 +192,22 @@ def _count(search: Search, found: Matches, *, wanted: int) -> Count:
         # Every match so far is on the page: looking again would tell nothing.
         return Count(
             num_matching=len(found.matches),
-            num_looked=found.last,
+            num_searched=found.last,
             is_exact=found.last == search.version.num_rows,
         )
     return count_matching(search, seconds=COUNT_SECONDS)
 
 
-def _look(search: Search, place: Place) -> Matches:
-    if place.resume is not None:
-        missing = ROWS_PER_PAGE - place.num_before
+def _search(search: Search, target: PageTarget) -> Matches:
+    if target.resume is not None:
+        missing = ROWS_PER_PAGE - target.num_before
         return search_forward(
-            search, place.resume, wanted=missing, seconds=SEARCH_SECONDS
+            search, target.resume, wanted=missing, seconds=SEARCH_SECONDS
         )
-    if place.end is not None:
+    if target.end is not None:
         return search_backward(
-            search, place.end, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
+            search, target.end, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
         )
     return search_forward(
-        search, place.start, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
+        search, target.start, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS
     )

@@ -1,7 +1,7 @@
 """Analysis rows by looking through them, for as long as a page may take.
 
 There is no index over the texts: it would cost more than the import itself, and say
-nothing of two letters (DECISIONS.md, 4). A window of places is
+nothing of two letters (DECISIONS.md, 4). A window of indexes is
 one query, and grows while windows are quick, so that neither a million short rows nor a
 hundred long ones keep a page waiting.
 """
@@ -19,7 +19,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row_order import ByPosition, Order
 
 Condition = tuple[str, list[Any]]
-Match = tuple[int, int]  # a place in the order, and the row's position
+Match = tuple[int, int]  # an index in the order, and the row's position
 
 SEARCH_SECONDS = 0.5
 COUNT_SECONDS = 0.25
@@ -38,14 +38,14 @@ class Search:
     order: Order = field(default_factory=ByPosition)
 
     def find(self, first: int, last: int, *, at_most: int | None) -> list[Match]:
-        """Matching rows at places first … last - 1, in their order."""
+        """Matching rows at indexes first … last - 1, in their order."""
         positions = self.order.positions(first, last)
         if isinstance(positions, range):
             found = self._select_between(positions, at_most)
             return [(first + positions.index(at), at) for at in found]
         matching = set(self._select("position = ANY(%s)", [list(positions)]))
-        places = enumerate(positions, start=first)
-        return [(place, at) for place, at in places if at in matching][:at_most]
+        indexes = enumerate(positions, start=first)
+        return [(index, at) for index, at in indexes if at in matching][:at_most]
 
     def _select_between(self, positions: range, at_most: int | None) -> list[int]:
         # Counted from the end, the range runs downwards.
@@ -89,14 +89,14 @@ class Search:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matches:
     matches: list[Match]
-    first: int  # places first … last - 1 were looked at
+    first: int  # indexes first … last - 1 were searched
     last: int
 
 
 def search_forward(
     search: Search, start: int, *, wanted: int, seconds: float
 ) -> Matches:
-    """The first matching rows from a place on, as far as the time goes."""
+    """The first matching rows from an index on, as far as the time goes."""
     end = search.version.num_rows
     pace = Pace(seconds)
     matches: list[Match] = []
@@ -115,7 +115,7 @@ def search_forward(
 def search_backward(
     search: Search, end: int, *, wanted: int, seconds: float
 ) -> Matches:
-    """The last matching rows before a place, as far as the time goes."""
+    """The last matching rows before an index, as far as the time goes."""
     pace = Pace(seconds)
     matches: list[Match] = []
     at = end
@@ -130,10 +130,10 @@ def search_backward(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Count:
-    """`num_matching` among the first `num_looked` rows of the version."""
+    """`num_matching` among the first `num_searched` rows of the version."""
 
     num_matching: int
-    num_looked: int
+    num_searched: int
     is_exact: bool
 
 
@@ -143,36 +143,36 @@ def count_matching(
     """`before`: what was counted already, to go on from."""
     end = search.version.num_rows
     if not search.conditions:
-        return Count(num_matching=end, num_looked=end, is_exact=True)
+        return Count(num_matching=end, num_searched=end, is_exact=True)
     pace = Pace(seconds)
-    number, at = (before.num_matching, before.num_looked) if before else (0, 0)
+    number, at = (before.num_matching, before.num_searched) if before else (0, 0)
     while at < end and pace.has_time:
         to = min(end, at + pace.window)
         with pace:
             number += search.count(at, to)
         at = to
-    return Count(num_matching=number, num_looked=at, is_exact=at == end)
+    return Count(num_matching=number, num_searched=at, is_exact=at == end)
 
 
 class Pace:
-    """How many places the next query takes, by how long the one before took."""
+    """How many indexes the next query takes, by how long the one before took."""
 
     def __init__(self, seconds: float) -> None:
         self.window = FIRST_WINDOW
         self._until = time.monotonic() + seconds
-        self._begun: float | None = None
+        self._started_at: float | None = None
 
     @property
     def has_time(self) -> bool:
         """At least for one window, so that asking again always gets on."""
-        return self._begun is None or time.monotonic() < self._until
+        return self._started_at is None or time.monotonic() < self._until
 
     def __enter__(self) -> None:
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
-        assert self._begun is not None
-        taken = time.monotonic() - self._begun
+        assert self._started_at is not None
+        taken = time.monotonic() - self._started_at
         if taken < QUICK_SECONDS:
             self.window = min(LARGEST_WINDOW, self.window * 8)
         elif taken > SLOW_SECONDS:

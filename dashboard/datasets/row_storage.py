@@ -29,8 +29,8 @@ _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _COPY = """
 INSERT INTO datasets_datasetrow
        (version_id, position, prompt, is_chat, answer, columns)
-SELECT %s, %s + chosen.place - 1, row.prompt, row.is_chat, row.answer, row.columns
-  FROM unnest(%s::int[]) WITH ORDINALITY AS chosen(position, place)
+SELECT %s, %s + chosen.ordinal - 1, row.prompt, row.is_chat, row.answer, row.columns
+  FROM unnest(%s::int[]) WITH ORDINALITY AS chosen(position, ordinal)
   JOIN datasets_datasetrow row ON row.version_id = %s
    AND row.position = chosen.position
 """
@@ -60,7 +60,7 @@ class SelectedRows:
             with connection.cursor() as cursor:
                 cursor.execute(_COPY, [version_id, start, part, self.parent.pk])
                 if cursor.rowcount != len(part):
-                    raise UserError("datasets.rows_missing", _gone(self.parent))
+                    raise UserError("datasets.rows_missing", _rows_missing(self.parent))
             yield start + len(part)
 
 
@@ -92,7 +92,7 @@ def select_rows(
     )
 
 
-def _gone(parent: DatasetVersion) -> str:
+def _rows_missing(parent: DatasetVersion) -> str:
     """Rows were deleted, with their dataset or directly in the database."""
     return f"The database lacks rows of {parent}. Import it again as a new version."
 
@@ -107,7 +107,7 @@ def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
         )
         found = {position: values for position, *values in cursor}
     if len(found) != len(positions):
-        raise UserError("datasets.rows_missing", _gone(parent))
+        raise UserError("datasets.rows_missing", _rows_missing(parent))
     for position in positions:
         prompt, is_chat, answer, columns = found[position]
         yield Row(
@@ -128,9 +128,9 @@ def write_rows(
     The hash of the file is the version's `content_sha256`. `on_progress` is called
     with each row.
     """
-    with _whole_or_not_at_all(path) as file:
+    with _atomic_file(path) as file:
         stored = version.rows.order_by("position").iterator(chunk_size=ROWS_AT_ONCE)
-        content = write_content(_each(stored, on_progress), file)
+        content = write_content(_as_rows(stored, on_progress), file)
         if content.sha256 != version.content_sha256:
             raise UserError(
                 "datasets.rows_missing",
@@ -156,9 +156,9 @@ def write_some_rows(
         write_rows(version, path, on_progress=on_progress)
         return
     drawn = draw_rows(version, max_rows)
-    with _whole_or_not_at_all(path) as file:
+    with _atomic_file(path) as file:
         content = write_content(
-            _each(_read_positions(version, drawn), on_progress), file
+            _as_rows(_read_positions(version, drawn), on_progress), file
         )
         if content.num_rows != max_rows:
             raise UserError(
@@ -182,7 +182,7 @@ def _read_positions(
         yield from some.order_by("position")
 
 
-def _each(
+def _as_rows(
     stored: Iterable[DatasetRow], on_progress: Callable[[], None]
 ) -> Iterator[Row]:
     for row in stored:
@@ -191,7 +191,7 @@ def _each(
 
 
 @contextmanager
-def _whole_or_not_at_all(path: Path) -> Iterator[IO[bytes]]:
+def _atomic_file(path: Path) -> Iterator[IO[bytes]]:
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with draft.open("wb") as file:

@@ -57,7 +57,7 @@ def source_of(
 
 
 def source_of_view(parent: DatasetVersion, form: RowFilterForm) -> dict[str, Any]:
-    return source_of(parent, kind="view", query=form.query, how=form.words)
+    return source_of(parent, kind="view", query=form.query, how=form.description)
 
 
 def key_of(
@@ -136,7 +136,11 @@ def make_selection(
             f"Cannot save {job.filename}: the version was deleted. Select rows of "
             "another version.",
         )
-    chunks = _given(job) if job.positions else _shown(parent, job.source["query"])
+    chunks = (
+        _stored_positions(job)
+        if job.positions
+        else _matching_positions(parent, job.source["query"])
+    )
     selected = select_rows(parent, chunks, on_read=on_read)
     if not selected.num_rows:
         raise UserError(
@@ -160,14 +164,16 @@ def make_selection(
     )
 
 
-def _given(job: ImportJob) -> Iterator[tuple[Sequence[int], int]]:
+def _stored_positions(job: ImportJob) -> Iterator[tuple[Sequence[int], int]]:
     positions = array("I", bytes(job.positions))
     for start in range(0, len(positions), ROWS_AT_ONCE):
         part = positions[start : start + ROWS_AT_ONCE].tolist()
         yield part, start + len(part)
 
 
-def _shown(parent: DatasetVersion, query: str) -> Iterator[tuple[Sequence[int], int]]:
+def _matching_positions(
+    parent: DatasetVersion, query: str
+) -> Iterator[tuple[Sequence[int], int]]:
     form = RowFilterForm.read(parent, QueryDict(query))
     assert not form.errors, "it was checked when it was asked for"
     order = compute_order(parent, form.order_key, is_reversed=form.is_reversed)

@@ -87,7 +87,7 @@ def make_split(pk: int, report: Report = no_report) -> None:
     split.num_looked = 0
     with open_draft() as train_file, open_draft() as eval_file:
         train, held_out = Stage(train_file), Stage(eval_file)
-        for row, is_eval in _dealt(split, report):
+        for row, is_eval in _assigned_rows(split, report):
             (held_out if is_eval else train).add(row.as_row())
         try:
             _store(split, train.finish(), held_out.finish())
@@ -97,7 +97,9 @@ def make_split(pk: int, report: Report = no_report) -> None:
             )
 
 
-def _dealt(split: VersionSplit, report: Report) -> Iterator[tuple[DatasetRow, bool]]:
+def _assigned_rows(
+    split: VersionSplit, report: Report
+) -> Iterator[tuple[DatasetRow, bool]]:
     """Each row, and whether it is held out."""
     rows = split.version.rows.order_by("position")
     is_eval: Callable[[DatasetRow], bool]
@@ -112,11 +114,11 @@ def _dealt(split: VersionSplit, report: Report) -> Iterator[tuple[DatasetRow, bo
             output_field=TextField(),
         )
         rows = rows.annotate(
-            dealt_by=Coalesce(value, Value(""), output_field=TextField())
+            split_value=Coalesce(value, Value(""), output_field=TextField())
         )
 
         def is_eval(row: DatasetRow) -> bool:
-            return bool(row.dealt_by == rule["value"])  # type: ignore[attr-defined]  # annotated
+            return bool(row.split_value == rule["value"])  # type: ignore[attr-defined]  # annotated
     else:
 
         def is_eval(row: DatasetRow) -> bool:

@@ -27,7 +27,7 @@ from dashboard.project.database import release_connection
 from dashboard.project.environment import ROOT
 from trainer.config import HUB_ID, DataConfig
 
-OF_A_TEAM = re.compile(r"(models|runs)/(\d{1,18})(?:/.*)?")
+TEAM_FOLDER = re.compile(r"(models|runs)/(\d{1,18})(?:/.*)?")
 # Of DataConfig: what a prompt is made of besides its row.
 SETTINGS = ("system_prompt", "prompt_template", "completion_prefix", "chat_template")
 NUM_ROWS = 5
@@ -57,7 +57,7 @@ def refuse_model(team: Team, model: str) -> str:
     if not model.startswith("/"):
         # Relative, it would lead from the engine's folder to another one's.
         return "" if HUB_ID.fullmatch(model) else _no_model(model)
-    found = OF_A_TEAM.fullmatch(within_data(model))
+    found = TEAM_FOLDER.fullmatch(within_data(model))
     if found is None:
         return refuse_folder(model)
     kind, number = found[1], int(found[2])
@@ -121,8 +121,8 @@ class Preview:
     row: int = 0
     num_rows: int = 0
     problem: str = ""
-    is_under_way: bool = False
-    waits_for: str = ""  # what keeps it from being begun
+    is_pending: bool = False
+    waiting_reason: str = ""  # what keeps it from being begun
     pieces: tuple[Piece, ...] = ()
     num_tokens: int = 0
     num_unknown: int = 0
@@ -177,9 +177,9 @@ def preview_row(
         release_connection()
         answer = future.result(timeout=WAITED_SECONDS)
     except NotYet:
-        return Preview(is_under_way=True, **at)
+        return Preview(is_pending=True, **at)
     except Busy as busy:
-        return Preview(is_under_way=True, waits_for=str(busy), **at)
+        return Preview(is_pending=True, waiting_reason=str(busy), **at)
     if problem := answer.get("problem"):
         return Preview(problem=problem, **at)
     return Preview(

@@ -24,11 +24,11 @@ from trainer.rewards.child import Child, NoReply
 IDLE_SECONDS = 60.0
 LOAD_SECONDS = 120.0  # a hub's tokenizer is fetched first
 RENDER_SECONDS = 10.0
-REMEMBERED_SECONDS = 10.0  # what a process said that has ended; pages ask each second
+CACHE_SECONDS = 10.0  # what a process said that has ended; pages ask each second
 MAX_PROCESSES = 3  # each takes 300 MB
-MAX_OF_A_TEAM = 2
+MAX_PER_TEAM = 2
 TURN_SECONDS = 150.0  # longer than loading takes, or none would ever be loaded
-FORGOTTEN_SECONDS = 5.0  # whoever waits and does not ask, as a page does each second
+ABANDONED_SECONDS = 5.0  # whoever waits and does not ask, as a page does each second
 MAX_QUESTIONS = 16  # of one process: waiting and answered ones together
 
 Question = dict[str, Any]
@@ -56,7 +56,7 @@ class TokenizerProcess:
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self._asked: OrderedDict[str, Future[Answer]] = OrderedDict()
+        self._futures: OrderedDict[str, Future[Answer]] = OrderedDict()
         self.started_at = time.monotonic()
         self._queue: Queue[tuple[Question, Future[Answer]] | None] = Queue()
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class TokenizerProcess:
     @property
     def is_idle(self) -> bool:
         with self._lock:
-            return all(future.done() for future in self._asked.values())
+            return all(future.done() for future in self._futures.values())
 
     @property
     def has_ended(self) -> bool:
@@ -81,37 +81,39 @@ class TokenizerProcess:
         with self._lock:
             if self._ended_at is None:
                 return True
-            is_recent = time.monotonic() - self._ended_at < REMEMBERED_SECONDS
-            return is_recent and (bool(self._problem) or _key(question) in self._asked)
+            is_recent = time.monotonic() - self._ended_at < CACHE_SECONDS
+            return is_recent and (
+                bool(self._problem) or _key(question) in self._futures
+            )
 
     def ask(self, question: Question) -> Future[Answer]:
-        """The answer to come; the same one to the same question, while it is kept.
+        """The answer to come; equal questions share one while it is cached.
 
         Raises:
             Busy: too much waits for this process already, or it is about to end.
         """
         key = _key(question)
         with self._lock:
-            if key in self._asked:
-                return self._asked[key]
+            if key in self._futures:
+                return self._futures[key]
             future: Future[Answer] = Future()
             if self._problem:
                 future.set_result({"problem": self._problem})
                 return future
             if self.has_ended:
                 raise Busy("The tokenizer has stopped and is loading again.")
-            self._forget_oldest()
-            self._asked[key] = future
+            self._drop_oldest()
+            self._futures[key] = future
             self._queue.put((question, future))
             return future
 
-    def _forget_oldest(self) -> None:
-        if len(self._asked) < MAX_QUESTIONS:
+    def _drop_oldest(self) -> None:
+        if len(self._futures) < MAX_QUESTIONS:
             return
-        done = next((key for key, one in self._asked.items() if one.done()), None)
+        done = next((key for key, one in self._futures.items() if one.done()), None)
         if done is None:
             raise Busy(f"{MAX_QUESTIONS} prompts of your team are ahead of this one.")
-        del self._asked[done]
+        del self._futures[done]
 
     def _work(self) -> None:
         problem = ""
@@ -156,11 +158,11 @@ class TokenizerProcess:
         with self._lock:
             self._problem = problem
             self._ended_at = time.monotonic()
-            left = {key: one for key, one in self._asked.items() if not one.done()}
+            left = {key: one for key, one in self._futures.items() if not one.done()}
             if not problem:
                 # Another process may answer them.
                 for key in left:
-                    del self._asked[key]
+                    del self._futures[key]
         self._child.end()
         for future in left.values():
             _settle(
@@ -172,10 +174,10 @@ class TokenizerProcess:
         """End it now, and its thread; what it was asked is worth asking again."""
         with self._lock:
             self._ended_at = time.monotonic()
-            for future in self._asked.values():
+            for future in self._futures.values():
                 if not future.done():
                     future.set_exception(Busy(UNLOADED))
-            self._asked.clear()
+            self._futures.clear()
         self._child.kill()
         self._queue.put(None)
 
@@ -194,7 +196,7 @@ class TokenizerPool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[int, str], TokenizerProcess] = OrderedDict()
+        self._processes: OrderedDict[tuple[int, str], TokenizerProcess] = OrderedDict()
         # Teams that have none, the first in line first, and when each asked last.
         self._waiting: dict[int, float] = {}
 
@@ -205,61 +207,61 @@ class TokenizerPool:
         """
         with self._lock:
             key = (team_id, model)
-            kept = self._kept.get(key)
-            if kept is None or not kept.can_answer(question):
-                self._forget_ended()
+            process = self._processes.get(key)
+            if process is None or not process.can_answer(question):
+                self._remove_ended()
                 self._make_space(team_id)
-                kept = self._kept[key] = TokenizerProcess(model)
+                process = self._processes[key] = TokenizerProcess(model)
                 self._waiting.pop(team_id, None)
-            self._kept.move_to_end(key)
-            return kept.ask(question)
+            self._processes.move_to_end(key)
+            return process.ask(question)
 
-    def _forget_ended(self) -> None:
-        for key in [key for key, one in self._kept.items() if one.has_ended]:
-            del self._kept[key]
+    def _remove_ended(self) -> None:
+        for key in [key for key, one in self._processes.items() if one.has_ended]:
+            del self._processes[key]
 
     def _make_space(self, team_id: int) -> None:
-        own = [key for key in self._kept if key[0] == team_id]
-        if len(own) >= MAX_OF_A_TEAM:
+        own = [key for key in self._processes if key[0] == team_id]
+        if len(own) >= MAX_PER_TEAM:
             self._end(self._idle(own), OWN_IN_USE)
         elif not self._is_next(team_id):
             self._end(self._idle(own), OTHERS_FIRST)
-        elif len(self._kept) >= MAX_PROCESSES:
-            idle = self._idle(list(self._kept))
+        elif len(self._processes) >= MAX_PROCESSES:
+            idle = self._idle(list(self._processes))
             self._end(idle or (None if own else self._overdue()), ALL_IN_USE)
 
     def _is_next(self, team_id: int) -> bool:
         """Whether no team without a process waits longer than this one."""
         now = time.monotonic()
         for team, asked_at in list(self._waiting.items()):
-            if now - asked_at > FORGOTTEN_SECONDS:
+            if now - asked_at > ABANDONED_SECONDS:
                 del self._waiting[team]
-        if not any(team == team_id for team, _ in self._kept):
+        if not any(team == team_id for team, _ in self._processes):
             self._waiting[team_id] = now  # where it was in line, or last
         return next(iter(self._waiting), team_id) == team_id
 
     def _idle(self, keys: list[Key]) -> Key | None:
         """The one that was asked longest ago."""
-        return next((key for key in keys if self._kept[key].is_idle), None)
+        return next((key for key in keys if self._processes[key].is_idle), None)
 
     def _overdue(self) -> Key | None:
-        """One at work, of a team with several; else the one that was kept longest."""
-        num_of = Counter(team for team, _ in self._kept)
-        several = next((key for key in self._kept if num_of[key[0]] > 1), None)
-        oldest = min(self._kept, key=lambda key: self._kept[key].started_at)
-        age = time.monotonic() - self._kept[oldest].started_at
+        """A busy one of a team with several; else the oldest after its turn."""
+        num_of = Counter(team for team, _ in self._processes)
+        several = next((key for key in self._processes if num_of[key[0]] > 1), None)
+        oldest = min(self._processes, key=lambda key: self._processes[key].started_at)
+        age = time.monotonic() - self._processes[oldest].started_at
         return several or (oldest if age > TURN_SECONDS else None)
 
     def _end(self, key: Key | None, why_not: str) -> None:
         if key is None:
             raise Busy(why_not)
-        self._kept.pop(key).close()
+        self._processes.pop(key).close()
 
     def close(self) -> None:
         with self._lock:
-            for one in self._kept.values():
+            for one in self._processes.values():
                 one.close()
-            self._kept.clear()
+            self._processes.clear()
 
 
 tokenizers = TokenizerPool()

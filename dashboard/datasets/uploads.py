@@ -56,7 +56,7 @@ def begin_transfer(
     with transaction.atomic():
         # Two at once would otherwise both be new, or both have the last room.
         Team.objects.select_for_update(no_key=True).get(pk=team.pk)
-        begun = team.uploads.filter(
+        unfinished = team.uploads.filter(
             created_by=user,
             filename=filename,
             num_bytes=num_bytes,
@@ -64,8 +64,8 @@ def begin_transfer(
             dataset=dataset,
             is_whole=False,
         ).first()
-        if begun:
-            return begun
+        if unfinished:
+            return unfinished
         check_size(filename, num_bytes)
         check_share(team, num_bytes)
         check_disk_space(num_bytes, purpose=filename)
@@ -123,10 +123,10 @@ def append_part(
     OffsetMismatch where the file ends elsewhere; ValueError for an unfit part.
     """
     # The row's lock keeps parts of one upload from being written at the same time.
-    mine = Upload.objects.filter(source={}).select_for_update(
+    own = Upload.objects.filter(source={}).select_for_update(
         skip_locked=True, of=("self",)
     )
-    upload = mine.filter(team=team, created_by=user, pk=upload_id).first()
+    upload = own.filter(team=team, created_by=user, pk=upload_id).first()
     if upload is None:
         if not team.uploads.filter(created_by=user, pk=upload_id, source={}).exists():
             raise Http404("No such upload.")

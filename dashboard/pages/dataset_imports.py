@@ -31,7 +31,7 @@ def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
     job = get_import_job(team_, job_id)
     address = _outcome_address(job)
     if request.htmx and address:
-        _tell_import(request, job)
+        _add_success_message(request, job)
         return HttpResponseClientRedirect(address)
     context = {
         "team": team_,
@@ -59,7 +59,7 @@ def _change(request: Request, team: Team, job_id: int) -> HttpResponse:
 def follow(request: Request, job: ImportJob) -> HttpResponse:
     """To what came of the import; while it goes on, to the page that shows it."""
     if address := _outcome_address(job):
-        _tell_import(request, job)
+        _add_success_message(request, job)
         return redirect(address)
     return redirect("dataset_import", job.team.slug, job.pk)
 
@@ -76,8 +76,8 @@ def _outcome_address(job: ImportJob) -> str | None:
         return _fetched_address(job) if job.state == JobState.DONE else None
     if job.state == JobState.DONE and job.version:
         return resolve_url("dataset", job.team.slug, job.version.dataset_id)
-    is_there = find_upload(job) is not None
-    if job.is_refused and is_there:
+    exists = find_upload(job) is not None
+    if job.is_refused and exists:
         return resolve_url("dataset_map", job.team.slug, job.upload_id)
     return None
 
@@ -88,8 +88,8 @@ def _fetched_address(job: ImportJob) -> str | None:
     if upload is None:
         return None
     page = "dataset_map" if upload.is_whole else "dataset_choice"
-    is_there = upload.is_whole or choices_of(upload)
-    return resolve_url(page, job.team.slug, upload.pk) if is_there else None
+    exists = upload.is_whole or choices_of(upload)
+    return resolve_url(page, job.team.slug, upload.pk) if exists else None
 
 
 def _host_of(job: ImportJob) -> str:
@@ -98,7 +98,7 @@ def _host_of(job: ImportJob) -> str:
     return host_of(upload) if upload and upload.is_linked else ""
 
 
-def _tell_import(request: Request, job: ImportJob) -> None:
+def _add_success_message(request: Request, job: ImportJob) -> None:
     if job.state == JobState.DONE and job.version:
         messages.success(request, _outcome_text(job))
 

@@ -135,12 +135,12 @@ def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse
         "form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
         "models": models,
         "can_write": membership.can_write,
-        **_place(membership.team, dataset_id),
+        **_preview_context(membership.team, dataset_id),
     }
     return render(request, "datasets/prompt_page.html", context)
 
 
-def _place(team: Team, dataset_id: int) -> dict[str, Any]:
+def _preview_context(team: Team, dataset_id: int) -> dict[str, Any]:
     return {
         "preview_url": reverse("dataset_prompt", args=[team.slug, dataset_id]),
         "preview_form": "#prompt-form",
@@ -161,7 +161,7 @@ def _preview(request: Request, team: Team, dataset_id: int) -> HttpResponse:
         )
     else:
         preview = Preview(problem=form.first_problem)
-    context = {"preview": preview, **_place(team, dataset_id)}
+    context = {"preview": preview, **_preview_context(team, dataset_id)}
     return render(request, "datasets/prompt_preview.html", context)
 
 
@@ -219,7 +219,7 @@ def _count(request: Request, version: DatasetVersion, view: RowFilterForm) -> Co
     return count_matching(
         Search(version=version, conditions=view.conditions),
         seconds=COUNT_SECONDS,
-        before=Count(num_matching=matching, num_looked=counted, is_exact=False),
+        before=Count(num_matching=matching, num_searched=counted, is_exact=False),
     )
 
 

@@ -82,7 +82,7 @@ def _render_choices(
     context = {
         "team": upload.team,
         "upload": upload,
-        "origin": upload.source,
+        "source": upload.source,
         "groups": [(title, members) for title, members in groups if members],
         "num_shown": len(choices),
         "problem": problem,
@@ -100,11 +100,11 @@ def dataset_map_prompt(request: Request, team: str, upload_id: int) -> HttpRespo
         preview = Preview(problem="The file is missing. Upload it again.")
     else:
         preview = _prompt_preview(request, upload, seen)
-    context = {"preview": preview, **preview_place(upload)}
+    context = {"preview": preview, **preview_context(upload)}
     return render(request, "datasets/prompt_preview.html", context)
 
 
-def preview_place(upload: Upload) -> dict[str, Any]:
+def preview_context(upload: Upload) -> dict[str, Any]:
     address = reverse("dataset_map_prompt", args=[upload.team.slug, upload.pk])
     return {"preview_url": address, "preview_form": "#mapping, #prompt-form"}
 
@@ -143,7 +143,7 @@ def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
         return redirect(_arrival_address(upload))
     seen = try_peek(upload)
     if seen is None:
-        return _gone(request, upload)
+        return _file_missing(request, upload)
     # An address may hold settings of the preview alone.
     given = request.GET if "prompt" in request.GET else None
     if job and not job.is_fetch and given is None:
@@ -178,7 +178,7 @@ def _post(request: Request, team: Team, upload_id: int) -> HttpResponse:
     if not is_valid and (job := live_or_done_job(team, upload_id)):
         return redirect("dataset_import", team.slug, job.pk)
     if seen is None or form is None:
-        return _gone(request, upload)
+        return _file_missing(request, upload)
     if request.POST.get("retry"):
         return _retry(upload)
     if not is_valid:
@@ -243,7 +243,7 @@ def _upload_address(upload: Upload) -> str:
     return f"{address}{of_dataset}"
 
 
-def _gone(request: Request, upload: Upload) -> HttpResponse:
+def _file_missing(request: Request, upload: Upload) -> HttpResponse:
     messages.error(request, f"The file {upload.filename} is missing. Upload it again.")
     delete_upload(upload)
     return redirect("dataset_upload", upload.team.slug)
@@ -279,7 +279,7 @@ def _render(
         "prompt_form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
         "models": models,
         "can_write": get_membership(request.user, upload.team.slug).can_write,
-        **preview_place(upload),
+        **preview_context(upload),
         **_preview(upload, seen, form),
     }
     return render(request, "datasets/mapping.html", context, status=status)

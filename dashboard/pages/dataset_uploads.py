@@ -46,11 +46,11 @@ def dataset_upload(request: Request, team: str) -> HttpResponse:
         team_ = get_writable_team(request, team)
         return (_fetch if "link" in request.POST else _receive)(request, team_)
     team_ = get_team(request, team)
-    return _render(request, team_, _asked_dataset(request, team_))
+    return _render(request, team_, _requested_dataset(request, team_))
 
 
 def _receive(request: Request, team: Team) -> HttpResponse:
-    dataset = _asked_dataset(request, team)
+    dataset = _requested_dataset(request, team)
     is_pasted, is_in_parts = "rows" in request.POST, "upload" in request.POST
     form = UploadForm(request.POST, request.FILES)
     if is_pasted or is_in_parts:
@@ -82,7 +82,7 @@ def _receive(request: Request, team: Team) -> HttpResponse:
 
 def _fetch(request: Request, team: Team) -> HttpResponse:
     """A worker fetches it; no request leaves this process."""
-    dataset = _asked_dataset(request, team)
+    dataset = _requested_dataset(request, team)
     form = LinkForm(request.POST)
     if form.is_valid():
         given = form.cleaned_data
@@ -124,7 +124,7 @@ def _sent_in_parts(request: Request, team: Team) -> Upload:
     return upload
 
 
-def _asked_dataset(request: Request, team: Team) -> Dataset | None:
+def _requested_dataset(request: Request, team: Team) -> Dataset | None:
     wanted = request.GET.get("dataset")
     return get_dataset(team, read_id(wanted) or 0) if wanted else None
 
@@ -159,7 +159,7 @@ def _render(
 @require_POST
 def dataset_uploads(request: Request, team: str) -> JsonResponse:
     team_ = get_writable_team(request, team)
-    dataset = _asked_dataset(request, team_)
+    dataset = _requested_dataset(request, team_)
     form = TransferForm(request.POST)
     if not form.is_valid():
         return refuse_form(form)
@@ -170,13 +170,13 @@ def dataset_uploads(request: Request, team: str) -> JsonResponse:
         )
     except ValueError as error:
         return refuse(str(error), status=422, code=code_of(error))
-    return _tell(upload)
+    return _upload_response(upload)
 
 
 @require_http_methods(["GET", "POST"])
 def dataset_upload_parts(request: Request, team: str, upload_id: int) -> JsonResponse:
     if request.method == "GET":
-        return _tell(get_upload(get_team(request, team), upload_id))
+        return _upload_response(get_upload(get_team(request, team), upload_id))
     team_ = get_writable_team(request, team)
 
     def append(offset: int, size: int) -> Upload:
@@ -189,29 +189,31 @@ def dataset_upload_parts(request: Request, team: str, upload_id: int) -> JsonRes
             size=size,
         )
 
-    return receive_part(request, append, lambda: get_upload(team_, upload_id), _tell)
+    return receive_part(
+        request, append, lambda: get_upload(team_, upload_id), _upload_response
+    )
 
 
 def receive_part(
     request: Request,
     append: Callable[[int, int], Any],
     find: Callable[[], Any],
-    tell: Callable[..., JsonResponse],
+    respond: Callable[..., JsonResponse],
 ) -> JsonResponse:
     """Append the body by `append(offset, size)`; 409 tells where the file ends."""
     try:
         offset = _number(request.GET.get("offset", ""))
         size = _number(request.headers.get("content-length", ""))
-        return tell(append(offset, size))
+        return respond(append(offset, size))
     except OffsetMismatch:
-        return tell(find(), status=409)
+        return respond(find(), status=409)
     except ValueError as error:
         return refuse(str(error), status=422, code=code_of(error))
     except OSError as error:
         return refuse(_disk_fault(error), status=507, code="disk_full")
 
 
-def _tell(upload: Upload, status: int = 200) -> JsonResponse:
+def _upload_response(upload: Upload, status: int = 200) -> JsonResponse:
     """Where to go on; with 409, because the part did not begin there."""
     fields = {
         "id": upload.pk,

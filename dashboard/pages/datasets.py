@@ -24,7 +24,7 @@ from dashboard.datasets.queries import (
 )
 from dashboard.datasets.row_exports import WRITERS, RowsMissing, check_rows, send_rows
 from dashboard.datasets.row_filters import RowFilterForm
-from dashboard.datasets.row_pages import read_page, read_place
+from dashboard.datasets.row_pages import read_page, read_target
 from dashboard.datasets.trash import (
     RETENTION,
     delete_dataset,
@@ -37,7 +37,11 @@ from dashboard.pages.requests import Request, choose_version
 @require_GET
 def datasets_trash(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
-    context = {"team": team_, "datasets": list_trashed(team_), "kept": RETENTION.days}
+    context = {
+        "team": team_,
+        "datasets": list_trashed(team_),
+        "retention_days": RETENTION.days,
+    }
     return render(request, "datasets/trash.html", context)
 
 
@@ -90,8 +94,8 @@ def show_trashed(
         "team": team,
         "dataset": dataset,
         "form": form or RestoreForm(initial={"name": dataset.name}),
-        "forgotten_at": dataset.trashed_at + RETENTION,
-        "kept": RETENTION.days,
+        "purged_at": dataset.trashed_at + RETENTION,
+        "retention_days": RETENTION.days,
         "can_write": get_membership(request.user, team.slug).can_write,
     }
     status = 422 if form else 200
@@ -108,7 +112,7 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
     versions = versions_with_use(dataset_)
     version = choose_version(versions, request.GET.get("version"))
     form = RowFilterForm.read(version, request.GET)
-    page = read_page(version, form, read_place(request.GET, version.num_rows))
+    page = read_page(version, form, read_target(request.GET, version.num_rows))
     uses, parents = list_uses(dataset_), find_parents(team_, versions)
     context = {
         "team": team_,

@@ -30,7 +30,7 @@ from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_i
 KINDS = {"changed": "changed", "added": "added", "removed": "removed"}
 POSITIONS = ("removed", "added", "changed")  # of VersionDifference
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -73,10 +73,10 @@ def _hashes(
 class Difference:
     """Positions. A row counts as often as it occurs, and its place does not matter."""
 
-    removed: Places  # of the old rows
-    added: Places  # of the new ones
+    removed: Indices  # of the old rows
+    added: Indices  # of the new ones
     # [n, 2]: an old row and the new one of the same prompt, otherwise changed.
-    changed: Places
+    changed: Indices
     num_same: int
     num_moved: int  # of the same ones: the fewest whose moving explains the order
 
@@ -99,8 +99,8 @@ def compare(
     )
 
 
-def _pair(one: Hashes, other: Hashes) -> tuple[Places, Places]:
-    """Places of equal values, the first of each with one another, and so on."""
+def _pair(one: Hashes, other: Hashes) -> tuple[Indices, Indices]:
+    """Indices of equal values, the first of each with one another, and so on."""
     _, at_one, at_other = np.intersect1d(
         _numbered(one), _numbered(other), assume_unique=True, return_indices=True
     )
@@ -113,8 +113,8 @@ def _numbered(hashes: Hashes) -> Hashes:
     ordered = hashes[order]
     is_first = np.ones(len(hashes), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
-    places = np.arange(len(hashes))
-    before = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    indices = np.arange(len(hashes))
+    before = indices - np.maximum.accumulate(np.where(is_first, indices, 0))
     numbers = np.empty(len(hashes), np.uint64)
     numbers[order] = before
     return hashes + numbers * _GOLDEN

@@ -33,7 +33,7 @@ from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_in_order
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 KINDS = {
     "exact": "same prompt",
     "words": "same words",
@@ -110,7 +110,7 @@ class Fingerprints:
         self._num_added += 1
 
     @property
-    def compared(self) -> Places:
+    def compared(self) -> Indices:
         return np.array(self._compared, np.int64)
 
     @property
@@ -122,9 +122,9 @@ class Fingerprints:
 class Leaks:
     """[n, 2]: a held-out row, and one that is like it. Each held-out row is in one."""
 
-    exact: Places
-    words: Places
-    near: Places
+    exact: Indices
+    words: Indices
+    near: Indices
 
 
 def find_leaks(held_out: Fingerprints, trained_on: Fingerprints) -> Leaks:
@@ -144,7 +144,7 @@ def find_leaks(held_out: Fingerprints, trained_on: Fingerprints) -> Leaks:
     )
 
 
-def _equal(ours: Hashes, theirs: Hashes) -> Places:
+def _equal(ours: Hashes, theirs: Hashes) -> Indices:
     """Each of ours that is in theirs, with the first such one there."""
     values, first = np.unique(theirs, return_index=True)
     at = np.searchsorted(values, ours).clip(max=max(len(values) - 1, 0))
@@ -152,7 +152,7 @@ def _equal(ours: Hashes, theirs: Hashes) -> Places:
     return np.stack([found, first[at[found]]], axis=1).astype(np.int64)
 
 
-def find_near(ours: NDArray[np.uint32], theirs: NDArray[np.uint32]) -> Places:
+def find_near(ours: NDArray[np.uint32], theirs: NDArray[np.uint32]) -> Indices:
     """Each of ours that is near to one of theirs, with the nearest that was seen.
 
     Compared are those that agree in a band, up to MAX_CANDIDATES for each band.

@@ -132,21 +132,21 @@ def similarity(one: Signature, others: NDArray[np.uint32]) -> NDArray[np.float64
 
 
 def find_groups(signatures: NDArray[np.uint32]) -> list[list[int]]:
-    """Places of the texts that are near to one another, the largest group first."""
+    """Indexes of texts that are near to one another, the largest group first."""
     leaders = list(range(len(signatures)))
 
-    def leader(place: int) -> int:
-        while leaders[place] != place:
-            leaders[place] = leaders[leaders[place]]
-            place = leaders[place]
-        return place
+    def leader(index: int) -> int:
+        while leaders[index] != index:
+            leaders[index] = leaders[leaders[index]]
+            index = leaders[index]
+        return index
 
     for first, near in _near_pairs(signatures):
         one, other = sorted((leader(first), leader(near)))
         leaders[other] = one
     groups = defaultdict(list)
-    for place in range(len(leaders)):
-        groups[leader(place)].append(place)
+    for index in range(len(leaders)):
+        groups[leader(index)].append(index)
     found = [group for group in groups.values() if len(group) > 1]
     return sorted(found, key=lambda group: (-len(group), group[0]))
 
@@ -158,12 +158,12 @@ def _near_pairs(signatures: NDArray[np.uint32]) -> list[tuple[int, int]]:
         for bucket in _buckets(signatures[:, start : start + BAND]):
             first, others = int(bucket[0]), bucket[1:]
             near = similarity(signatures[first], signatures[others]) >= SIMILARITY
-            pairs |= {(first, place) for place in others[near].tolist()}
+            pairs |= {(first, index) for index in others[near].tolist()}
     return sorted(pairs)
 
 
 def _buckets(band: NDArray[np.uint32]) -> list[NDArray[np.int64]]:
-    """Places of equal rows, where there are several."""
+    """Indexes of equal rows, where there are several."""
     order = np.lexsort(band.T[::-1])
     differs = (band[order[1:]] != band[order[:-1]]).any(axis=1)
     parts = np.split(order, np.flatnonzero(differs) + 1)

@@ -53,7 +53,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class HubContents:
     dataset: str
     choices: list[Choice]
     num_choices: int  # more than are listed, where the list was cut
@@ -70,7 +70,7 @@ class Found:
         }
 
 
-def look(hub: Hub, link: HubLink) -> Found:
+def find_choices(hub: Hub, link: HubLink) -> HubContents:
     """NotFetched where there is nothing that could be read."""
     revision = link.revision or MAIN
     commit = hub.find(link.dataset, revision)
@@ -88,7 +88,7 @@ def look(hub: Hub, link: HubLink) -> Found:
         )
     picked = pick(choices, link.part)
     missed = link.part and picked is None
-    return Found(
+    return HubContents(
         dataset=commit.dataset,
         choices=[] if picked else _listed(choices),
         num_choices=len(choices),

@@ -24,7 +24,7 @@ from dashboard.datasets.limits import MAX_UPLOAD_BYTES, check_disk_space
 from trainer.internet import HostAllowlist, Target
 
 CHUNK_BYTES = 256 * 2**10
-ROOM_BYTES = 64 * 2**20  # how often the disk is looked at
+DISK_CHECK_BYTES = 64 * 2**20  # between checks of the disk
 # Less than this in such a time counts as silence.
 STALL_SECONDS, STALL_BYTES = 60.0, 64 * 2**10
 SLOW_SECONDS, SLOW_BYTES = 300.0, 3 * 2**20  # less in so long: it is given up
@@ -79,8 +79,8 @@ class Download:
         self.num_before = num_before
         self.num_all = num_all
         self.remember = remember
-        self._num_here = 0
-        self._remark = ""
+        self._num_received = 0
+        self._note = ""
         self._mark = (math.inf, 0)  # when its speed is looked at, from which byte
 
     def run(self) -> None:
@@ -98,8 +98,8 @@ class Download:
                     num_lost = 1 if here > best + STALL_BYTES else num_lost + 1
                     best = max(best, here)
                     if num_lost >= MAX_LOST:
-                        raise NotFetched(self._given_up(error, here)) from None
-                    self._rest(error, num_lost)
+                        raise NotFetched(self._failure_message(error, here)) from None
+                    self._pause(error, num_lost)
 
     @contextmanager
     def _open(self) -> Iterator[int]:
@@ -125,7 +125,7 @@ class Download:
         have = os.fstat(file).st_size
         if not (self.known.is_fixed or self.known.validator):
             have = 0
-        self._num_here = have
+        self._num_received = have
         if have and have == self.known.num_bytes:
             return
         answer = fetch(
@@ -155,13 +155,13 @@ class Download:
         """Where the body begins in the file."""
         refuse_page(answer)
         if answer.status == 416:
-            self._forget()
+            self._restart()
             raise RetryableError(f"The file at {answer.target.host} has changed")
         if answer.status == 206:
             start, total = _range_of(answer)
             known = self.known.num_bytes
             if start != have or (known and total and known != total):
-                self._forget()
+                self._restart()
                 raise RetryableError(f"The file at {answer.target.host} has changed")
             return have
         total = _length_of(answer)
@@ -176,7 +176,7 @@ class Download:
         self.remember(self.known)
         return 0
 
-    def _forget(self) -> None:
+    def _restart(self) -> None:
         if not self.known.is_fixed:
             self.known = RemoteFile()
             return
@@ -186,18 +186,18 @@ class Download:
     def _copy(self, answer: Answer, file: int, here: int) -> None:
         total = self.known.num_bytes
         check_disk_space(
-            max(total - here, 0) or ROOM_BYTES, purpose="the rest of the file"
+            max(total - here, 0) or DISK_CHECK_BYTES, purpose="the rest of the file"
         )
         window, num_window, checked = time.monotonic(), here, here
-        self._remark = ""
+        self._note = ""
         while data := answer.read(CHUNK_BYTES):
             _write(file, data)
             here += len(data)
-            self._num_here = here
+            self._num_received = here
             self._check_size(here)
-            if here - checked >= ROOM_BYTES:
+            if here - checked >= DISK_CHECK_BYTES:
                 checked = here
-                check_disk_space(ROOM_BYTES, purpose="the next part")
+                check_disk_space(DISK_CHECK_BYTES, purpose="the next part")
             now = time.monotonic()
             if now - window >= STALL_SECONDS:
                 if here - num_window < STALL_BYTES:
@@ -228,12 +228,12 @@ class Download:
             )
         self._check_speed()
         total = self.num_all or self.known.num_bytes
-        here = self.num_before + self._num_here
-        self.options.report(here, total, remark or self._remark)
+        here = self.num_before + self._num_received
+        self.options.report(here, total, remark or self._note)
 
     def _check_speed(self) -> None:
         """Over broken connections too, which a server may take its time with."""
-        (until, start), here = self._mark, self._num_here
+        (until, start), here = self._mark, self._num_received
         num_sent = here - start if start <= here else here  # it has begun anew
         if time.monotonic() < until:
             return
@@ -246,15 +246,15 @@ class Download:
             )
         self._mark = time.monotonic() + SLOW_SECONDS, here
 
-    def _rest(self, error: RetryableError, num_lost: int) -> None:
+    def _pause(self, error: RetryableError, num_lost: int) -> None:
         pause = max(FIRST_PAUSE_SECONDS * 2 ** (num_lost - 1), error.wait_seconds)
-        self._remark = f"{error}. Retrying in {pause:g} s."
+        self._note = f"{error}. Retrying in {pause:g} s."
         until = time.monotonic() + pause
         while (left := until - time.monotonic()) > 0:
             self._tick()
             time.sleep(min(left, 0.2))
 
-    def _given_up(self, error: RetryableError, here: int) -> str:
+    def _failure_message(self, error: RetryableError, here: int) -> str:
         total = self.known.num_bytes
         of_all = f" of {total:,}" if total else ""
         kept = (

@@ -12,9 +12,9 @@ from django.db import transaction
 from django.db.models import Sum
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.fetching.choices import Choice, look
+from dashboard.datasets.fetching.choices import Choice, find_choices
 from dashboard.datasets.fetching.download import (
-    ROOM_BYTES,
+    DISK_CHECK_BYTES,
     Download,
     DownloadOptions,
     RemoteFile,
@@ -119,7 +119,7 @@ def _fetch_link(upload: Upload, link: Link, report: Report) -> None:
     seen = upload.source.get("seen", {})
 
     def note(num_bytes: int, total: int, remark: str) -> None:
-        if not total and num_bytes - upload.num_bytes >= ROOM_BYTES:
+        if not total and num_bytes - upload.num_bytes >= DISK_CHECK_BYTES:
             _save(upload, num_bytes=num_bytes)  # so that the team's share counts it
         report(num_bytes, total, remark)
 
@@ -148,7 +148,7 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
     choice = Choice.from_json(chosen) if chosen else None
     if choice is None:
         on_wait()
-        found = look(hub, link)
+        found = find_choices(hub, link)
         _save(upload, dataset=found.dataset, **found.as_json())
         if found.picked is None:
             return
@@ -182,10 +182,10 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
 def _fetch_parts(
     upload: Upload, hub: Hub, choice: Choice, options: DownloadOptions
 ) -> list[Path]:
-    parts, num_here = [], 0
+    parts, num_received = [], 0
 
     def on_wait() -> None:
-        options.report(num_here, choice.num_bytes, "")
+        options.report(num_received, choice.num_bytes, "")
 
     dataset = upload.source["dataset"]
     for number, file in enumerate(choice.files):
@@ -196,14 +196,14 @@ def _fetch_parts(
                 part,
                 options,
                 known=RemoteFile(num_bytes=file.num_bytes, is_fixed=True),
-                num_before=num_here,
+                num_before=num_received,
                 num_all=choice.num_bytes,
             ).run()
         except NotFetched as error:
             if error.status in (401, 403):  # a gated dataset's list is public
                 raise hub.explained(error, dataset, choice.revision) from None
             raise
-        num_here += file.num_bytes
+        num_received += file.num_bytes
         check_content(part, file, on_wait)
         parts.append(part)
     return parts

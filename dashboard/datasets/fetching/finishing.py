@@ -54,18 +54,18 @@ def finish_upload(
 def check_content(part: Path, file: HubFile, on_wait: Callable[[], None]) -> None:
     """ValueError where the bytes are not those that the hub lists."""
     if file.sha256:
-        found, told = _digest(part, hashlib.sha256(), on_wait), file.sha256
+        actual, expected = _digest(part, hashlib.sha256(), on_wait), file.sha256
     elif file.blob:
         head = b"blob %d\x00" % part.stat().st_size
-        found = _digest(part, hashlib.sha1(head, usedforsecurity=False), on_wait)
-        told = file.blob
+        actual = _digest(part, hashlib.sha1(head, usedforsecurity=False), on_wait)
+        expected = file.blob
     else:
         return
-    if found != told:
+    if actual != expected:
         part.unlink()
         raise NotFetched(
-            f"Checksum mismatch for {file.path}: the file has {found[:12]}…, but the "
-            f"Hub lists {told[:12]}…. Try again."
+            f"Checksum mismatch for {file.path}: the file has {actual[:12]}…, but the "
+            f"Hub lists {expected[:12]}…. Try again."
         )
 
 

@@ -31,7 +31,7 @@ ANSWER_SECONDS = 30.0  # until its headers are here
 IDLE_SECONDS = 30.0  # without a byte
 _REDIRECTS = {301, 302, 303, 307, 308}
 # An overloaded server says these, or one that stands before it.
-_PASSING = {408, 425, 429, 500, 502, 503, 504, 520, 522, 524}
+_TRANSIENT = {408, 425, 429, 500, 502, 503, 504, 520, 522, 524}
 _MAX_WAIT_SECONDS = 60.0
 _AGENT = "cohort"
 
@@ -152,7 +152,7 @@ def fetch(
         sent = dict(headers or {})
         if token and token.is_for(target):
             sent["Authorization"] = f"Bearer {token.text}"
-        answer = _ask_once(target, allowlist, sent, on_wait)
+        answer = _request_once(target, allowlist, sent, on_wait)
         if answer.status in (200, 206, 416):
             return answer
         answer.close()
@@ -165,7 +165,7 @@ def fetch(
     )
 
 
-def _ask_once(
+def _request_once(
     target: Target,
     allowlist: HostAllowlist,
     headers: dict[str, str],
@@ -235,7 +235,7 @@ def _next(answer: Answer, allowlist: HostAllowlist) -> Target:
 
 def _refuse(answer: Answer) -> NoReturn:
     host, status = answer.target.host, answer.status
-    if status in _PASSING:
+    if status in _TRANSIENT:
         raise RetryableError(
             f"{host} is unavailable (status {status})",
             wait_seconds=_wait_seconds(answer.headers.get("Retry-After", "")),

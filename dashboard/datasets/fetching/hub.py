@@ -97,8 +97,8 @@ class Hub:
         where = f"/api/datasets/{dataset}/tree/{sha}?recursive=true"
         files: list[HubFile] = []
         while where and len(files) < MAX_FILES:
-            asked = where
-            entries, where = self._with_retries(lambda: self._get(asked, dataset, sha))  # noqa: B023  # asked at once
+            page = where
+            entries, where = self._with_retries(lambda: self._get(page, dataset, sha))  # noqa: B023  # called at once
             if not isinstance(entries, list):
                 raise self._no_api()
             files += _read_files(entries)

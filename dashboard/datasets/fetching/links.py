@@ -184,5 +184,5 @@ def _checked(url: str) -> Link:
 
 
 def _printable(name: str) -> str:
-    kept = "".join(letter for letter in name if letter.isprintable())
+    kept = "".join(char for char in name if char.isprintable())
     return kept.strip()[-200:]

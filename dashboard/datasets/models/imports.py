@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import models
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.models.versions import Dataset, DatasetVersion, origin_of
+from dashboard.datasets.models.versions import Dataset, DatasetVersion, describe_source
 from dashboard.jobs.models import JobState, JobTarget
 
 
@@ -77,7 +77,7 @@ class Upload(models.Model):
     @property
     def fetched_from(self) -> str:
         """Of a whole file that was fetched, in words."""
-        return origin_of(self.source) if self.is_linked and self.is_whole else ""
+        return describe_source(self.source) if self.is_linked and self.is_whole else ""
 
     @property
     def path(self) -> Path:

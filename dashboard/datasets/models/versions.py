@@ -13,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.row import Prompt, Row
 
 
-def origin_of(source: dict[str, Any], *, num_rows: int = 0) -> str:
+def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
     """The source of a version of so many rows, in words."""
     if source.get("kind") == "generator":
         return f"task {source.get('task')}, seed {source.get('seed')}"
@@ -104,7 +104,7 @@ class DatasetVersion(models.Model):
     @property
     def origin(self) -> str:
         """Where the rows came from, in words."""
-        return origin_of(self.source, num_rows=self.num_rows)
+        return describe_source(self.source, num_rows=self.num_rows)
 
 
 class DatasetRow(models.Model):

@@ -154,8 +154,8 @@ def _unpacked_start(filename: str, path: Path, packing: str) -> bytes:
 
 
 def _refuse_foreign(filename: str, start: bytes) -> None:
-    for place, magic, kind in FOREIGN:
-        if start[place:].startswith(magic):
+    for offset, magic, kind in FOREIGN:
+        if start[offset:].startswith(magic):
             raise UserError(
                 "datasets.unsupported_format",
                 f"{filename} is {kind}. Extract it, or save it as {CHOICES}.",

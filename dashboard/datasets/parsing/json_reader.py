@@ -329,9 +329,9 @@ class _Text:
         line = self.line + self._text.count("\n", self._at, error.pos)
         return Unreadable(replace(refusal, line=line, row=row))
 
-    def _move(self, place: int) -> None:
-        self.line += self._text.count("\n", self._at, place)
-        self._at = place
+    def _move(self, index: int) -> None:
+        self.line += self._text.count("\n", self._at, index)
+        self._at = index
 
     def _read_on(self) -> bool:
         """False at the end, and where the window holds more than the longest value."""

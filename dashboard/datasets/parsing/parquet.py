@@ -102,7 +102,9 @@ def _read(file: Path | IO[bytes], source: Source) -> Iterator[list[Parsed]]:
             _opened(file) as native,
             pq.ParquetFile(native, buffer_size=BUFFER_BYTES) as table,
         ):
-            groups = [_look(native, table, i) for i in range(table.num_row_groups)]
+            groups = [
+                _describe_group(native, table, i) for i in range(table.num_row_groups)
+            ]
             if refusal := _refuse_file(source, table, groups):
                 yield [refusal]
             else:
@@ -292,7 +294,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _look(file: pa.NativeFile, table: pq.ParquetFile, number: int) -> RowGroup:
+def _describe_group(
+    file: pa.NativeFile, table: pq.ParquetFile, number: int
+) -> RowGroup:
     meta = table.metadata.row_group(number)
     num_values = num_dictionary = 0
     nested = []

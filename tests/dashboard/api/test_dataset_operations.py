@@ -65,7 +65,7 @@ def test_rows_are_searched_sorted_and_paged(
     assert seen == sorted((row["answer"] for row in ROWS), reverse=True)
 
 
-def test_a_filter_that_cannot_be_is_named(
+def test_an_invalid_filter_is_an_error_of_its_field(
     program: Program, version: dict[str, Any]
 ) -> None:
     for query, field in [
@@ -97,7 +97,7 @@ def put(program: Program, upload_id: int, offset: int, part: bytes) -> Any:
     )
 
 
-def test_a_file_is_sent_in_parts_and_gone_on_with(program: Program) -> None:
+def test_an_upload_in_parts_is_resumed(program: Program) -> None:
     packed = gzip.compress(LINES)
     begin = {
         "filename": "sums.jsonl.gz",
@@ -121,7 +121,7 @@ def test_a_file_is_sent_in_parts_and_gone_on_with(program: Program) -> None:
     assert not Upload.objects.exists()
 
 
-def test_a_file_that_waits_is_discarded(program: Program) -> None:
+def test_an_unfinished_upload_is_discarded(program: Program) -> None:
     begin = {"filename": "x.jsonl", "num_bytes": 9, "fingerprint": "a"}
     waiting = program.post("/dataset-uploads", begin).json()
 
@@ -173,7 +173,7 @@ def test_an_import_is_stopped(program: Program) -> None:
     assert program.get(address).json()["state"] == "cancelled"
 
 
-def test_a_dataset_goes_to_the_trash_and_comes_back(
+def test_a_dataset_is_moved_to_the_trash_and_restored(
     program: Program, version: dict[str, Any], team: Team
 ) -> None:
     address = f"/datasets/{version['dataset_id']}"
@@ -199,7 +199,7 @@ def test_a_dataset_goes_to_the_trash_and_comes_back(
     )
 
 
-def test_a_dataset_is_deleted_for_good_from_the_trash_alone(
+def test_a_dataset_is_deleted_only_from_the_trash(
     program: Program, version: dict[str, Any]
 ) -> None:
     address = f"/datasets/{version['dataset_id']}"

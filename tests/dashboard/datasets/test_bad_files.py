@@ -62,7 +62,7 @@ def test_line_value_and_remedy_are_named(tmp_path: Path):
     assert wrong == {}
 
 
-def test_a_missing_column_is_no_null_and_a_broken_line_shows_its_beginning(
+def test_a_missing_column_differs_from_null_and_a_broken_line_is_quoted(
     tmp_path: Path,
 ):
     lines = (b'{"answer": "4"}', b'{"prompt": null}', b'{"prompt": "pens", "a" 1}')
@@ -180,9 +180,7 @@ def test_the_page_names_the_column_of_a_bad_value(alice_client: Client, team: Te
     assert '<td role="cell">question</td>' in page.text
 
 
-def test_the_pages_say_what_was_refused_and_nothing_is_imported(
-    alice_client: Client, team: Team
-):
+def test_pages_list_errors_and_nothing_is_imported(alice_client: Client, team: Team):
     for bad in THROUGH_THE_PAGES:
         file = SimpleUploadedFile(bad.filename, bad.content)
 
@@ -237,7 +235,7 @@ FOREIGN = [
 ]
 
 
-def test_a_file_of_another_kind_is_told_by_how_it_begins(tmp_path: Path):
+def test_an_unsupported_file_is_detected_by_its_first_bytes(tmp_path: Path):
     path = tmp_path / "upload"
     for filename, content, said in FOREIGN:
         path.write_bytes(content)
@@ -246,7 +244,7 @@ def test_a_file_of_another_kind_is_told_by_how_it_begins(tmp_path: Path):
             detect(filename, path)
 
 
-def test_a_file_of_another_kind_is_refused_at_once(alice_client: Client, team: Team):
+def test_an_unsupported_file_is_refused_on_upload(alice_client: Client, team: Team):
     before = _stored_files()
     for filename, content, said in (FOREIGN[0], FOREIGN[1], FOREIGN[-1]):
         file = SimpleUploadedFile("x", content)

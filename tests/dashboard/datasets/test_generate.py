@@ -10,7 +10,7 @@ from django.test import Client
 from dashboard.datasets import generators
 from dashboard.datasets.generators import (
     LIFTED,
-    SENTENCES,
+    SUMMARIES,
     GeneratorsMissing,
     Option,
     describe_options,
@@ -26,10 +26,10 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 FORM = {"name": "Sums", "size": "5", "seed": "3"}
-APART = generators._ask  # in a process of its own, which takes seconds to load
+IN_SUBPROCESS = generators._run_child  # takes seconds to load
 
 
-def ask_here(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def run_here(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # libraries it imports are out of date
         from dashboard.datasets import generator_process
@@ -42,10 +42,10 @@ def ask_here(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "_ask", ask_here)
+    monkeypatch.setattr(generators, "_run_child", run_here)
 
 
-def test_tasks_come_with_a_summary_and_none_of_those_that_run_code():
+def test_tasks_have_summaries_and_exclude_those_that_run_code():
     tasks = {task.name: task for task in list_tasks()}
 
     assert len(tasks) > 90
@@ -53,14 +53,14 @@ def test_tasks_come_with_a_summary_and_none_of_those_that_run_code():
     assert not {"composite", "codeio"} & set(tasks)
 
 
-def test_every_task_says_what_it_is_and_ours_are_of_tasks_there_are():
+def test_every_task_has_a_summary():
     tasks = {task.name: task.summary for task in list_tasks()}
 
     assert [name for name, summary in tasks.items() if len(summary.split()) < 3] == []
-    assert set(SENTENCES) <= set(tasks)
+    assert set(SUMMARIES) <= set(tasks)
 
 
-def test_options_come_with_what_the_task_says_of_them():
+def test_options_have_help_and_bounds():
     tasks = {task.name: task for task in list_tasks()}
     options = {option.name: option for option in tasks["countdown"].options}
 
@@ -71,7 +71,7 @@ def test_options_come_with_what_the_task_says_of_them():
     assert options["shuffle"].bounds == ""
 
 
-def test_an_option_is_described_by_its_remark_and_what_is_asserted_of_it():
+def test_an_option_is_described_by_its_comment_and_assertions():
     (size, other) = describe_options(Configured)
 
     assert size["help"] == "Cells, both ways"
@@ -100,7 +100,7 @@ def test_the_same_seed_gives_the_same_rows(monkeypatch: pytest.MonkeyPatch):
     first = list(generate_rows("chain_sum", size=4, seed=7))
 
     assert first != list(generate_rows("chain_sum", size=4, seed=8))
-    monkeypatch.setattr(generators, "_ask", APART)
+    monkeypatch.setattr(generators, "_run_child", IN_SUBPROCESS)
     assert first == list(generate_rows("chain_sum", size=4, seed=7))
 
 
@@ -128,14 +128,14 @@ def test_options_change_the_prompts():
     assert all(len(row.columns["entry"]["metadata"]["expression"]) <= 6 for row in easy)
 
 
-def test_options_that_make_no_sense_are_answered():
+def test_invalid_options_fail():
     with pytest.raises(UserError) as refused:
         list(generate_rows("chain_sum", size=3, seed=0, options={"max_terms": -1}))
     assert refused.value.code == "datasets.invalid_options"
 
 
-def test_a_task_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(generators, "_ask", APART)
+def test_a_task_times_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(generators, "_run_child", IN_SUBPROCESS)
     monkeypatch.setattr(generators, "MAX_SECONDS", 1)
     options = {"min_terms": 50_000_000, "max_terms": 50_000_000}
 
@@ -204,7 +204,7 @@ def test_a_refused_task_can_be_filled_in_again(alice_client: Client):
     assert [job.state for job in do_all("dataset.generate")] == ["failed"]
 
 
-def test_a_bad_field_is_answered_and_nothing_stored(alice_client: Client):
+def test_an_invalid_field_stores_nothing(alice_client: Client):
     for change, field, said in (
         ({"size": "0"}, "size", "1"),
         ({"size": "1000000"}, "size", "20000"),
@@ -227,14 +227,14 @@ def test_an_unknown_task_is_not_found(alice_client: Client):
     assert answer.status_code == 404
 
 
-def test_a_viewer_may_look_but_not_generate(bob_client: Client):
+def test_a_viewer_sees_tasks_but_does_not_generate(bob_client: Client):
     url = "/alpha/datasets/generate?task=chain_sum"
 
     assert bob_client.get(url).status_code == 200
     assert bob_client.post(url, FORM).status_code == 403
 
 
-def test_a_server_without_the_package_says_so(
+def test_a_missing_package_is_shown_on_the_page(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     def missing() -> None:

@@ -21,7 +21,7 @@ def post(client: Client, url: str, **changes: Any) -> Any:
     return client.post(url, {**MAPPING, **changes})
 
 
-def test_the_page_offers_both_ways(alice_client: Client):
+def test_the_page_offers_to_skip_or_fix_rows(alice_client: Client):
     answer = post(alice_client, upload(alice_client, MESSY))
 
     assert answer.status_code == 422
@@ -31,7 +31,7 @@ def test_the_page_offers_both_ways(alice_client: Client):
     assert 'name="leave_out" value="2"' in answer.text
 
 
-def test_the_good_rows_become_a_version_that_says_what_it_lacks(
+def test_a_version_of_valid_rows_lists_the_skipped_ones(
     alice_client: Client, team: Team
 ):
     url = upload(alice_client, MESSY)
@@ -50,7 +50,7 @@ def test_the_good_rows_become_a_version_that_says_what_it_lacks(
     assert entry.detail["num_left_out"] == 2
 
 
-def test_a_number_that_is_none_is_refused_by_its_column(alice_client: Client):
+def test_nan_and_infinity_are_refused(alice_client: Client):
     lines = "".join(
         f'{{"question": "a", "solution": "b", "level": {number}}}\n'
         for number in ("NaN", "Infinity", "-Infinity", "1e999")
@@ -67,7 +67,7 @@ def test_a_number_that_is_none_is_refused_by_its_column(alice_client: Client):
     assert mended.status_code == 302, "a column that is not kept is not checked"
 
 
-def test_only_the_count_that_was_seen_is_agreed_to(alice_client: Client):
+def test_rows_are_skipped_only_by_the_exact_count(alice_client: Client):
     url = upload(alice_client, MESSY)
 
     for count in ("1", "3", "0", "-2", "2.0", "", "9" * 30, "x"):
@@ -79,7 +79,7 @@ def test_only_the_count_that_was_seen_is_agreed_to(alice_client: Client):
     assert Upload.objects.count() == 1
 
 
-def test_other_columns_need_another_consent(alice_client: Client):
+def test_other_columns_need_a_new_count(alice_client: Client):
     url = upload(alice_client, MESSY)
     post(alice_client, url)
 
@@ -91,7 +91,7 @@ def test_other_columns_need_another_consent(alice_client: Client):
     assert DatasetVersion.objects.get().num_rows == 7
 
 
-def test_a_file_without_bad_rows_leaves_nothing_out(alice_client: Client):
+def test_a_file_without_errors_skips_no_rows(alice_client: Client):
     url = upload(alice_client)
 
     assert post(alice_client, url, leave_out="2").status_code == 302
@@ -99,7 +99,7 @@ def test_a_file_without_bad_rows_leaves_nothing_out(alice_client: Client):
     assert (version.num_rows, version.num_left_out, version.left_out) == (2, 0, [])
 
 
-def test_a_file_that_ends_in_the_dark_cannot_be_imported_in_part(
+def test_a_file_with_an_unreadable_end_cannot_be_imported_in_part(
     alice_client: Client,
 ):
     content = b'question,solution,level\na,b,1\nc,d,2\n"e,f,3\ng,h,4\n'
@@ -113,7 +113,7 @@ def test_a_file_that_ends_in_the_dark_cannot_be_imported_in_part(
     assert Dataset.objects.count() == 0
 
 
-def test_where_no_row_is_good_there_is_nothing_to_import(alice_client: Client):
+def test_without_a_valid_row_there_is_nothing_to_import(alice_client: Client):
     url = upload(alice_client, jsonl([BAD, BAD]))
 
     answer = post(alice_client, url)
@@ -124,7 +124,7 @@ def test_where_no_row_is_good_there_is_nothing_to_import(alice_client: Client):
     assert Dataset.objects.count() == 0
 
 
-def test_a_hundred_left_out_rows_are_kept_and_all_are_counted(alice_client: Client):
+def test_a_hundred_skipped_rows_are_kept_and_all_are_counted(alice_client: Client):
     url = upload(alice_client, jsonl([*RECORDS, *[BAD] * 714]))
     assert "100 of 714" in post(alice_client, url).content.decode()
 
@@ -135,7 +135,7 @@ def test_a_hundred_left_out_rows_are_kept_and_all_are_counted(alice_client: Clie
     assert len(DatasetVersion.objects.get().left_out) == 100
 
 
-def test_fix_and_retry_forgets_the_file_and_asks_for_another(alice_client: Client):
+def test_upload_a_corrected_file_discards_the_old_one(alice_client: Client):
     post(alice_client, upload(alice_client))
     dataset = Dataset.objects.get()
     url = upload(alice_client, MESSY, query=f"?dataset={dataset.pk}")
@@ -150,7 +150,7 @@ MANY = jsonl([{"question": "a" * 10_000, "solution": "b"}] * 2_000)
 COLUMNS = Mapping(prompt="question", answer="solution")
 
 
-def test_a_job_is_told_how_far_the_import_is(alice_client: Client):
+def test_an_import_reports_its_progress(alice_client: Client):
     upload(alice_client, MANY)
     read: list[tuple[int, int]] = []
     stored: list[tuple[int, int]] = []

@@ -109,7 +109,7 @@ def test_sharegpt_messages_become_chat_messages() -> None:
     ]
 
 
-def test_what_cannot_be_converted_is_refused_with_a_remedy() -> None:
+def test_invalid_sharegpt_messages_are_refused() -> None:
     asked = {"from": "human", "value": "?"}
     for messages, remedy in (
         ([{"from": "bing", "value": "?"}], "system, human, user, gpt,"),

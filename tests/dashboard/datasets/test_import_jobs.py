@@ -70,9 +70,7 @@ def job(alice_client: Client) -> ImportJob:
     return press_import(alice_client, upload(alice_client))
 
 
-def test_the_page_leads_to_the_version_once_it_is_there(
-    alice_client: Client, job: ImportJob
-):
+def test_the_page_redirects_to_the_new_version(alice_client: Client, job: ImportJob):
     assert "Waiting for a worker" in poll(alice_client, job).content.decode()
 
     do(take_up())
@@ -84,7 +82,7 @@ def test_the_page_leads_to_the_version_once_it_is_there(
         assert "Imported 2 rows" in alice_client.get(address).text
 
 
-def test_refused_rows_are_shown_with_both_ways_on(alice_client: Client):
+def test_rows_with_errors_can_be_skipped_or_fixed(alice_client: Client):
     url = upload(alice_client, jsonl([*RECORDS, BAD]))
     job = press_import(alice_client, url, name="Mine", columns=[])
 
@@ -128,7 +126,7 @@ def test_two_processes_start_one_job(alice_client: Client, alice: User, job: Imp
     assert (again, is_new) == (job, False)
 
 
-def test_an_import_that_waits_for_another_says_so(alice_client: Client, job: ImportJob):
+def test_a_queued_import_shows_its_position(alice_client: Client, job: ImportJob):
     second = press_import(alice_client, upload(alice_client), name="Second")
     take_up()
 
@@ -140,11 +138,11 @@ def _after_a_while(client: Client, job: ImportJob) -> str:
     return str(client.get(page_of(job)).content.decode())
 
 
-def test_where_no_worker_runs_the_page_says_so(alice_client: Client, job: ImportJob):
+def test_the_page_shows_that_no_worker_runs(alice_client: Client, job: ImportJob):
     assert "No worker" in _after_a_while(alice_client, job)
 
 
-def test_stopping_what_waits_is_at_once(alice_client: Client, job: ImportJob):
+def test_stopping_a_queued_import_is_immediate(alice_client: Client, job: ImportJob):
     alice_client.post(page_of(job), {"stop": "1"})
 
     assert claim_next(IMPORTS, "default@a") is None
@@ -156,7 +154,7 @@ def test_stopping_what_waits_is_at_once(alice_client: Client, job: ImportJob):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_stopping_what_is_being_stored_undoes_it(alice_client: Client, job: ImportJob):
+def test_stopping_while_storing_undoes_the_import(alice_client: Client, job: ImportJob):
     claim = take_up()
 
     def press_stop() -> None:
@@ -179,7 +177,7 @@ def test_stopping_what_is_being_stored_undoes_it(alice_client: Client, job: Impo
     assert Upload.objects.get().path.exists()
 
 
-def test_stopping_what_has_ended_says_so(alice_client: Client, job: ImportJob):
+def test_stopping_an_ended_import_shows_a_message(alice_client: Client, job: ImportJob):
     do(take_up())
 
     page = alice_client.post(page_of(job), {"stop": "1"}, follow=True)
@@ -188,7 +186,7 @@ def test_stopping_what_has_ended_says_so(alice_client: Client, job: ImportJob):
     assert DatasetVersion.objects.count() == 1
 
 
-def test_a_job_whose_worker_is_gone_is_begun_anew(alice_client: Client, job: ImportJob):
+def test_a_job_of_a_lost_worker_is_queued_again(alice_client: Client, job: ImportJob):
     take_up()
     go_silent(job)
 
@@ -199,7 +197,7 @@ def test_a_job_whose_worker_is_gone_is_begun_anew(alice_client: Client, job: Imp
     assert DatasetVersion.objects.count() == 1
 
 
-def test_a_worker_that_was_given_up_stores_nothing(job: ImportJob):
+def test_a_worker_that_lost_its_lease_stores_nothing(job: ImportJob):
     slow = take_up("slow")
     go_silent(job)
     reap()
@@ -215,9 +213,7 @@ def test_a_worker_that_was_given_up_stores_nothing(job: ImportJob):
     assert DatasetVersion.objects.count() == 1
 
 
-def test_what_loses_its_worker_again_and_again_fails(
-    alice_client: Client, job: ImportJob
-):
+def test_an_import_fails_after_three_lost_workers(alice_client: Client, job: ImportJob):
     for _ in range(3):
         take_up()
         go_silent(job)
@@ -233,7 +229,7 @@ def test_what_loses_its_worker_again_and_again_fails(
     assert DatasetVersion.objects.count() == 1
 
 
-def test_what_was_to_stop_is_not_begun_anew(alice_client: Client, job: ImportJob):
+def test_a_stopped_job_is_not_requeued(alice_client: Client, job: ImportJob):
     take_up()
     alice_client.post(page_of(job), {"stop": "1"})
     go_silent(job)
@@ -244,7 +240,7 @@ def test_what_was_to_stop_is_not_begun_anew(alice_client: Client, job: ImportJob
     assert job.state == JobState.CANCELLED
 
 
-def test_a_name_that_was_taken_meanwhile_is_told(
+def test_a_name_taken_during_the_import_fails_it(
     alice_client: Client, alice: User, team: Team, job: ImportJob
 ):
     Dataset.objects.create(team=team, name="Sums", created_by=alice)
@@ -259,7 +255,7 @@ def test_a_name_that_was_taken_meanwhile_is_told(
     assert "name" in columns.context["form"].errors
 
 
-def test_a_file_that_the_worker_cannot_see_is_told(job: ImportJob):
+def test_an_import_fails_if_the_worker_cannot_find_the_file(job: ImportJob):
     Upload.objects.get().path.unlink()
 
     do(take_up())
@@ -269,7 +265,7 @@ def test_a_file_that_the_worker_cannot_see_is_told(job: ImportJob):
     assert str(settings.COHORT_DATA) in job.error
 
 
-def test_a_disk_without_room_is_told_before(
+def test_a_full_disk_fails_the_import_early(
     job: ImportJob, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.datasets.limits.RESERVED_BYTES", 2**60)
@@ -281,7 +277,9 @@ def test_a_disk_without_room_is_told_before(
     assert "1,048,576 TiB" in job.error
 
 
-def test_rows_that_are_there_already_end_the_job(alice_client: Client, job: ImportJob):
+def test_an_import_of_existing_rows_makes_no_version(
+    alice_client: Client, job: ImportJob
+):
     do(take_up())
     dataset = Dataset.objects.get()
     url = upload(alice_client, query=f"?dataset={dataset.pk}")
@@ -297,7 +295,7 @@ def test_rows_that_are_there_already_end_the_job(alice_client: Client, job: Impo
     assert dataset.versions.count() == 1
 
 
-def test_a_viewer_watches_and_a_stranger_finds_nothing(
+def test_a_viewer_sees_an_import_and_another_team_does_not(
     bob_client: Client, charlie_client: Client, job: ImportJob
 ):
     assert bob_client.get(page_of(job)).status_code == 200
@@ -321,7 +319,7 @@ def test_a_waiting_import_keeps_its_file(job: ImportJob):
     assert ImportJob.objects.count() == 0
 
 
-def test_what_a_killed_worker_had_imported_is_removed(job: ImportJob):
+def test_an_upload_imported_by_a_killed_worker_is_purged(job: ImportJob):
     claim = take_up()
     claim.end(JobState.DONE)
     path = Upload.objects.get().path

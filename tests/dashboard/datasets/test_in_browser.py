@@ -97,7 +97,7 @@ def test_a_second_click_imports_nothing_more(team: Team, quiet_page: Page):
     assert DatasetVersion.objects.count() == 1
 
 
-def test_a_file_that_cannot_be_read_is_answered_on_the_spot(
+def test_an_unreadable_file_is_reported_on_the_upload_page(
     team: Team, quiet_page: Page
 ):
     page = quiet_page
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_read_is_answered_on_the_spot(
     page.wait_for_url("**/uploads/*")
 
 
-def test_the_good_rows_of_a_messy_file_are_imported(team: Team, quiet_page: Page):
+def test_valid_rows_of_a_file_with_errors_are_imported(team: Team, quiet_page: Page):
     page = quiet_page
     bad: list[dict[str, object]] = [{"question": "", "answer": 1}] * 214
     upload(page, [*ROWS, *bad])
@@ -132,7 +132,9 @@ def test_the_good_rows_of_a_messy_file_are_imported(team: Team, quiet_page: Page
     assert DatasetVersion.objects.get().num_left_out == 214
 
 
-def test_a_file_that_is_too_large_is_not_even_sent(team: Team, quiet_page: Page):
+def test_the_browser_does_not_send_a_file_that_is_too_large(
+    team: Team, quiet_page: Page
+):
     page = quiet_page
     page.goto("/alpha/datasets/upload")
     page.eval_on_selector("input[type=file]", "field => field.dataset.maxBytes = 10")
@@ -143,7 +145,7 @@ def test_a_file_that_is_too_large_is_not_even_sent(team: Team, quiet_page: Page)
     expect(page.locator("[data-send]")).to_be_disabled()
 
 
-def test_a_long_search_goes_on_by_itself(team: Team, quiet_page: Page):
+def test_a_long_search_continues_automatically(team: Team, quiet_page: Page):
     page = quiet_page
     # Long enough that half a second does not reach the end.
     rows = (Row(prompt="ab" * 20_000, answer=str(i)) for i in range(3_000))

@@ -43,7 +43,7 @@ def test_the_list_costs_the_same_queries_for_any_number(
         assert [dataset.num_runs for dataset in listed] == [0] * 5
 
 
-def test_what_rows_hold_is_inert(alice_client: Client, version: DatasetVersion):
+def test_row_content_is_escaped(alice_client: Client, version: DatasetVersion):
     page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/").content.decode()
 
     assert "<b>200" not in page
@@ -71,7 +71,7 @@ def addresses(alice_client: Client, version: DatasetVersion) -> dict[str, int]:
     return {"id": version.dataset_id, "upload": Upload.objects.get().pk}
 
 
-def test_a_stranger_finds_nothing(charlie_client: Client, addresses: dict[str, int]):
+def test_another_team_gets_a_404(charlie_client: Client, addresses: dict[str, int]):
     """Nor under a team of their own."""
     own = ("{id}/", "uploads/{upload}", "upload?dataset={id}")
     paths = [
@@ -85,7 +85,7 @@ def test_a_stranger_finds_nothing(charlie_client: Client, addresses: dict[str, i
         assert charlie_client.post(url).status_code in (404, 405), url
 
 
-def test_a_viewer_may_look_but_not_change(
+def test_a_viewer_reads_but_does_not_change(
     bob_client: Client, addresses: dict[str, int]
 ):
     for path in ("upload", "upload?dataset={id}", "uploads/{upload}"):
@@ -97,14 +97,14 @@ def test_a_viewer_may_look_but_not_change(
     assert Upload.objects.count() == 1
 
 
-def test_a_dataset_that_is_no_number_is_not_found(alice_client: Client):
+def test_an_invalid_dataset_id_is_not_found(alice_client: Client):
     for wanted in ("x", "-1", "1e9", "9" * 30, "9" * 18, "٣"):
         answer = alice_client.get("/alpha/datasets/upload", {"dataset": wanted})
 
         assert answer.status_code == 404, wanted
 
 
-def test_signed_out_people_are_asked_to_sign_in(
+def test_signed_out_users_are_redirected_to_the_sign_in(
     client: Client, version: DatasetVersion
 ):
     answer = client.get(f"/alpha/datasets/{version.dataset_id}/")

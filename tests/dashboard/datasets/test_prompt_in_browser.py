@@ -37,7 +37,7 @@ def version(team: Team) -> DatasetVersion:
     )
 
 
-def test_settings_are_tried_on_the_dataset_and_taken_to_a_run(
+def test_prompt_settings_are_copied_to_a_run(
     page: Page, version: DatasetVersion, model: str
 ) -> None:
     page.goto(f"/alpha/datasets/{version.dataset_id}/prompt")
@@ -99,7 +99,7 @@ def test_before_an_import_the_columns_are_tried(
 
 
 @pytest.mark.parametrize("place", ["dataset", "launch", "mapping"])
-def test_the_preview_can_be_used_by_all(
+def test_the_preview_is_accessible(
     page: Page, version: DatasetVersion, sent: str, model: str, place: str
 ) -> None:
     address = {

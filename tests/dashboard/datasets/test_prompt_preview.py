@@ -80,7 +80,7 @@ def shown(page: str) -> str:
 
 
 @pytest.mark.usefixtures("patient")
-def test_special_tokens_stand_apart_and_tokens_are_counted(
+def test_special_tokens_are_marked_and_tokens_are_counted(
     alice_client: Client, version: DatasetVersion, model: str
 ) -> None:
     page = ask(alice_client, version, model)
@@ -112,7 +112,7 @@ def test_template_and_prefix_are_those_of_the_run(
 
 
 @pytest.mark.usefixtures("patient")
-def test_what_a_template_cannot_do_is_told(
+def test_template_errors_are_shown(
     alice_client: Client, version: DatasetVersion, model: str
 ) -> None:
     said: list[tuple[dict[str, str], str]] = [
@@ -137,7 +137,7 @@ def test_another_row_is_shown_and_its_text_stays_text(
 
 
 @pytest.mark.usefixtures("patient")
-def test_of_a_long_prompt_the_middle_is_left_out(
+def test_the_middle_of_a_long_prompt_is_hidden(
     alice_client: Client, version: DatasetVersion, model: str
 ) -> None:
     page = ask(alice_client, version, model, row="2")
@@ -159,7 +159,7 @@ def test_a_row_beyond_the_bound_is_not_sent_to_the_engine(
     assert "1,000" in shown(ask(alice_client, version, model, row="2"))
 
 
-def test_a_view_says_that_it_is_under_way_and_is_asked_again(
+def test_a_pending_preview_polls(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: Future[dict[str, Any]] = Future()
@@ -176,7 +176,7 @@ def test_a_view_says_that_it_is_under_way_and_is_asked_again(
 
 
 @pytest.mark.slow  # a process of its own
-def test_an_answer_is_remembered_for_the_page_that_asks_again(tmp_path: Path) -> None:
+def test_an_answer_is_cached_for_the_next_poll(tmp_path: Path) -> None:
     pool = TokenizerPool()
     model = str(tmp_path)
 
@@ -205,7 +205,7 @@ def test_a_template_does_not_get_all_memory(tmp_path: Path) -> None:
     pool.close()
 
 
-def test_pieces_are_cut_however_long_a_token_is(
+def test_long_pieces_are_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Loaded with the test that needs it: it takes seconds.
@@ -226,7 +226,7 @@ def test_an_idle_process_ends(model: str, monkeypatch: pytest.MonkeyPatch) -> No
     pool = TokenizerPool()
     pool.ask(team_id=1, model=model, question=QUESTION).result(timeout=60)
 
-    (kept,) = pool._kept.values()
+    (kept,) = pool._processes.values()
     deadline = time.monotonic() + 20
     while kept._child.is_alive() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -236,9 +236,7 @@ def test_an_idle_process_ends(model: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow  # a process of its own
-def test_a_rendering_without_end_is_cut_off(
-    model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rendering_times_out(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer_pool, "RENDER_SECONDS", 0.0)
     pool = TokenizerPool()
 
@@ -254,7 +252,7 @@ QUESTION = {
 }
 
 
-def test_a_viewer_starts_no_process_and_strangers_find_nothing(
+def test_viewers_and_other_teams_start_no_tokenizer(
     bob_client: Client, charlie_client: Client, version: DatasetVersion
 ) -> None:
     assert "Viewers cannot" in bob_client.get(url(version)).text
@@ -287,7 +285,7 @@ def test_the_model_of_the_newest_run_is_suggested(
     assert 'name="model" value="org/newest"' in page
 
 
-def test_the_launch_form_takes_the_settings_over_and_previews(
+def test_the_launch_form_uses_the_prompt_settings(
     alice_client: Client, version: DatasetVersion
 ) -> None:
     page = alice_client.get(
@@ -317,7 +315,7 @@ def test_the_launch_form_shows_what_its_own_settings_make(
     assert "Add: 3 plus 4?" in text
 
 
-def test_the_launch_form_says_what_is_missing(
+def test_the_launch_form_names_missing_fields(
     alice_client: Client, version: DatasetVersion
 ) -> None:
     own = {"dataset": str(version.pk), "model_other": "org/m"}
@@ -371,7 +369,7 @@ def test_before_the_import_the_chosen_columns_are_rendered(
 
 
 @pytest.mark.usefixtures("patient")
-def test_before_the_import_a_row_that_would_be_refused_is_told(
+def test_the_preview_before_an_import_shows_row_errors(
     alice_client: Client, sent: Upload, model: str
 ) -> None:
     page = ask_before(alice_client, sent, model, row="1")
@@ -381,13 +379,13 @@ def test_before_the_import_a_row_that_would_be_refused_is_told(
     assert "preview-text" not in page
 
 
-def test_before_the_import_a_model_is_asked_for(
+def test_the_preview_before_an_import_needs_a_model(
     alice_client: Client, sent: Upload
 ) -> None:
     assert "Choose a model" in ask_before(alice_client, sent, "")
 
 
-def test_a_file_that_is_gone_is_told(alice_client: Client, sent: Upload) -> None:
+def test_the_preview_reports_a_missing_file(alice_client: Client, sent: Upload) -> None:
     sent.path.unlink()
 
     assert "is missing" in ask_before(alice_client, sent, "org/model")
@@ -402,7 +400,7 @@ def test_another_teams_file_is_not_rendered(
     assert charlie_client.post(f"/other{address}").status_code == 404
 
 
-def test_the_page_of_columns_offers_the_preview_to_those_who_may_ask(
+def test_the_mapping_page_has_a_preview_for_members(
     alice_client: Client, bob_client: Client, sent: Upload
 ) -> None:
     address = f"/alpha/datasets/uploads/{sent.pk}"
@@ -411,7 +409,7 @@ def test_the_page_of_columns_offers_the_preview_to_those_who_may_ask(
     assert 'id="prompt-preview"' not in bob_client.get(address).text
 
 
-def test_tokens_that_the_model_does_not_know_are_counted() -> None:
+def test_unknown_tokens_are_counted() -> None:
     # Loaded with the test that needs it: it takes seconds.
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -433,7 +431,7 @@ def test_tokens_that_the_model_does_not_know_are_counted() -> None:
     assert answer(ends_so, question)["num_unknown"] == 0
 
 
-def test_a_prompt_that_the_model_cannot_read_is_told(
+def test_the_preview_counts_unknown_tokens(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: Future[dict[str, Any]] = Future()

@@ -93,12 +93,12 @@ def test_rows_are_paged_by_their_number(alice_client: Client, version: DatasetVe
     pages = walk(alice_client, version, "Next")
 
     assert pages == [list(range(20)), list(range(20, 40)), list(range(40, 46))]
-    assert look(alice_client, version, **{"from": 40}).sentence == "41–46 of 46 rows"
+    assert look(alice_client, version, **{"from": 40}).summary == "41–46 of 46 rows"
     _, links = visit(alice_client, version)
     assert walk(alice_client, version, "Previous", **links["Last"]) == pages[::-1]
 
 
-def test_a_place_that_is_none_is_answered(
+def test_an_invalid_page_start_is_ignored(
     alice_client: Client, version: DatasetVersion
 ):
     for start in ("99", "x", "-1", "9" * 30, "٣"):
@@ -116,7 +116,7 @@ def test_a_place_that_is_none_is_answered(
         (64, {"answer": "yes"}, "-position"),
     ],
 )
-def test_pages_of_found_rows_hold_each_row_once_both_ways(
+def test_search_pages_show_each_row_once_in_both_directions(
     alice_client: Client,
     version: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
@@ -148,9 +148,7 @@ def test_rows_are_searched_as_plain_text(alice_client: Client, version: DatasetV
         assert (found.num_matching, found.is_exact) == (count, True), text
 
 
-def test_of_a_chat_what_its_messages_say_is_searched(
-    alice_client: Client, version: DatasetVersion
-):
+def test_the_search_reads_chat_messages(alice_client: Client, version: DatasetVersion):
     for text in ('say "É"', "\nand", "5 \\ 7", "be brief"):
         assert positions(look(alice_client, version, q=text)) == [45], text
     for text in ("role", "system", "content"):
@@ -171,9 +169,7 @@ def test_filters_narrow_the_rows(alice_client: Client, version: DatasetVersion):
         assert positions(look(alice_client, version, **query)) == wanted, query
 
 
-def test_what_a_filter_cannot_mean_is_said(
-    alice_client: Client, version: DatasetVersion
-):
+def test_invalid_filters_are_errors(alice_client: Client, version: DatasetVersion):
     url = f"/alpha/datasets/{version.dataset_id}/"
     asked = {"min_chars": "9", "max_chars": "3", "column": "x", "sort": "x"}
 
@@ -219,7 +215,7 @@ def test_many_rows_are_sorted_in_the_background_once(
     assert not set(positions(page_2)) & set(positions(after))
 
 
-def test_a_search_that_takes_too_long_says_how_far_it_came(
+def test_a_long_search_shows_its_progress(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(row_search, "FIRST_WINDOW", 10)
@@ -243,7 +239,7 @@ def test_a_search_that_takes_too_long_says_how_far_it_came(
     assert further.context["page"].num_shown == 11
 
 
-def test_a_row_is_gone_to_by_its_number(alice_client: Client, version: DatasetVersion):
+def test_a_row_is_found_by_its_number(alice_client: Client, version: DatasetVersion):
     page = look(alice_client, version, row="41")
 
     assert positions(page) == list(range(40, 46))
@@ -251,7 +247,9 @@ def test_a_row_is_gone_to_by_its_number(alice_client: Client, version: DatasetVe
     assert look(alice_client, version, row=" 4,5".strip()).chosen == 45
 
 
-def test_a_row_that_is_not_there_is_said(alice_client: Client, version: DatasetVersion):
+def test_an_unknown_row_number_is_an_error(
+    alice_client: Client, version: DatasetVersion
+):
     for row in ("46", "-1", "x", "9" * 40, "1e3"):
         page = look(alice_client, version, row=row)
 
@@ -259,7 +257,7 @@ def test_a_row_that_is_not_there_is_said(alice_client: Client, version: DatasetV
         assert positions(page) == list(range(20))
 
 
-def test_a_page_costs_the_same_queries_whatever_is_asked(
+def test_a_page_takes_the_same_queries_for_any_filter(
     alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
 ):
     # Session, user, memberships, team, dataset, versions, runs of two kinds; then rows

@@ -140,7 +140,7 @@ def test_before_it_is_saved_the_page_says_how_many_rows_there_are(
     assert "7 of 41 rows" in words(answer)
 
 
-def test_where_counting_takes_long_the_page_counts_on(
+def test_a_long_count_continues_on_the_page(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.datasets.row_search.FIRST_WINDOW", 16)
@@ -159,7 +159,7 @@ def test_where_counting_takes_long_the_page_counts_on(
     assert said[2].startswith("7 of 41")
 
 
-def test_the_version_says_what_it_was_made_of_and_shows_the_view_again(
+def test_a_saved_view_links_to_its_source(
     alice_client: Client, version: DatasetVersion
 ):
     save(alice_client, version, "answer=no&sort=prompt_length")
@@ -172,9 +172,7 @@ def test_the_version_says_what_it_was_made_of_and_shows_the_view_again(
     assert f'href="/alpha/datasets/{link}#rows"' in page.content.decode()
 
 
-def test_where_the_origin_is_gone_it_is_still_named(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_deleted_source_is_still_named(alice_client: Client, version: DatasetVersion):
     save(alice_client, version, "answer=no")
     trash_dataset(version.dataset, None)
     delete_dataset(version.dataset, None)
@@ -199,7 +197,7 @@ def test_rows_become_the_next_version_of_a_dataset(
     assert version.dataset.versions.count() == 2
 
 
-def test_what_cannot_be_saved_is_refused_and_leaves_nothing(
+def test_an_invalid_selection_stores_nothing(
     alice_client: Client, version: DatasetVersion
 ):
     for query, changes, field in (
@@ -216,9 +214,7 @@ def test_what_cannot_be_saved_is_refused_and_leaves_nothing(
     assert Dataset.objects.count() == 1
 
 
-def test_a_view_that_is_none_is_not_saved(
-    alice_client: Client, version: DatasetVersion
-):
+def test_an_invalid_view_is_not_saved(alice_client: Client, version: DatasetVersion):
     assert save(alice_client, version, "column=nope&value=1").status_code == 404
     assert save(alice_client, version, "min_chars=9&max_chars=1").status_code == 404
 
@@ -238,7 +234,7 @@ def test_a_form_sent_twice_makes_one_dataset(
     assert other.url != first.url, "gone back to, and changed"
 
 
-def test_a_form_that_failed_is_sent_again(
+def test_a_failed_selection_can_be_sent_again(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     def refuse(_num_bytes: int) -> None:
@@ -257,7 +253,9 @@ def test_a_form_that_failed_is_sent_again(
 
 
 @pytest.mark.usefixtures("left_to_a_worker")
-def test_it_is_stopped_and_tried_again(alice_client: Client, version: DatasetVersion):
+def test_a_selection_is_stopped_and_retried(
+    alice_client: Client, version: DatasetVersion
+):
     page = save(alice_client, version, "answer=yes").url
     job = ImportJob.objects.get()
     claim = take()
@@ -285,7 +283,7 @@ def test_it_is_stopped_and_tried_again(alice_client: Client, version: DatasetVer
 
 
 @pytest.mark.usefixtures("left_to_a_worker")
-def test_progress_is_told_while_rows_are_looked_through(
+def test_a_selection_reports_its_progress(
     alice_client: Client, version: DatasetVersion
 ):
     page = save(alice_client, version, "kind=chat").url
@@ -306,7 +304,7 @@ def test_progress_is_told_while_rows_are_looked_through(
 
 @pytest.mark.usefixtures("left_to_a_worker")
 @pytest.mark.parametrize("gone", ["parent", "target"])
-def test_what_vanished_meanwhile_is_told(
+def test_a_deleted_source_or_target_fails_the_job(
     alice_client: Client, version: DatasetVersion, team: Team, gone: str
 ):
     target = create_dataset_version(
@@ -324,7 +322,7 @@ def test_what_vanished_meanwhile_is_told(
     assert DatasetVersion.objects.filter(dataset=target.dataset).count() == 1
 
 
-def test_rows_that_vanished_from_the_database_are_told(version: DatasetVersion):
+def test_rows_missing_from_the_database_are_an_error(version: DatasetVersion):
     version.rows.filter(position=3).delete()
 
     with pytest.raises(UserError) as missing:
@@ -362,7 +360,7 @@ def test_memory_does_not_grow_with_the_rows(team: Team):
     assert peaks[1] < peaks[0] + 1_000_000
 
 
-def test_a_viewer_may_look_but_not_save(
+def test_a_viewer_sees_rows_but_does_not_save(
     alice_client: Client, bob_client: Client, version: DatasetVersion
 ):
     assert save(bob_client, version).status_code == 403

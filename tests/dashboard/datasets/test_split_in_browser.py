@@ -28,7 +28,7 @@ ROWS = [
 ]
 
 
-def test_a_dataset_is_split_checked_put_away_and_restored(team: Team, page: Page):
+def test_a_dataset_is_split_checked_trashed_and_restored(team: Team, page: Page):
     version = create_dataset_version(
         team=team,
         name="Sums",

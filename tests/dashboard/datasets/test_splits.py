@@ -78,9 +78,7 @@ def test_prompts_of_the_same_words_are_in_the_same_half(
     assert not train & held_out
 
 
-def test_the_same_seed_gives_the_same_halves_and_another_others(
-    version: DatasetVersion, alice: User
-):
+def test_a_split_depends_on_its_seed(version: DatasetVersion, alice: User):
     one = split(version, alice)
     same = split(version, alice, train_name="b", eval_name="c")
     other = split(
@@ -94,7 +92,7 @@ def test_the_same_seed_gives_the_same_halves_and_another_others(
     assert other.eval.content_sha256 != one.eval.content_sha256
 
 
-def test_a_side_is_as_it_was_computed_by_hand():
+def test_a_split_matches_a_hand_computed_case():
     # int.from_bytes(blake2b(b"5\0what is 1?", digest_size=8), "little") / 2**64
     assert not is_held_out("What is 1?", share=67.4, seed=5)
     assert is_held_out("What is 1?", share=67.6, seed=5)
@@ -118,13 +116,13 @@ def test_by_a_columns_value_exactly_those_rows_are_held_out(
     assert made.result == {"train": len(ROWS) - len(wanted), "eval": len(wanted)}
 
 
-def test_no_value_is_the_empty_one(version: DatasetVersion, alice: User):
+def test_a_missing_value_equals_the_empty_one(version: DatasetVersion, alice: User):
     made = split(version, alice, rule={"by": "column", "column": "i", "value": ""})
 
     assert rows_of(made.eval) == [row for row in ROWS if "i" not in row.columns]
 
 
-def test_a_half_names_what_it_was_made_of(
+def test_a_half_links_to_its_source(
     alice_client: Client, version: DatasetVersion, alice: User
 ):
     made = split(version, alice)
@@ -163,9 +161,7 @@ def test_the_form_makes_two_datasets(alice_client: Client, version: DatasetVersi
     assert set(Dataset.objects.values_list("name", flat=True)) == {"Sums", "A", "B"}
 
 
-def test_what_cannot_be_split_is_refused_and_leaves_nothing(
-    alice_client: Client, version: DatasetVersion
-):
+def test_an_invalid_split_stores_nothing(alice_client: Client, version: DatasetVersion):
     for changes, field in (
         ({"share": "0"}, "share"),
         ({"share": "nan"}, "share"),
@@ -204,7 +200,7 @@ def test_rows_without_columns_are_split_by_share_alone(
     assert not VersionSplit.objects.exists()
 
 
-def test_where_one_name_was_taken_meanwhile_neither_half_is_made(
+def test_a_taken_name_makes_neither_half(
     version: DatasetVersion, alice: User, team: Team
 ):
     Dataset.objects.create(team=team, name="Sums eval")
@@ -237,7 +233,7 @@ def test_a_large_version_is_left_to_a_worker_and_made_once(
     assert not alice_client.get(url).context["is_working"]
 
 
-def test_rows_that_vanished_from_the_database_are_told(
+def test_rows_missing_from_the_database_are_an_error(
     version: DatasetVersion, alice: User
 ):
     version.rows.filter(position=3).delete()
@@ -248,6 +244,6 @@ def test_rows_that_vanished_from_the_database_are_told(
     assert "251" in made.problem
 
 
-def test_a_stranger_splits_nothing(charlie_client: Client, version: DatasetVersion):
+def test_another_team_cannot_split(charlie_client: Client, version: DatasetVersion):
     assert post(charlie_client, version).status_code == 404
     assert Dataset.objects.count() == 1

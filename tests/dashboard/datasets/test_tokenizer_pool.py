@@ -42,18 +42,18 @@ def ask(pool: TokenizerPool, team_id: int, model: str) -> Future[dict[str, Any]]
 
 
 def kept(pool: TokenizerPool) -> list[tuple[int, str]]:
-    return sorted(pool._kept)
+    return sorted(pool._processes)
 
 
 def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(tokenizer_pool, "TURN_SECONDS", 150 - seconds)
 
 
-def test_processes_are_few_and_no_team_has_anothers(pool: TokenizerPool) -> None:
+def test_tokenizer_processes_are_limited_and_not_shared(pool: TokenizerPool) -> None:
     for team_id, model in ((1, "/a"), (2, "/a"), (3, "/a")):
         ask(pool, team_id, model)
 
-    assert len({one._child.pid for one in pool._kept.values()}) == 3
+    assert len({one._child.pid for one in pool._processes.values()}) == 3
     with pytest.raises(Busy, match=ALL_IN_USE):
         ask(pool, 4, "/a")
 
@@ -66,11 +66,13 @@ def test_a_team_has_two_at_most(pool: TokenizerPool) -> None:
         ask(pool, 1, "/c")
 
 
-def test_a_team_without_one_gets_that_of_a_team_with_two(pool: TokenizerPool) -> None:
+def test_a_team_without_a_tokenizer_gets_one_of_a_team_with_two(
+    pool: TokenizerPool,
+) -> None:
     taken = ask(pool, 1, "/a")
     ask(pool, 2, "/a")
     ask(pool, 1, "/b")
-    ended = pool._kept[1, "/a"]._child
+    ended = pool._processes[1, "/a"]._child
 
     ask(pool, 3, "/a")
 
@@ -82,7 +84,7 @@ def test_a_team_without_one_gets_that_of_a_team_with_two(pool: TokenizerPool) ->
         ask(pool, 1, "/a")
 
 
-def test_nobody_waits_longer_than_a_turn(
+def test_no_team_waits_longer_than_a_turn(
     pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for team_id in (1, 2, 3):
@@ -96,7 +98,7 @@ def test_nobody_waits_longer_than_a_turn(
     assert kept(pool) == [(2, "/a"), (3, "/a"), (4, "/a")]
 
 
-def test_who_asks_oftener_is_not_served_sooner(
+def test_more_requests_do_not_speed_up_a_team(
     pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for team_id in (1, 2, 3):
@@ -115,7 +117,7 @@ def test_who_asks_oftener_is_not_served_sooner(
     assert kept(pool) == [(3, "/a"), (4, "/a"), (5, "/a")]
 
 
-def test_who_has_gone_away_holds_up_nobody(
+def test_an_abandoned_request_does_not_block_others(
     pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for team_id in (1, 2, 3):
@@ -123,14 +125,14 @@ def test_who_has_gone_away_holds_up_nobody(
     with pytest.raises(Busy):
         ask(pool, 4, "/a")
     pass_time(monkeypatch, 200)
-    monkeypatch.setattr(tokenizer_pool, "FORGOTTEN_SECONDS", -1.0)
+    monkeypatch.setattr(tokenizer_pool, "ABANDONED_SECONDS", -1.0)
 
     ask(pool, 5, "/a")
 
     assert (5, "/a") in kept(pool)
 
 
-def test_a_page_that_waits_says_for_what_and_asks_again(
+def test_a_waiting_page_shows_the_reason_and_polls(
     alice_client: Client,
     team: Team,
     pool: TokenizerPool,

@@ -68,9 +68,7 @@ class Line:
             route.continue_()
 
 
-def test_an_upload_that_broke_off_goes_on_where_it_stopped(
-    team: Team, alice: User, page: Page, file: Path
-):
+def test_an_interrupted_upload_resumes(team: Team, alice: User, page: Page, file: Path):
     page.add_init_script(QUICK_TIMERS)
     line = Line(page, breaks_at=(2_000, 6_000))
     choose(page, file)
@@ -95,7 +93,7 @@ def test_an_upload_that_broke_off_goes_on_where_it_stopped(
 
 
 @pytest.mark.slow
-def test_an_upload_that_broke_off_is_accessible(
+def test_an_interrupted_upload_is_accessible(
     team: Team, alice: User, page: Page, file: Path
 ):
     Line(page, breaks_at=(2_000,))
@@ -112,7 +110,7 @@ def test_an_upload_that_broke_off_is_accessible(
 
 
 @pytest.mark.slow
-def test_an_upload_is_cancelled_and_another_begun(
+def test_an_upload_is_cancelled_and_started_again(
     team: Team, alice: User, page: Page, file: Path
 ):
     page.route(PARTS, lambda route: None)  # the first part never arrives
@@ -132,7 +130,7 @@ def test_an_upload_is_cancelled_and_another_begun(
 
 
 @pytest.mark.slow
-def test_what_the_server_refuses_is_said(
+def test_an_upload_error_of_the_server_is_shown(
     team: Team, alice: User, page: Page, file: Path
 ):
     page.route(
@@ -147,7 +145,7 @@ def test_what_the_server_refuses_is_said(
 
 
 @pytest.mark.slow
-def test_pasted_rows_come_to_their_columns(team: Team, alice: User, page: Page):
+def test_pasted_rows_lead_to_the_mapping(team: Team, alice: User, page: Page):
     page.goto("/alpha/datasets/upload")
     page.get_by_label("Rows").fill("question\tanswer\n1 + 1?\t2\n")
 

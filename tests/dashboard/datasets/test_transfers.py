@@ -54,7 +54,7 @@ def test_parts_become_a_dataset(alice_client: Client):
     assert DatasetRow.objects.count() == 2
 
 
-def test_the_same_file_goes_on_where_it_stopped(alice_client: Client):
+def test_an_upload_of_the_same_file_resumes(alice_client: Client):
     first = begin(alice_client).json()
     send(alice_client, first["id"], 0, CONTENT[:30])
 
@@ -63,7 +63,7 @@ def test_the_same_file_goes_on_where_it_stopped(alice_client: Client):
     assert (again["id"], again["received"]) == (first["id"], 30)
 
 
-def test_another_file_begins_anew(alice_client: Client):
+def test_a_different_file_starts_a_new_upload(alice_client: Client):
     changes = (
         {"filename": "other.jsonl"},
         {"num_bytes": len(CONTENT) + 1},
@@ -74,7 +74,7 @@ def test_another_file_begins_anew(alice_client: Client):
     assert len(set(begun)) == 4
 
 
-def test_another_persons_file_is_another(alice_client: Client, team: Team):
+def test_uploads_of_two_users_are_separate(alice_client: Client, team: Team):
     dora = User.objects.create_user("dora")
     Membership.objects.create(team=team, user=dora, role=Role.MEMBER)
     client = Client()
@@ -85,7 +85,7 @@ def test_another_persons_file_is_another(alice_client: Client, team: Team):
     assert send(client, first["id"], 0, CONTENT).status_code == 404
 
 
-def test_a_part_out_of_step_is_told_where_to_go_on(alice_client: Client):
+def test_a_part_at_a_wrong_offset_gets_the_right_one(alice_client: Client):
     upload_id = begin(alice_client).json()["id"]
     send(alice_client, upload_id, 0, CONTENT[:30])
 
@@ -99,7 +99,7 @@ def test_a_part_out_of_step_is_told_where_to_go_on(alice_client: Client):
     assert body["received"] == 30
 
 
-def test_a_part_that_does_not_fit_is_refused(alice_client: Client):
+def test_an_invalid_part_is_refused(alice_client: Client):
     upload_id = begin(alice_client).json()["id"]
 
     for offset, part in (
@@ -122,7 +122,7 @@ def test_a_part_has_a_largest_size(alice_client: Client):
     assert answer.status_code == 422
 
 
-def test_what_cannot_be_begun_is_refused(alice_client: Client):
+def test_an_invalid_upload_is_refused(alice_client: Client):
     for change, said in (
         ({"num_bytes": 0}, "empty"),
         ({"num_bytes": MAX_UPLOAD_BYTES + 1}, f"{MAX_UPLOAD_BYTES:,}"),
@@ -138,7 +138,7 @@ def test_what_cannot_be_begun_is_refused(alice_client: Client):
     assert Upload.objects.count() == 0
 
 
-def test_a_disk_without_room_is_told_before_anything_is_sent(
+def test_a_full_disk_refuses_an_upload_at_its_start(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     upload_id = begin(alice_client).json()["id"]
@@ -154,7 +154,7 @@ def test_a_disk_without_room_is_told_before_anything_is_sent(
     assert form.context["paste"].has_error("rows", "disk_full")
 
 
-def test_a_team_has_so_much_room_and_no_more(
+def test_a_team_has_a_maximum_size_of_uploads(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.datasets.uploads.MAX_TEAM_BYTES", 2 * len(CONTENT))
@@ -168,7 +168,7 @@ def test_a_team_has_so_much_room_and_no_more(
     assert begin(alice_client).status_code == 200, "what was begun may go on"
 
 
-def test_a_team_has_so_many_waiting_files(
+def test_a_team_has_a_maximum_number_of_uploads(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.datasets.uploads.MAX_TEAM_UPLOADS", 1)
@@ -177,7 +177,7 @@ def test_a_team_has_so_many_waiting_files(
     assert begin(alice_client, filename="c").status_code == 422
 
 
-def test_what_is_not_whole_has_no_columns_yet(alice_client: Client):
+def test_an_incomplete_upload_cannot_be_mapped(alice_client: Client):
     upload_id = begin(alice_client).json()["id"]
     send(alice_client, upload_id, 0, CONTENT[:30])
 
@@ -193,7 +193,7 @@ def test_what_is_not_whole_has_no_columns_yet(alice_client: Client):
     assert Upload.objects.count() == 1
 
 
-def test_half_a_file_is_listed_and_may_be_discarded(alice_client: Client):
+def test_an_unfinished_upload_is_listed_and_can_be_discarded(alice_client: Client):
     upload_id = begin(alice_client).json()["id"]
     send(alice_client, upload_id, 0, CONTENT[:30])
 
@@ -206,7 +206,7 @@ def test_half_a_file_is_listed_and_may_be_discarded(alice_client: Client):
     assert not path.exists()
 
 
-def test_half_a_file_is_forgotten_after_a_week(alice_client: Client):
+def test_an_unfinished_upload_is_deleted_after_a_week(alice_client: Client):
     upload_id = begin(alice_client).json()["id"]
     send(alice_client, upload_id, 0, CONTENT[:30])
     path = Upload.objects.get().path
@@ -218,7 +218,7 @@ def test_half_a_file_is_forgotten_after_a_week(alice_client: Client):
     assert not path.exists()
 
 
-def test_a_whole_file_of_another_kind_is_refused_and_forgotten(alice_client: Client):
+def test_an_unsupported_file_in_parts_is_refused_and_deleted(alice_client: Client):
     zipped = b"PK\x03\x04" + b"x" * 20
     upload_id = begin(alice_client, num_bytes=len(zipped)).json()["id"]
     send(alice_client, upload_id, 0, zipped)
@@ -230,7 +230,7 @@ def test_a_whole_file_of_another_kind_is_refused_and_forgotten(alice_client: Cli
     assert Upload.objects.count() == 0
 
 
-def test_a_whole_file_without_a_good_row_shows_what_is_wrong(alice_client: Client):
+def test_a_file_without_a_valid_row_shows_its_errors(alice_client: Client):
     bad = b"{not json}\n"
     upload_id = begin(alice_client, num_bytes=len(bad)).json()["id"]
     send(alice_client, upload_id, 0, bad)
@@ -255,7 +255,7 @@ def test_it_becomes_a_version_of_the_dataset_it_was_sent_for(alice_client: Clien
     assert begin(alice_client, query="?dataset=999999").status_code == 404
 
 
-def test_strangers_and_viewers_send_nothing(
+def test_other_teams_and_viewers_cannot_upload(
     alice_client: Client, bob_client: Client, charlie_client: Client
 ):
     upload_id = begin(alice_client).json()["id"]
@@ -270,7 +270,7 @@ def test_strangers_and_viewers_send_nothing(
     assert Upload.objects.get().num_received == 0
 
 
-def test_a_form_of_another_site_sends_no_part(alice: User, alice_client: Client):
+def test_an_upload_needs_a_csrf_token(alice: User, alice_client: Client):
     upload_id = begin(alice_client).json()["id"]
     client = Client(enforce_csrf_checks=True)
     client.force_login(alice)
@@ -301,7 +301,7 @@ def test_parts_sent_at_the_same_time_are_written_one_after_another(alice: User):
     assert Upload.objects.get().num_received == len(part)
 
 
-def test_pasted_rows_come_to_the_same_page(alice_client: Client):
+def test_pasted_rows_lead_to_the_mapping_page(alice_client: Client):
     for rows, file_format in (
         ('{"question": "1+1?", "solution": "2"}\n' * 2, "jsonl"),
         ('{"question": "1+1?", "solution": "2"}', "jsonl"),
@@ -321,7 +321,7 @@ def test_pasted_rows_come_to_the_same_page(alice_client: Client):
         assert form["name"].value() == "pasted rows"
 
 
-def test_what_was_pasted_and_cannot_be_read_is_answered(alice_client: Client):
+def test_invalid_pasted_rows_are_refused(alice_client: Client):
     for rows, code in (
         ("", "required"),
         ("hello", "datasets.unknown_format"),

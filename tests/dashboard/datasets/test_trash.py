@@ -40,7 +40,7 @@ def words(answer: Any) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
 
 
-def test_what_is_in_the_trash_leaves_lists_and_forms(
+def test_a_trashed_dataset_is_hidden_in_lists_and_forms(
     alice_client: Client, dataset: Dataset
 ):
     for address in ("datasets/", "runs/new", "rewards/new"):
@@ -57,7 +57,9 @@ def test_what_is_in_the_trash_leaves_lists_and_forms(
     assert "Sums" in words(alice_client.get("/alpha/datasets/trash"))
 
 
-def test_its_page_says_where_it_is(alice_client: Client, dataset: Dataset):
+def test_the_page_of_a_trashed_dataset_shows_who_moved_it(
+    alice_client: Client, dataset: Dataset
+):
     post(alice_client, dataset)
 
     text = words(alice_client.get(f"/alpha/datasets/{dataset.pk}/"))
@@ -79,7 +81,7 @@ def test_a_run_that_used_it_still_shows_it(alice_client: Client, team: Team):
     assert "Delete permanently" not in text
 
 
-def test_restored_it_is_as_it_was(alice_client: Client, dataset: Dataset):
+def test_a_restored_dataset_is_unchanged(alice_client: Client, dataset: Dataset):
     post(alice_client, dataset)
 
     post(alice_client, dataset, restore="1", name="Sums")
@@ -89,7 +91,9 @@ def test_restored_it_is_as_it_was(alice_client: Client, dataset: Dataset):
     assert (dataset.trashed_at, dataset.trashed_by) == (None, None)
 
 
-def test_it_does_not_hold_its_name(alice_client: Client, team: Team, dataset: Dataset):
+def test_a_trashed_dataset_frees_its_name(
+    alice_client: Client, team: Team, dataset: Dataset
+):
     post(alice_client, dataset)
 
     new = create(team)
@@ -101,7 +105,7 @@ def test_it_does_not_hold_its_name(alice_client: Client, team: Team, dataset: Da
     assert "Old sums" in words(alice_client.get("/alpha/datasets/"))
 
 
-def test_deleted_for_good_its_rows_and_waiting_files_go(
+def test_deleting_removes_rows_and_unfinished_uploads(
     alice_client: Client,
     team: Team,
     alice: User,
@@ -122,7 +126,7 @@ def test_deleted_for_good_its_rows_and_waiting_files_go(
     assert {"dataset.trashed", "dataset.deleted"} <= set(verbs)
 
 
-def test_what_a_run_used_is_not_deleted(alice_client: Client, team: Team):
+def test_a_dataset_used_by_a_run_is_not_deleted(alice_client: Client, team: Team):
     dataset = make_run(team).dataset_version.dataset
     post(alice_client, dataset)
 
@@ -133,7 +137,7 @@ def test_what_a_run_used_is_not_deleted(alice_client: Client, team: Team):
 
 
 @pytest.mark.parametrize("use", ["training", "evaluation", "training and a probe"])
-def test_while_rows_of_a_deleted_run_go_its_dataset_is_refused_in_true_words(
+def test_a_dataset_of_a_run_being_deleted_is_not_deleted(
     alice_client: Client, team: Team, use: str
 ):
     version = create(team)
@@ -156,7 +160,7 @@ def test_while_rows_of_a_deleted_run_go_its_dataset_is_refused_in_true_words(
 
 
 @pytest.mark.parametrize("what", ["delete", "restore"])
-def test_what_is_not_in_the_trash_is_neither_deleted_nor_restored(
+def test_only_trashed_datasets_are_deleted_or_restored(
     alice_client: Client, dataset: Dataset, what: str
 ):
     assert post(alice_client, dataset, **{what: "1"}).status_code == 404
@@ -174,12 +178,12 @@ def test_no_rows_are_imported_into_the_trash(team: Team, dataset: Dataset):
     assert refused.value.code == "datasets.in_trash"
 
 
-def test_putting_it_away_twice_is_told_once(dataset: Dataset):
+def test_trashing_twice_has_no_effect(dataset: Dataset):
     assert trash_dataset(dataset, None)
     assert not trash_dataset(dataset, None)
 
 
-def test_after_a_month_what_nothing_used_is_forgotten(team: Team, dataset: Dataset):
+def test_unused_datasets_are_purged_after_a_month(team: Team, dataset: Dataset):
     used = make_run(team).dataset_version.dataset
     probed = create(team, name="Probed")
     make_probe(team, probed)
@@ -199,7 +203,9 @@ def test_after_a_month_what_nothing_used_is_forgotten(team: Team, dataset: Datas
     assert set(Dataset.objects.all()) == {used, probed.dataset, young, kept}
 
 
-def test_a_viewer_sees_it_and_moves_nothing(bob_client: Client, dataset: Dataset):
+def test_a_viewer_sees_the_trash_but_does_not_change_it(
+    bob_client: Client, dataset: Dataset
+):
     assert post(bob_client, dataset).status_code == 403
     trash_dataset(dataset, None)
 
@@ -209,7 +215,7 @@ def test_a_viewer_sees_it_and_moves_nothing(bob_client: Client, dataset: Dataset
     assert "Restore" not in text
 
 
-def test_a_stranger_finds_nothing(charlie_client: Client, dataset: Dataset):
+def test_another_team_gets_a_404(charlie_client: Client, dataset: Dataset):
     assert post(charlie_client, dataset).status_code == 404
     other = f"/other/datasets/{dataset.pk}/trash"
     assert charlie_client.post(other).status_code == 404

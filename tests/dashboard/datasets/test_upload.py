@@ -140,7 +140,7 @@ def test_a_hundred_refusals_are_shown_and_all_are_counted(alice_client: Client):
     assert len(answer.context["refusals"].shown) == 100
 
 
-def test_another_choice_of_columns_can_mend_it(alice_client: Client):
+def test_other_columns_can_fix_the_errors(alice_client: Client):
     records = [{"question": "a", "solution": None}, *RECORDS]
     url = upload(alice_client, jsonl(records))
     assert alice_client.post(url, MAPPING).status_code == 422
@@ -151,7 +151,7 @@ def test_another_choice_of_columns_can_mend_it(alice_client: Client):
     assert list(DatasetRow.objects.values_list("answer", flat=True)) == [None] * 3
 
 
-def test_a_bad_choice_is_answered_beside_its_field(alice_client: Client):
+def test_an_invalid_choice_is_an_error_of_its_field(alice_client: Client):
     url = upload(alice_client)
     for change, field in (
         ({"name": ""}, "name"),
@@ -168,7 +168,7 @@ def test_a_bad_choice_is_answered_beside_its_field(alice_client: Client):
     assert Dataset.objects.count() == 0
 
 
-def test_a_name_that_is_taken_is_answered(alice_client: Client):
+def test_a_taken_name_is_an_error_of_its_field(alice_client: Client):
     alice_client.post(upload(alice_client), MAPPING)
 
     answer = alice_client.post(upload(alice_client), MAPPING)
@@ -203,7 +203,7 @@ def test_a_new_version_starts_with_the_columns_of_the_version_before(
     assert (form["prompt"].value(), form["answer"].value()) == ("note", "key")
 
 
-def test_the_same_file_again_makes_no_version_and_says_so(alice_client: Client):
+def test_the_same_file_again_makes_no_version(alice_client: Client):
     alice_client.post(upload(alice_client), MAPPING)
     dataset = Dataset.objects.get()
 
@@ -230,7 +230,7 @@ def test_chat_messages_are_prompts(alice_client: Client):
     assert "Be brief." in page.content.decode()
 
 
-def test_a_csv_cell_that_travels_is_read_when_nothing_is_lost(alice_client: Client):
+def test_csv_cells_of_extra_columns_are_parsed_without_loss(alice_client: Client):
     read = {"[3, 5]": [3, 5], "24": 24, "-1.5": -1.5}
     left = {text: text for text in ("007", "1e5", "[oops", "", "true", "[NaN]")}
     cells = read | left
@@ -243,7 +243,7 @@ def test_a_csv_cell_that_travels_is_read_when_nothing_is_lost(alice_client: Clie
     assert [row.columns["x"] for row in rows] == list(cells.values())
 
 
-def test_the_uploaded_file_goes_once_it_is_imported(alice_client: Client):
+def test_the_uploaded_file_is_deleted_after_the_import(alice_client: Client):
     url = upload(alice_client)
     path = Upload.objects.get().path
     assert path.exists()
@@ -264,7 +264,7 @@ def test_a_file_can_be_discarded(alice_client: Client):
     assert Dataset.objects.count() == 0
 
 
-def test_a_file_that_vanished_is_asked_for_again(alice_client: Client):
+def test_a_missing_file_redirects_to_the_upload_page(alice_client: Client):
     url = upload(alice_client)
     Upload.objects.get().path.unlink()
 
@@ -274,7 +274,7 @@ def test_a_file_that_vanished_is_asked_for_again(alice_client: Client):
     assert Upload.objects.count() == 0
 
 
-def test_uploads_that_nobody_imported_go_after_a_week(alice_client: Client):
+def test_uploads_are_purged_after_a_week(alice_client: Client):
     upload(alice_client)
     old = Upload.objects.get()
     Upload.objects.update(created_at=timezone.now() - timedelta(days=8))
@@ -285,7 +285,7 @@ def test_uploads_that_nobody_imported_go_after_a_week(alice_client: Client):
     assert not Upload.objects.filter(pk=old.pk).exists()
 
 
-def test_a_file_over_the_limit_is_answered(
+def test_a_file_over_the_limit_is_refused(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.datasets.uploads.MAX_UPLOAD_BYTES", 10)
@@ -297,14 +297,14 @@ def test_a_file_over_the_limit_is_answered(
     assert answer.context["form"].has_error("file", "datasets.file_too_large")
 
 
-def test_no_file_is_answered(alice_client: Client):
+def test_a_missing_file_is_an_error(alice_client: Client):
     answer = alice_client.post("/alpha/datasets/upload")
 
     assert answer.status_code == 422
     assert Upload.objects.count() == 0
 
 
-def test_a_hostile_file_name_is_only_shown(alice_client: Client, team: Team):
+def test_a_hostile_file_name_is_escaped(alice_client: Client, team: Team):
     file = SimpleUploadedFile("x.jsonl", FILES["sums.jsonl"])
     file._name = '<img src=x onerror="1">\x00/../../x.jsonl'
 
@@ -348,7 +348,7 @@ def test_two_clicks_at_once_make_one_import(alice: User, alice_client: Client):
 
 
 @pytest.mark.parametrize("is_read", [False, True])
-def test_a_click_that_comes_as_the_first_ones_import_ends_is_led_to_it(
+def test_a_second_click_during_the_import_redirects_to_it(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch, is_read: bool
 ):
     url = upload(alice_client)
@@ -389,7 +389,7 @@ def test_a_click_that_comes_as_the_first_ones_import_ends_is_led_to_it(
     ],
     ids=["packed rows", "packed cells", "cells", "blank lines", "long text"],
 )
-def test_what_a_file_unpacks_to_decides_whether_a_page_waits_for_its_rows(
+def test_a_file_that_decompresses_to_much_is_left_to_a_worker(
     alice_client: Client, name: str, content: bytes
 ):
     assert len(content) < AT_ONCE_BYTES

@@ -70,7 +70,7 @@ def fetch(client: Client, version: DatasetVersion, suffix: str) -> Any:
     return client.get(url, {"version": version.number, "format": suffix})
 
 
-def test_what_was_downloaded_is_the_same_content_when_imported_again(
+def test_a_downloaded_version_round_trips(
     alice_client: Client, version: DatasetVersion, team: Team
 ):
     content = fetch(alice_client, version, "jsonl").getvalue()
@@ -83,7 +83,7 @@ def test_what_was_downloaded_is_the_same_content_when_imported_again(
     assert again.content_sha256 == version.content_sha256
 
 
-def test_rows_without_answers_come_back_as_such(alice_client: Client, team: Team):
+def test_rows_without_answers_round_trip(alice_client: Client, team: Team):
     mapping = {"prompt": "text", "answer": None, "columns": ["answer"]}
     version = create_dataset_version(
         team=team,
@@ -123,7 +123,7 @@ def test_csv_shows_the_same_values(alice_client: Client, version: DatasetVersion
     assert chat[1:] == [" 5 ", "'-5"]
 
 
-def test_a_cell_that_could_be_a_formula_is_a_text():
+def test_cells_that_look_like_formulas_are_escaped():
     formulas = [
         *("=1+1", "+1", "-2+3", "@SUM(A1)", "−1", "=cmd|' /C calc'!A0"),
         *("\t=1", "\r=1", "\n=1", " =1", "\ttext", "\ufeff=1", "\u200b=1"),
@@ -176,7 +176,7 @@ def test_memory_holds_a_part_of_the_rows(
         assert len(list(rows)) == len(ROWS) - 4
 
 
-def test_a_version_that_lacks_rows_is_not_sent_short(
+def test_a_version_with_missing_rows_is_not_downloaded(
     alice_client: Client, version: DatasetVersion
 ):
     rows = row_exports.read_rows(version)
@@ -206,7 +206,7 @@ def test_memory_holds_one_of_rows_that_are_large(
     assert not list(rows)
 
 
-def test_another_format_or_version_is_not_there(
+def test_an_unknown_format_or_version_is_not_found(
     alice_client: Client, version: DatasetVersion
 ):
     assert fetch(alice_client, version, "exe").status_code == 404
@@ -214,14 +214,14 @@ def test_another_format_or_version_is_not_there(
     assert alice_client.get(url).status_code == 404
 
 
-def test_a_viewer_downloads_and_a_stranger_does_not(
+def test_a_viewer_downloads_and_another_team_does_not(
     bob_client: Client, charlie_client: Client, version: DatasetVersion
 ):
     assert fetch(bob_client, version, "jsonl").status_code == 200
     assert fetch(charlie_client, version, "jsonl").status_code == 404
 
 
-def test_what_is_in_the_trash_is_still_downloaded(
+def test_a_trashed_dataset_can_be_downloaded(
     alice_client: Client, version: DatasetVersion
 ):
     trash_dataset(version.dataset, None)

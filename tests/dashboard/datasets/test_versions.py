@@ -33,7 +33,7 @@ def create(team: Team, rows: list[Row], **changes: Any) -> DatasetVersion:
     return create_dataset_version(team=team, rows=rows, **given)
 
 
-def test_rows_are_kept_in_order_with_all_they_carry(team: Team):
+def test_rows_are_stored_in_order_with_their_columns(team: Team):
     version = create(team, ROWS)
 
     assert version.num_rows == 3
@@ -43,7 +43,7 @@ def test_rows_are_kept_in_order_with_all_they_carry(team: Team):
     assert stored[2].canonical() == ROWS[2].canonical()
 
 
-def test_the_hash_is_that_of_the_frozen_file(team: Team, tmp_path: Path):
+def test_the_hash_is_that_of_the_written_file(team: Team, tmp_path: Path):
     version = create(team, ROWS)
     path = tmp_path / "rows.jsonl"
 
@@ -73,7 +73,7 @@ def test_the_hash_is_that_of_the_frozen_file(team: Team, tmp_path: Path):
         max_size=4,
     )
 )
-def test_any_rows_freeze_to_the_hash_they_came_with(
+def test_any_rows_are_written_with_their_hash(
     team: Team, tmp_path: Path, rows: list[Row]
 ):
     Dataset.objects.all().delete()
@@ -83,7 +83,7 @@ def test_any_rows_freeze_to_the_hash_they_came_with(
     write_rows(version, tmp_path / "rows.jsonl")
 
 
-def test_a_version_changed_behind_our_back_is_not_frozen(team: Team, tmp_path: Path):
+def test_a_version_changed_in_the_database_is_not_written(team: Team, tmp_path: Path):
     version = create(team, ROWS)
     version.rows.filter(position=0).update(answer="5")
 
@@ -151,7 +151,7 @@ def test_rows_that_fail_midway_leave_nothing(team: Team):
     assert Dataset.objects.count() == 0
 
 
-def test_it_tells_how_much_is_stored(team: Team, monkeypatch: pytest.MonkeyPatch):
+def test_storing_reports_its_progress(team: Team, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dashboard.datasets.row_storage.COPY_BYTES", 1)
     told: list[tuple[int, int]] = []
 
@@ -160,7 +160,7 @@ def test_it_tells_how_much_is_stored(team: Team, monkeypatch: pytest.MonkeyPatch
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
-def test_what_is_raised_between_batches_undoes_all(
+def test_an_error_between_batches_rolls_back(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.datasets.row_storage.COPY_BYTES", 1)
@@ -188,7 +188,7 @@ def test_no_rows_are_read_within_a_transaction(team: Team):
     assert depths == [before]
 
 
-def test_it_is_written_down_who_made_it(team: Team, alice: User):
+def test_a_new_version_is_in_the_audit_log(team: Team, alice: User):
     version = create(team, ROWS, user=alice)
 
     entry = AuditEntry.objects.get(verb="dataset.version_created")

@@ -79,7 +79,7 @@ def test_each_kind_is_paged(alice_client: Client, versions: list[DatasetVersion]
         assert shown == positions
 
 
-def test_the_other_way_round_added_rows_are_removed(
+def test_in_reverse_added_rows_are_removed(
     alice_client: Client, versions: list[DatasetVersion]
 ):
     answer = alice_client.get(url(versions[1]), {"version": 1, "old": 2})
@@ -116,7 +116,7 @@ def test_large_versions_are_left_to_a_worker(
     assert len(waiting()) == 1
 
 
-def test_a_stranger_finds_nothing(
+def test_another_team_gets_a_404(
     charlie_client: Client, versions: list[DatasetVersion]
 ):
     assert charlie_client.get(url(versions[1])).status_code == 404
@@ -150,7 +150,7 @@ def test_runs_that_used_a_version_are_linked(alice_client: Client, team: Team):
     assert "1 run</a>" not in page
 
 
-def test_of_many_runs_some_are_named_and_all_are_linked(
+def test_five_runs_are_named_and_all_are_linked(
     alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
 ):
     version = make_run(team).dataset_version

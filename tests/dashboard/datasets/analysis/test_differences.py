@@ -50,14 +50,14 @@ def test_the_same_rows_differ_in_nothing():
     assert (found.num_same, found.num_moved) == (3, 0)
 
 
-def test_what_has_nothing_in_common_is_removed_and_added():
+def test_unrelated_rows_are_removed_and_added():
     found = diff([("a", "1")], [("b", "1"), ("c", "1")])
 
     assert found.removed.tolist() == [0]
     assert found.added.tolist() == [0, 1]
 
 
-def test_any_rows_are_told_apart_as_by_counting_them():
+def test_differences_match_a_plain_count():
     draw = random.Random(4)
     for _ in range(50):
         old, new = (

@@ -86,7 +86,7 @@ def test_lists_that_share_nothing_have_no_leaks():
     assert not found.exact.size + found.words.size + found.near.size
 
 
-def test_the_nearest_is_the_one_that_comparing_each_with_each_finds():
+def test_the_nearest_match_equals_a_full_comparison():
     texts = [
         f"{LONG} {' '.join(['extra'] * (i % 5))} {i % 7} and then" for i in range(40)
     ]
@@ -104,7 +104,7 @@ def test_the_nearest_is_the_one_that_comparing_each_with_each_finds():
     assert len(found) > 5
 
 
-def test_many_that_are_alike_give_the_first():
+def test_equal_candidates_give_the_first():
     one = signature(LONG)
     assert one is not None
     others = np.tile(one, (50, 1))
@@ -112,7 +112,7 @@ def test_many_that_are_alike_give_the_first():
     assert find_near(one[None], others).tolist() == [[0, 0]]
 
 
-def test_of_large_lists_every_so_many_th_row_is_compared(
+def test_large_versions_are_sampled_evenly(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(leaks, "MAX_COMPARED", 4)

@@ -54,11 +54,11 @@ def gather(rows: list[Row]) -> dict:
         ("a\ncat", "text of several lines"),
     ],
 )
-def test_answers_are_told_apart_by_how_they_are_written(answer, wanted):
+def test_answer_types_are_recognized(answer, wanted):
     assert answer_type(answer) == wanted
 
 
-def test_rows_that_are_alike_are_found_as_comparing_all_pairs_does():
+def test_duplicates_match_a_comparison_of_all_pairs():
     draw = random.Random(3)
     rows = [
         Row(
@@ -88,7 +88,7 @@ def test_rows_that_are_alike_are_found_as_comparing_all_pairs_does():
         assert positions[0] == pairs.index(pairs[positions[0]])
 
 
-def test_a_pair_is_found_in_its_strictest_kind_alone():
+def test_a_pair_is_counted_in_the_strictest_category():
     rows = [
         Row(prompt="2+2?", answer="4"),
         Row(prompt="2+2?", answer="4"),
@@ -104,7 +104,7 @@ def test_a_pair_is_found_in_its_strictest_kind_alone():
     assert found["same_words"]["shown"] == [[0, 3]]
 
 
-def test_a_chat_is_not_its_own_text():
+def test_a_chat_differs_from_its_text():
     messages = [{"role": "user", "content": "2+2?"}]
 
     found = gather([Row(prompt=messages), Row(prompt="2+2?"), Row(prompt=messages)])
@@ -146,7 +146,7 @@ def test_no_near_pair_of_many_is_missed():
     assert find_groups(signatures) == [[i, i + 1] for i in range(0, 200, 2)]
 
 
-def test_near_duplicates_leave_out_what_says_the_same_anyway():
+def test_near_duplicates_exclude_prompts_with_the_same_words():
     rows = [Row(prompt=text) for text in (STORY, STORY.upper(), f"{STORY} Why?", "a b")]
 
     found = gather(rows)
@@ -155,7 +155,7 @@ def test_near_duplicates_leave_out_what_says_the_same_anyway():
     assert found["near"]["num_looked"] == 4
 
 
-def test_of_many_rows_every_so_many_th_is_compared(monkeypatch: pytest.MonkeyPatch):
+def test_many_rows_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dashboard.datasets.analysis.statistics.MAX_COMPARED", 4)
     rows = [Row(prompt=f"{STORY} {i}") for i in range(9)]
 
@@ -189,7 +189,7 @@ def test_lengths_are_described_by_hand():
     assert describe(np.array([], np.uint32)) is None
 
 
-def test_a_row_without_an_answer_is_counted_apart_from_an_empty_one():
+def test_missing_and_empty_answers_are_counted_separately():
     rows = [Row(prompt="a"), Row(prompt="b", answer=""), Row(prompt="c", answer="7")]
 
     found = gather(rows)

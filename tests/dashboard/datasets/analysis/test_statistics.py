@@ -46,7 +46,7 @@ def words(answer: Any) -> str:
     return " ".join(text.split())
 
 
-def test_a_small_version_is_looked_through_at_once(
+def test_a_small_version_is_analysed_at_once(
     alice_client: Client, version: DatasetVersion
 ):
     answer = alice_client.get(url(version))
@@ -63,7 +63,7 @@ def test_a_small_version_is_looked_through_at_once(
     json.dumps(figures, allow_nan=False)
 
 
-def test_it_is_looked_through_once(
+def test_a_version_is_analysed_once(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     alice_client.get(url(version))
@@ -95,7 +95,7 @@ def test_a_large_version_is_left_to_a_worker(
     assert "hx-trigger" not in page.content.decode()
 
 
-def test_rows_that_are_large_are_left_to_a_worker_as_well(
+def test_large_rows_are_left_to_a_worker(
     alice_client: Client,
     version: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
@@ -109,7 +109,7 @@ def test_rows_that_are_large_are_left_to_a_worker_as_well(
     assert len(waiting()) == 1
 
 
-def test_how_far_it_is_is_written_down(
+def test_the_progress_is_stored(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
@@ -123,7 +123,7 @@ def test_how_far_it_is_is_written_down(
     assert (found.num_looked, found.num_wanted) == (14, 14)
 
 
-def test_a_page_tells_how_far_the_worker_is(
+def test_the_page_shows_the_progress_of_the_worker(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
@@ -133,7 +133,7 @@ def test_a_page_tells_how_far_the_worker_is(
     assert "7 of 14" in words(alice_client.get(url(version)))
 
 
-def test_a_fault_is_told_and_asked_for_again_by_a_person_only(
+def test_a_failed_analysis_is_not_retried_by_the_page(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
@@ -146,7 +146,7 @@ def test_a_fault_is_told_and_asked_for_again_by_a_person_only(
     assert waiting() == []
 
 
-def test_rows_that_are_gone_are_told(alice_client: Client, version: DatasetVersion):
+def test_missing_rows_are_reported(alice_client: Client, version: DatasetVersion):
     version.rows.filter(position=5).delete()
 
     found = alice_client.get(url(version)).context["found"]
@@ -212,7 +212,7 @@ def test_a_model_without_a_tokenizer_is_named(
     assert TokenLengths.objects.get().problem == ""
 
 
-def test_of_many_rows_some_are_counted_and_the_page_says_so(
+def test_token_counts_of_many_rows_are_sampled(
     alice_client: Client,
     version: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
@@ -236,7 +236,7 @@ def test_of_many_rows_some_are_counted_and_the_page_says_so(
     assert "every 3" in text
 
 
-def test_a_viewer_sees_but_does_not_ask_for_tokens(
+def test_a_viewer_sees_statistics_but_does_not_count_tokens(
     bob_client: Client, version: DatasetVersion
 ):
     page = bob_client.get(url(version), {"model": "m"})
@@ -247,12 +247,12 @@ def test_a_viewer_sees_but_does_not_ask_for_tokens(
     assert not TokenLengths.objects.exists()
 
 
-def test_a_stranger_finds_nothing(charlie_client: Client, version: DatasetVersion):
+def test_another_team_gets_a_404(charlie_client: Client, version: DatasetVersion):
     assert charlie_client.get(url(version)).status_code == 404
     assert charlie_client.post(url(version), {"model": "m"}).status_code == 404
 
 
-def test_what_is_no_model_is_refused(alice_client: Client, version: DatasetVersion):
+def test_an_invalid_model_is_refused(alice_client: Client, version: DatasetVersion):
     for model in ("", "-v", "a\x00b", "m" * 501):
         answer = alice_client.post(url(version), {"version": 1, "model": model})
 
@@ -261,7 +261,7 @@ def test_what_is_no_model_is_refused(alice_client: Client, version: DatasetVersi
     assert not TokenLengths.objects.exists()
 
 
-def test_the_page_costs_the_same_queries_however_much_it_shows(
+def test_the_page_takes_a_fixed_number_of_queries(
     alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
 ):
     alice_client.get(url(version))
@@ -313,7 +313,7 @@ def test_the_limit_is_a_line_between_what_fits_and_what_does_not(
         assert [shape["x0"] for shape in shapes] == places
 
 
-def test_the_share_above_the_limit_is_told(
+def test_the_share_above_the_limit_is_shown(
     alice_client: Client, counted: DatasetVersion
 ) -> None:
     url = f"/alpha/datasets/{counted.dataset_id}/statistics"

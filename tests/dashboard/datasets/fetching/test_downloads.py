@@ -81,7 +81,7 @@ def fetched(tmp_path: Path) -> Fetched:
     return Fetched(tmp_path / "rows")
 
 
-def test_a_file_arrives_and_says_how_far_it_is(site: Site, fetched: Fetched):
+def test_a_download_reports_its_progress(site: Site, fetched: Fetched):
     site.pages["/rows.jsonl"] = file(BODY)
 
     assert fetched.run(site.url("/rows.jsonl?key=1")) == BODY
@@ -90,7 +90,7 @@ def test_a_file_arrives_and_says_how_far_it_is(site: Site, fetched: Fetched):
     assert site.asked[0][1]["Accept-Encoding"] == "identity"
 
 
-def test_a_broken_connection_goes_on_where_it_broke(site: Site, fetched: Fetched):
+def test_a_download_resumes_after_a_lost_connection(site: Site, fetched: Fetched):
     site.pages["/rows"] = file(BODY, breaks_at=(100_000, 70_000))
 
     assert fetched.run(site.url("/rows")) == BODY
@@ -99,7 +99,7 @@ def test_a_broken_connection_goes_on_where_it_broke(site: Site, fetched: Fetched
     assert any("Lost the connection" in remark for *_, remark in fetched.reports)
 
 
-def test_another_attempt_goes_on_from_what_is_on_disk(site: Site, fetched: Fetched):
+def test_a_retry_resumes_from_the_bytes_on_disk(site: Site, fetched: Fetched):
     site.pages["/rows"] = file(BODY)
     fetched.path.write_bytes(BODY[:5_000])
 
@@ -108,7 +108,7 @@ def test_another_attempt_goes_on_from_what_is_on_disk(site: Site, fetched: Fetch
     assert site.ranges() == ["bytes=5000-"]
 
 
-def test_a_file_that_has_changed_begins_anew(site: Site, fetched: Fetched):
+def test_a_changed_file_restarts_the_download(site: Site, fetched: Fetched):
     site.pages["/rows"] = file(BODY, etag='"two"')
     fetched.path.write_bytes(b"old" * 1_000)
 
@@ -116,7 +116,9 @@ def test_a_file_that_has_changed_begins_anew(site: Site, fetched: Fetched):
     assert fetched.run(site.url("/rows"), known=known) == BODY
 
 
-def test_a_file_on_disk_that_is_too_long_begins_anew(site: Site, fetched: Fetched):
+def test_a_partial_file_that_is_too_long_restarts_the_download(
+    site: Site, fetched: Fetched
+):
     site.pages["/rows"] = file(BODY)
     fetched.path.write_bytes(BODY + b"more")
 
@@ -125,14 +127,14 @@ def test_a_file_on_disk_that_is_too_long_begins_anew(site: Site, fetched: Fetche
     assert site.ranges() == [f"bytes={len(BODY) + 4}-", ""]
 
 
-def test_without_a_validator_nothing_is_gone_on_with(site: Site, fetched: Fetched):
+def test_a_download_without_a_validator_restarts(site: Site, fetched: Fetched):
     site.pages["/rows"] = file(BODY, etag="W/weak", breaks_at=(100_000,))
 
     assert fetched.run(site.url("/rows")) == BODY
     assert site.ranges() == ["", ""]
 
 
-def test_a_server_that_always_breaks_off_is_given_up(site: Site, fetched: Fetched):
+def test_a_download_fails_after_four_lost_connections(site: Site, fetched: Fetched):
     site.pages["/rows"] = file(BODY, etag="", breaks_at=(100_000,) * 20)
 
     with pytest.raises(NotFetched, match="4 tries"):
@@ -140,7 +142,7 @@ def test_a_server_that_always_breaks_off_is_given_up(site: Site, fetched: Fetche
     assert len(site.asked) == 4
 
 
-def test_a_length_that_was_a_lie_is_noticed(site: Site, fetched: Fetched):
+def test_a_body_shorter_than_its_content_length_fails(site: Site, fetched: Fetched):
     site.pages["/rows"] = page(BODY[:1_000], Content_Length=2_000)
 
     with pytest.raises(NotFetched, match="Lost the connection"):
@@ -163,7 +165,7 @@ def test_a_body_without_end_is_refused(site: Site, fetched: Fetched):
     assert not fetched.path.exists()
 
 
-def test_a_chunked_body_that_breaks_off_is_noticed(site: Site, fetched: Fetched):
+def test_a_truncated_chunked_body_fails(site: Site, fetched: Fetched):
     def chunks(handler: Handler) -> None:
         send(handler, 200, b"", Content_Length=None, Transfer_Encoding="chunked")
         handler.wfile.write(b"5\r\nhello\r\nffff\r\nhalf")
@@ -174,7 +176,7 @@ def test_a_chunked_body_that_breaks_off_is_noticed(site: Site, fetched: Fetched)
         fetched.run(site.url("/rows"))
 
 
-def test_a_drip_is_silence(
+def test_a_stalled_download_fails(
     site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(download, "STALL_SECONDS", 0.2)
@@ -184,7 +186,7 @@ def test_a_drip_is_silence(
         fetched.run(site.url("/rows"))
 
 
-def test_a_server_that_is_slow_for_long_is_given_up(
+def test_a_download_below_the_minimum_speed_fails(
     site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ):
     """Each of its connections brings enough to be counted as one that got on."""
@@ -204,7 +206,7 @@ def test_a_server_that_is_slow_for_long_is_given_up(
     assert 1_000 < fetched.path.stat().st_size < 200_000
 
 
-def test_a_server_that_is_quick_enough_is_waited_for(
+def test_a_slow_download_above_the_minimum_finishes(
     site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(download, "SLOW_SECONDS", 0.2)
@@ -214,7 +216,9 @@ def test_a_server_that_is_quick_enough_is_waited_for(
     assert fetched.run(site.url("/rows")) == BODY[:100]
 
 
-def test_silence_ends(site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_server_times_out(
+    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(http, "IDLE_SECONDS", 0.1)
     site.pages["/rows"] = drip(site, BODY, seconds=5)
 
@@ -222,7 +226,7 @@ def test_silence_ends(site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPa
         fetched.run(site.url("/rows"))
 
 
-def test_a_drip_of_headers_ends(
+def test_slow_headers_time_out(
     site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ):
     def headers(handler: Handler) -> None:
@@ -237,14 +241,14 @@ def test_a_drip_of_headers_ends(
         fetched.run(site.url("/rows"))
 
 
-def test_all_of_it_has_a_time(site: Site, fetched: Fetched):
+def test_a_download_times_out(site: Site, fetched: Fetched):
     site.pages["/rows"] = drip(site, BODY, seconds=0.05)
 
     with pytest.raises(NotFetched, match="6 hours"):
         fetched.run(site.url("/rows"), until=time.monotonic() + 0.3)
 
 
-def test_a_stop_ends_it_while_the_server_keeps_still(site: Site, fetched: Fetched):
+def test_a_stop_interrupts_a_silent_server(site: Site, fetched: Fetched):
     site.pages["/rows"] = drip(site, BODY, seconds=30)
     began = time.monotonic()
 
@@ -266,7 +270,7 @@ def test_redirects_are_followed(site: Site, fetched: Fetched):
     assert [path for path, _ in site.asked][-1] == "/5?x=4"
 
 
-def test_six_redirects_are_one_too_many(site: Site, fetched: Fetched):
+def test_a_sixth_redirect_is_refused(site: Site, fetched: Fetched):
     site.pages["/0"] = redirect("/0")
 
     with pytest.raises(NotFetched, match="5 redirects"):
@@ -274,7 +278,7 @@ def test_six_redirects_are_one_too_many(site: Site, fetched: Fetched):
     assert len(site.asked) == 6
 
 
-def test_a_redirect_to_a_private_address_or_to_no_link_is_refused(
+def test_a_redirect_to_a_private_address_or_invalid_url_is_refused(
     site: Site, fetched: Fetched
 ):
     private = [
@@ -293,7 +297,9 @@ def test_a_redirect_to_a_private_address_or_to_no_link_is_refused(
                 fetched.run(site.url("/rows"))
 
 
-def test_a_token_stays_at_home(site: Site, fetched: Fetched, settings: Settings):
+def test_a_token_is_sent_only_to_its_host(
+    site: Site, fetched: Fetched, settings: Settings
+):
     with web_site() as elsewhere:
         settings.DATASET_HOSTS = f"{site.host},{elsewhere.host}"
         site.pages["/rows"] = redirect("/moved")
@@ -310,9 +316,7 @@ def test_a_token_stays_at_home(site: Site, fetched: Fetched, settings: Settings)
     assert with_it == ["/rows", "/moved", "/back"]
 
 
-def test_a_refusal_is_told_by_its_status_and_without_its_body(
-    site: Site, fetched: Fetched
-):
+def test_an_error_shows_the_status_without_the_body(site: Site, fetched: Fetched):
     for code in (401, 403, 404, 410, 418, 204):
         site.pages["/rows"] = status(code)
         site.asked.clear()
@@ -325,7 +329,7 @@ def test_a_refusal_is_told_by_its_status_and_without_its_body(
         assert len(site.asked) == 1
 
 
-def test_a_server_that_is_busy_is_asked_again(site: Site, fetched: Fetched):
+def test_an_unavailable_server_is_retried(site: Site, fetched: Fetched):
     busy = [status(503), status(429, Retry_After="0"), status(502)]
 
     def page_(handler: Handler) -> None:
@@ -336,7 +340,7 @@ def test_a_server_that_is_busy_is_asked_again(site: Site, fetched: Fetched):
     assert fetched.run(site.url("/rows")) == BODY
 
 
-def test_a_web_page_is_no_file(site: Site, fetched: Fetched):
+def test_a_web_page_is_refused(site: Site, fetched: Fetched):
     body = b"<html>secret</html>"
     site.pages["/rows.jsonl"] = page(body, Content_Type="text/html; charset=utf-8")
 
@@ -344,7 +348,7 @@ def test_a_web_page_is_no_file(site: Site, fetched: Fetched):
         fetched.run(site.url("/rows.jsonl"))
 
 
-def test_what_is_no_web_server_is_told_without_its_words(site: Site, fetched: Fetched):
+def test_an_invalid_http_response_is_not_quoted(site: Site, fetched: Fetched):
     def greet(handler: Handler) -> None:
         handler.wfile.write(b"-ERR secret of the cache\r\n")
 
@@ -355,14 +359,14 @@ def test_what_is_no_web_server_is_told_without_its_words(site: Site, fetched: Fe
     assert "secret" not in str(caught.value)
 
 
-def test_a_server_that_is_not_there_is_told(fetched: Fetched, settings: Settings):
+def test_an_unreachable_server_fails(fetched: Fetched, settings: Settings):
     settings.DATASET_HOSTS = "127.0.0.1:1"
 
     with pytest.raises(NotFetched, match=r"127\.0\.0\.1"):
         fetched.run("http://127.0.0.1:1/rows")
 
 
-def test_a_machine_without_a_network_is_told(fetched: Fetched):
+def test_an_unresolvable_host_fails(fetched: Fetched):
     with pytest.raises(NotFetched, match=r"no-such-host\.invalid"):
         fetched.run("https://no-such-host.invalid/rows")
 
@@ -377,7 +381,7 @@ def test_no_proxy_of_the_environment_is_used(
     assert fetched.run(site.url("/rows")) == BODY
 
 
-def test_the_address_that_was_looked_at_is_connected_to(
+def test_the_checked_address_is_the_one_connected_to(
     site: Site,
     fetched: Fetched,
     settings: Settings,
@@ -401,7 +405,7 @@ def test_the_address_that_was_looked_at_is_connected_to(
     assert site.asked[0][1]["Host"] == f"rows.test:{port}"
 
 
-def test_a_redirect_by_a_name_is_looked_at_too(
+def test_the_host_of_a_redirect_is_checked(
     site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ):
     resolve = socket.getaddrinfo
@@ -444,7 +448,7 @@ def test_a_slow_file_arrives_over_tls(
             fetched.run(f"https://judge.test:{port}/down")
 
 
-def test_a_host_that_nobody_vouches_for_is_not_asked(
+def test_an_untrusted_certificate_is_refused(
     fetched: Fetched,
     settings: Settings,
     certificate: Path,

@@ -137,7 +137,9 @@ def test_a_link_becomes_a_version_that_names_it(
     assert Upload.objects.count() == 0
 
 
-def test_the_page_of_a_download_that_is_done_leads_on(alice_client: Client, site: Site):
+def test_the_page_of_a_finished_download_has_a_continue_button(
+    alice_client: Client, site: Site
+):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = fetch(alice_client, site.url("/rows.jsonl?X-Signature=hush"))
 
@@ -172,7 +174,7 @@ def test_a_link_makes_a_new_version_of_a_dataset(alice_client: Client, site: Sit
     assert [v.num_rows for v in first.dataset.versions.order_by("number")] == [2, 1]
 
 
-def test_what_is_no_link_is_said_at_once(alice_client: Client):
+def test_an_invalid_link_is_an_error_of_the_form(alice_client: Client):
     for link, code in {
         "http://127.0.0.1/rows.jsonl": "datasets.host_not_allowed",
         "http://[::ffff:a9fe:a9fe]/": "datasets.host_not_allowed",
@@ -196,9 +198,7 @@ def test_a_second_click_finds_the_download_under_way(alice_client: Client, site:
     assert again == first
 
 
-def test_what_is_no_dataset_is_told_without_a_word_of_it(
-    alice_client: Client, site: Site
-):
+def test_an_error_does_not_quote_the_response(alice_client: Client, site: Site):
     for served, said in (
         (page(b"<!DOCTYPE html><p>secret"), "XML document"),
         (page(b"\xef\xbb\xbf \n<html>secret"), "XML document"),
@@ -244,7 +244,7 @@ def test_a_gzip_bomb_is_refused(
     assert DatasetVersion.objects.count() == 0
 
 
-def test_a_file_of_nothing_but_zeros_is_refused(alice_client: Client, site: Site):
+def test_a_file_of_zeros_is_refused(alice_client: Client, site: Site):
     site.pages["/rows.jsonl.gz"] = file(gzip.compress(b"\x00" * 30_000_000))
 
     job = fetch(alice_client, site.url("/rows.jsonl.gz"))
@@ -252,7 +252,7 @@ def test_a_file_of_nothing_but_zeros_is_refused(alice_client: Client, site: Site
     assert job.state == JobState.FAILED
 
 
-def test_the_page_shows_bytes_of_all_and_what_delays(alice_client: Client, site: Site):
+def test_the_page_shows_bytes_and_messages(alice_client: Client, site: Site):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = give(alice_client, site.url("/rows.jsonl"))
     take_up()
@@ -269,9 +269,7 @@ def test_the_page_shows_bytes_of_all_and_what_delays(alice_client: Client, site:
 
 @pytest.mark.usefixtures("quick_pulse")
 @pytest.mark.django_db(transaction=True)
-def test_a_stop_keeps_what_is_here_and_another_try_goes_on(
-    alice_client: Client, site: Site
-):
+def test_a_stopped_download_resumes(alice_client: Client, site: Site):
     body = ROWS * 500
     slow = drip(site, body, seconds=0.02, ETag='"one"')
     site.pages["/rows.jsonl"] = slow
@@ -307,7 +305,7 @@ def test_a_stop_keeps_what_is_here_and_another_try_goes_on(
     assert site.ranges()[-1] == f"bytes={here}-"
 
 
-def test_a_worker_that_is_gone_loses_its_time_alone(
+def test_a_lost_worker_keeps_the_downloaded_bytes(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     body = ROWS * 500
@@ -331,7 +329,9 @@ def test_a_worker_that_is_gone_loses_its_time_alone(
     assert start > 10_000
 
 
-def test_a_worker_that_shuts_down_puts_it_back(alice_client: Client, site: Site):
+def test_a_worker_that_shuts_down_requeues_the_download(
+    alice_client: Client, site: Site
+):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = give(alice_client, site.url("/rows.jsonl"))
 
@@ -360,7 +360,7 @@ def run_beside_another(first: ImportJob) -> None:
 
 @pytest.mark.usefixtures("quick_pulse")
 @pytest.mark.django_db(transaction=True)
-def test_a_slow_download_gives_way_and_keeps_what_is_here(
+def test_a_slow_download_pauses_for_another_and_keeps_its_bytes(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.4)
@@ -378,7 +378,7 @@ def test_a_slow_download_gives_way_and_keeps_what_is_here(
 
 @pytest.mark.usefixtures("quick_pulse")
 @pytest.mark.django_db(transaction=True)
-def test_a_download_that_nobody_waits_for_goes_on(
+def test_a_download_continues_while_no_other_waits(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.1)
@@ -394,7 +394,7 @@ def test_a_download_that_nobody_waits_for_goes_on(
 @pytest.mark.usefixtures("quick_pulse")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("is_quick", [True, False])
-def test_one_that_would_begin_anew_gives_way_where_it_is_slow_alone(
+def test_a_download_that_cannot_resume_pauses_only_if_slow(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch, is_quick: bool
 ):
     change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.1)
@@ -427,7 +427,7 @@ def test_teams_take_turns(alice_client: Client, site: Site):
     assert taken == [first.pk, third.pk, second.pk]
 
 
-def test_a_download_leaves_the_workers_imports_alone(
+def test_a_download_does_not_block_imports(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.datasets.imports.AT_ONCE_BYTES", -1)
@@ -443,7 +443,7 @@ def test_a_download_leaves_the_workers_imports_alone(
     assert "number 1" in text_of(alice_client, second)
 
 
-def test_what_was_fetched_outlives_its_job(alice_client: Client, site: Site):
+def test_a_downloaded_file_outlives_its_job(alice_client: Client, site: Site):
     site.pages["/rows.jsonl"] = file(ROWS)
     fetch(alice_client, site.url("/rows.jsonl"))
 
@@ -465,7 +465,7 @@ def test_a_discarded_download_leaves_nothing(alice_client: Client, site: Site):
     assert not any(each.exists() for each in files)
 
 
-def test_a_dataset_deleted_for_good_takes_its_downloads_along(
+def test_deleting_a_dataset_cancels_its_downloads(
     alice_client: Client,
     team: Team,
     alice: User,
@@ -510,7 +510,7 @@ def test_a_dataset_deleted_for_good_takes_its_downloads_along(
     }
 
 
-def test_the_teams_share_bounds_a_download(
+def test_the_quota_of_the_team_limits_a_download(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fetches, "MAX_TEAM_BYTES", 100)
@@ -522,9 +522,7 @@ def test_the_teams_share_bounds_a_download(
     assert "limit is 100" in job.error
 
 
-def test_nothing_is_sent_or_finished_for_a_download(
-    alice_client: Client, alice: User, site: Site
-):
+def test_a_download_accepts_no_parts(alice_client: Client, alice: User, site: Site):
     """Its bytes come from the worker alone, and it is whole when they all are."""
     job = give(alice_client, site.url("/rows.jsonl"))
     parts = f"/alpha/datasets/uploads/{job.upload_id}/parts?offset=0"
@@ -536,7 +534,7 @@ def test_nothing_is_sent_or_finished_for_a_download(
     assert not Upload.objects.get().is_whole
 
 
-def test_another_team_finds_neither_download_nor_file(
+def test_another_team_gets_a_404_for_downloads(
     alice_client: Client, charlie_client: Client, site: Site
 ):
     job = give(alice_client, site.url("/rows.jsonl"))
@@ -561,7 +559,7 @@ def test_a_viewer_fetches_nothing(bob_client: Client, team: Team):
     assert ImportJob.objects.count() == 0
 
 
-def test_a_machine_without_a_network_says_so_on_the_page(alice_client: Client):
+def test_an_unresolvable_host_is_shown_on_the_page(alice_client: Client):
     job = fetch(alice_client, "https://no-such-host.invalid/rows.jsonl")
 
     assert job.state == JobState.FAILED
@@ -569,7 +567,7 @@ def test_a_machine_without_a_network_says_so_on_the_page(alice_client: Client):
     assert job.error in unescape(text_of(alice_client, job))
 
 
-def test_a_full_disk_is_told(
+def test_a_full_disk_fails_the_download(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     def full(*_: Any) -> None:
@@ -583,7 +581,7 @@ def test_a_full_disk_is_told(
     assert "is full" in job.error
 
 
-def test_what_a_server_packs_on_the_way_is_read(alice_client: Client, site: Site):
+def test_a_compressed_response_is_read(alice_client: Client, site: Site):
     packed = page(gzip.compress(ROWS), Content_Encoding="gzip")
     site.pages["/rows.jsonl"] = packed
 
@@ -596,7 +594,7 @@ def test_what_a_server_packs_on_the_way_is_read(alice_client: Client, site: Site
 def test_bytes_of_an_unknown_length_count_for_the_teams_share(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(fetches, "ROOM_BYTES", 1_000)
+    monkeypatch.setattr(fetches, "DISK_CHECK_BYTES", 1_000)
     monkeypatch.setattr(download, "CHUNK_BYTES", 1_000)
     site.pages["/rows.jsonl"] = page(ROWS * 100, Content_Length=None)
     seen: list[int] = []

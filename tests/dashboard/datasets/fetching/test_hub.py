@@ -52,7 +52,7 @@ def site(settings: Settings) -> Iterator[Site]:
         yield site
 
 
-def test_an_endpoint_that_is_no_url_is_told_on_the_page(
+def test_an_invalid_endpoint_is_shown_on_the_page(
     alice_client: Client, settings: Settings
 ):
     settings.HUB_ENDPOINT = "hub.example"
@@ -105,7 +105,7 @@ def test_the_only_file_is_fetched_and_pinned(alice_client: Client, site: Site):
     assert site.asked[-1][0] == f"/datasets/{NAME}/resolve/{MAIN}/train.jsonl"
 
 
-def test_splits_and_files_are_there_to_choose_from(alice_client: Client, site: Site):
+def test_splits_and_files_are_listed(alice_client: Client, site: Site):
     files = {
         "main/train-00000-of-00001.jsonl": ROWS,
         "main/test-00000-of-00001.jsonl": jsonl(RECORDS[:1]),
@@ -137,7 +137,7 @@ def test_splits_and_files_are_there_to_choose_from(alice_client: Client, site: S
 
 
 @pytest.mark.parametrize("part", ["main/test", "test", "data/test.jsonl"])
-def test_what_was_named_is_fetched_at_once(part: str, alice_client: Client, site: Site):
+def test_a_named_split_or_file_is_fetched(part: str, alice_client: Client, site: Site):
     files = {"data/train.jsonl": ROWS, "data/test.jsonl": jsonl(RECORDS[:1])}
     card = configs(train="data/train.jsonl", test="data/test.jsonl")
     add_dataset(site, NAME, files, card=card)
@@ -147,7 +147,7 @@ def test_what_was_named_is_fetched_at_once(part: str, alice_client: Client, site
     assert imported(alice_client, job).num_rows == 1
 
 
-def test_what_is_not_there_is_said_beside_what_is(alice_client: Client, site: Site):
+def test_an_unknown_split_is_reported_with_the_list(alice_client: Client, site: Site):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
 
     job = fetch(alice_client, NAME, part="c.jsonl")
@@ -167,7 +167,7 @@ def test_a_revision_is_looked_up_and_pinned(alice_client: Client, site: Site):
     assert version.source["revision"] == "refs/pr/1"
 
 
-def test_the_hubs_own_parquet_offers_splits_where_the_card_has_none(
+def test_splits_come_from_the_parquet_branch_without_a_card(
     alice_client: Client, site: Site
 ):
     add_dataset(site, NAME, {"sums.py": b"..."})
@@ -211,7 +211,7 @@ def test_parts_with_other_columns_are_not_joined(alice_client: Client, site: Sit
     assert Upload.objects.get().files == []
 
 
-def test_a_bomb_among_the_parts_is_refused(
+def test_a_decompression_bomb_in_a_split_is_refused(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     file = io.BytesIO()
@@ -293,14 +293,14 @@ def test_a_private_dataset_says_what_is_missing(
     assert "hf_" not in text_of(alice_client, job)
 
 
-def test_what_the_hub_does_not_have_is_told(alice_client: Client, site: Site):
+def test_an_unknown_hub_dataset_fails(alice_client: Client, site: Site):
     job = fetch(alice_client, "nobody/nothing", revision="v2")
 
     assert job.state == JobState.FAILED
     assert "nobody/nothing" in job.error
 
 
-def test_a_dataset_without_rows_to_read_is_told(alice_client: Client, site: Site):
+def test_a_hub_dataset_without_supported_files_fails(alice_client: Client, site: Site):
     add_dataset(site, NAME, {"weights.bin": b"0", "README.md": b"# Sums"})
 
     job = fetch(alice_client, NAME)
@@ -335,7 +335,7 @@ def test_a_long_list_of_files_is_read_to_its_end(alice_client: Client, site: Sit
     assert shown.context["num_shown"] == 2
 
 
-def test_a_cut_list_says_so(
+def test_a_shortened_list_shows_both_counts(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.datasets.fetching.choices.MAX_CHOICES", 2)
@@ -362,9 +362,7 @@ def test_files_that_many_splits_share_are_not_all_listed(
     assert "2 of 6" in shown.text
 
 
-def test_a_split_whose_name_cannot_be_kept_is_left_out(
-    alice_client: Client, site: Site
-):
+def test_a_split_with_an_invalid_name_is_not_listed(alice_client: Client, site: Site):
     files = {"a.jsonl": ROWS, "b.jsonl": ROWS}
     odd = ["a\x00b", "a\ud800b", "\u202eb", "a" * 2**20]
     splits = dict.fromkeys(odd, "*.jsonl")
@@ -378,7 +376,7 @@ def test_a_split_whose_name_cannot_be_kept_is_left_out(
     assert listed == ["main/train", "main/test", "a.jsonl", "b.jsonl"]
 
 
-def test_patterns_that_take_too_long_keep_no_worker(
+def test_slow_split_patterns_time_out(
     alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(choices, "MATCH_SECONDS", 0.0)
@@ -392,7 +390,7 @@ def test_patterns_that_take_too_long_keep_no_worker(
     assert imported(alice_client, job).source["part"] == "b.jsonl"
 
 
-def test_what_is_no_hub_is_told_without_its_words(alice_client: Client, site: Site):
+def test_an_invalid_hub_response_is_not_quoted(alice_client: Client, site: Site):
     for served in (
         answer([]),
         answer({"sha": "main"}),
@@ -408,7 +406,7 @@ def test_what_is_no_hub_is_told_without_its_words(alice_client: Client, site: Si
         assert "secret" not in job.error
 
 
-def test_a_busy_hub_is_asked_again_and_given_up(alice_client: Client, site: Site):
+def test_an_unavailable_hub_fails_after_retries(alice_client: Client, site: Site):
     site.pages[f"/api/datasets/{NAME}/revision/main"] = status(503)
 
     job = fetch(alice_client, NAME)
@@ -416,7 +414,7 @@ def test_a_busy_hub_is_asked_again_and_given_up(alice_client: Client, site: Site
     assert "status 503" in job.error
 
 
-def test_another_team_finds_no_choice(
+def test_another_team_gets_a_404_for_the_choice(
     alice_client: Client, charlie_client: Client, site: Site
 ):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
@@ -429,7 +427,7 @@ def test_another_team_finds_no_choice(
     assert ImportJob.objects.count() == 1
 
 
-def test_a_choice_once_made_is_kept_for_another_try(alice_client: Client, site: Site):
+def test_a_retry_keeps_the_chosen_file(alice_client: Client, site: Site):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
     job = fetch(alice_client, NAME)
     where = f"/datasets/{NAME}/resolve/{MAIN}/b.jsonl"
@@ -446,7 +444,7 @@ def test_a_choice_once_made_is_kept_for_another_try(alice_client: Client, site: 
     assert imported(alice_client, again).source["part"] == "b.jsonl"
 
 
-def test_the_hub_is_no_way_into_the_network(
+def test_the_hub_gives_no_access_to_the_private_network(
     alice_client: Client, site: Site, settings: Settings
 ):
     """What the operator named is asked; what it, or a user, points to is not."""
@@ -493,9 +491,7 @@ def test_a_link_to_a_file_of_the_hub_is_pinned_as_well(
     assert imported(alice_client, job).source["commit"] == MAIN
 
 
-def test_a_gated_dataset_is_listed_and_says_what_is_missing(
-    alice_client: Client, site: Site
-):
+def test_a_gated_dataset_needs_a_token(alice_client: Client, site: Site):
     add_dataset(site, NAME, {"a.jsonl": ROWS})
     site.pages[f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"] = status(403)
 
@@ -504,7 +500,7 @@ def test_a_gated_dataset_is_listed_and_says_what_is_missing(
     assert "set HF_TOKEN" in job.error
 
 
-def test_a_token_that_no_header_carries_is_not_told(
+def test_an_invalid_token_is_not_shown(
     alice_client: Client, site: Site, settings: Settings
 ):
     settings.HUB_TOKEN = "hf_secret\nof the server"

@@ -43,7 +43,7 @@ def code_for(url: str, **more: Any) -> str:
     return ""
 
 
-def test_an_address_that_is_not_the_internets_is_refused_as_it_is_typed():
+def test_a_private_address_in_any_notation_is_refused():
     urls = [f"http://{host}/rows.jsonl" for host in HOSTILE]
 
     assert {code_for(url) for url in urls} <= {"datasets.host_not_allowed", "invalid"}
@@ -55,7 +55,7 @@ def test_other_ports_are_for_hosts_that_are_allowed():
             read(f"{scheme}://example.com:{port}/rows.jsonl")
 
 
-def test_what_is_no_link_is_refused():
+def test_an_invalid_link_is_refused():
     urls = [
         "file:///etc/passwd",
         "gopher://127.0.0.1:6379/_x",
@@ -103,7 +103,7 @@ def test_a_name_is_refused_when_one_of_its_addresses_is_private(
         resolve(read_link("https://rows.example.com/x"), links_allowlist())
 
 
-def test_allowed_hosts_may_be_private_on_their_port_alone(settings: Settings):
+def test_an_allowed_private_host_is_allowed_on_its_port_only(settings: Settings):
     settings.DATASET_HOSTS = "10.0.0.7:8080, store.lan:80"
 
     assert read("http://10.0.0.7:8080/rows.jsonl") == Link(
@@ -113,14 +113,14 @@ def test_allowed_hosts_may_be_private_on_their_port_alone(settings: Settings):
         read("http://10.0.0.7/rows.jsonl")
 
 
-def test_a_list_of_hosts_that_cannot_be_read_is_said(settings: Settings):
+def test_an_invalid_host_allowlist_is_reported(settings: Settings):
     settings.DATASET_HOSTS = "store.lan"
 
     with pytest.raises(ValueError, match=r"'store.lan'"):
         read("https://example.com/rows.jsonl")
 
 
-def test_a_link_is_read_as_what_it_leads_to():
+def test_a_link_is_parsed_as_a_url_or_hub_dataset():
     leads_to = {
         "openai/gsm8k": HubLink(dataset="openai/gsm8k"),
         " openai/gsm8k@v1.0 ": HubLink(dataset="openai/gsm8k", revision="v1.0"),
@@ -153,14 +153,14 @@ def test_a_link_is_read_as_what_it_leads_to():
     assert {text: read(text) for text in leads_to} == leads_to
 
 
-def test_a_link_is_shown_without_what_may_be_secret():
+def test_a_link_is_shown_without_its_query():
     link = Link(url="https://example.com/a%20b/rows%20one.jsonl?token=abc")
 
     assert link.shown == "https://example.com/a%20b/rows%20one.jsonl?…"
     assert link.filename == "rows one.jsonl"
 
 
-def test_a_revision_that_is_none_or_of_a_url_is_refused():
+def test_an_invalid_revision_is_refused():
     url = "https://example.com/rows.jsonl"
     assert code_for(url, revision="main") == "datasets.not_a_hub_dataset"
     for revision in ("a b", "../main", "x" * 300, "-x"):

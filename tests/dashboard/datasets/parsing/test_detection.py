@@ -27,7 +27,7 @@ def detected(folder: Path, filename: str, content: bytes) -> Detected:
     return detect(filename, path)
 
 
-def test_a_name_that_fits_needs_no_remark(tmp_path: Path):
+def test_a_matching_extension_gives_no_remark(tmp_path: Path):
     for filename, content, file_format in (
         ("rows.jsonl", LINES, "jsonl"),
         ("ROWS.NDJSON", LINES, "jsonl"),
@@ -53,7 +53,7 @@ def test_a_name_that_fits_needs_no_remark(tmp_path: Path):
         assert found == Detected(format=file_format), (filename, content)
 
 
-def test_a_name_that_lies_is_remarked_on(tmp_path: Path):
+def test_a_wrong_extension_gives_a_remark(tmp_path: Path):
     for filename, content, file_format, said in (
         ("rows.json", LINES, "jsonl", "JSON Lines"),
         ("rows.jsonl", LIST, "json", "a JSON document"),
@@ -82,7 +82,7 @@ CONTENTS = {
 PACKERS = {"gzip": lambda content: gzip.compress(content, mtime=0), "zstd": zstd}
 
 
-def test_a_packed_file_is_what_it_would_be_unpacked(tmp_path: Path):
+def test_a_compressed_file_has_the_format_of_its_content(tmp_path: Path):
     for packing, pack in PACKERS.items():
         for suffix, content in CONTENTS.items():
             for packed_suffix in (".gz", ".zst", ""):
@@ -94,7 +94,7 @@ def test_a_packed_file_is_what_it_would_be_unpacked(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("packing", "suffix"), [("gzip", "jsonl"), ("zstd", "csv")])
-def test_a_packed_file_is_imported_as_it_would_be_unpacked(
+def test_a_compressed_file_is_imported_like_the_plain_one(
     alice_client: Client, team: Team, packing: str, suffix: str
 ):
     file = SimpleUploadedFile(f"rows.{suffix}.gz", PACKERS[packing](CONTENTS[suffix]))
@@ -110,7 +110,7 @@ def test_a_packed_file_is_imported_as_it_would_be_unpacked(
     assert version.source["format"] == suffix
 
 
-def test_the_page_says_what_the_name_does_not(alice_client: Client, team: Team):
+def test_the_page_shows_the_format_remark(alice_client: Client, team: Team):
     file = SimpleUploadedFile("rows.csv", LINES)
 
     page = alice_client.post("/alpha/datasets/upload", {"file": file}, follow=True)

@@ -29,7 +29,7 @@ def read(folder: Path, file_format: str, content: bytes) -> list[Any]:
     return list(read_records(Source(path, file_format)))
 
 
-def test_lines_may_end_in_any_of_three_ways(tmp_path: Path):
+def test_three_line_endings_are_read(tmp_path: Path):
     for end, final in product(("\n", "\r\n", "\r"), (True, False)):
         last = end if final else ""
         lines = '{"a": 1}' + end + '{"a": 2}' + last
@@ -119,7 +119,7 @@ def test_an_entry_that_is_too_long_ends_its_document(
     assert [(item.line, item.ends_file) for item in parsed[1:]] == [(2, True)]
 
 
-def test_a_document_that_is_no_json_is_read_up_to_its_fault(tmp_path: Path):
+def test_invalid_json_is_read_up_to_the_error(tmp_path: Path):
     parsed = read(tmp_path, "json", b'[{"a": 1},\n{"a": 2,\n"b" 3},\n{"a": 4}]')
 
     assert parsed[0] == Record(1, {"a": 1}, 1)
@@ -158,7 +158,7 @@ def test_the_separator_is_the_one_of_the_header(tmp_path: Path, separator: str):
     assert record.values == {"a": "1", "b": "2"}
 
 
-def test_a_csv_field_may_be_longer_than_python_allows_by_itself(tmp_path: Path):
+def test_a_csv_field_may_exceed_the_default_limit_of_python(tmp_path: Path):
     (record,) = read(tmp_path, "csv", b"a\n" + b"x" * 200_000 + b"\n")
 
     assert len(record.values["a"]) == 200_000
@@ -178,7 +178,7 @@ def test_parquet_keeps_types_and_nesting(tmp_path: Path):
     ]
 
 
-def test_a_repetitive_parquet_file_of_modest_size_is_no_bomb(tmp_path: Path):
+def test_a_repetitive_parquet_file_of_modest_size_is_accepted(tmp_path: Path):
     path = tmp_path / "upload"
     pq.write_table(pa.table({"prompt": ["What is 2 + 2?"] * 50_000}), path)
 

@@ -168,14 +168,14 @@ def test_a_parquet_file_that_ends_its_reader():
 
 
 @given(ROWS)
-def test_json_lines_come_back_as_they_were(rows: list[dict[str, Any]]):
+def test_json_lines_round_trip(rows: list[dict[str, Any]]):
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     assert [item.values for item in parse("jsonl", content.encode())] == rows
 
 
 @given(ROWS, st.none() | st.integers(0, 3), st.integers(1, 30), st.booleans())
-def test_a_json_list_comes_back_as_it_was(
+def test_a_json_list_round_trips(
     rows: list[dict[str, Any]], indent: int | None, piece: int, is_wrapped: bool
 ):
     """However it is laid out, and wherever the pieces that are read of it end."""
@@ -195,7 +195,7 @@ def test_a_json_list_comes_back_as_it_was(
     st.sampled_from([("csv", ","), ("tsv", "\t")]),
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
 )
-def test_fields_of_a_table_come_back_as_they_were(
+def test_fields_of_a_table_round_trip(
     rows: list[tuple[str, str]], kind: tuple[str, str], encoding: str
 ):
     file_format, delimiter = kind

@@ -65,7 +65,7 @@ def read_here(path: Path) -> list[Parsed]:
 
 
 @pytest.mark.parametrize("store_schema", [True, False])  # else it is read as a text
-def test_what_rows_repeat_counts_each_time(tmp_path: Path, store_schema: bool):
+def test_repeated_values_count_each_time(tmp_path: Path, store_schema: bool):
     path = write(tmp_path, repeated(2 * MIB, 1_000), store_schema=store_schema)
 
     num_rows, refusal = read(path)
@@ -76,7 +76,7 @@ def test_what_rows_repeat_counts_each_time(tmp_path: Path, store_schema: bool):
     assert refusal.ends_file
 
 
-def test_what_rows_repeat_inside_of_others_counts_each_time(tmp_path: Path):
+def test_nested_repeated_values_count_each_time(tmp_path: Path):
     inner = pa.StructArray.from_arrays([repeated(2 * MIB, 1_000)], ["text"])
 
     num_rows, refusal = read(write(tmp_path, inner))
@@ -102,7 +102,7 @@ def test_lists_of_repeated_values_are_kept_as_they_are(tmp_path: Path):
     ]
 
 
-def test_a_row_with_too_long_a_text_is_named_and_the_others_are_kept(
+def test_only_the_row_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(parquet, "MAX_ROW_BYTES", MIB)
@@ -116,7 +116,7 @@ def test_a_row_with_too_long_a_text_is_named_and_the_others_are_kept(
     assert "1,048,576 bytes" in items[1].problem
 
 
-def test_dictionaries_that_are_too_large_are_refused_unread(
+def test_large_dictionaries_are_refused_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(parquet, "BATCH_BYTES", MIB)
