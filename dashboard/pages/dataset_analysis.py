@@ -138,9 +138,9 @@ def _results(
     context: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     if result:
-        alike = list_duplicates(result)
-        num_repeats = sum(one.num_more for one in alike)
-        context |= {"result": result, "alike": alike, "num_repeats": num_repeats}
+        duplicates = list_duplicates(result)
+        num_repeats = sum(one.num_more for one in duplicates)
+        context |= {"result": result, "duplicates": duplicates, "num_repeats": num_repeats}
         figures |= {
             name: _drawn(result[name], unit="characters")
             for name in ("prompt_chars", "answer_chars")

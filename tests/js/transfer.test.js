@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  Broken,
+  ConnectionLost,
   fingerprintOf,
   hashOf,
   pauseSeconds,
@@ -75,8 +75,8 @@ test("it goes on from what the server has", async () => {
 
 test("a part that breaks off is not sent again as far as it has arrived", async () => {
   const faults = [
-    new Broken("lost"),
-    Object.assign(new Broken("lost"), { numKept: 3 }),
+    new ConnectionLost("lost"),
+    Object.assign(new ConnectionLost("lost"), { numKept: 3 }),
   ];
   const server = new Server({ faults });
   const { seen, tell, wait } = watched();
@@ -91,7 +91,7 @@ test("a part that breaks off is not sent again as far as it has arrived", async 
 
 test("the answer to a part that had arrived may be lost", async () => {
   const server = new Server({
-    faults: [Object.assign(new Broken("lost"), { numKept: 4 })],
+    faults: [Object.assign(new ConnectionLost("lost"), { numKept: 4 })],
   });
 
   await transfer(file, 4, { server, ...watched() });
@@ -112,7 +112,7 @@ test("what the server refuses is not tried again", async () => {
 });
 
 test("whoever waits may be told to stop waiting", async () => {
-  const server = new Server({ faults: [new Broken("lost")] });
+  const server = new Server({ faults: [new ConnectionLost("lost")] });
   const { tell } = watched();
   const wait = async () => {
     throw new Error("cancelled");

@@ -1,5 +1,5 @@
-// Asks for the preview of a prompt anew when something that it shows has changed.
-// htmx waits until typing pauses, and drops the answer to what was asked before.
+// Requests the prompt preview again when one of its inputs changes. htmx waits for a
+// pause in typing and drops responses to earlier requests.
 
 const SHOWN = new Set([
   "dataset",
@@ -16,16 +16,16 @@ export function keepPreview(form, { rows = null } = {}) {
   const preview = document.getElementById("prompt-preview");
   const fold = preview.closest("details");
 
-  function ask() {
-    // A tokenizer is loaded for those only who want to look.
+  function refresh() {
+    // Load no tokenizer while the preview is folded.
     if (!fold || fold.open) preview.dispatchEvent(new Event("preview"));
   }
 
   form.addEventListener("input", (event) => {
-    if (SHOWN.has(event.target.name)) ask();
+    if (SHOWN.has(event.target.name)) refresh();
   });
-  rows?.addEventListener("input", ask);
-  fold?.addEventListener("toggle", ask);
-  // Once htmx listens, and a browser that comes back has filled in what was typed.
-  window.addEventListener("pageshow", ask);
+  rows?.addEventListener("input", refresh);
+  fold?.addEventListener("toggle", refresh);
+  // After htmx has started and the browser has restored the form.
+  window.addEventListener("pageshow", refresh);
 }

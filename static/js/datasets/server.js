@@ -1,8 +1,8 @@
-// The addresses that files are sent to in parts, as transfer.js asks for them.
+// The upload endpoints, with the interface that transfer.js expects.
 
-import { Broken, fingerprintOf, Refused } from "./transfer.js";
+import { ConnectionLost, fingerprintOf, Refused } from "./transfer.js";
 
-// A request whose body tells how far it is; fetch has no such thing.
+// A request with upload progress, which fetch does not report.
 export function send(method, address, { body, token, signal, onProgress }) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
@@ -11,7 +11,7 @@ export function send(method, address, { body, token, signal, onProgress }) {
     request.upload.addEventListener("progress", (e) => onProgress?.(e.loaded, e.total));
     request.addEventListener("load", () => resolve(request));
     request.addEventListener("error", () =>
-      reject(new Broken("Connection lost.")),
+      reject(new ConnectionLost("Connection lost.")),
     );
     request.addEventListener("abort", () => reject(signal.reason));
     request.addEventListener("loadend", () =>
@@ -34,14 +34,15 @@ function read(request) {
     return JSON.parse(request.responseText);
   }
   if (isJson) throw new Refused(JSON.parse(request.responseText).error);
-  if (request.status >= 500) throw new Broken(`The server responded with ${request.status}.`);
+  if (request.status >= 500)
+    throw new ConnectionLost(`The server responded with ${request.status}.`);
   throw new Refused(
     `The server responded with ${request.status}. Reload the page; you may be signed out or no longer allowed to upload.`,
   );
 }
 
 export class UploadServer {
-  // `address`: of all uploads, `query`: "?dataset=1" or nothing.
+  // `address` is the URL of all uploads, `query` is "?dataset=1" or empty.
   constructor({ address, query, token, signal }) {
     Object.assign(this, { address, query, token, signal });
   }
@@ -51,19 +52,20 @@ export class UploadServer {
     body.append("filename", file.name);
     body.append("num_bytes", file.size);
     body.append("fingerprint", await fingerprintOf(file));
-    return read(await this.#ask("POST", `${this.address}${this.query}`, { body }));
+    return read(await this.#request("POST", `${this.address}${this.query}`, { body }));
   }
 
   async received({ id }) {
-    return read(await this.#ask("GET", `${this.address}/${id}/parts`)).received;
+    return read(await this.#request("GET", `${this.address}/${id}/parts`)).received;
   }
 
   async send({ id }, offset, part, onProgress) {
     const address = `${this.address}/${id}/parts?offset=${offset}`;
-    return read(await this.#ask("POST", address, { body: part, onProgress })).received;
+    return read(await this.#request("POST", address, { body: part, onProgress }))
+      .received;
   }
 
-  #ask(method, address, options = {}) {
+  #request(method, address, options = {}) {
     const { token, signal } = this;
     return send(method, address, { token, signal, ...options });
   }

@@ -1,4 +1,4 @@
-// Copies a version's whole hash, of which the table shows the beginning.
+// Copies the full hash of a version; the table shows its first characters.
 
 async function copy(button) {
   const text = button.dataset.copy;
@@ -6,7 +6,7 @@ async function copy(button) {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
-    // Without TLS a browser keeps its clipboard closed: the hash is then shown whole.
+    // Without TLS, browsers block the clipboard: show the full hash instead.
     button.previousElementSibling.textContent = text;
     button.remove();
   }

@@ -1,4 +1,4 @@
-// Narrows the list of tasks while one types.
+// Filters the list of tasks by the text entered.
 
 const filter = document.querySelector("[data-task-filter]");
 const count = document.querySelector("[data-task-count]");

@@ -1,8 +1,8 @@
-// A file's rows as a model sees them, before they are imported.
+// Prompt preview before an import.
 
 import { keepPreview } from "../datasets/prompt_preview.js";
 
-// Every choice of a column changes the row.
+// Each column selected changes the row.
 keepPreview(document.getElementById("prompt-form"), {
   rows: document.getElementById("mapping"),
 });

@@ -1,4 +1,4 @@
-// A dataset's prompts as a model sees them.
+// Prompt preview of a dataset.
 
 import { keepPreview } from "../datasets/prompt_preview.js";
 

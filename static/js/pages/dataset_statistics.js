@@ -1,5 +1,4 @@
-// Histograms from the page's figures; drawn again when the theme changes, and when
-// htmx has brought results that were not there before.
+// Draws the histograms, again when the theme changes and when htmx loads new results.
 import { CONFIG, readColors, resolveColors, styleLayout } from "../charts/theme.js";
 
 function decorate(axis, colors) {

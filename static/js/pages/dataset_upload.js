@@ -1,6 +1,5 @@
-// A file dropped on the zone lands in the plain file field. A small one is sent as the
-// form it stands in, a large one in parts that go on where they stopped. Without this
-// module it is an ordinary form.
+// Sends a small file with the form, and a large one in resumable parts. A file dropped on
+// the zone goes into the file field. Without this module, the form works as it is.
 
 import { send, UploadServer } from "../datasets/server.js";
 import { Refused, transfer } from "../datasets/transfer.js";
@@ -34,15 +33,15 @@ function checkFile({ field, tooLarge, button, status }) {
   tooLarge.textContent = isTooLarge
     ? `${file.name} has ${size(file.size)}; the limit is ${size(limit)}. Split it into several datasets.`
     : "";
-  const begun = [...document.querySelectorAll("[data-begun]")].some(
+  const unfinished = [...document.querySelectorAll("[data-unfinished]")].some(
     (row) => file && isSame(file, row),
   );
-  status.textContent = begun
+  status.textContent = unfinished
     ? "Part of this file is already uploaded. The upload resumes there."
     : "";
 }
 
-function takeDrop(event, parts) {
+function handleDrop(event, parts) {
   event.preventDefault();
   delete parts.zone.dataset.over;
   if (!event.dataTransfer.files.length) return;
@@ -58,7 +57,7 @@ async function submit(event, parts) {
   parts.trouble.textContent = "";
   showRunning(parts, true);
   try {
-    const body = await sent(file, parts);
+    const body = await upload(file, parts);
     parts.status.textContent = "Uploaded. Reading the first rows…";
     const finish = { body, signal: parts.running.signal };
     showAnswer(await send("POST", location.href, finish));
@@ -69,8 +68,8 @@ async function submit(event, parts) {
   }
 }
 
-// What the page is to be asked with, once the file is there; a small one goes along.
-async function sent(file, parts) {
+// Sends a large file; returns the form data that opens the mapping page.
+async function upload(file, parts) {
   const { field, form, token, running } = parts;
   const partBytes = Number(field.dataset.partBytes);
   if (file.size <= partBytes) return new FormData(form);
@@ -83,22 +82,22 @@ async function sent(file, parts) {
       parts.trouble.textContent = `Connection lost. Retrying in ${seconds} s.`;
     },
   };
-  const wait = (seconds) => rest(seconds, running.signal);
+  const wait = (seconds) => pause(seconds, running.signal);
   parts.upload = null;
   const begin = server.begin.bind(server);
   server.begin = async (chosen) => {
     parts.upload = await begin(chosen);
     return parts.upload;
   };
-  const upload = await transfer(file, partBytes, { server, tell, wait });
+  const sent = await transfer(file, partBytes, { server, tell, wait });
   const body = new FormData();
   body.append("csrfmiddlewaretoken", token);
-  body.append("upload", upload.id);
+  body.append("upload", sent.id);
   return body;
 }
 
 // Until the time is up, or the network is back.
-function rest(seconds, signal) {
+function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(end, seconds * 1000);
     function end() {
@@ -132,7 +131,7 @@ function showAnswer(request) {
     location.assign(request.responseURL);
     return;
   }
-  // The same page again, now with what was refused.
+  // The same page, now with errors.
   const page = new DOMParser().parseFromString(request.responseText, "text/html");
   document.querySelector("main").replaceWith(page.querySelector("main"));
   start();
@@ -163,7 +162,7 @@ async function discard({ form, token, upload }) {
   const body = new FormData();
   body.append("discard", "1");
   const address = `${form.dataset.uploads}/${upload.id}`;
-  // What cannot be reached now is on the list of half-finished files later.
+  // If this fails, the file stays in the list of unfinished uploads.
   await send("POST", address, { body, token }).catch(() => {});
 }
 
@@ -176,10 +175,10 @@ function start() {
     zone.dataset.over = "";
   });
   zone.addEventListener("dragleave", () => delete zone.dataset.over);
-  zone.addEventListener("drop", (event) => takeDrop(event, parts));
+  zone.addEventListener("drop", (event) => handleDrop(event, parts));
   form.addEventListener("submit", (event) => submit(event, parts));
   cancel.addEventListener("click", () => parts.running?.abort());
-  for (const button of document.querySelectorAll("[data-go-on]")) {
+  for (const button of document.querySelectorAll("[data-resume]")) {
     button.hidden = false;
     button.addEventListener("click", () => field.click());
   }

@@ -81,7 +81,7 @@ def test_an_interrupted_upload_resumes(team: Team, alice: User, page: Page, file
     page.reload()
     page.unroute(PARTS)
 
-    row = page.locator("[data-begun]")
+    row = page.locator("[data-unfinished]")
     expect(row).to_contain_text("5.86 KiB of")
     line = Line(page)
     choose(page, file)
@@ -103,8 +103,8 @@ def test_an_interrupted_upload_is_accessible(
     found = findings_in_each_view(page)
 
     page.reload()
-    row = page.locator("[data-begun]")
-    expect(row.locator("[data-go-on]")).to_be_visible()
+    row = page.locator("[data-unfinished]")
+    expect(row.locator("[data-resume]")).to_be_visible()
 
     assert found + findings_in_each_view(page) == []
 

@@ -53,7 +53,7 @@ def test_a_small_version_is_analysed_at_once(
 
     result = answer.context["result"]
     assert (result["num_rows"], result["missing_answers"]) == (14, 1)
-    assert [one.num_more for one in answer.context["alike"]] == [0, 1, 1, 0]
+    assert [one.num_more for one in answer.context["duplicates"]] == [0, 1, 1, 0]
     assert answer.context["num_repeats"] == 2
     assert "integer 13" in words(answer)
     assert "&amp;row=12#row-12" in answer.content.decode()
