@@ -1,4 +1,4 @@
-"""Forms that make datasets: of a file, pasted text, a link, or a version's rows."""
+"""Forms that create datasets from a file, pasted rows, a link or selected rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def form_error(error: ValueError) -> forms.ValidationError:
 
 
 def free_name(team: Team, name: str) -> str:
-    """The name, when the team has no dataset of that name."""
+    """The name, if the team has no dataset with it."""
     taken = Dataset.objects.filter(team=team, name=name, trashed_at=None).first()
     if taken is not None:
         raise forms.ValidationError(
@@ -68,7 +68,7 @@ class TargetForm(forms.Form):
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     name = NameField()
-    # Drawn for each form that is shown: sent twice, it asks for the same thing.
+    # Unique for each form shown, so that sending it twice starts one job.
     key = forms.UUIDField(widget=forms.HiddenInput)
 
     def __init__(self, team: Team, *, name: str, data: Any = None) -> None:
@@ -125,7 +125,7 @@ class TargetForm(forms.Form):
             positions=positions,
         )
         while not is_new and job.state in (JobState.FAILED, JobState.CANCELLED):
-            job, is_new = retry_selection(job, user)  # sent anew after it failed
+            job, is_new = retry_selection(job, user)  # sent again after a failure
         if is_new:
             begin_work(job, at_once=are_few(parent, positions=positions))
         if job.state == JobState.FAILED:
@@ -135,7 +135,7 @@ class TargetForm(forms.Form):
 
     @property
     def dataset(self) -> Dataset | None:
-        """The one that gets a new version."""
+        """The dataset that gets a new version."""
         return self._datasets.get(self.cleaned_data.get("target", ""))
 
     @property
@@ -149,7 +149,7 @@ class TargetForm(forms.Form):
 
 
 class MappingForm(forms.Form):
-    """Choices are the file's own columns. `name` is asked for a new dataset only."""
+    """The choices are the columns of the file. A new dataset also has a `name`."""
 
     name = NameField()
     prompt = forms.ChoiceField(
@@ -201,7 +201,7 @@ class MappingForm(forms.Form):
 
     @property
     def mapping(self) -> Mapping:
-        """What was chosen; the guess where nothing valid was."""
+        """The mapping chosen, or the guess if the form is invalid."""
         chosen = getattr(self, "cleaned_data", {}) if self.is_bound else {}
         if "prompt" not in chosen:
             chosen = {**self.initial, **chosen}
@@ -216,7 +216,7 @@ class MappingForm(forms.Form):
 
 
 def _mapping_before(upload: Upload) -> Mapping | None:
-    """Of the dataset's newest version, where the file becomes another one."""
+    """The mapping of the dataset's newest version."""
     if upload.dataset is None:
         return None
     newest = upload.dataset.versions.order_by("number").last()
@@ -262,7 +262,7 @@ class PasteForm(forms.Form):
 
 
 class LinkForm(forms.Form):
-    """Where a worker fetches a file from."""
+    """The source of a download."""
 
     link = forms.CharField(
         label="URL or Hugging Face dataset ID",
@@ -292,7 +292,7 @@ class LinkForm(forms.Form):
 
 
 class TransferForm(forms.Form):
-    """A file that is about to arrive in parts."""
+    """A new upload in parts."""
 
     filename = forms.CharField(max_length=1_000, strip=False)
     num_bytes = forms.IntegerField(min_value=0, max_value=2**60)

@@ -48,13 +48,13 @@ from dashboard.jobs.runner import run_now
 from dashboard.jobs.slots import slot
 from dashboard.project.errors import UserError
 
-RETENTION = timedelta(days=7)  # an upload that nobody imported
+RETENTION = timedelta(days=7)  # of an upload that is not imported
 
 
 def store_upload(
     *, team: Team, user: User | None, file: UploadedFile[bytes], dataset: Dataset | None
 ) -> Upload:
-    """Keep the file until its columns are mapped; ValueError when it is unfit."""
+    """Store the file until its columns are mapped; UserError if it cannot be used."""
     filename = (file.name or "file").replace("\x00", "")[-200:]
     num_bytes = file.size or 0
     purge_uploads()
@@ -80,7 +80,7 @@ def store_upload(
 
 
 def finish_transfer(upload: Upload) -> None:
-    """Take the file for whole; ValueError, and forgotten, when it is unfit."""
+    """Mark the file as complete; UserError, and deleted, if it cannot be used."""
     num_received = upload.num_received
     if num_received < upload.num_bytes:
         raise UserError(
@@ -121,11 +121,11 @@ def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
 
 
 def purge_uploads() -> None:
-    """Uploads that nobody imported, and jobs that ended, a week ago."""
+    """Delete uploads not imported, and jobs ended, a week ago."""
     since = timezone.now() - RETENTION
     imports = ImportJob.objects.filter(upload__isnull=False)
     live = imports.filter(job__state__in=OPEN)
-    # Its worker may have been killed before it could remove what it had imported.
+    # The worker may have been killed before it deleted an imported upload.
     done = imports.filter(job__state=JobState.DONE, kind=ImportJob.Kind.IMPORT)
     uploads = Upload.objects.exclude(pk__in=live.values("upload_id"))
     for upload in uploads.filter(
@@ -155,17 +155,16 @@ class Peek:
     names: list[str]
     records: list[Record]
     refusals: Refusals
-    is_small: bool  # that is all of it, so a page may wait for its import
+    is_small: bool  # this is the whole file, so a page may wait for its import
 
 
 def peek(upload: Upload, *, in_job: bool = False) -> Peek:
-    """Raises slots.Busy, unless a job looks: that has a place of its own."""
+    """Raises slots.Busy, except in a job, which has its own slot."""
     names: dict[str, None] = {}
     shown: list[Record] = []
     num_chars = num_items = 0
     refusals = Refusals()
     source = _source(upload, most=PEEK_BYTES)
-    # For the child that reads it, if that takes one.
     is_child = upload.format == Upload.Format.PARQUET and not in_job
     waited = slot() if is_child else nullcontext()
     with waited, closing(read_records(source)) as records:
@@ -193,7 +192,7 @@ def peek(upload: Upload, *, in_job: bool = False) -> Peek:
 
 
 def try_peek(upload: Upload) -> Peek | None:
-    """None when the file is gone, or when not one row of it can be read."""
+    """None if the file is missing or none of its rows can be read."""
     try:
         seen = peek(upload)
     except FileNotFoundError:
@@ -219,13 +218,12 @@ def import_upload(
     on_stored: Report | None = None,
     on_made: Callable[[DatasetVersion], None] | None = None,
 ) -> DatasetVersion:
-    """Every row, or all but exactly `leave_out` refused ones that the user has seen.
+    """Import every row, or all but exactly `leave_out` rows with errors.
 
-    Anything else raises ImportRefused, which carries what is wrong with which row, and
-    imports nothing. `on_read` is called with the bytes of the file read so far and its
-    size, `on_stored` with the rows stored so far and all of them, first when all are
-    read. `on_made` is called last within the transaction that makes a version, and not
-    at all where the newest has these rows. What any of them raises undoes the import.
+    Any other number of errors raises ImportRefused and imports nothing. `on_read` gets
+    the bytes read and the size of the file, `on_stored` the rows stored and the total.
+    `on_made` is called last in the transaction that creates a version. An exception
+    from any of them rolls the import back.
     """
     refusals = Refusals()
     version = create_dataset_version(
@@ -299,7 +297,7 @@ def start_job(
     user: User | None,
     leave_out: int = 0,
 ) -> tuple[ImportJob, bool]:
-    """The upload's import, and whether it is new: a second click starts nothing."""
+    """The import, and whether it is new: a second click finds the first."""
     return _start(
         upload,
         user,
@@ -314,7 +312,7 @@ def start_job(
 def start_fetch(
     *, upload: Upload, filename: str, user: User | None
 ) -> tuple[ImportJob, bool]:
-    """What brings the file here, and whether it is new."""
+    """The download of the file, and whether it is new."""
     kind = ImportJob.Kind.FETCH
     return _start(upload, user, kind=kind, filename=filename[-200:], num_to_read=0)
 
@@ -331,7 +329,7 @@ def _start(upload: Upload, user: User | None, **fields: Any) -> tuple[ImportJob,
 
 
 def begin(**fields: Any) -> ImportJob:
-    """A new import and its job, which waits for `begin_work`."""
+    """A new import and its queued job; start it with `begin_work`."""
     row = ImportJob.objects.create(**fields)
     row.job = enqueue(
         row.job_kind,
@@ -347,7 +345,7 @@ def begin(**fields: Any) -> ImportJob:
 
 
 def begin_work(row: ImportJob, *, at_once: bool) -> None:
-    """Do what is small while the page is made; wake the workers for the rest."""
+    """Run a small import in the request; notify the workers of others."""
     assert row.job, "of every import"
     if at_once:
         run_now(row.job)
@@ -358,9 +356,9 @@ def begin_work(row: ImportJob, *, at_once: bool) -> None:
 
 @transaction.atomic
 def request_stop(row: ImportJob, user: User | None = None) -> bool:
-    """Stop it now where no worker has it; False when it has ended.
+    """Stop it now if no worker has it; False if it has ended.
 
-    Without a user it is part of another act, which is written down by itself.
+    Without a user, the stop is part of another action, which has its own audit entry.
     """
     is_requested = cancel(row.job)
     if is_requested and user is not None:

@@ -1,4 +1,4 @@
-"""The kinds of jobs that datasets need: files fetched and imported, rows looked at."""
+"""Job kinds of datasets: download, import, generate and analyse."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ QUICK_BYTES_PER_SECOND = 10**6
 
 
 def fetch(context: Context) -> None:
-    """Bring the file here, or what there is to choose from."""
+    """Download the file, or list the splits and files to choose from."""
     row = _row_of(context)
     upload = _upload_of(row)
     host = host_of(upload)
 
     def gives_way() -> bool:
-        """Not while a download gets on that could not be gone on with."""
+        """Not during a fast download that could not be resumed."""
         num_seconds = time.monotonic() - context.began
         is_quick = context.noted.get("done", 0) > QUICK_BYTES_PER_SECOND * num_seconds
         restarting = Upload.objects.filter(
@@ -80,14 +80,14 @@ def fetch(context: Context) -> None:
     try:
         fetch_upload(upload, report)
     finally:
-        # Deleted with its dataset meanwhile; files that came since are nobody's.
+        # If the upload was deleted with its dataset, delete its files, too.
         if not Upload.objects.filter(pk=upload.pk).exists():
             remove_files(upload)
     context.note(upload.num_bytes, upload.num_bytes, message="")
 
 
 def import_rows(context: Context) -> None:
-    """Make a version of a file's rows, of some of a version's, or of a task's."""
+    """Create a version from a file, from selected rows, or from a task."""
     row = _row_of(context)
 
     def on_read(done: int, total: int) -> None:
@@ -100,7 +100,7 @@ def import_rows(context: Context) -> None:
         context.progress(done, total, unit="rows", message="Storing rows.")
 
     def seal(version: DatasetVersion) -> None:
-        """The version and the news of it are there at once, or neither."""
+        """Commit the version and the state of its job together."""
         context.note(version.num_rows, version.num_rows, unit="rows")
         same = ImportJob.objects.filter(pk=row.pk)
         if not same.update(version=version, made_version=True):
@@ -142,12 +142,12 @@ def import_rows(context: Context) -> None:
             "datasets.rows_have_errors",
             f"No rows imported: {found.count:,} rows have errors.",
         ) from None
-    if context.held().exists():  # these rows were there already: nothing was sealed
+    if context.held().exists():  # the version existed: nothing was sealed
         ImportJob.objects.filter(pk=row.pk).update(version=version)
 
 
 def retry_job(job: ImportJob, user: User) -> ImportJob:
-    """A new job; the same one where it is done, or where there is nothing to read."""
+    """A new job; the same one if it is done or its file is deleted."""
     upload = find_upload(job)
     if job.is_fetch:
         return retry_fetch(upload, user) if upload else job

@@ -15,9 +15,9 @@ from dashboard.project.errors import UserError
 # A million rows of 4 KiB each; imported in some three minutes.
 MAX_UPLOAD_BYTES = 4 * 2**30
 MAX_PASTED_CHARS = 2 * 2**20
-# What a part holds: seconds of work lost where a connection breaks.
+# A lost connection loses at most one part.
 PART_BYTES = 8 * 2**20
-# A team's files that have not been imported, with what is still to come of them.
+# Of a team's files that are not imported, at their full size.
 MAX_TEAM_BYTES = 4 * MAX_UPLOAD_BYTES
 MAX_TEAM_UPLOADS = 100
 MAX_LINE_CHARS = 8 * 2**20  # also the longest text in a Parquet file
@@ -25,29 +25,29 @@ MAX_ROW_BYTES = 64 * 2**20  # of a Parquet file, unpacked
 MAX_ROWS = 1_000_000
 MAX_COLUMNS = 1_000
 MAX_NAME_CHARS = 200
-MAX_DEPTH = 64  # Python's own JSON reader ends at about 1,000
-MAX_DIGITS = 4_300  # Python reads no longer whole number
+MAX_DEPTH = 64  # Python's JSON parser fails at about 1,000
+MAX_DIGITS = 4_300  # the longest integer that Python parses
 # A Parquet file may unpack to this much, or to this many times its size.
 MAX_UNPACKED_BYTES = 2 * 2**30
 UNPACKED_FLOOR_BYTES = 64 * 2**20
 MAX_UNPACKED_RATIO = 100
 
 PREVIEW_ROWS = 20
-PEEK_ROWS = 1_000  # column names are collected from this many; more take a worker
+PEEK_ROWS = 1_000  # column names come from these; a larger file needs a worker
 PEEK_BYTES = 4 * MAX_LINE_CHARS + 2**20  # unpacked: more than the longest line
 PREVIEW_CHARS = 2**20  # of the rows shown before an import, written as JSON
 SHOWN_REFUSALS = 100
-REPORT_BYTES = 4 * 2**20  # how often a reader says how far it is
+REPORT_BYTES = 4 * 2**20  # between progress reports of a reader
 COPY_BYTES = 8 * 2**20  # what is stored at a time
 
-# Left for the database by whatever uploads and imports write.
+# Uploads and imports leave this much to the database.
 RESERVED_BYTES = 2**30
-# What is read, mapped and stored in a second or so is not worth a worker.
+# Imported in the request: takes about a second.
 AT_ONCE_BYTES = 2**20  # unpacked
 
 
 def check_disk_space(num_bytes: int, *, purpose: str) -> None:
-    """ValueError, in words, where so much more would fill the disk.
+    """UserError if this many bytes would fill the disk.
 
     Some space stays free for the database, which stops on a full disk.
     """
@@ -63,12 +63,12 @@ def check_disk_space(num_bytes: int, *, purpose: str) -> None:
 
 
 def check_disk_space_to_import(num_bytes: int) -> None:
-    """Rows wait on disk until all are known good; our own database lies there, too."""
+    """Rows are staged on disk; an embedded database stores them there again."""
     copies = 2 if settings.DATABASE_IS_EMBEDDED else 1
     check_disk_space(copies * num_bytes, purpose="the import")
 
 
 def check_disk_space_to_copy(num_bytes: int) -> None:
-    """The rows are in the database already, and will be there twice."""
+    """The database stores the rows a second time."""
     if settings.DATABASE_IS_EMBEDDED:
         check_disk_space(num_bytes, purpose="the copy")

@@ -136,7 +136,7 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
 
 
 def _value(record: Record, column: str, remedy: str) -> Any:
-    """A column that is not there is another mistake than a null in it."""
+    """A missing column is not the same error as a null."""
     if column not in record.values:
         raise Unusable(f'The row has no column "{column}".', remedy, None)
     return record.values[column]

@@ -1,4 +1,4 @@
-"""Everything that reads datasets. Another team's are not found."""
+"""Queries of datasets. Those of other teams are not found."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def list_versions(team: Team) -> QuerySet[DatasetVersion]:
 
 
 def get_dataset(team: Team, dataset_id: int) -> Dataset:
-    """One that is not in the trash."""
+    """A dataset that is not in the trash."""
     datasets = team.datasets.filter(trashed_at__isnull=True)
     return get_object_or_404(datasets.select_related("created_by"), pk=dataset_id)
 
@@ -64,7 +64,7 @@ def find_trashed(team: Team, dataset_id: int) -> Dataset | None:
 
 
 def list_trashed(team: Team) -> QuerySet[Dataset]:
-    """The last one first, with the runs that used each."""
+    """Last trashed first, with the number of runs that used each."""
     return (
         team.datasets.filter(trashed_at__isnull=False)
         .select_related("trashed_by")
@@ -80,7 +80,7 @@ def list_trashed(team: Team) -> QuerySet[Dataset]:
 def _num_evaluated(of: Literal["dataset", "pk"]) -> Coalesce:
     """Runs that are evaluated on the version, or on one of the dataset's.
 
-    A subquery: joined, each of them would stand beside each that is trained on it.
+    A subquery: a join would multiply them with the runs trained on it.
     """
     versions = DatasetVersion.objects.filter(**{of: OuterRef("pk")}).order_by()
     counted = versions.values(of).annotate(
@@ -94,7 +94,7 @@ def get_upload(team: Team, upload_id: int) -> Upload:
 
 
 def list_waiting(team: Team) -> list[Upload]:
-    """Files that were not imported; two queries. `running` is a list of one job."""
+    """Unfinished uploads; two queries. `running` is a list of one job."""
     live = ImportJob.objects.filter(job__state__in=OPEN)
     running = Prefetch("jobs", live, to_attr="running")
     return list(
@@ -105,7 +105,7 @@ def list_waiting(team: Team) -> list[Upload]:
 
 
 def find_upload(job: ImportJob) -> Upload | None:
-    """What the job imports; None once it is imported, or of rows of a version."""
+    """The file of the job; None after the import, or for selected rows."""
     return Upload.objects.filter(jobs=job).first()
 
 
@@ -115,7 +115,7 @@ def last_job(upload: Upload) -> ImportJob | None:
 
 
 def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
-    """The import of an upload that needs none more; the upload itself may be gone."""
+    """The open or finished import of an upload, which may be deleted."""
     done = Q(job__state=JobState.DONE, kind=ImportJob.Kind.IMPORT)
     jobs = team.import_jobs.filter(Q(job__state__in=OPEN) | done, upload_id=upload_id)
     return jobs.order_by("-pk").first()
@@ -123,7 +123,7 @@ def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
 
 def get_import_job(team: Team, job_id: int) -> ImportJob:
     jobs = team.import_jobs.select_related("team", "version__dataset", "parent", "job")
-    jobs = jobs.defer("positions")  # a page asks for the job twice a second
+    jobs = jobs.defer("positions")  # a page polls the job twice a second
     return get_object_or_404(jobs, pk=job_id)
 
 
@@ -141,7 +141,7 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
 def find_parents(
     team: Team, versions: list[DatasetVersion]
 ) -> dict[int, DatasetVersion]:
-    """What versions were made of, by key, where it is still there."""
+    """The versions that these were made from, by key, if they still exist."""
     keys = {one.source["parent_id"] for one in versions if "parent_id" in one.source}
     return list_versions(team).in_bulk(keys) if keys else {}
 
@@ -153,7 +153,7 @@ class Use:
     run_id: int
     name: str
     state: str
-    is_evaluation: bool  # it is not trained on the version, but evaluated
+    is_evaluation: bool  # evaluated on the version, not trained
 
 
 def list_uses(dataset: Dataset) -> dict[int, list[Use]]:

@@ -1,4 +1,4 @@
-"""A row as every part of Cohort sees it: a prompt, an answer, columns beside them."""
+"""A row: a prompt, an answer and extra columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Prompt = str | list[dict[str, str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """A prompt is a text, or chat messages with role and content."""
+    """A prompt is text, or chat messages with role and content."""
 
     prompt: Prompt
     answer: str | None = None
@@ -31,7 +31,7 @@ class Row:
         return f'{{"answer":{answer},"columns":{columns},"prompt":{prompt}}}'
 
 
-# Made once: json.dumps would make one for each call.
+# Created once: json.dumps would create one for each call.
 as_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
@@ -42,8 +42,8 @@ def columns_as_json(columns: dict[str, Any]) -> str:
 
 
 def _as_stored(value: Any) -> Any:
-    """What jsonb gives back: it keeps numbers as decimals, so 1e16 returns as an
-    integer and -0.0 as 0.0. Hashing that form keeps the hash true after storage."""
+    """The value as jsonb returns it: numbers are decimals, so 1e16 becomes an integer
+    and -0.0 becomes 0.0. The hash of this form stays the same after storage."""
     if isinstance(value, float):
         return int(Decimal(repr(value))) if abs(value) >= 1e16 else value + 0.0
     if isinstance(value, dict):

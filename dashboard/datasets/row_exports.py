@@ -1,4 +1,4 @@
-"""A version's rows as a file: JSONL for programs, CSV for people with a spreadsheet."""
+"""Exports a version as JSONL for programs or CSV for spreadsheets."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dashboard.datasets.row import Row, as_json
 from dashboard.datasets.row_filters import read_rows_at
 from dashboard.project.downloads import Streamed
 
-# What spreadsheets begin a formula with, also in full width; they skip blanks, quotes
-# and what cannot be seen before it.
+# What starts a formula in spreadsheets, also in full width. They skip white space,
+# quotes and invisible characters before it.
 _SKIPPED = "\\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\uff02\uff07\ufeff\u200b"
 _BEGINNINGS = "\\t\\r\\n=+@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u2212-"
 _FORMULA = re.compile(f"[{_SKIPPED}]*[{_BEGINNINGS}]")
 
 
 class RowsMissing(ValueError):
-    """An export would lack rows, so none is made."""
+    """The export would lack rows."""
 
     code = "datasets.rows_missing"
 
@@ -39,9 +39,9 @@ def check_rows(version: DatasetVersion) -> None:
 
 
 def read_rows(version: DatasetVersion) -> Iterator[Row]:
-    """In their order; memory holds few of them, as many may be downloading.
+    """In their order, a few in memory at a time.
 
-    RowsMissing where they go meanwhile, which breaks off the sending.
+    RowsMissing if they are deleted meanwhile, which aborts the download.
     """
     num_read = 0
     for row in read_rows_at(version.rows.all(), range(version.num_rows)):
@@ -58,7 +58,7 @@ def write_jsonl(version: DatasetVersion) -> Iterator[str]:
 
 
 def write_csv(version: DatasetVersion) -> Iterator[str]:
-    """With a mark at the beginning by which spreadsheets know UTF-8."""
+    """With a byte order mark, which spreadsheets need for UTF-8."""
     writer = csv.writer(_Line())
     names = _names(version)
     yield "\ufeff" + writer.writerow([defused(name) for name in names])
@@ -72,13 +72,13 @@ TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
 
 
 def filename(version: DatasetVersion, suffix: str) -> str:
-    """The dataset's name as far as every system takes it, and the version."""
+    """The dataset's name, restricted to portable characters, and the version."""
     name = re.sub(r"[^\w.-]+", "-", version.dataset.name).strip("-.")
     return f"{name or 'dataset'}-v{version.number}.{suffix}"
 
 
 def defused(text: str) -> str:
-    """A cell that no spreadsheet takes for a formula."""
+    """The cell, escaped if a spreadsheet could read it as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
@@ -132,7 +132,7 @@ class _Line:
 
 
 def send_rows(version: DatasetVersion, suffix: str) -> HttpResponseBase:
-    """As a file of this format, of rows that are known to be there."""
+    """As a file of this format, after `check_rows`."""
     name = content_disposition_header(True, filename(version, suffix))
     return Streamed(
         joined(WRITERS[suffix](version)),

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.project.forms import set_choices
 
-# A chat prompt is kept as JSON: what counts is what its messages say.
+# A chat prompt is stored as JSON: search the contents of its messages.
 _CONTENTS = "jsonb_path_query_array(prompt::jsonb, '$[*].content')::text"
 _CONTENT_CHARS = (
     "(SELECT sum(char_length(message.value ->> 'content'))"
@@ -55,15 +55,15 @@ SORTS = {
 }
 COLUMN = "column:"  # before the name of a column to sort by
 
-BYTES = np.dtype("<u4")  # of a position, a million of which may be in one field
-# Read at a time, whichever comes first: one row alone may hold 8 MiB.
+BYTES = np.dtype("<u4")  # of a position; a field may have a million
+# Read at a time, whichever comes first: one row may have 8 MiB.
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 2 * 2**20
 # What is read while a page is made, in a fifth of a second.
 MAX_ROWS_OF_PAGE, MAX_BYTES_OF_PAGE = 1_000, 8 * 2**20
 
 
 class RowFilterForm(forms.Form):
-    """A bad value is named, and left out."""
+    """An invalid value is an error, and ignored."""
 
     q = forms.CharField(
         required=False, max_length=500, strip=False, label="Prompt or answer contains"
@@ -145,7 +145,7 @@ class RowFilterForm(forms.Form):
 
     @property
     def query(self) -> str:
-        """The part of the address that shows this view again."""
+        """The query string of this view."""
         values = {name: self._value(name) for name in self.fields}
         if values["sort"] == "position":
             del values["sort"]  # as it is without
@@ -173,9 +173,9 @@ class RowFilterForm(forms.Form):
 
     @property
     def conditions(self) -> list[tuple[str, list[Any]]]:
-        """SQL about one row, all of which must hold, and what stands in it."""
+        """SQL conditions on a row and their parameters, joined by AND."""
         found: list[tuple[str, list[Any]]] = []
-        # Cheap ones first, which spare a row the dear ones.
+        # Cheap conditions first.
         if has_answer := self._value("answer"):
             wanted = "IS NOT NULL" if has_answer == "yes" else "IS NULL"
             found.append((f"answer {wanted}", []))
@@ -190,7 +190,7 @@ class RowFilterForm(forms.Form):
             # NULL is JSON's null, or no such key.
             found.append(("coalesce(columns ->> %s, '') = %s", [column, value]))
         if self.text:
-            # As a chat prompt's JSON has it.
+            # As in the JSON of a chat prompt.
             escaped = json.dumps(self.text, ensure_ascii=False)[1:-1]
             found.append((_TEXT, [escaped, self.text, self.text]))
         return found
@@ -209,7 +209,7 @@ def as_bytes(positions: NDArray[np.int64]) -> bytes:
 
 
 def read_positions(stored: Model, field: str, first: int, number: int) -> list[int]:
-    """Part of the field's positions; one query, which sends no more than that part."""
+    """Part of the field's positions; one query, which transfers only that part."""
     part = Func(
         F(field),
         Value(first * BYTES.itemsize + 1),
@@ -232,11 +232,11 @@ def read_rows_in_order(
 
 
 def read_rows_at(rows: QuerySet[DatasetRow], positions: range) -> Iterator[DatasetRow]:
-    """Those of some rising positions. Memory holds two megabytes, or one row."""
+    """Rows at rising positions. Memory holds two megabytes, or one row."""
     at = 0
     while at < len(positions):
         part = positions[at : at + ROWS_AT_ONCE]
-        at += len(part)  # where somebody deleted all of them from the database
+        at += len(part)  # in case all of them were deleted from the database
         for row in _first_of(_at(rows, part)):
             at = positions.index(row.position) + 1
             yield row
@@ -251,14 +251,13 @@ def _at(rows: QuerySet[DatasetRow], positions: range) -> QuerySet[DatasetRow]:
 
 
 def _first_of(rows: QuerySet[DatasetRow]) -> QuerySet[DatasetRow]:
-    """As many as fit, and one at least; the database adds up how large they are."""
+    """At least one row, and more up to BYTES_AT_ONCE; the database sums the sizes."""
     before = Window(Sum(_size()), order_by="position", frame=RowRange(end=-1))
     return rows.annotate(before=Coalesce(before, 0)).filter(before__lte=BYTES_AT_ONCE)
 
 
 def are_few(*versions: DatasetVersion, positions: Sequence[int] = ()) -> bool:
-    """Whether the rows of these can be looked through while a page is made: all of
-    them, or those at some positions."""
+    """Whether the rows, or those at these positions, can be read in a request."""
     num_rows = len(positions) or sum(version.num_rows for version in versions)
     if num_rows > MAX_ROWS_OF_PAGE:
         return False

@@ -1,7 +1,7 @@
 """Orders of a version's rows: indexes 0, 1, 2 … and the position of the row at each.
 
-Rows never change, so an order is found once. Where there are many rows that is work for
-the background; a stored order is an array of positions of which a page reads its part.
+Rows never change, so an order is computed once, by a job if there are many rows. A
+stored order is an array of positions; a page reads its part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dashboard.datasets.models import DatasetVersion, RowOrder
 from dashboard.datasets.row_filters import BYTES, COLUMN, PROMPT_CHARS, read_positions
 from dashboard.jobs.queue import enqueue_few, newest_job, should_enqueue
 
-# Sorted anew for each page: 40 ms at most.
+# Sorted for each page: takes at most 40 ms.
 MAX_SORTED_AT_ONCE = 20_000
 
 _EXPRESSIONS = {
@@ -67,7 +67,7 @@ class ReversedOrder:
 
 
 def find_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order | None:
-    """None while it is being made: it has been asked for."""
+    """None while a job computes it."""
     order = _find(version, key)
     if order is None or not is_reversed:
         return order
@@ -85,13 +85,13 @@ def _find(version: DatasetVersion, key: str) -> Order | None:
         return StoredOrder(found.pk)
     job = newest_job(found.JOB, found.pk)
     if should_enqueue(job):
-        # Where too much waits, the next look at the page asks again.
+        # If the queue is full, the next page view tries again.
         enqueue_few(found.JOB, found.pk, team_id=version.dataset.team_id)
     return None
 
 
 def compute_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order:
-    """For who can wait for it: made here where it is not kept."""
+    """Computed here if it is not stored; takes as long as it needs."""
     order: Order
     stored = version.row_orders.filter(key=key, is_made=True).only("pk").first()
     if key == "position":
@@ -104,7 +104,7 @@ def compute_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Or
 
 
 def make_order(order_id: int, _report: object = None) -> None:
-    """One statement of the database: it has no progress to report."""
+    """A single SQL statement, so there is no progress to report."""
     order = (
         RowOrder.objects.select_related("version").defer("positions").get(pk=order_id)
     )
@@ -114,7 +114,7 @@ def make_order(order_id: int, _report: object = None) -> None:
 
 
 def _sorted_positions(version: DatasetVersion, key: str) -> np.ndarray:
-    """Rows that have nothing to sort by come last, equal ones by their number."""
+    """Rows without a value come last; equal values are sorted by position."""
     if key.startswith(COLUMN):
         # As jsonb: numbers by their size, before texts.
         by, values = "columns -> %s", [key.removeprefix(COLUMN)]

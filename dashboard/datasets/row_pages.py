@@ -1,4 +1,4 @@
-"""One page of a version's rows, and where the pages beside it begin."""
+"""One page of a version's rows, and where the adjacent pages start."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ROWS_PER_PAGE = 20
 class RowPage:
     rows: list[DatasetRow]
     num_rows: int  # of the version
-    page_start: int  # the place at which the page begins
+    page_start: int  # the index at which the page starts
     first: int  # places first … last - 1 were searched
     last: int
     is_full: bool
     is_backward: bool
     is_narrowed: bool
-    count: Count | None  # None: of a page that is gone on with
+    count: Count | None  # None: of a continued page
     order_is_made: bool
     num_before: int = 0  # rows that are on the page already
     chosen: int | None = None  # the row that was jumped to
@@ -91,13 +91,13 @@ def _matching(number: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageTarget:
-    """What the address says of the page: rows from a place on, or those before it."""
+    """The page in the URL: rows from an index on, or those before it."""
 
     start: int = 0
-    end: int | None = None  # look back from here
+    end: int | None = None  # search backwards from here
     chosen: int | None = None
     problem: str = ""
-    # Going on with a page whose time ran out: from `resume`, with rows there already.
+    # Continues a page whose time ran out, with `num_before` rows, from `resume`.
     resume: int | None = None
     num_before: int = 0
 
@@ -136,7 +136,7 @@ def read_number(text: str | None) -> int | None:
 def read_page(
     version: DatasetVersion, form: RowFilterForm, target: PageTarget
 ) -> RowPage:
-    """The rows, their count; two queries and one for each window looked at."""
+    """The rows and their count: two queries, and one for each window."""
     order = find_order(version, form.order_key, is_reversed=form.is_reversed)
     search = Search(
         version=version, conditions=form.conditions, order=order or ByPosition()
@@ -162,10 +162,10 @@ def read_page(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchingRows:
-    """Matching rows from a place on."""
+    """Matching rows from an index on."""
 
     rows: list[DatasetRow]
-    last: int  # the place at which the next rows begin
+    last: int  # the index at which the next rows start
     is_end: bool
     count: Count
 
@@ -173,7 +173,7 @@ class MatchingRows:
 def read_matching(
     version: DatasetVersion, form: RowFilterForm, start: int, *, wanted: int
 ) -> MatchingRows | None:
-    """As far as the time goes. None while the order is being made."""
+    """Within SEARCH_SECONDS. None while a job computes the order."""
     order = find_order(version, form.order_key, is_reversed=form.is_reversed)
     if order is None:
         return None
@@ -189,7 +189,7 @@ def read_matching(
 
 def _count(search: Search, found: Matches, *, wanted: int) -> Count:
     if search.conditions and found.first == 0 and len(found.matches) < wanted:
-        # Every match so far is on the page: looking again would tell nothing.
+        # Every match so far is on the page.
         return Count(
             num_matching=len(found.matches),
             num_searched=found.last,

@@ -1,9 +1,8 @@
-"""Analysis rows by looking through them, for as long as a page may take.
+"""Searches rows by scanning them, within the time a page may take.
 
-There is no index over the texts: it would cost more than the import itself, and say
-nothing of two letters (DECISIONS.md, 4). A window of indexes is
-one query, and grows while windows are quick, so that neither a million short rows nor a
-hundred long ones keep a page waiting.
+There is no text index: it would cost more than the import itself, and not match two
+letters (DECISIONS.md, 4). Each query scans a window of rows, which grows while queries
+are fast, so that neither a million short rows nor a hundred long ones delay a page.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SEARCH_SECONDS = 0.5
 COUNT_SECONDS = 0.25
 FIRST_WINDOW = 64
 LARGEST_WINDOW = 50_000
-QUICK_SECONDS = 0.03  # a window that took less is followed by a wider one
+QUICK_SECONDS = 0.03  # after a faster query, the window grows
 SLOW_SECONDS = 0.12
 
 
@@ -96,7 +95,7 @@ class Matches:
 def search_forward(
     search: Search, start: int, *, wanted: int, seconds: float
 ) -> Matches:
-    """The first matching rows from an index on, as far as the time goes."""
+    """The first matching rows from an index on, within the time."""
     end = search.version.num_rows
     pace = Pace(seconds)
     matches: list[Match] = []
@@ -107,7 +106,7 @@ def search_forward(
         with pace:
             found = search.find(at, to, at_most=missing)
         matches += found
-        # A full page ends at its last row, so that the next begins behind it.
+        # A full page ends at its last row; the next one starts after it.
         at = found[-1][0] + 1 if len(found) == missing else to
     return Matches(matches=matches, first=start, last=at)
 
@@ -115,7 +114,7 @@ def search_forward(
 def search_backward(
     search: Search, end: int, *, wanted: int, seconds: float
 ) -> Matches:
-    """The last matching rows before an index, as far as the time goes."""
+    """The last matching rows before an index, within the time."""
     pace = Pace(seconds)
     matches: list[Match] = []
     at = end
@@ -140,7 +139,7 @@ class Count:
 def count_matching(
     search: Search, *, seconds: float, before: Count | None = None
 ) -> Count:
-    """`before`: what was counted already, to go on from."""
+    """`before`: an earlier count to continue."""
     end = search.version.num_rows
     if not search.conditions:
         return Count(num_matching=end, num_searched=end, is_exact=True)
@@ -155,7 +154,7 @@ def count_matching(
 
 
 class Pace:
-    """How many indexes the next query takes, by how long the one before took."""
+    """The window of the next query, from the duration of the previous one."""
 
     def __init__(self, seconds: float) -> None:
         self.window = FIRST_WINDOW
@@ -164,7 +163,7 @@ class Pace:
 
     @property
     def has_time(self) -> bool:
-        """At least for one window, so that asking again always gets on."""
+        """True for the first window, so that every request makes progress."""
         return self._started_at is None or time.monotonic() < self._until
 
     def __enter__(self) -> None:

@@ -38,10 +38,10 @@ SELECT %s, %s + chosen.ordinal - 1, row.prompt, row.is_chat, row.answer, row.col
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectedRows:
-    """`positions` are those of the parent's rows, in the new order.
+    """Positions of the parent's rows, in the new order.
 
-    They are read once, for the hash, and then copied inside the database, so memory
-    holds one chunk of rows and four bytes for each.
+    The rows are read once for the hash, then copied inside the database, so memory
+    holds one chunk of rows and four bytes for each row.
     """
 
     parent: DatasetVersion
@@ -70,7 +70,7 @@ def select_rows(
     *,
     on_read: Callable[[int, int], None] | None,
 ) -> SelectedRows:
-    """Read the rows at these positions. Each chunk says how far the looking came.
+    """Read the rows at these positions. Each chunk has the number of rows searched.
 
     ValueError where a row is not in the database.
     """
@@ -93,7 +93,7 @@ def select_rows(
 
 
 def _rows_missing(parent: DatasetVersion) -> str:
-    """Rows were deleted, with their dataset or directly in the database."""
+    """Rows were deleted with their dataset or directly in the database."""
     return f"The database lacks rows of {parent}. Import it again as a new version."
 
 
@@ -123,10 +123,9 @@ def write_rows(
     *,
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write the rows as JSON lines, whole or not at all.
+    """Write the rows as JSON Lines, atomically; `on_progress` is called for each row.
 
-    The hash of the file is the version's `content_sha256`. `on_progress` is called
-    with each row.
+    The hash of the file is the version's `content_sha256`.
     """
     with _atomic_file(path) as file:
         stored = version.rows.order_by("position").iterator(chunk_size=ROWS_AT_ONCE)
@@ -148,7 +147,7 @@ def write_some_rows(
     max_rows: int,
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write so many of the rows, or all where there are no more, in their order.
+    """Write at most `max_rows` rows, in their order.
 
     Which ones follows from the version alone, so that runs can be compared.
     """
@@ -169,7 +168,7 @@ def write_some_rows(
 
 
 def draw_rows(version: DatasetVersion, count: int) -> list[int]:
-    """So many positions, drawn by the hash of the version's content."""
+    """`count` positions, sampled with the content's hash as seed."""
     by_content = random.Random(version.content_sha256)  # noqa: S311 - a repeatable choice, no secret
     return sorted(by_content.sample(range(version.num_rows), count))
 
@@ -205,9 +204,9 @@ def _atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedRows:
-    """All rows on disk until each is known to be good.
+    """Rows on disk, until all of them are valid.
 
-    The file holds what COPY reads without the version's key and the position, so no
+    The file has the fields of COPY without the version's key and the position, so no
     transaction is open while rows are read. `sha256` is that of `write_content`.
     """
 
@@ -229,7 +228,7 @@ class StagedRows:
 
 
 class Stage:
-    """Takes rows one at a time; `finish` gives what has been taken."""
+    """Stages rows one at a time; `finish` returns them."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

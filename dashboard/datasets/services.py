@@ -19,7 +19,7 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import stage_rows
 from dashboard.project.errors import UserError
 
-# Called with what is done so far and all there is to do; what it raises undoes all.
+# Called with the progress and the total; an exception rolls everything back.
 Report = Callable[[int, int], None]
 
 
@@ -36,14 +36,12 @@ def create_dataset_version(
     on_stored: Report | None = None,
     on_made: Callable[[DatasetVersion], None] | None = None,
 ) -> DatasetVersion:
-    """Keep the rows as the next version of a dataset, or of a new one.
+    """Store the rows as the next version of `dataset`, or of a new dataset.
 
-    Rows equal to the newest version's give that version back. ValueError when there
-    are no rows, the team has no storage left, or when `dataset` is not given and the
-    team has one of this name.
-    `left_out` is looked at once all rows are read, so they may fill it. `on_stored`
-    hears of rows, and `on_made` of the version, within the transaction that makes it.
-    Memory does not grow with the rows, and nothing is stored before the last is read.
+    Returns the newest version if it has the same rows. UserError if there are no rows,
+    the storage quota is used up, or the name of a new dataset is taken.
+    `left_out` is read after the last row. `on_stored` and `on_made` are called in the
+    transaction that creates the version. Memory does not grow with the rows.
     """
     with open_draft() as file:
         staged = stage_rows(rows, file)
@@ -68,7 +66,7 @@ def create_dataset_version(
 
 
 class Content(Protocol):
-    """Rows that are known to be good, ready to be stored."""
+    """Valid rows, ready to be stored."""
 
     @property
     def num_rows(self) -> int: ...

@@ -1,7 +1,7 @@
-"""A version's rows dealt to two new datasets, one to train on and one held out.
+"""Splits a version into two new datasets, train and held-out.
 
-By a share, a row's side follows from the seed and the words of its prompt alone: rows
-that ask the same are on the same side, whatever other rows there are.
+By share, the half of a row depends only on the seed and the words of its prompt, so
+prompts with the same words are in the same half.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def split_version(
     eval_name: str,
     user: User,
 ) -> VersionSplit:
-    """Deal the rows: now where there are few, else in the background."""
+    """Split the rows: a small version now, others in the background."""
     split = VersionSplit.objects.create(
         version=version,
         rule=rule,
@@ -57,7 +57,7 @@ def split_version(
 
 
 def list_splits(version: DatasetVersion) -> list[VersionSplit]:
-    """The newest first; what a worker has lost is asked for again."""
+    """Newest first; requests lost ones again."""
     splits = list(
         version.splits.select_related(
             "train__dataset", "eval__dataset", "created_by"
@@ -105,7 +105,7 @@ def _assigned_rows(
     is_eval: Callable[[DatasetRow], bool]
     rule = split.rule
     if rule["by"] == "column":
-        # The database's text of a value is what the filter of rows compares too.
+        # The text of the value in SQL, as in the row filters.
         value = Func(
             F("columns"),
             Value(rule["column"]),
@@ -134,8 +134,8 @@ def _assigned_rows(
 
 @transaction.atomic
 def _store(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None:
-    """Both halves or none; ValueError where there is no such half."""
-    # Another worker may have been asked as well: whoever comes second finds it done.
+    """Both halves or none; UserError if one is empty."""
+    # Two workers may have the job: the second finds it done.
     if VersionSplit.objects.select_for_update().get(pk=split.pk).is_done:
         return
     _check(split, train, held_out)

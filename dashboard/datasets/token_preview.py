@@ -31,7 +31,7 @@ TEAM_FOLDER = re.compile(r"(models|runs)/(\d{1,18})(?:/.*)?")
 # Of DataConfig: what a prompt is made of besides its row.
 SETTINGS = ("system_prompt", "prompt_template", "completion_prefix", "chat_template")
 NUM_ROWS = 5
-WAITED_SECONDS = 1.0  # how long a view waits before it says that it is under way
+WAITED_SECONDS = 1.0  # before a view returns a pending preview
 MAX_ROW_CHARS = 200_000
 MAX_SETTING_CHARS = 20_000
 MAX_SECONDS = 600  # of counting
@@ -39,7 +39,7 @@ SHOWN_CHARS = 400  # of an error
 
 
 def list_models(team: Team) -> list[str]:
-    """The newest run's, folders of the starter models, what other runs have used."""
+    """The newest run's model, the starter models, and those of other runs."""
     starters = sorted((Path(settings.COHORT_DATA) / "starter").glob("*/model"))
     paths = [str(path) for path in starters if (path / "tokenizer.json").is_file()]
     # Runs are of a higher floor, and named by string only.
@@ -53,9 +53,9 @@ def list_models(team: Team) -> list[str]:
 
 
 def refuse_model(team: Team, model: str) -> str:
-    """Why its tokenizer is not looked at; "" where it may be."""
+    """Why its tokenizer may not be loaded; "" if it may."""
     if not model.startswith("/"):
-        # Relative, it would lead from the engine's folder to another one's.
+        # A relative path would depend on the working directory of the engine.
         return "" if HUB_ID.fullmatch(model) else _no_model(model)
     found = TEAM_FOLDER.fullmatch(within_data(model))
     if found is None:
@@ -75,7 +75,7 @@ def _no_model(model: str) -> str:
 
 
 def refuse_folder(path: str) -> str:
-    """Why a model in this folder may not be read; "" where it may be."""
+    """Why a model in this folder may not be read; "" if it may."""
     allowed = [*settings.MODEL_FOLDERS, Path(settings.COHORT_DATA).resolve()]
     if not settings.MODEL_FOLDERS or any(map(_resolved(path).is_relative_to, allowed)):
         return ""
@@ -87,7 +87,7 @@ def refuse_folder(path: str) -> str:
 
 
 def _resolved(path: str) -> Path:
-    """Whatever detour it takes; / where there can be no such path."""
+    """The path without links and ..; / if it is invalid."""
     try:
         return Path(path).resolve()
     except (ValueError, OSError, RuntimeError):
@@ -95,7 +95,7 @@ def _resolved(path: str) -> Path:
 
 
 def within_data(path: str) -> str:
-    """Where in COHORT_DATA it lies, whatever detour it takes; "" where it does not."""
+    """The path relative to COHORT_DATA, resolved; "" outside of it."""
     if not path.startswith("/"):
         return ""
     try:
@@ -107,22 +107,22 @@ def within_data(path: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """What consecutive tokens decode to; a special token stands alone."""
+    """The text of consecutive tokens, or of one special token."""
 
     text: str
     is_special: bool = False
-    num_left_out: int = 0  # tokens in place of which this stands
+    num_left_out: int = 0  # tokens that this piece replaces
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
-    """Pieces, or why there are none."""
+    """Pieces, or the reason why there are none."""
 
     row: int = 0
     num_rows: int = 0
     problem: str = ""
     is_pending: bool = False
-    waiting_reason: str = ""  # what keeps it from being begun
+    waiting_reason: str = ""  # why it has not started
     pieces: tuple[Piece, ...] = ()
     num_tokens: int = 0
     num_unknown: int = 0
@@ -229,12 +229,12 @@ def _refuse_settings(data: dict[str, Any]) -> str:
 
 
 class Uncountable(Exception):
-    """Why there are no token lengths, and what to do."""
+    """The tokenizer failed; the message says why."""
 
 
 def count_tokens(model: str, rows: Iterable[Row]) -> Counter[int]:
     """How many rows have which length, as a run with default settings renders them."""
-    # Into files: what is not read from a pipe would stop the child.
+    # Into files: a full pipe would block the child.
     with (
         TemporaryFile("w+", encoding="utf-8") as counts,
         TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
@@ -258,11 +258,11 @@ def _run(model: str, rows: Iterable[Row], counts: IO[str], errors: IO[str]) -> i
         encoding="utf-8",
     ) as child:
         assert child.stdin
-        # One that hangs over a hub it cannot reach must not keep the worker.
+        # A tokenizer that waits for an unreachable Hub must not block the worker.
         timer = threading.Timer(MAX_SECONDS, child.kill)
         timer.start()
         try:
-            # Where it has ended early, its code and its errors tell why.
+            # After an early exit, the exit code and the errors say why.
             with suppress(BrokenPipeError):
                 for row in rows:
                     child.stdin.write(row.canonical() + "\n")

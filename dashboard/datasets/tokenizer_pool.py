@@ -1,9 +1,8 @@
 """Processes of the engine that keep a tokenizer loaded for a minute.
 
-Each belongs to one team and one model, and is read by a thread of its own, so that no
-view waits for longer than it chose to. There are few, and one that is asked for nothing
-ends. Where all are at work, teams that have none get one in turn: a team that has
-several gives one up at once, another its only one after its time.
+Each process belongs to one team and model and has its own thread, so a view can wait
+with a timeout. Idle processes end. If all are busy, teams without one take turns: a
+team with several loses one at once, a team with one after TURN_SECONDS.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from dashboard.project.environment import hub_variables
 from trainer.rewards.child import Child, NoReply
 
 IDLE_SECONDS = 60.0
-LOAD_SECONDS = 120.0  # a hub's tokenizer is fetched first
+LOAD_SECONDS = 120.0  # includes the download from the Hub
 RENDER_SECONDS = 10.0
-CACHE_SECONDS = 10.0  # what a process said that has ended; pages ask each second
+CACHE_SECONDS = 10.0  # of answers after a process has ended; pages poll each second
 MAX_PROCESSES = 3  # each takes 300 MB
 MAX_PER_TEAM = 2
-TURN_SECONDS = 150.0  # longer than loading takes, or none would ever be loaded
-ABANDONED_SECONDS = 5.0  # whoever waits and does not ask, as a page does each second
-MAX_QUESTIONS = 16  # of one process: waiting and answered ones together
+TURN_SECONDS = 150.0  # longer than loading a tokenizer
+ABANDONED_SECONDS = 5.0  # without a poll, a waiting team loses its turn
+MAX_QUESTIONS = 16  # of one process, pending and answered
 
 Question = dict[str, Any]
 Answer = dict[str, Any]
@@ -48,11 +47,11 @@ UNLOADED = "The tokenizer was unloaded for another team. It loads again in its t
 
 
 class Busy(Exception):
-    """Nothing is free at the moment; worth asking again. The text is for who waits."""
+    """No process is free now: retry. The message is for the user."""
 
 
 class TokenizerProcess:
-    """A process with a tokenizer, its thread, and what it was asked lately."""
+    """A process with a tokenizer, its thread, and its recent requests."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -77,7 +76,7 @@ class TokenizerProcess:
         return self._ended_at is not None
 
     def can_answer(self, question: Question) -> bool:
-        """While it runs; for some seconds more, what it has answered already."""
+        """While it runs; afterwards for some seconds from its cache."""
         with self._lock:
             if self._ended_at is None:
                 return True
@@ -90,7 +89,7 @@ class TokenizerProcess:
         """The answer to come; equal questions share one while it is cached.
 
         Raises:
-            Busy: too much waits for this process already, or it is about to end.
+            Busy: too many requests are pending, or the process is ending.
         """
         key = _key(question)
         with self._lock:
@@ -124,12 +123,12 @@ class TokenizerProcess:
                 if asked is None or not self._answer(*asked):
                     break
         except Empty:
-            pass  # nobody has asked for a minute
+            pass  # no request for a minute
         finally:
             self._end(problem)
 
     def _load(self) -> str:
-        """What is wrong with the tokenizer; "" when it is ready."""
+        """Why the tokenizer failed to load; "" if it is ready."""
         try:
             loaded = self._child.read(timeout_seconds=LOAD_SECONDS)
         except NoReply as error:
@@ -141,7 +140,7 @@ class TokenizerProcess:
         return str(loaded.get("problem", ""))
 
     def _answer(self, question: Question, future: Future[Answer]) -> bool:
-        """Whether the process can be asked for more."""
+        """Whether the process can answer more requests."""
         try:
             self._child.write(question)
             _settle(future, self._child.read(timeout_seconds=RENDER_SECONDS))
@@ -171,7 +170,7 @@ class TokenizerProcess:
             )
 
     def close(self) -> None:
-        """End it now, and its thread; what it was asked is worth asking again."""
+        """End the process and its thread now; pending requests raise Busy."""
         with self._lock:
             self._ended_at = time.monotonic()
             for future in self._futures.values():
@@ -183,7 +182,7 @@ class TokenizerProcess:
 
 
 def _settle(future: Future[Answer], answer: Answer) -> None:
-    with suppress(InvalidStateError):  # it was closed meanwhile
+    with suppress(InvalidStateError):  # closed in the meantime
         future.set_result(answer)
 
 
@@ -192,18 +191,18 @@ def _key(question: Question) -> str:
 
 
 class TokenizerPool:
-    """All of this server's."""
+    """All tokenizer processes of this server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._processes: OrderedDict[tuple[int, str], TokenizerProcess] = OrderedDict()
-        # Teams that have none, the first in line first, and when each asked last.
+        # Teams without a process, in the order of waiting, with their last poll.
         self._waiting: dict[int, float] = {}
 
     def ask(self, *, team_id: int, model: str, question: Question) -> Future[Answer]:
         """
         Raises:
-            Busy: every process that there may be is at work for others.
+            Busy: all processes are busy.
         """
         with self._lock:
             key = (team_id, model)
@@ -231,17 +230,17 @@ class TokenizerPool:
             self._end(idle or (None if own else self._overdue()), ALL_IN_USE)
 
     def _is_next(self, team_id: int) -> bool:
-        """Whether no team without a process waits longer than this one."""
+        """Whether this team waits longest of those without a process."""
         now = time.monotonic()
         for team, asked_at in list(self._waiting.items()):
             if now - asked_at > ABANDONED_SECONDS:
                 del self._waiting[team]
         if not any(team == team_id for team, _ in self._processes):
-            self._waiting[team_id] = now  # where it was in line, or last
+            self._waiting[team_id] = now  # keeps its order, or comes last
         return next(iter(self._waiting), team_id) == team_id
 
     def _idle(self, keys: list[Key]) -> Key | None:
-        """The one that was asked longest ago."""
+        """The least recently used idle process."""
         return next((key for key in keys if self._processes[key].is_idle), None)
 
     def _overdue(self) -> Key | None:
@@ -265,5 +264,5 @@ class TokenizerPool:
 
 
 tokenizers = TokenizerPool()
-# A child reads its questions to their end, so it ends with a server that is killed too.
+# A child reads stdin to its end, so it also ends if the server is killed.
 atexit.register(tokenizers.close)

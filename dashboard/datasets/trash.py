@@ -1,7 +1,6 @@
-"""Datasets in the trash: restored, deleted for good, or purged after a month.
+"""Datasets in the trash: restored, deleted, or purged after a month.
 
-A run keeps what it was trained and evaluated on, so a dataset that a run used is never
-deleted.
+A dataset that a run used is never deleted, as the run refers to it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ RETENTION = timedelta(days=30)
 
 @transaction.atomic
 def trash_dataset(dataset: Dataset, user: User | None) -> bool:
-    """False where it was in the trash already."""
+    """False if it already is in the trash."""
     moved = Dataset.objects.filter(pk=dataset.pk, trashed_at__isnull=True).update(
         trashed_at=timezone.now(), trashed_by=user
     )
@@ -37,7 +36,7 @@ def trash_dataset(dataset: Dataset, user: User | None) -> bool:
 def lock_untrashed(version: DatasetVersion) -> None:
     """Keep its dataset out of the trash until the transaction ends.
 
-    ValueError where it is there already, or gone: a form was open meanwhile.
+    UserError if it is in the trash or deleted, as after a form was opened.
     """
     held = Dataset.objects.select_for_update(no_key=True).filter(
         pk=version.dataset_id, trashed_at__isnull=True
@@ -51,7 +50,7 @@ def lock_untrashed(version: DatasetVersion) -> None:
 
 
 def restore_dataset(dataset: Dataset, *, name: str, user: User | None) -> None:
-    """ValueError where another dataset has the name by now."""
+    """UserError if another dataset has the name."""
     try:
         with transaction.atomic():
             restored = Dataset.objects.filter(
@@ -68,7 +67,7 @@ def restore_dataset(dataset: Dataset, *, name: str, user: User | None) -> None:
 
 
 def delete_dataset(dataset: Dataset, user: User | None) -> None:
-    """Delete it for good. ValueError where a run used it, or it is not in the trash."""
+    """Delete it if it is in the trash. UserError if a run used it."""
     try:
         with transaction.atomic():
             held = Dataset.objects.select_for_update(of=("self",)).filter(
@@ -96,7 +95,7 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
 
 
 def _is_used(dataset: Dataset) -> bool:
-    """By more than runs that are deleted and of which rows are still going."""
+    """By a probe or by a run that is not being deleted."""
     # Relations of higher floors, named by string only.
     users = (
         {"runs__isnull": False, "runs__deleted_at": None},
@@ -107,13 +106,13 @@ def _is_used(dataset: Dataset) -> bool:
 
 
 def _remove(uploads: list[Upload]) -> None:
-    """Files that waited to become its next version."""
+    """Delete the files of unfinished uploads."""
     for upload in uploads:
         remove_files(upload)
 
 
 def purge_trash() -> None:
-    """What has been in the trash for a month, where no run or probe used it."""
+    """Delete datasets a month in the trash that no run or probe used."""
     old = Dataset.objects.filter(trashed_at__lt=timezone.now() - RETENTION)
     # Relations of higher floors, named by string only.
     for user in ("runs", "evaluation_sets", "probes"):

@@ -1,7 +1,7 @@
-"""Files that arrive in parts, and go on where they stopped.
+"""Resumable uploads in parts.
 
-The file as it lies tells how much of it is here, so a server that ends in the middle of
-a part loses nothing but what it had not written.
+The size of the file on disk is the number of bytes received, so a server that stops
+during a part loses only what it had not written.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def begin_transfer(
     fingerprint: str,
     dataset: Dataset | None,
 ) -> Upload:
-    """The upload to send parts of: the same user's unfinished one of the same file.
+    """The upload to send parts to: new, or the user's unfinished one of this file.
 
-    ValueError where the file is too large, or there is no room for it.
+    UserError if the file is too large or does not fit.
     """
     filename = filename.replace("\x00", "")[-200:] or "file"
     fingerprint = fingerprint.replace("\x00", "")[:64]
     with transaction.atomic():
-        # Two at once would otherwise both be new, or both have the last room.
+        # Two requests could otherwise both create one, or both take the last space.
         Team.objects.select_for_update(no_key=True).get(pk=team.pk)
         unfinished = team.uploads.filter(
             created_by=user,
@@ -95,7 +95,7 @@ def check_size(filename: str, num_bytes: int) -> None:
 
 
 def check_share(team: Team, num_bytes: int) -> None:
-    """ValueError where the team's waiting files are all that a team may have."""
+    """UserError if the team has too many unfinished uploads."""
     check_storage(team, num_bytes, purpose="the file")
     waiting = team.uploads.aggregate(count=Count("pk"), held=Sum("num_bytes"))
     held = waiting["held"] or 0
@@ -120,7 +120,7 @@ def append_part(
 ) -> Upload:
     """Write `size` bytes of the file from `offset` on.
 
-    OffsetMismatch where the file ends elsewhere; ValueError for an unfit part.
+    OffsetMismatch if the file ends elsewhere; UserError for an invalid part.
     """
     # The row's lock keeps parts of one upload from being written at the same time.
     own = Upload.objects.filter(source={}).select_for_update(
@@ -140,10 +140,10 @@ def append_part(
 def write_part(
     path: Path, num_bytes: int, offset: int, part: SupportsRead[bytes], size: int
 ) -> None:
-    """Append `size` bytes to a file that is to have `num_bytes`; its row is locked.
+    """Append `size` bytes to a file of `num_bytes` in the end; its row is locked.
 
-    OffsetMismatch where the file ends elsewhere; ValueError where the part does not
-    fit. A part that cannot be written leaves the file as it was.
+    OffsetMismatch if the file ends elsewhere; UserError if the part does not fit. A
+    part that cannot be written leaves the file unchanged.
     """
     if offset != (path.stat().st_size if path.exists() else 0):
         raise OffsetMismatch

@@ -1,4 +1,4 @@
-"""Forms of one version: split it, generate one, preview and count its prompts."""
+"""Forms to split a version, generate rows, preview prompts and count tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDED = {"share": ("share", "seed"), "column": ("column",)}
 
 
 class SplitForm(forms.Form):
-    """What of a version is held out, and how the two halves are named."""
+    """How a version is split, and the names of the halves."""
 
     by = forms.ChoiceField(
         label="Held out",
@@ -97,7 +97,7 @@ class SplitForm(forms.Form):
 
     @property
     def rule(self) -> dict[str, Any]:
-        """As VersionSplit keeps it, of a valid form."""
+        """As stored in VersionSplit; the form must be valid."""
         given = self.cleaned_data
         names = (
             ("by", "share", "seed")
@@ -166,10 +166,10 @@ _TEMPLATE = DataConfig.model_fields["chat_template"]
 
 
 def _text(name: str) -> forms.CharField:
-    """A setting of a run, explained in the run's own words."""
+    """A setting of a run, with its label and help."""
     field = DataConfig.model_fields[name]
     attrs = {"class": "form-control mono", "spellcheck": "false"}
-    # As the launch form has them: a line, or several.
+    # One line or several, as in the launch form.
     is_long = read_about(field).get("is_long")
     widget = forms.Textarea({**attrs, "rows": 2}) if is_long else forms.TextInput(attrs)
     return forms.CharField(
@@ -211,13 +211,13 @@ class PromptForm(forms.Form):
 
     @classmethod
     def prefilled(cls, query: Mapping[str, Any], *, model: str) -> PromptForm:
-        """With what the address holds, and this model unless it names one."""
+        """With the values in the URL, and this model by default."""
         settings = {name: query.get(f"data.{name}", "") for name in SETTINGS}
         return cls(initial={"model": query.get("model", model), **settings})
 
     @property
     def settings(self) -> dict[str, Any]:
-        """As DataConfig takes them."""
+        """The fields of DataConfig."""
         texts = {
             name: self.cleaned_data[name].replace("\r\n", "\n") for name in SETTINGS
         }

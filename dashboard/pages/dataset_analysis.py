@@ -140,7 +140,11 @@ def _results(
     if result:
         duplicates = list_duplicates(result)
         num_repeats = sum(one.num_more for one in duplicates)
-        context |= {"result": result, "duplicates": duplicates, "num_repeats": num_repeats}
+        context |= {
+            "result": result,
+            "duplicates": duplicates,
+            "num_repeats": num_repeats,
+        }
         figures |= {
             name: _drawn(result[name], unit="characters")
             for name in ("prompt_chars", "answer_chars")

@@ -1,7 +1,6 @@
-"""Statistics of a version's rows: lengths, answer types, repeats and near repeats.
+"""Statistics of a version's rows: lengths, answer types, duplicates, near duplicates.
 
-Memory grows by 32 bytes a row, and by 256 for each of the rows that are compared
-with one another.
+Memory per row: 32 bytes, and 256 more if it is compared for near duplicates.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Positions = NDArray[np.int64]
 
 MISSING = "none"
 EMPTY = "empty"
-# The first that fits is taken.
+# The first match wins.
 _PATTERNS = (
     ("integer", re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)")),
     (
@@ -81,24 +80,21 @@ def _is_json(text: str) -> bool:
     return True
 
 
-# Texts that say nearly the same, by MinHash.
-#
-# A text is the set of its three-word shingles. The smallest values of 64 hash functions
-# over that set are its signature; two signatures agree in as large a share of their
-# values as the sets have in common of all they hold (Broder 1997). Only texts that
-# agree in a whole band of four values are compared, so the work grows with the texts
-# and not with their pairs: of texts that share 80 %, 1 in 4,900 pairs is missed.
+# Near duplicates by MinHash (Broder 1997): the signature of a text has the minima of 64
+# hash functions over its three-word shingles. The share of equal values estimates the
+# Jaccard similarity. Only texts with an equal band of four values are compared, so the
+# work is linear in the texts; at 80 % similarity, 1 in 4,900 pairs is missed.
 
 SIMILARITY = 0.8
 NUM_HASHES = 64
 BAND = 4
-MIN_WORDS = 5  # of fewer, one word is too large a share
-MAX_WORDS = 20_000  # of a longer text, its beginning
+MIN_WORDS = 5  # below, one word changes the similarity too much
+MAX_WORDS = 20_000  # of a longer text, the first ones
 _AT_ONCE = 4_096
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _draw = np.random.Generator(np.random.PCG64(0))
-# Odd: multiplying by an odd number loses nothing of 64 bits.
+# Odd, so that multiplying is a bijection on 64 bits.
 _FACTORS = _draw.integers(2**63, size=NUM_HASHES, dtype=np.uint64) * 2 + 1
 _SHIFTS = _draw.integers(2**63, size=NUM_HASHES, dtype=np.uint64)
 _MIX = [np.uint64(value) for value in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)]
@@ -108,7 +104,7 @@ Signature = NDArray[np.uint32]
 
 
 def signature(text: str) -> Signature | None:
-    """[NUM_HASHES]; None for a text too short to tell."""
+    """[NUM_HASHES]; None for a text of fewer than MIN_WORDS words."""
     words = _WORD.findall(text.casefold())[:MAX_WORDS]
     if len(words) < MIN_WORDS:
         return None
@@ -177,18 +173,18 @@ def prompt_text(prompt: Prompt) -> str:
 
 
 def prompt_key(prompt: Prompt) -> str:
-    """A chat is another prompt than its own text."""
+    """A chat and its text have different keys."""
     return f"{'' if isinstance(prompt, str) else 'chat'}\0{prompt}"
 
 
 def normalized(text: str) -> str:
-    """A text without what does not change what it says: case, blanks, full width."""
+    """The text without case, repeated white space and full-width forms."""
     text = unicodedata.normalize("NFKC", text).casefold()
     return _BLANK.sub(" ", text).strip()
 
 
 def hash_of(text: str) -> int:
-    """64 bits: of a million texts, two that differ agree once in 37 million times."""
+    """64 bits: a million texts collide with probability 1 in 37 million."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -202,7 +198,7 @@ class RowStatistics:
         self._prompt_chars = np.zeros(num_rows, np.uint32)
         self._answer_chars: list[int] = []
         self._types: Counter[str] = Counter()
-        # Every so-many-th row is compared, so that they come from the whole version.
+        # Every n-th row, so that the sample covers the whole version.
         self._every = -(-num_rows // MAX_COMPARED)
         self._compared: list[int] = []
         size = -(-num_rows // self._every)
@@ -224,7 +220,7 @@ class RowStatistics:
         self.num_added += 1
 
     def result(self) -> dict[str, Any]:
-        assert self.num_added == self.num_rows, "every row is looked at"
+        assert self.num_added == self.num_rows, "every row is added"
         kinds = self._types
         same_row, same_prompt, same_words, left = _equal_by(
             self._pair_hashes, self._prompt_hashes, self._plain_hashes
@@ -243,7 +239,7 @@ class RowStatistics:
         }
 
     def _near(self, first: Positions) -> dict[str, Any]:
-        """Of rows that say the same only the first is compared with others."""
+        """Only the first of rows with the same words is compared."""
         is_first = np.zeros(self.num_rows, bool)
         is_first[first] = True
         compared = np.array(self._compared, np.int64)
@@ -257,8 +253,7 @@ class RowStatistics:
 def _equal_by(*kinds: Hashes) -> tuple[Any, ...]:
     """Equal rows by each kind, the strictest first; then the rows that repeat none.
 
-    Of rows that are equal by one kind only the first is compared by the next, so that
-    no pair is found twice and the numbers add up.
+    The next kind compares only the first of equal rows, so the counts add up.
     """
     left = np.arange(len(kinds[0]))
     found = []
@@ -300,7 +295,7 @@ def _groups(groups: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def describe(lengths: NDArray[np.uint32]) -> dict[str, Any] | None:
-    """Quantiles, and a histogram that leaves out the longest percent."""
+    """Quantiles, and a histogram without the longest percent."""
     if not len(lengths):
         return None
     middle, ninth, last = np.percentile(lengths, [50, 90, 99], method="lower")

@@ -17,10 +17,10 @@ class Analysis(models.Model):
 
     num_wanted = models.PositiveIntegerField()
     num_looked = models.PositiveIntegerField(default=0)
-    # None: it is still being computed.
+    # None until it is computed.
     result = models.JSONField[dict[str, Any]](null=True)
-    problem = models.TextField(blank=True)  # why there will be none
-    waiting_text = ""  # of one that was just requested: why its job waits
+    problem = models.TextField(blank=True)  # why it failed
+    waiting_text = ""  # why its job waits
 
     class Meta:
         abstract = True
@@ -42,7 +42,7 @@ class VersionStatistics(Analysis):
 
 
 class TokenLengths(Analysis):
-    """How many tokens a model's tokenizer makes of the prompts."""
+    """Prompt lengths in tokens of a model."""
 
     JOB = "dataset.token_lengths"
 
@@ -86,7 +86,7 @@ class VersionDifference(Analysis):
 
 
 class VersionLeak(Analysis):
-    """Which rows of one version are, more or less, in another that is trained on."""
+    """Which rows of a held-out version are also in a training version."""
 
     JOB = "dataset.leak"
 

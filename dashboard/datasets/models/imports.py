@@ -1,4 +1,4 @@
-"""Files that wait, and the jobs that make versions."""
+"""Uploads, and the jobs that create versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboard.jobs.models import JobState, JobTarget
 
 
 class Upload(models.Model):
-    """A file that arrives or is fetched, or waits for its mapping; then it is gone."""
+    """A file that is uploaded or downloaded; deleted after its import."""
 
     class Format(models.TextChoices):
         JSONL = "jsonl", "JSONL"
@@ -37,14 +37,14 @@ class Upload(models.Model):
     stored_name = models.CharField(max_length=80, unique=True)
     format = models.CharField(max_length=10, choices=Format, blank=True)  # once whole
     packing = models.CharField(max_length=10, choices=Packing, blank=True, default="")
-    remark = models.CharField(max_length=300, blank=True)  # its name says otherwise
+    remark = models.CharField(max_length=300, blank=True)  # e.g. on a wrong extension
     num_bytes = models.BigIntegerField()
-    # False while its parts arrive; the file itself tells how many bytes are here.
+    # False while its parts arrive; the size on disk is the number of bytes received.
     is_whole = models.BooleanField(default=True)
-    # By what the browser knows it again: of the file's beginning and its last change.
+    # From the browser: hash of the first bytes and time of the last change.
     fingerprint = models.CharField(max_length=64, blank=True)
-    # Empty for a file from a browser. Else what was asked for, as fetching.links
-    # writes it, with what is known since; once whole, what its version is to say.
+    # Empty for a file from a browser. Else the link, as in fetching.links, with its
+    # choices; once complete, the source of its version.
     source = models.JSONField[dict[str, Any]](
         default=dict, blank=True, db_column="origin"
     )
@@ -62,7 +62,7 @@ class Upload(models.Model):
 
     @property
     def files(self) -> list[Path]:
-        """What of it is on disk; of a fetched one that may be several parts."""
+        """The files on disk; a download may have several parts."""
         parts = self.path.parent.glob(f"{self.stored_name}.*") if self.source else ()
         return sorted(file for file in (self.path, *parts) if file.exists())
 
@@ -76,7 +76,7 @@ class Upload(models.Model):
 
     @property
     def fetched_from(self) -> str:
-        """Of a whole file that was fetched, in words."""
+        """The source of a complete download as text."""
         return describe_source(self.source) if self.is_linked and self.is_whole else ""
 
     @property
@@ -85,7 +85,7 @@ class Upload(models.Model):
 
     @property
     def has_types(self) -> bool:
-        """False where every value of the file is a text."""
+        """False if every value of the file is text."""
         return self.format not in (self.Format.CSV, self.Format.TSV)
 
     @property
@@ -99,9 +99,9 @@ class Upload(models.Model):
 
 
 class ImportJob(JobTarget):
-    """Rows of a file, or some of a version's, that become a version: all or none.
+    """A job that creates a version from a file, selected rows or a task.
 
-    Or, before that, the file itself on its way here; or rows that a task writes.
+    Or a job that downloads the file.
     """
 
     class Kind(models.TextChoices):
@@ -110,7 +110,7 @@ class ImportJob(JobTarget):
         GENERATE = "generate"
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="import_jobs")
-    # An upload goes once it is imported; its number stays for whoever asks again.
+    # The upload is deleted after the import; its key stays for a repeated request.
     upload = models.ForeignKey(
         Upload,
         models.DO_NOTHING,
@@ -120,24 +120,24 @@ class ImportJob(JobTarget):
         db_constraint=False,
     )
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.IMPORT)
-    # Where the rows come from if from no file.
+    # The version whose rows are selected.
     parent = models.ForeignKey(
         DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
     )
-    # Of those rows, four bytes each; empty: those that the view in `source` shows.
+    # Of the selected rows, four bytes each; empty: the rows of the view in `source`.
     positions = models.BinaryField(default=b"")
     source = models.JSONField[dict[str, Any]](default=dict, blank=True)
-    # Of the form that asked for those: a second click finds the first one's job.
+    # Of the form: a second click finds the job of the first one.
     key = models.UUIDField(null=True, blank=True, unique=True)
-    # What is read, for people: a file's name, or of which version rows are taken.
+    # Shown to users: the file name, or the version of the selected rows.
     filename = models.CharField(max_length=200)
-    # Bytes of a file, rows of a version; 0: of a fetch, which has not been told.
+    # Bytes of a file or rows of a version; 0 for a download of unknown size.
     num_to_read = models.BigIntegerField()
-    # The dataset that gets a new version of a version's rows; an upload knows its own.
+    # The dataset that gets the selected rows as a new version.
     dataset = models.ForeignKey(
         Dataset, models.CASCADE, null=True, blank=True, related_name="+"
     )
-    # What was chosen on the page of its columns.
+    # From the mapping page.
     name = models.CharField(max_length=80, blank=True)  # of a new dataset
     mapping = models.JSONField[dict[str, Any]](default=dict, blank=True)
     leave_out = models.PositiveIntegerField(default=0)
@@ -145,7 +145,9 @@ class ImportJob(JobTarget):
     version = models.ForeignKey(
         DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
     )
-    made_version = models.BooleanField(default=False)  # else these rows were there
+    made_version = models.BooleanField(
+        default=False
+    )  # False: the newest version has these rows
     # As Refusals.as_json writes them.
     refusals = models.JSONField[dict[str, Any]](default=dict, blank=True)
     created_by = models.ForeignKey(
@@ -182,10 +184,10 @@ class ImportJob(JobTarget):
 
     @property
     def is_refused(self) -> bool:
-        """Whether rows were refused, so that nothing was stored."""
+        """Whether rows have errors, so that nothing was stored."""
         return self.state == JobState.FAILED and bool(self.refusals)
 
 
 def place_of(file_format: str | None) -> str:
-    """What a refusal's number counts in a file of this format."""
+    """What the line number of an error counts in this format."""
     return "Row" if file_format == Upload.Format.PARQUET else "Line"

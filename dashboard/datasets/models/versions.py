@@ -1,4 +1,4 @@
-"""Datasets, their versions and the rows of these."""
+"""Datasets, their versions and rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboard.datasets.row import Prompt, Row
 
 
 def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
-    """The source of a version of so many rows, in words."""
+    """The source of a version as text."""
     if source.get("kind") == "generator":
         return f"task {source.get('task')}, seed {source.get('seed')}"
     if source.get("kind") == "split":
@@ -42,7 +42,7 @@ class Dataset(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
     created_at = models.DateTimeField(auto_now_add=True)
-    # In the trash since; such a dataset does not hold its name.
+    # In the trash since; the name is free again.
     trashed_at = models.DateTimeField(null=True, blank=True)
     trashed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,
@@ -66,13 +66,13 @@ class Dataset(models.Model):
 
 
 class DatasetVersion(models.Model):
-    """Rows that never change again, named by their content's SHA-256."""
+    """Immutable rows, identified by the SHA-256 of their content."""
 
     dataset = models.ForeignKey(Dataset, models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
     content_sha256 = models.CharField(max_length=64)
     num_rows = models.PositiveIntegerField()
-    # Refused rows that somebody chose to do without, and the first hundred of them.
+    # Rows with errors that were skipped, and the first hundred of them.
     num_left_out = models.PositiveIntegerField(default=0)
     left_out = models.JSONField[list[dict[str, Any]]](default=list, blank=True)
     # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
@@ -103,7 +103,7 @@ class DatasetVersion(models.Model):
 
     @property
     def origin(self) -> str:
-        """Where the rows came from, in words."""
+        """The source as text."""
         return describe_source(self.source, num_rows=self.num_rows)
 
 
@@ -112,7 +112,7 @@ class DatasetRow(models.Model):
     position = models.PositiveIntegerField()  # 0, 1, 2 …; a run's prompt_index
     prompt = models.TextField()  # the text, or chat messages as JSON
     is_chat = models.BooleanField(default=False)
-    # Null is no answer; an empty text would be an answer.
+    # Null is no answer; an empty text is an answer.
     answer = models.TextField(null=True)  # noqa: DJ001
     columns = models.JSONField[dict[str, Any]](default=dict)
 
@@ -128,7 +128,7 @@ class DatasetRow(models.Model):
 
     @property
     def ordered_columns(self) -> dict[str, Any]:
-        """As the file has them; the database keeps an object's keys by their length."""
+        """In the order of the file; PostgreSQL sorts the keys by length."""
         order = self.version.mapping.get("columns", [])
         known = [name for name in order if name in self.columns]
         names = dict.fromkeys([*known, *sorted(self.columns)])
@@ -157,7 +157,7 @@ class RowOrder(models.Model):
     version = models.ForeignKey(
         DatasetVersion, models.CASCADE, related_name="row_orders"
     )
-    key = models.CharField(max_length=220)  # of rows.filters.SORTS, or a column's
+    key = models.CharField(max_length=220)  # of row_filters.SORTS, or of a column
     positions = models.BinaryField(default=b"")  # four bytes each, the lowest first
     is_made = models.BooleanField(default=False)
     JOB = "dataset.order"

@@ -1,8 +1,7 @@
 """JSON lines, and JSON documents: a list of objects, or an object that holds one.
 
-A document is read a piece at a time, and one entry of its list is in memory at a time.
-Keys that occur twice and whole numbers beyond bounds are refused, which Python lets
-pass; `check_value` refuses NaN and Infinity.
+A document is read in pieces, with one list item in memory at a time. Unlike Python's
+parser, this one refuses duplicate keys and huge integers; `check_value` refuses NaN.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def _record(line: Line) -> Parsed:
 
 
 def read_json(text: str) -> Any:
-    """The line's value; Unusable when it is not JSON or not unambiguous."""
+    """The line's value; Unusable if it is not JSON or has duplicate keys."""
     try:
         return decoder.decode(text)
     except json.JSONDecodeError as error:
@@ -110,7 +109,7 @@ def _whole(digits: str) -> int:
 
 
 decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole)
-# Where a value ends that `decoder` refuses for what it holds.
+# Finds the end of a value that `decoder` refuses.
 _lenient = json.JSONDecoder(parse_int=len)
 
 
@@ -229,7 +228,7 @@ def _name(text: _Text, names: set[str]) -> str:
 
 
 def _part(text: _Text) -> Any:
-    """A name or value beside the list."""
+    """A key or value outside the list."""
     value = text.read_value()
     if isinstance(value, Refusal):
         raise Unreadable(value)
@@ -237,7 +236,7 @@ def _part(text: _Text) -> Any:
 
 
 class _Text:
-    """A window that moves along the file; what lies behind it is forgotten."""
+    """A window that moves along the file."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -334,7 +333,7 @@ class _Text:
         self._at = index
 
     def _read_on(self) -> bool:
-        """False at the end, and where the window holds more than the longest value."""
+        """False at the end, or if the window exceeds the longest value."""
         if self._is_read or len(self._text) - self._at > MAX_LINE_CHARS:
             return False
         if piece := self._file.read(PIECE_CHARS):

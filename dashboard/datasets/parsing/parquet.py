@@ -1,8 +1,8 @@
 """Parquet, a few rows at a time, in a child process.
 
-What a file unpacks to is known before it is read. A dictionary holds each value once
-and rows point to it, so a file of a kilobyte can stand for a terabyte: a page's own
-size says nothing of what its rows make of it.
+The decompressed size is checked before reading. A dictionary stores each value once and
+rows refer to it, so a file of a kilobyte can expand to a terabyte: the size of a page
+does not bound the size of its rows.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def read_parquet_files(
 ) -> Generator[tuple[int, int, list[Parsed]], None, None]:
     """Rows of files and their packings, each with the file's index and the bytes read.
 
-    One process reads all, as it takes most of a second to start. Each file has a first
-    batch of no rows. ChildFailed where a damaged file ends the process.
+    One process reads all files, as it takes most of a second to start. The first batch
+    of each file is empty. ChildFailed if a damaged file ends the process.
     """
     with closing(call(PROCESS, "read", files, seconds=seconds)) as batches:
         for number, num_bytes_read, batch in batches:

@@ -1,4 +1,4 @@
-"""An uploaded file as bytes, unpacked on the way, or as lines; both within bounds.
+"""An uploaded file as decompressed bytes or as lines, within limits.
 
 Only LF, CR LF and CR end a line. `str.splitlines` also breaks at U+2028 and others,
 which are ordinary characters inside JSON and CSV texts.
@@ -54,8 +54,7 @@ class Source:
     path: Path
     format: str
     packing: str = ""  # "gzip", "zstd" or, where it is not packed, nothing
-    # A look reads no more than so many bytes, unpacked; `is_cut` says that it ended
-    # there, with a refusal.
+    # Maximum of decompressed bytes to read; `is_cut` is True if it was reached.
     most: int | None = field(default=None, compare=False)
     is_cut: bool = field(default=False, compare=False)
     num_unpacked: int = field(default=0, compare=False)
@@ -63,7 +62,7 @@ class Source:
 
     @contextmanager
     def open(self) -> Iterator[io.BufferedReader[Any]]:
-        """What is in the file; Unreadable is raised where it cannot be unpacked."""
+        """The decompressed file; raises Unreadable if decompression fails."""
         with self.path.open("rb", buffering=0) as file:
             packed = _Counted(file, self)
             raw: Any = _Unpacked(packed, self) if self.packing else packed
@@ -76,7 +75,7 @@ class Source:
         return min(MAX_UNPACKED_BYTES, max(UNPACKED_FLOOR_BYTES, by_ratio))
 
     def check(self, num_bytes: int) -> None:
-        """Unreadable where so many bytes, unpacked, are beyond what may be read."""
+        """Unreadable if this many decompressed bytes exceed `most`."""
         self.num_unpacked = num_bytes
         self.is_cut = self.most is not None and num_bytes > self.most
         if self.is_cut:
@@ -84,7 +83,7 @@ class Source:
 
 
 class _Counted(io.RawIOBase):
-    """Tells the source how far it has been read."""
+    """Counts the bytes read in the source."""
 
     def __init__(self, file: io.FileIO, source: Source) -> None:
         self._file = file
@@ -105,7 +104,7 @@ class _Unpacked(io.RawIOBase):
         self._source = source
         self._limit = source.max_unpacked
         self._num_bytes = 0
-        # zstd allocates 128 MiB at most, whatever window a file asks for.
+        # zstd allocates at most 128 MiB, whatever window the file requests.
         self._stream: gzip.GzipFile | Any = (
             gzip.GzipFile(fileobj=io.BufferedReader(packed))
             if source.packing == "gzip"
@@ -188,10 +187,9 @@ def open_text(source: Source, *, newline: str | None) -> Iterator[TextIO]:
 
 
 def encoding_of(start: bytes) -> tuple[str, str]:
-    """The encoding of a text that begins so, and how to take what is not in it.
+    """The encoding of a text that starts like this, and its error handler.
 
-    Characters that have no place in a text arrive as surrogates, so the line that holds
-    them can be named.
+    Invalid bytes become surrogates, so that the error can name their line.
     """
     for mark, encoding in MARKS:
         if start.startswith(mark):

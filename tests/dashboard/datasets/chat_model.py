@@ -1,4 +1,4 @@
-"""A tokenizer with a chat template, for those who look at rendered prompts."""
+"""A tokenizer with a chat template."""
 
 from __future__ import annotations
 

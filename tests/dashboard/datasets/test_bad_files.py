@@ -1,4 +1,4 @@
-"""Every bad file is answered with its line, the column, the value and the remedy."""
+"""Errors of a file name the line, the column, the value and the remedy."""
 
 import gzip
 import re

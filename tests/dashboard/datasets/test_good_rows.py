@@ -1,4 +1,4 @@
-"""Where rows are refused, the user mends the file, or does without exactly those."""
+"""Rows with errors: the user fixes the file or skips exactly those."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""An import as a job: started once, worked on by one, told of, never half done."""
+"""Imports as jobs: started once, run by one worker, atomic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BAD = {"question": "", "solution": "1"}
 
 @pytest.fixture(autouse=True)
 def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small, a file is imported by a worker: here, by `take_up`."""
+    """A worker imports files of any size: here, `take_up`."""
     monkeypatch.setattr("dashboard.datasets.imports.AT_ONCE_BYTES", -1)
 
 

@@ -1,4 +1,4 @@
-"""A file from the desktop to a dataset and a recipe tried on it, in a real browser."""
+"""From a file to a dataset and a recipe, in a browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = [
 
 @pytest.fixture
 def quiet_page(page: Page) -> Iterator[Page]:
-    """A page on which the console stays silent; Chromium notes every 422 there."""
+    """A page without console errors; Chromium logs every 422."""
     said: list[str] = []
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on(

@@ -1,4 +1,4 @@
-"""The preview of a prompt as a browser shows it."""
+"""The prompt preview in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row as a model sees it: the engine's own rendering, in a process kept warm."""
+"""The prompt preview, rendered by the engine in a pooled process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kept() -> Iterator[TokenizerPool]:
 
 @pytest.fixture
 def patient(kept: TokenizerPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One process for this file, waited for as long as it takes."""
+    """One process for this file, without a timeout."""
     monkeypatch.setattr(token_preview, "tokenizers", kept)
     monkeypatch.setattr(token_preview, "WAITED_SECONDS", 60.0)
     # The database gives each test's team another key.

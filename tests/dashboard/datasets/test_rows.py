@@ -1,4 +1,4 @@
-"""What a version's rows are found by, and how one pages through them."""
+"""Filters, order and paging of the rows of a version."""
 
 import re
 from itertools import chain
@@ -68,7 +68,7 @@ def positions(page: RowPage) -> list[int]:
 def visit(
     client: Client, version: DatasetVersion, **query: Any
 ) -> tuple[list[int], dict[str, dict[str, str]]]:
-    """The rows of a page, and the addresses behind its links by their names."""
+    """The rows of a page, and the queries of its links by name."""
     answer = client.get(f"/alpha/datasets/{version.dataset_id}/", query)
     found = re.findall(r'href="(\?[^"]*)"[^>]*>(\w+)</a>', answer.content.decode())
     links = {}
@@ -79,7 +79,7 @@ def visit(
 
 
 def walk(client: Client, version: DatasetVersion, by: str, **query: Any) -> list[Any]:
-    """The rows of each page, as one who follows the links sees them."""
+    """The rows of each page, following the links."""
     rows, links = visit(client, version, **query)
     seen = [rows]
     while by in links:

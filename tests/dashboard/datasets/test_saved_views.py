@@ -1,4 +1,4 @@
-"""What a view of a version shows, as a version of its own."""
+"""Views of a version saved as a dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dataset in two halves, their leaks, and the way to the trash and back."""
+"""Split, leaks and trash in a browser."""
 
 from __future__ import annotations
 

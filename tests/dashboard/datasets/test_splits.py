@@ -1,4 +1,4 @@
-"""A version's rows in two halves: made once, the same each time, both or none."""
+"""Splits of a version into two halves."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tokenizers are few, and every team gets one in its turn."""
+"""The tokenizer pool is limited, and teams take turns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pool() -> Iterator[TokenizerPool]:
 
 
 def ask(pool: TokenizerPool, team_id: int, model: str) -> Future[dict[str, Any]]:
-    """Of a process that needs seconds to find out that there is no such model."""
+    """The model does not exist, which the process notices after seconds."""
     return pool.ask(team_id=team_id, model=model, question=QUESTION)
 
 

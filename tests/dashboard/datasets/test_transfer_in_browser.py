@@ -1,4 +1,4 @@
-"""Large files from a real browser: broken off, gone on with, cancelled, imported."""
+"""Large uploads in a browser: interrupted, resumed, cancelled, imported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def press_upload(page: Page) -> None:
 
 
 class Line:
-    """A connection that breaks at these offsets, the last of them for good."""
+    """A connection that breaks once at each offset, and always at the last."""
 
     def __init__(self, page: Page, *, breaks_at: tuple[int, ...] = ()) -> None:
         self.breaks_at = breaks_at

@@ -1,4 +1,4 @@
-"""A file in parts: each where the file ends, whoever is asked how far it is."""
+"""Uploads in parts."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_an_upload_needs_a_csrf_token(alice: User, alice_client: Client):
 
 @pytest.mark.django_db(transaction=True)
 def test_parts_sent_at_the_same_time_are_written_one_after_another(alice: User):
-    """Each of eight tries to append the same part; one does, the others are told."""
+    """Eight requests append the same part; one succeeds, the others get a 409."""
     client = Client()
     client.force_login(alice)
     part = b"x" * 2**20

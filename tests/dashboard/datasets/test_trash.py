@@ -1,4 +1,4 @@
-"""Datasets that are put away, brought back, deleted, forgotten."""
+"""Datasets moved to the trash, restored, deleted and purged."""
 
 import re
 from datetime import timedelta

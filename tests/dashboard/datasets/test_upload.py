@@ -1,4 +1,4 @@
-"""From a file in the browser to a version, or to what is wrong with it."""
+"""From an uploaded file to a version, or to its errors."""
 
 from __future__ import annotations
 

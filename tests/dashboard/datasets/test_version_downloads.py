@@ -1,4 +1,4 @@
-"""A version as a file: nothing lost in JSONL, nothing run by a spreadsheet in CSV."""
+"""Downloads of a version: lossless JSONL, and CSV without formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version holds what it was given, for ever."""
+"""Versions are immutable."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What a new version changed, told and shown; and who used which version."""
+"""Changes between versions, and the runs that used a version."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows that are held out and trained on as well: found, told apart and shown."""
+"""Leaks: held-out rows that are also in the training version."""
 
 import re
 from itertools import product

@@ -1,4 +1,4 @@
-"""Statistics of rows in one pass, against slow and plain ways to find them."""
+"""Row statistics in one pass, compared with slow and simple ones."""
 
 import random
 from collections import Counter

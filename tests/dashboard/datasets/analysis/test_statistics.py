@@ -1,4 +1,4 @@
-"""Statistics of a version: asked for once, made by a worker, kept."""
+"""Statistics of a version: requested once, computed by a worker, stored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def url(version: DatasetVersion) -> str:
 
 
 def words(answer: Any) -> str:
-    """What the page says, without its marks."""
+    """The text of the page."""
     text = re.sub(
         r"<script.*?</script>|<[^>]+>", " ", answer.content.decode(), flags=re.S
     )
@@ -100,7 +100,7 @@ def test_large_rows_are_left_to_a_worker(
     version: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """A thousand of 4 MB would otherwise all be in the web process at once."""
+    """A thousand rows of 4 MB must not be in the memory of the web process."""
     monkeypatch.setattr(row_filters, "MAX_BYTES_OF_PAGE", 50, raising=False)
 
     page = alice_client.get(url(version))

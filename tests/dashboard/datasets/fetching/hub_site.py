@@ -29,7 +29,7 @@ def add_dataset(
     large: tuple[str, ...] = (),
     token: str = "",
 ) -> None:
-    """Where there is a token, nobody finds it without."""
+    """With a token, requests without it get a 401."""
     about = {"id": name, "sha": sha, "cardData": card or {}}
     entries = [entry_of(path, body, path in large) for path, body in files.items()]
     api = f"/api/datasets/{name}"

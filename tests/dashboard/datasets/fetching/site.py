@@ -1,4 +1,4 @@
-"""A real web server on loopback, which serves files with every fault there is."""
+"""A web server on loopback that serves files with faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Page = Callable[[Handler], None]
 
 @dataclass
 class Site:
-    """What it serves by path, with or without a query, and what it was asked."""
+    """Pages by path, with or without a query, and the requests received."""
 
     pages: dict[str, Page] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Site:
         self.asked.append((handler.path, dict(handler.headers.items())))
         plain = handler.path.partition("?")[0]
         page = self.pages.get(handler.path) or self.pages.get(plain) or status(404)
-        with suppress(OSError):  # whoever asked may be gone
+        with suppress(OSError):  # the client may have disconnected
             page(handler)
         handler.close_connection = True
 
@@ -64,7 +64,7 @@ def redirect(to: str, code: int = 302) -> Page:
 def file(
     body: bytes, *, breaks_at: tuple[int, ...] = (), etag: str = '"one"', **headers: Any
 ) -> Page:
-    """A file as good servers have it, whose connections break after so many bytes."""
+    """A file with ETag and ranges, whose connections break after these bytes."""
     breaks = list(breaks_at)
 
     def serve(handler: Handler) -> None:

@@ -1,4 +1,4 @@
-"""Bytes from a server of any manners: all of them, or a sentence."""
+"""Downloads from faulty servers: all bytes, or an error."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_stalled_download_fails(
 def test_a_download_below_the_minimum_speed_fails(
     site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ):
-    """Each of its connections brings enough to be counted as one that got on."""
+    """Each connection makes enough progress to reset the count of failures."""
     monkeypatch.setattr(download, "SLOW_SECONDS", 0.5)
     monkeypatch.setattr(download, "STALL_BYTES", 10)
     breaks = tuple([1_000] * 300)
@@ -387,7 +387,7 @@ def test_the_checked_address_is_the_one_connected_to(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Asked a second time, a name may say otherwise."""
+    """A second lookup could return another address."""
     port = site.host.partition(":")[2]
     settings.DATASET_HOSTS = f"rows.test:{port}"
     asked: list[str] = []
@@ -426,7 +426,7 @@ def test_a_slow_file_arrives_over_tls(
     certificate: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Waiting in short turns leaves no half of a record behind."""
+    """Short read timeouts lose no part of a TLS record."""
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(certificate)
     trusted = ssl.create_default_context(cafile=certificate)

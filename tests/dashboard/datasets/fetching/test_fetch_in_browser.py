@@ -28,7 +28,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def app_environment(app_environment: dict[str, str], site: Site) -> dict[str, str]:
-    """It may ask the site, which is its hub as well."""
+    """The site is an allowed host and the Hub."""
     return {
         **app_environment,
         "COHORT_DATASET_HOSTS": site.host,

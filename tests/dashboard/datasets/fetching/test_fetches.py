@@ -1,4 +1,4 @@
-"""From a link to a version: by a worker, followed, stopped, gone on with, told of."""
+"""Downloads from a link by a worker: followed, stopped, resumed, imported."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def text_of(client: Client, job: ImportJob) -> str:
     return client.get(page_of(job)).content.decode()
 
 
-# Once here, a file takes the path of an upload, whatever its format.
+# After the download, all formats are handled like uploads.
 SOME = {("sums.jsonl", ""), ("sums.csv", ".gz")}
 
 
@@ -345,13 +345,13 @@ def test_a_worker_that_shuts_down_requeues_the_download(
 
 
 def sips(site: Site, *, etag: str | None) -> Page:
-    """Rows without end, which anybody may go on with who has the ETag."""
+    """Endless rows, resumable with an ETag."""
     data = {"ETag": etag} if etag else {}
     return drip(site, ROWS * 1_000, seconds=0.01, **data)
 
 
 def run_beside_another(first: ImportJob) -> None:
-    """Until it has ended or given way, as a worker does it."""
+    """Run it until it ends or pauses."""
     claim = take_up()
     assert target_of(claim) == first.pk
     run(Context(claim))
@@ -412,7 +412,7 @@ def test_a_download_that_cannot_resume_pauses_only_if_slow(
 
 
 def test_teams_take_turns(alice_client: Client, site: Site):
-    """However many downloads one of them asks for."""
+    """Independent of the number of downloads of a team."""
     first, second, third = (
         give(alice_client, site.url(f"/{name}.jsonl")) for name in "abc"
     )
@@ -523,7 +523,7 @@ def test_the_quota_of_the_team_limits_a_download(
 
 
 def test_a_download_accepts_no_parts(alice_client: Client, alice: User, site: Site):
-    """Its bytes come from the worker alone, and it is whole when they all are."""
+    """Only the worker writes its bytes and completes it."""
     job = give(alice_client, site.url("/rows.jsonl"))
     parts = f"/alpha/datasets/uploads/{job.upload_id}/parts?offset=0"
 

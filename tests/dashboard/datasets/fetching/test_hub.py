@@ -1,4 +1,4 @@
-"""A hub dataset: found, chosen from, pinned, checked, signed in for."""
+"""Hub datasets: listed, chosen, pinned to a commit, verified, private."""
 
 from __future__ import annotations
 
@@ -447,7 +447,7 @@ def test_a_retry_keeps_the_chosen_file(alice_client: Client, site: Site):
 def test_the_hub_gives_no_access_to_the_private_network(
     alice_client: Client, site: Site, settings: Settings
 ):
-    """What the operator named is asked; what it, or a user, points to is not."""
+    """The Hub itself may be private; its redirects and links of users may not."""
     with web_site() as inside:
         add_dataset(site, NAME, {"a.jsonl": ROWS})
         where = f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"

@@ -1,4 +1,4 @@
-"""What somebody gives as a link: read as a URL or a hub dataset, or refused."""
+"""Links: parsed as a URL or a Hub dataset, or refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Files that must be refused, each with what must be said of it.
+"""Files with errors, each with the line, value and remedy expected.
 
-Each kind of bad row is written in every way a row can reach us: as a line, under other
-line ends and encodings, packed, and as an entry of a JSON list.
+Each kind of error comes as a line, with other line endings and encodings, compressed,
+and as an item of a JSON list.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class BadFile:
     filename: str
     content: bytes
     line: int | None
-    value: str  # stands in the refusal's value
-    remedy: str  # stands in the refusal's remedy
+    value: str  # a part of the refusal's value
+    remedy: str  # a part of the refusal's remedy
     row: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""A file is what it begins as, whatever its name says; the page says so."""
+"""The format comes from the content; a wrong extension gives a remark."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What is packed is unpacked as a stream, within bounds, and damage has a place."""
+"""Compressed files are read as a stream, within limits, with errors by line."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def source(folder: Path, content: bytes, packing: str, name: str = "jsonl") -> S
 @pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("parts", [1, 3])
 def test_every_part_of_a_packed_file_is_read(tmp_path: Path, packing: str, parts: int):
-    """Parts packed one by one may stand after each other, as `cat a.gz b.gz` does."""
+    """Compressed parts may be concatenated, as with `cat a.gz b.gz`."""
     content = PACK[packing](noise(2_000)) * parts
 
     found = list(read_records(source(tmp_path, content, packing)))

@@ -1,4 +1,4 @@
-"""What good files say arrives as it was written."""
+"""Valid files of every format are read unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes, a reader answers with records and refusals, never an error."""
+"""For any bytes, a reader returns records and refusals, and never raises."""
 
 import csv
 import gzip
@@ -156,7 +156,7 @@ def test_a_parquet_file_with_one_byte_changed(place: int, change: int):
 
 
 def test_a_parquet_file_that_ends_its_reader():
-    """One wrong byte, whether a column may be empty, and the library aborts."""
+    """The nullable flag of a column is flipped, and the library aborts."""
     broken = bytearray(SOUND)
     broken[SOUND.index(b"\x02\x18\x06answer")] ^= 57
 
@@ -178,7 +178,7 @@ def test_json_lines_round_trip(rows: list[dict[str, Any]]):
 def test_a_json_list_round_trips(
     rows: list[dict[str, Any]], indent: int | None, piece: int, is_wrapped: bool
 ):
-    """However it is laid out, and wherever the pieces that are read of it end."""
+    """For any layout and any size of the pieces read."""
     tree = {"about": [1, {"a": "]"}], "data": rows, "b": "{"} if is_wrapped else rows
     content = json.dumps(tree, ensure_ascii=False, indent=indent).encode()
 
