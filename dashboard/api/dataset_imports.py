@@ -1,4 +1,4 @@
-"""Imports of dataset files: how columns are mapped, and how far an import is."""
+"""Imports of dataset files: the column mapping and the progress."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MappingIn(Input):
 def map_columns(
     upload: Upload, seen: Peek, payload: MappingIn, *, place: str
 ) -> MappingForm:
-    """The page's form, filled in and valid; what is wrong names its field."""
+    """The valid form of the page; errors name their field."""
     guess = MappingForm(upload, seen.names).initial
     data = QueryDict(mutable=True)
     for name in ("name", "prompt", "answer"):
@@ -90,7 +90,7 @@ def map_columns(
 
 
 def _refuse_name(existing: Dataset, place: str) -> Problem:
-    """With a remedy for a program, where the form's is for a page."""
+    """With a remedy for a program instead of a page."""
     message = (
         f'{existing.team} already has a dataset named "{existing.name}". Choose '
         f"another name, or send dataset_id: {existing.pk} to add the rows as its next "
@@ -108,9 +108,9 @@ def begin_import(
     place: str,
     file_field: str,
 ) -> ImportJob:
-    """Made at once where the file is small, else by a worker.
+    """Import a small file now, others by a worker.
 
-    `place` is where columns were named, `file_field` where the file was.
+    Errors of columns name a field in `place`, those of rows `file_field`.
     """
     form = map_columns(upload, seen, payload, place=place)
     job, is_new = start_job(
@@ -175,14 +175,14 @@ def start_import(
         job = begin_import(
             upload, seen, payload, access.user, place="form", file_field=FILE_FIELD
         )
-    except Exception:  # nobody else knows of it
+    except Exception:  # the client does not know the upload
         delete_upload(upload)
         raise
     return answer_import(job)
 
 
 def answer_import(job: ImportJob) -> Status[ImportOut]:
-    """201: it is done; 202: a worker goes on with it."""
+    """201 if it is done; 202 while a worker runs it."""
     is_done = job.state == JobState.DONE
     return Status(201 if is_done else 202, ImportOut.of(job))
 
@@ -191,7 +191,7 @@ def answer_import(job: ImportJob) -> Status[ImportOut]:
 def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
     """Poll it until its state is done, failed or cancelled."""
     team = access_of(request).team
-    # Here as well, as the worker that ended may be the one that looks for such jobs.
+    # Also here, as the lost worker may be the one that reaps jobs.
     reap_of(get_import_job(team, job_id))
     return ImportOut.of(get_import_job(team, job_id), tells_why=True)
 

@@ -1,4 +1,4 @@
-"""Datasets, versions, rows and imports as programs see them."""
+"""Schemas of datasets, versions, rows and imports."""
 
 from __future__ import annotations
 
@@ -115,15 +115,15 @@ class ImportOut(JobOut):
 
 
 def find_version(team: Team, version_id: int) -> DatasetVersion:
-    """One of the team's that is not in the trash."""
+    """A version of the team that is not in the trash."""
     found = list_versions(team).filter(pk=version_id).first()
     version = or_404(found, f"{team} has no dataset version {version_id}.")
-    version.dataset.team = team  # which is at hand
+    version.dataset.team = team  # avoids a query
     return version
 
 
 def find_dataset(team: Team, dataset_id: int | None) -> Dataset | None:
-    """The one that gets a version more; None: a new one is made."""
+    """The dataset that gets a new version; None: a new dataset."""
     return get_dataset(team, dataset_id) if dataset_id else None
 
 
@@ -146,7 +146,7 @@ class RowFilters(Input):
 
 
 def read_view(version: DatasetVersion, filters: RowFilters) -> RowFilterForm:
-    """The page's own form; what is wrong names its field."""
+    """The form of the page; errors name their field."""
     if filters.column and filters.column not in version.mapping.get("columns", []):
         columns = ", ".join(version.mapping.get("columns", [])) or "none"
         raise refuse_field(

@@ -180,7 +180,7 @@ def trash_dataset(
     if payload.is_trashed:
         trash.trash_dataset(found, access.user)
     elif found.trashed_at is not None:
-        found.team = access.team  # which is at hand
+        found.team = access.team  # avoids a query
         form = RestoreForm({"name": payload.name or found.name})
         refuse_errors(form, place="body")
         name = form.cleaned_data["name"]
@@ -202,7 +202,7 @@ def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
     if found.trashed_at is None:
         message = f"{found} is not in the trash. Move it there first."
         raise Problem(409, message, code="datasets.not_in_trash")
-    found.team = access.team  # which is at hand
+    found.team = access.team  # avoids a query
     with or_conflict():
         trash.delete_dataset(found, access.user)
     return Done(done=True)

@@ -149,7 +149,7 @@ def write_some_rows(
 ) -> None:
     """Write at most `max_rows` rows, in their order.
 
-    Which ones follows from the version alone, so that runs can be compared.
+    The sample depends only on the version, so that runs can be compared.
     """
     if max_rows >= version.num_rows:
         write_rows(version, path, on_progress=on_progress)

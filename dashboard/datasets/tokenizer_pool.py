@@ -119,8 +119,8 @@ class TokenizerProcess:
         try:
             problem = self._load()
             while not problem:
-                asked = self._queue.get(timeout=IDLE_SECONDS)
-                if asked is None or not self._answer(*asked):
+                item = self._queue.get(timeout=IDLE_SECONDS)
+                if item is None or not self._answer(*item):
                     break
         except Empty:
             pass  # no request for a minute

@@ -1,4 +1,4 @@
-"""What is measured of a dataset version: statistics, changes, leaks."""
+"""Analyses of a dataset version: statistics, changes, leaks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _limit(request: Request) -> int:
 
 
 def _count(request: Request, team: Team, dataset_id: int) -> HttpResponse:
-    """Ask for a model's tokens to be counted, and go to where they will be shown."""
+    """Request token counts of a model, and redirect to their section."""
     form = TokenForm(request.POST)
     if form.is_valid() and (why := refuse_model(team, form.cleaned_data["model"])):
         form.add_error("model", ValidationError(why, code="datasets.unknown_model"))
@@ -120,7 +120,7 @@ def _show(
 
 
 def _tokens(version: DatasetVersion, model: str) -> TokenLengths | None:
-    """Only those that somebody who may write has asked for."""
+    """Only those that a member has requested."""
     if not model or "\x00" in model:
         return None
     if not version.token_lengths.filter(model=model).exists():
@@ -190,7 +190,7 @@ def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpRespons
 def _old(
     versions: list[DatasetVersion], new: DatasetVersion, wanted: str | None
 ) -> DatasetVersion | None:
-    """The one asked for; else the one before the new one, where there is one."""
+    """The requested version; else the one before the new one, if any."""
     if wanted:
         return choose_version(versions, wanted)
     return next((one for one in versions if one.number < new.number), None)
@@ -235,7 +235,7 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
 def _other(
     team: Team, version: DatasetVersion, wanted: str | None
 ) -> DatasetVersion | None:
-    """The one asked for by its key; else the other half of a split."""
+    """The version with this key; else the other half of a split."""
     if not wanted:
         return other_half(version)
     found = list_versions(team).filter(pk=read_number(wanted) or 0).first()

@@ -1,4 +1,4 @@
-"""An import of a dataset: how far it is, stopped, retried, and what came of it."""
+"""An import of a dataset: its progress and outcome; stop and retry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
     if request.method == "POST":
         return _change(request, get_writable_team(request, team), job_id)
     team_ = get_team(request, team)
-    # Here as well, as the worker that ended may be the one that looks for such jobs.
+    # Also here, as the lost worker may be the one that reaps jobs.
     reap_of(get_import_job(team_, job_id))
     job = get_import_job(team_, job_id)
     address = _outcome_address(job)
@@ -57,7 +57,7 @@ def _change(request: Request, team: Team, job_id: int) -> HttpResponse:
 
 
 def follow(request: Request, job: ImportJob) -> HttpResponse:
-    """To what came of the import; while it goes on, to the page that shows it."""
+    """Redirect to the outcome of the import, or to its page while it runs."""
     if address := _outcome_address(job):
         _add_success_message(request, job)
         return redirect(address)
@@ -65,13 +65,13 @@ def follow(request: Request, job: ImportJob) -> HttpResponse:
 
 
 def follow_address(job: ImportJob) -> str:
-    """As `follow`, but without a word about it."""
+    """The URL of `follow`, without a message."""
     own = resolve_url("dataset_import", job.team.slug, job.pk)
     return _outcome_address(job) or own
 
 
 def _outcome_address(job: ImportJob) -> str | None:
-    """Of the page that tells more of it than the import's own."""
+    """The URL of the outcome; None if the page of the import shows it."""
     if job.is_fetch:
         return _fetched_address(job) if job.state == JobState.DONE else None
     if job.state == JobState.DONE and job.version:
@@ -83,7 +83,7 @@ def _outcome_address(job: ImportJob) -> str | None:
 
 
 def _fetched_address(job: ImportJob) -> str | None:
-    """Of the file's columns, or of what there is to choose from."""
+    """The URL of the mapping page, or of the choice of splits and files."""
     upload = find_upload(job)
     if upload is None:
         return None
@@ -93,7 +93,7 @@ def _fetched_address(job: ImportJob) -> str | None:
 
 
 def _host_of(job: ImportJob) -> str:
-    """Who is asked for the file."""
+    """The host of the download."""
     upload = find_upload(job) if job.is_fetch else None
     return host_of(upload) if upload and upload.is_linked else ""
 

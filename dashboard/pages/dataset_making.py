@@ -60,7 +60,7 @@ def dataset_generate(request: Request, team: str) -> HttpResponse:
 
 
 def _task(request: Request) -> Task | None:
-    """The task the address names; 404 when there is none of that name."""
+    """The task in the URL; 404 if it is unknown."""
     tasks = {task.name: task for task in list_tasks()}
     wanted = request.GET.get("task")
     if wanted and wanted not in tasks:
@@ -119,7 +119,7 @@ def _examples(task: Task) -> tuple[Row, ...]:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    """The page; what it is sent it answers with the preview, and stores nothing."""
+    """The page; a POST returns the preview and stores nothing."""
     if request.method == "POST":
         return _preview(request, get_writable_team(request, team), dataset_id)
     membership = get_membership(request.user, team)
@@ -166,7 +166,7 @@ def _preview(request: Request, team: Team, dataset_id: int) -> HttpResponse:
 
 
 def _by_key(versions: list[DatasetVersion], key: str | None) -> DatasetVersion:
-    """The version by the key that a launch form takes; the newest without one."""
+    """The version with this key; the newest without one."""
     if not key:
         return versions[0]
     for version in versions:
@@ -177,12 +177,12 @@ def _by_key(versions: list[DatasetVersion], key: str | None) -> DatasetVersion:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    """The rows that a view shows, as a dataset. The address holds the view."""
+    """Save the rows of the view in the URL as a dataset."""
     is_post = request.method == "POST"
     membership = get_membership_for(request, team)
     dataset = get_dataset(membership.team, dataset_id)
     version = choose_version(versions_with_use(dataset), request.GET.get("version"))
-    version.dataset = dataset  # with its team, which is at hand
+    version.dataset = dataset  # with its team; avoids a query
     view = RowFilterForm.read(version, request.GET)
     if view.errors:
         raise Http404("The filters in the URL are invalid.")
@@ -213,7 +213,7 @@ def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
 
 
 def _count(request: Request, version: DatasetVersion, view: RowFilterForm) -> Count:
-    """As far as the time goes; the page asks on from where it came."""
+    """Within the time; the page continues the count."""
     counted = min(read_number(request.GET.get("counted")) or 0, version.num_rows)
     matching = min(read_number(request.GET.get("matching")) or 0, counted)
     return count_matching(
@@ -231,7 +231,7 @@ def dataset_split(request: Request, team: str, dataset_id: int) -> HttpResponse:
     versions = versions_with_use(dataset)
     given = request.POST if is_post else request.GET
     version = choose_version(versions, given.get("version"))
-    version.dataset = dataset  # with its team, which is at hand
+    version.dataset = dataset  # with its team; avoids a query
     form = SplitForm(version, request.POST if is_post else None)
     if is_post and form.is_valid():
         split = split_version(

@@ -49,7 +49,7 @@ PREVIEWED = 5  # rows shown as they would be imported
 
 @require_http_methods(["GET", "POST"])
 def dataset_choice(request: Request, team: str, upload_id: int) -> HttpResponse:
-    """Which split or file of a hub dataset is fetched."""
+    """Choose the split or file of a Hub dataset."""
     is_post = request.method == "POST"
     team_ = get_membership_for(request, team).team
     upload = get_upload(team_, upload_id)
@@ -92,7 +92,7 @@ def _render_choices(
 
 @require_POST
 def dataset_map_prompt(request: Request, team: str, upload_id: int) -> HttpResponse:
-    """A row as the chosen columns make it and the model sees it; stores nothing."""
+    """The prompt preview of a row with these columns; stores nothing."""
     team_ = get_writable_team(request, team)
     upload = get_upload(team_, upload_id)
     seen = try_peek(upload) if upload.is_whole else None
@@ -144,7 +144,7 @@ def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
     seen = try_peek(upload)
     if seen is None:
         return _file_missing(request, upload)
-    # An address may hold settings of the preview alone.
+    # The URL may contain only settings of the preview.
     given = request.GET if "prompt" in request.GET else None
     if job and not job.is_fetch and given is None:
         form = MappingForm(upload, seen.names, _chosen(job))
@@ -160,8 +160,8 @@ def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
 
 
 def _post(request: Request, team: Team, upload_id: int) -> HttpResponse:
-    # A second click may come while the first one's import ends, which takes the upload
-    # away. So the upload is asked for first: where it is gone, the job is done by then.
+    # A second click may come as the first one's import ends and deletes the upload. So
+    # the upload is queried first: if it is missing, its job is done.
     upload = team.uploads.select_related("dataset").filter(pk=upload_id).first()
     if job := live_or_done_job(team, upload_id):
         return redirect("dataset_import", team.slug, job.pk)
@@ -174,7 +174,7 @@ def _post(request: Request, team: Team, upload_id: int) -> HttpResponse:
     seen = try_peek(upload)
     form = MappingForm(upload, seen.names, request.POST) if seen else None
     is_valid = form is not None and form.is_valid()
-    # Its file may have gone, and its name been taken, by the first click's import.
+    # The import of the first click may have deleted the file and taken the name.
     if not is_valid and (job := live_or_done_job(team, upload_id)):
         return redirect("dataset_import", team.slug, job.pk)
     if seen is None or form is None:
@@ -194,7 +194,7 @@ def _import(
         mapping=form.mapping,
         name=form.cleaned_data.get("name", ""),
         user=request.user,
-        # How many refused rows the user has seen and agreed to do without.
+        # The number of rows with errors that the user agreed to skip.
         leave_out=read_number(request.POST.get("leave_out")) or 0,
     )
     if is_new:
@@ -208,7 +208,7 @@ def _import(
 
 
 def _chosen(job: ImportJob) -> dict[str, Any]:
-    """What was chosen for this import, as its form sent it."""
+    """The form data of this import."""
     mapping = job.mapping
     return {**mapping, "answer": mapping["answer"] or "", "name": job.name}
 
@@ -231,13 +231,13 @@ def _retry(upload: Upload) -> HttpResponse:
 
 
 def _arrival_address(upload: Upload) -> str:
-    """Of the page that sees to it that the file gets here."""
+    """The page of the download, or the upload page."""
     job = last_job(upload) if upload.is_linked else None
     return follow_address(job) if job else _upload_address(upload)
 
 
 def _upload_address(upload: Upload) -> str:
-    """The page that such a file is sent from."""
+    """The upload page for this file."""
     address = reverse("dataset_upload", args=[upload.team.slug])
     of_dataset = f"?dataset={upload.dataset_id}" if upload.dataset_id else ""
     return f"{address}{of_dataset}"

@@ -54,7 +54,7 @@ def _receive(request: Request, team: Team) -> HttpResponse:
     is_pasted, is_in_parts = "rows" in request.POST, "upload" in request.POST
     form = UploadForm(request.POST, request.FILES)
     if is_pasted or is_in_parts:
-        form.errors.clear()  # no file comes along
+        form.errors.clear()  # the request has no file
     paste = PasteForm(request.POST if is_pasted else None)
     refusals = Refusals()
     try:
@@ -73,7 +73,7 @@ def _receive(request: Request, team: Team) -> HttpResponse:
         seen = peek(upload)
         if seen.records:
             return redirect("dataset_map", team.slug, upload.pk)
-        # Not one row could be read, so there is nothing to map.
+        # No row could be read, so there is nothing to map.
         refusals = seen.refusals
         delete_upload(upload)
     forms = {"form": form, "paste": paste, "refusals": refusals}
@@ -81,7 +81,7 @@ def _receive(request: Request, team: Team) -> HttpResponse:
 
 
 def _fetch(request: Request, team: Team) -> HttpResponse:
-    """A worker fetches it; no request leaves this process."""
+    """A worker downloads it; this process sends no request."""
     dataset = _requested_dataset(request, team)
     form = LinkForm(request.POST)
     if form.is_valid():
@@ -104,7 +104,7 @@ def _sent_at_once(
     dataset: Dataset | None,
     form: UploadForm | PasteForm,
 ) -> Upload | None:
-    """None where the form says what is wrong."""
+    """None if the form has errors."""
     if not form.is_valid():
         return None
     file = (
@@ -118,7 +118,7 @@ def _sent_at_once(
 def _sent_in_parts(request: Request, team: Team) -> Upload:
     upload = get_upload(team, read_id(request.POST["upload"]) or 0)
     if upload.is_linked and not upload.is_whole:
-        raise Http404("No such upload.")  # of parts: a worker fetches this one
+        raise Http404("No such upload.")  # in parts: a worker downloads this one
     if not upload.is_whole:
         finish_transfer(upload)
     return upload
@@ -149,11 +149,9 @@ def _render(
     return render(request, "datasets/upload.html", context, status=status)
 
 
-# Files in parts, for scripts: the answers are JSON.
-#
-# POST uploads begins, or finds what was begun; POST uploads/1/parts?offset=0 sends a
-# part as the request's body; GET tells how much is here. The page of uploads then takes
-# the file for whole.
+# Uploads in parts, for the script of the page; responses are JSON. POST uploads starts
+# or resumes one, POST uploads/1/parts?offset=0 appends the body, GET returns the
+# progress. The upload page then completes the file.
 
 
 @require_POST
@@ -200,7 +198,7 @@ def receive_part(
     find: Callable[[], Any],
     respond: Callable[..., JsonResponse],
 ) -> JsonResponse:
-    """Append the body by `append(offset, size)`; 409 tells where the file ends."""
+    """Append the body with `append(offset, size)`; a 409 has the right offset."""
     try:
         offset = _number(request.GET.get("offset", ""))
         size = _number(request.headers.get("content-length", ""))
@@ -214,7 +212,7 @@ def receive_part(
 
 
 def _upload_response(upload: Upload, status: int = 200) -> JsonResponse:
-    """Where to go on; with 409, because the part did not begin there."""
+    """The progress of the upload; with 409 after a wrong offset."""
     fields = {
         "id": upload.pk,
         "filename": upload.filename,

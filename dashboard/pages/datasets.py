@@ -136,10 +136,10 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
 
 @require_GET
 def dataset_download(request: Request, team: str, dataset_id: int) -> HttpResponseBase:
-    """One of the trash too: whoever deletes it may want to keep a copy."""
+    """Also from the trash, to keep a copy before deleting."""
     dataset = get_any_dataset(get_team(request, team), dataset_id)
     version = choose_version(versions_with_use(dataset), request.GET.get("version"))
-    version.dataset = dataset  # which is at hand
+    version.dataset = dataset  # avoids a query
     suffix = request.GET.get("format") or "jsonl"
     if suffix not in WRITERS:
         raise Http404("No such format.")

@@ -37,7 +37,7 @@ _Item = TypeVar("_Item")
 
 
 def no_report(_done: int, _total: int) -> None:
-    """For what is computed while a page is made."""
+    """For analyses computed in a request."""
 
 
 def find_statistics(version: DatasetVersion) -> VersionStatistics:
@@ -60,7 +60,7 @@ def find(
     make: Callable[[int], None],
     **versions: DatasetVersion,
 ) -> _Analysis:
-    """The stored one; a new one is made at once where there are few rows."""
+    """The stored analysis; a new one of few rows is computed at once."""
     num_rows = sum(version.num_rows for version in versions.values())
     analysis, is_new = stored.get_or_create(
         **versions, defaults={"num_wanted": num_rows}
@@ -72,12 +72,12 @@ def find(
         first = next(iter(versions.values()))
         request(analysis, team_id=first.dataset.team_id)
     for name, version in versions.items():
-        setattr(analysis, name, version)  # no query for what is at hand
+        setattr(analysis, name, version)  # avoids a query
     return analysis
 
 
 def request(analysis: Analysis, *, team_id: int) -> None:
-    """Enqueue it unless it is done; note its progress, and why it waits."""
+    """Enqueue it unless it is done; set its progress and why it waits."""
     if analysis.is_done or analysis.problem:
         return
     job = newest_job(analysis.JOB, analysis.pk)
@@ -96,7 +96,7 @@ def request(analysis: Analysis, *, team_id: int) -> None:
 
 
 def retry(analysis: Analysis, *, team_id: int) -> None:
-    """Enqueue a failed one again: its cause may be gone."""
+    """Enqueue a failed analysis again."""
     failed = newest_job(analysis.JOB, analysis.pk)
     if analysis.problem or (failed and failed.state == JobState.FAILED):
         type(analysis)._default_manager.filter(pk=analysis.pk).update(problem="")
@@ -139,7 +139,7 @@ class ResultPage(Generic[_Item]):
 
 
 def page_start(start: int, total: int) -> int:
-    """Where the page with this row begins; the last page where there is no such row."""
+    """The start of the page with this row, or of the last page."""
     return min(start, max(0, total - 1)) // ROWS_PER_PAGE * ROWS_PER_PAGE
 
 

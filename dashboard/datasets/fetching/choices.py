@@ -150,7 +150,7 @@ def single_files(commit: Commit, revision: str) -> list[Choice]:
 
 
 def pick(choices: list[Choice], part: str) -> Choice | None:
-    """The one that was asked for, or the only one there is."""
+    """The one requested, or the only one."""
     if part:
         wanted = part.strip("/")
         exact = [one for one in choices if one.name == wanted]

@@ -25,21 +25,21 @@ from trainer.internet import HostAllowlist, Target
 
 CHUNK_BYTES = 256 * 2**10
 DISK_CHECK_BYTES = 64 * 2**20  # between checks of the disk
-# Less than this in such a time counts as silence.
+# Less than this in this time is a stalled connection.
 STALL_SECONDS, STALL_BYTES = 60.0, 64 * 2**10
-SLOW_SECONDS, SLOW_BYTES = 300.0, 3 * 2**20  # less in so long: it is given up
-MAX_LOST = 4  # connections in a row that brought nothing new
+SLOW_SECONDS, SLOW_BYTES = 300.0, 3 * 2**20  # less in this time: the download fails
+MAX_LOST = 4  # connections in a row without progress
 MAX_SECONDS = 6 * 3_600.0  # of one attempt
 FIRST_PAUSE_SECONDS = 1.0
 _RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 
-# Bytes that are here, all there are (0: not told), and what to say about it.
+# Bytes received, total (0: unknown), and a message.
 Report = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DownloadOptions:
-    """How a worker gets there, and who hears of it. `report` ends it by raising."""
+    """Options of a download. `report` stops it by raising."""
 
     allowlist: HostAllowlist
     token: Token | None
@@ -50,15 +50,15 @@ class DownloadOptions:
 
 @dataclass(kw_only=True)
 class RemoteFile:
-    """What a server said of a file: a later answer goes on only with the same one."""
+    """Properties of a file on the server; a download resumes only if they match."""
 
     validator: str = ""  # for If-Range
-    num_bytes: int = 0  # 0: it was not said
-    is_fixed: bool = False  # its address never means another content
+    num_bytes: int = 0  # 0: unknown
+    is_fixed: bool = False  # the content of the URL never changes
 
 
 class Download:
-    """One file. The file on disk tells how much of it is here."""
+    """One file. Its size on disk is the number of bytes received."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Download:
         self.remember = remember
         self._num_received = 0
         self._note = ""
-        self._mark = (math.inf, 0)  # when its speed is looked at, from which byte
+        self._mark = (math.inf, 0)  # time of the next speed check, and its first byte
 
     def run(self) -> None:
-        """NotFetched where it cannot be had; OSError where the disk is at fault."""
+        """NotFetched if the download fails; OSError if the disk fails."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._open() as file:
             self._mark = (time.monotonic() + SLOW_SECONDS, os.fstat(file).st_size)
@@ -103,7 +103,7 @@ class Download:
 
     @contextmanager
     def _open(self) -> Iterator[int]:
-        """Alone: a worker that has lost the job may write until it hears of it."""
+        """Locked: a worker that lost the job may still write."""
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             while True:
@@ -152,7 +152,7 @@ class Download:
         return headers
 
     def _begin(self, answer: Answer, have: int) -> int:
-        """Where the body begins in the file."""
+        """The offset of the body in the file."""
         refuse_page(answer)
         if answer.status == 416:
             self._restart()
@@ -180,7 +180,7 @@ class Download:
         if not self.known.is_fixed:
             self.known = RemoteFile()
             return
-        # Of a fixed file only this end can hold something else.
+        # A fixed file cannot change, so the local part is wrong.
         os.truncate(self.path, 0)
 
     def _copy(self, answer: Answer, file: int, here: int) -> None:
@@ -213,7 +213,7 @@ class Download:
 
     def _check_size(self, num_bytes: int) -> None:
         if self.num_before + num_bytes > self.options.limit:
-            os.truncate(self.path, 0)  # too much to be gone on with
+            os.truncate(self.path, 0)  # cannot be resumed
             raise NotFetched(
                 f"The file has at least {self.num_before + num_bytes:,} bytes; the "
                 f"limit is {self.options.limit:,}. Choose a smaller file, or discard "
@@ -232,9 +232,9 @@ class Download:
         self.options.report(here, total, remark or self._note)
 
     def _check_speed(self) -> None:
-        """Over broken connections too, which a server may take its time with."""
+        """Across connections, as each one may be slow."""
         (until, start), here = self._mark, self._num_received
-        num_sent = here - start if start <= here else here  # it has begun anew
+        num_sent = here - start if start <= here else here  # restarted
         if time.monotonic() < until:
             return
         if num_sent < SLOW_BYTES:
@@ -266,7 +266,7 @@ class Download:
 
 
 def refuse_page(answer: Answer) -> None:
-    """A sign-in or an error that passes for the file."""
+    """Refuse a sign-in or error page sent in place of the file."""
     kind = answer.headers.get_content_type()
     if "Content-Type" in answer.headers and kind in (
         "text/html",

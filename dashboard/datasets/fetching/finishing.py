@@ -112,7 +112,7 @@ def _join_parquet(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -
 
 
 def _save(upload: Upload) -> None:
-    """Never insert it anew: it goes with a dataset that is deleted."""
+    """Update only: the upload may have been deleted with its dataset."""
     names = ("format", "packing", "remark", "num_bytes", "is_whole", "source")
     known = {name: getattr(upload, name) for name in names}
     if not Upload.objects.filter(pk=upload.pk).update(**known):
@@ -135,7 +135,7 @@ def _refuse_page(path: Path) -> None:
 
 
 def _refuse_unreadable(upload: Upload) -> None:
-    """Without a word of its content, which may be somebody else's secret."""
+    """The error must not quote the content, which may be confidential."""
     seen = peek(upload, in_job=True)
     if seen.records:
         return

@@ -206,7 +206,7 @@ def _request_once(
         raise RetryableError(message) from None
     except HTTPException:
         connection.close()
-        # What it said instead is the server's own affair.
+        # The message must not quote the response.
         raise RetryableError(f"{host} did not respond like a web server") from None
     except BaseException:
         connection.close()

@@ -23,7 +23,7 @@ _MAX_PART_CHARS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """The URL of a file, with whatever signature its query holds."""
+    """The URL of a file; its query may contain a signature."""
 
     url: str
     kind: str = field(default="link", init=False)
@@ -174,8 +174,7 @@ def _checked(url: str) -> Link:
     target = read_link(url)
     try:
         allowlist = links_allowlist()
-        # What is a number already needs nobody to be asked for it. A name is looked
-        # at by the worker, as it connects.
+        # Check numeric addresses here. The worker resolves host names.
         with suppress(OSError):
             resolve(target, allowlist, flags=AI_NUMERICHOST)
     except Refused as error:

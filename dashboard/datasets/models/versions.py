@@ -144,8 +144,8 @@ class DatasetRow(models.Model):
         prompt = self.prompt_value
         if isinstance(prompt, str):
             return prompt
-        asked = [each["content"] for each in prompt if each["role"] == "user"]
-        return asked[-1] if asked else prompt[-1]["content"]
+        questions = [turn["content"] for turn in prompt if turn["role"] == "user"]
+        return questions[-1] if questions else prompt[-1]["content"]
 
     def as_row(self) -> Row:
         return Row(prompt=self.prompt_value, answer=self.answer, columns=self.columns)

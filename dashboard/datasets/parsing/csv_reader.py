@@ -1,4 +1,4 @@
-"""CSV and TSV with a header line; CSV parts fields by commas, semicolons or tabs."""
+"""CSV and TSV with a header line; CSV separates by commas, semicolons or tabs."""
 
 from __future__ import annotations
 
@@ -54,19 +54,22 @@ def _read(source: Source, delimiter: str) -> Iterator[Parsed]:
     except Unreadable as error:
         yield replace(error.refusal, ends_file=True)
     except csv.Error:
-        # Where quotes are broken, no later line can be told from a field.
+        # After unbalanced quotes, the next row cannot be found.
         yield _refuse_quotes(start, texts.beginning)
 
 
 class _Texts:
-    """Lines for the csv module, and what is wrong with those of the row at hand."""
+    """Lines for the csv module, and the errors of the current row."""
 
     def __init__(self, source: Source) -> None:
         # newline="": inside quotes a line end belongs to the field as it is.
         self._lines = read_lines(source, newline="")
         self._num_chars = 0
         self._refusal: Refusal | None = None
-        self.start, self.beginning = 1, ""  # where the row at hand begins, and how
+        self.start, self.beginning = (
+            1,
+            "",
+        )  # of the current row: its first line and text
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -84,7 +87,7 @@ class _Texts:
         return line.text
 
     def take_refusal(self) -> Refusal | None:
-        """The first of the row's lines; the next row begins."""
+        """The first error of the row; starts the next row."""
         refusal, self._refusal = self._refusal, None
         self._num_chars = 0
         return refusal
@@ -93,7 +96,7 @@ class _Texts:
 def _header(
     reader: Iterator[list[str]], texts: _Texts
 ) -> tuple[int, list[str], Refusal | None]:
-    """The first line that is not blank: its number, names, and what is wrong."""
+    """The first line that is not blank: its number, names and error."""
     for header in reader:
         line, refusal = texts.start, texts.take_refusal()
         if header or refusal:

@@ -31,8 +31,8 @@ from dashboard.datasets.parsing.streams import Source, refuse_size
 from dashboard.project.subprocesses import LOOK_SECONDS, ChildFailed, call
 
 PROCESS = "dashboard.datasets.parsing.parquet_process"
-# Few, because one long text in a dictionary can stand in every row of a batch; fewer
-# where the dictionaries are so large that these rows could hold more than this.
+# Few, because a long text in a dictionary can repeat in every row of a batch; fewer if
+# the dictionaries are so large that the rows could exceed BATCH_BYTES.
 BATCH_ROWS = 16
 BATCH_BYTES = 256 * 2**20
 BUFFER_BYTES = 2**20
@@ -46,7 +46,7 @@ _COUNTED_ROWS = 65_536
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowGroup:
-    """What of it is known before a page is read."""
+    """Sizes known before a page is read."""
 
     num_bytes: int  # at least so many, unpacked
     num_dictionary_bytes: int  # of all dictionaries: what one flat row can hold
@@ -87,7 +87,7 @@ def read_batches(source: Source) -> Iterator[list[Parsed]]:
     if not source.packing:
         yield from _read(source.path, source)
         return
-    # Its columns lie apart, so it cannot be read as a stream.
+    # Parquet needs random access, so it cannot be decompressed as a stream.
     with TemporaryFile(dir=source.path.parent) as unpacked:
         with source.open() as stream:
             shutil.copyfileobj(stream, unpacked, BUFFER_BYTES)
@@ -141,7 +141,7 @@ def _records(
             return
         for rows in _rows(batch, line):
             line += len(rows)
-            # Pages of many columns lie apart: rows tell better how much is read.
+            # Columns are stored separately, so estimate the progress from rows.
             source.num_bytes_read = (
                 source.path.stat().st_size * line // table.metadata.num_rows
             )
@@ -151,7 +151,7 @@ def _records(
 def _batches(
     file: pa.NativeFile, table: pq.ParquetFile, groups: list[RowGroup], limit: int
 ) -> Iterator[pa.RecordBatch | Refusal]:
-    """Group by group, each looked through first for what its lists repeat."""
+    """Group by group, after counting the bytes of repeated values in lists."""
     schema = table.schema_arrow
     plain = pa.schema([_plain_field(field) for field in schema])
     is_plain = plain.types == schema.types
@@ -168,7 +168,7 @@ def _batches(
             row_groups=[number],
             use_threads=False,
         ):
-            # Otherwise a dictionary would count once, whatever its rows make of it.
+            # Otherwise a dictionary value would count once for all its rows.
             yield batch if is_plain else batch.cast(plain)
 
 
@@ -191,7 +191,7 @@ def _rows(batch: pa.RecordBatch, line: int) -> Iterator[list[Parsed]]:
 
 
 def _row(batch: pa.RecordBatch, index: int, line: int) -> Parsed:
-    """A row value by value, to name the one that Python has no form for."""
+    """A row value by value, to name the one that Python cannot represent."""
     values = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
@@ -221,7 +221,7 @@ def _refuse_row(row: pa.RecordBatch, line: int) -> Refusal:
 def _refuse_file(
     source: Source, table: pq.ParquetFile, groups: list[RowGroup]
 ) -> Refusal | None:
-    # Before a page is unpacked: what the file says of itself.
+    # From the metadata, before a page is decompressed.
     meta = table.metadata
     if meta.num_rows > MAX_ROWS:
         return Refusal(
@@ -276,7 +276,7 @@ def _count_nested(
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
-    """With each value in its place, where the field keeps some in a dictionary."""
+    """The field without dictionary encoding."""
     return field.with_type(_plain_type(field.type))
 
 

@@ -1,6 +1,6 @@
-"""Records of a file: their values checked, and the refusals of those that are unfit.
+"""Records of a file with checked values, and the errors of invalid ones.
 
-A record is a line's values by column name, before any column has a role.
+A record has the values of a row by column name, before the mapping.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN_CHARS = 80
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Where, what was seen, what is wrong with it, what to do."""
+    """An error of a row or file: position, value, problem and remedy."""
 
     problem: str
     remedy: str
@@ -64,12 +64,12 @@ class Refusal:
 
 @dataclass(slots=True)
 class Refusals:
-    """The first hundred, and how many there are among how many good rows."""
+    """The first hundred errors, and the counts of errors and valid rows."""
 
     shown: list[Refusal] = field(default_factory=list)
     count: int = 0
     num_good: int = 0
-    ends_file: bool = False  # rows may have been lost that nobody has seen
+    ends_file: bool = False  # the rest of the file was not read
 
     @property
     def num_rows(self) -> int:
@@ -100,7 +100,7 @@ class Refusals:
 
 
 class ImportRefused(ValueError):
-    """Rows were refused, so nothing was imported."""
+    """Rows have errors, so nothing was imported."""
 
     def __init__(self, refusals: Refusals) -> None:
         super().__init__(str(refusals.shown[0]))
@@ -108,7 +108,7 @@ class ImportRefused(ValueError):
 
 
 def quote(value: Any) -> str:
-    """A value as a page can show it: short, on one line, always valid text."""
+    """The value for a page: short, on one line, valid text."""
     if isinstance(value, str):
         text = json.dumps(value[: SHOWN_CHARS + 1], ensure_ascii=False)
     else:
@@ -121,7 +121,7 @@ def quote(value: Any) -> str:
 
 
 def num_chars_of(value: Any) -> int:
-    """How long it is as JSON; 8 MiB for what JSON cannot hold."""
+    """Its length as JSON; MAX_LINE_CHARS if JSON cannot represent it."""
     try:
         return len(json.dumps(value, ensure_ascii=False, default=repr))
     except (RecursionError, ValueError):
@@ -129,7 +129,7 @@ def num_chars_of(value: Any) -> int:
 
 
 class Unusable(ValueError):
-    """A value that cannot be kept: what is wrong with it, and what to do."""
+    """A value that cannot be stored, with the problem and a remedy."""
 
     def __init__(self, problem: str, remedy: str, value: Any) -> None:
         super().__init__(problem)
@@ -139,11 +139,11 @@ class Unusable(ValueError):
 
 
 def check_value(value: Any) -> None:
-    """Raise Unusable when the value, or one inside it, cannot be kept."""
+    """Raise Unusable if the value, or one inside it, cannot be stored."""
     if isinstance(value, str):  # as most are
         _check_text(value)
         return
-    # A list of work rather than recursion: depth is what a hostile file plays with.
+    # A stack instead of recursion, as a hostile file may be deeply nested.
     pending = [(value, 0)]
     while pending:
         inner, depth = pending.pop()
@@ -191,7 +191,7 @@ def _check_text(text: str) -> None:
 
 
 def broken_text(text: str) -> str | None:
-    """What in a text PostgreSQL or UTF-8 cannot hold."""
+    """What in a text PostgreSQL or UTF-8 cannot store."""
     if "\x00" in text:
         return "a NUL character"
     if text.isascii():
@@ -245,7 +245,7 @@ Parsed = Record | Refusal
 
 
 def refuse_names(line: int, names: list[str]) -> Refusal | None:
-    """Why these cannot be a record's columns."""
+    """Why these are not valid column names."""
     if len(names) > MAX_COLUMNS:
         return Refusal(
             line=line,
@@ -278,7 +278,7 @@ def _refuse_name(line: int, name: str) -> Refusal:
 
 
 def bounded(parsed: Iterator[Parsed]) -> Iterator[Parsed]:
-    """End with a refusal when the file holds no row, or too many."""
+    """End with a refusal if the file has no rows, or too many."""
     count = 0
     for item in parsed:
         count += 1

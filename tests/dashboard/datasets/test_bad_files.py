@@ -237,23 +237,23 @@ FOREIGN = [
 
 def test_an_unsupported_file_is_detected_by_its_first_bytes(tmp_path: Path):
     path = tmp_path / "upload"
-    for filename, content, said in FOREIGN:
+    for filename, content, fragment in FOREIGN:
         path.write_bytes(content)
 
-        with pytest.raises(ValueError, match=re.escape(said)):
+        with pytest.raises(ValueError, match=re.escape(fragment)):
             detect(filename, path)
 
 
 def test_an_unsupported_file_is_refused_on_upload(alice_client: Client, team: Team):
     before = _stored_files()
-    for filename, content, said in (FOREIGN[0], FOREIGN[1], FOREIGN[-1]):
+    for filename, content, fragment in (FOREIGN[0], FOREIGN[1], FOREIGN[-1]):
         file = SimpleUploadedFile("x", content)
         file._name = filename
 
         answer = alice_client.post("/alpha/datasets/upload", {"file": file})
 
         assert answer.status_code == 422
-        assert said in answer.text
+        assert fragment in answer.text
     assert Upload.objects.count() == 0
     assert _stored_files() == before
 

@@ -58,13 +58,13 @@ def test_nan_and_infinity_are_refused(alice_client: Client):
     url = upload(alice_client, MESSY + lines.encode())
 
     answer = post(alice_client, url)
-    mended = post(alice_client, url, leave_out="2", columns=[])
+    fixed = post(alice_client, url, leave_out="2", columns=[])
 
     found = answer.context["refusals"].shown[-4:]
     assert [(one.line, one.column) for one in found] == [
         (line, "level") for line in (9, 10, 11, 12)
     ]
-    assert mended.status_code == 302, "a column that is not kept is not checked"
+    assert fixed.status_code == 302, "a column that is not kept is not checked"
 
 
 def test_rows_are_skipped_only_by_the_exact_count(alice_client: Client):
@@ -164,10 +164,10 @@ def test_an_import_reports_its_progress(alice_client: Client):
         on_stored=lambda *seen: stored.append(seen),
     )
 
-    for told in (read, stored):
-        assert len(told) > 1
-        assert told == sorted(told)
-        assert len({total for _, total in told}) == 1
+    for reports in (read, stored):
+        assert len(reports) > 1
+        assert reports == sorted(reports)
+        assert len({total for _, total in reports}) == 1
     assert read[-1][0] <= read[-1][1] == len(MANY)
     assert stored[-1][0] == stored[-1][1]
 

@@ -110,13 +110,13 @@ def test_sharegpt_messages_become_chat_messages() -> None:
 
 
 def test_invalid_sharegpt_messages_are_refused() -> None:
-    asked = {"from": "human", "value": "?"}
+    question = {"from": "human", "value": "?"}
     for messages, remedy in (
         ([{"from": "bing", "value": "?"}], "system, human, user, gpt,"),
         ([{"from": ["human"], "value": "?"}], "system, human, user, gpt,"),
         ([{"from": "human", "value": 3}], "one string"),
-        ([asked, {"from": "gpt", "value": "!"}], "answer column"),
-        ([{**asked, "weight": 1}], '"role"'),
+        ([question, {"from": "gpt", "value": "!"}], "answer column"),
+        ([{**question, "weight": 1}], '"role"'),
     ):
         refused = _mapped(messages)
 

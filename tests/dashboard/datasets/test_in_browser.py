@@ -26,18 +26,18 @@ ROWS = [
 @pytest.fixture
 def quiet_page(page: Page) -> Iterator[Page]:
     """A page without console errors; Chromium logs every 422."""
-    said: list[str] = []
-    page.on("pageerror", lambda error: said.append(str(error)))
+    logged: list[str] = []
+    page.on("pageerror", lambda error: logged.append(str(error)))
     page.on(
         "console",
         lambda m: (
-            said.append(m.text)
+            logged.append(m.text)
             if m.type in ("error", "warning") and "422" not in m.text
             else None
         ),
     )
     yield page
-    assert said == []
+    assert logged == []
 
 
 def drop(page: Page, name: str, content: str) -> None:
@@ -84,8 +84,10 @@ def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
 def test_a_second_click_imports_nothing_more(team: Team, quiet_page: Page):
     page = quiet_page
     upload(page, ROWS)
-    asked: list[str] = []
-    page.on("request", lambda r: asked.append(r.method) if r.method == "POST" else None)
+    methods: list[str] = []
+    page.on(
+        "request", lambda r: methods.append(r.method) if r.method == "POST" else None
+    )
 
     # Far enough apart for the first request to have left.
     page.get_by_role("button", name="Import").evaluate(
@@ -93,7 +95,7 @@ def test_a_second_click_imports_nothing_more(team: Team, quiet_page: Page):
     )
 
     expect(page.get_by_text("Imported 30 rows")).to_be_visible()
-    assert asked == ["POST"]
+    assert methods == ["POST"]
     assert DatasetVersion.objects.count() == 1
 
 

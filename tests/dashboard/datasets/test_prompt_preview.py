@@ -115,14 +115,14 @@ def test_template_and_prefix_are_those_of_the_run(
 def test_template_errors_are_shown(
     alice_client: Client, version: DatasetVersion, model: str
 ) -> None:
-    said: list[tuple[dict[str, str], str]] = [
+    cases: list[tuple[dict[str, str], str]] = [
         ({"data_prompt_template": "{levle}"}, "{levle}, which row 0"),
         ({"data_system_prompt": "Add up."}, "System role"),
         ({"data_prompt_template": "{prompt}", "row": "1"}, "list of messages"),
         ({"data_chat_template": "always"}, "Chat template:"),
         ({"data_system_prompt": "x" * 20_001}, "System prompt:"),
     ]
-    for form, what in said:
+    for form, what in cases:
         assert what in shown(ask(alice_client, version, model, **form))
 
 
@@ -181,12 +181,12 @@ def test_an_answer_is_cached_for_the_next_poll(tmp_path: Path) -> None:
     model = str(tmp_path)
 
     first = pool.ask(team_id=1, model=model, question=QUESTION)
-    said = first.result(60)["problem"]
+    problem = first.result(60)["problem"]
     again = pool.ask(team_id=1, model=model, question=QUESTION)
 
-    assert model in said
+    assert model in problem
     assert again.done()
-    assert again.result()["problem"] == said
+    assert again.result()["problem"] == problem
     pool.close()
 
 
@@ -199,9 +199,9 @@ def test_a_template_does_not_get_all_memory(tmp_path: Path) -> None:
     pool = TokenizerPool()
 
     question = {"index": 0, "row": row, "data": {}}
-    asked = pool.ask(team_id=1, model=str(folder), question=question)
+    future = pool.ask(team_id=1, model=str(folder), question=question)
 
-    assert "too much memory" in asked.result(60)["problem"]
+    assert "too much memory" in future.result(60)["problem"]
     pool.close()
 
 
@@ -319,12 +319,12 @@ def test_the_launch_form_names_missing_fields(
     alice_client: Client, version: DatasetVersion
 ) -> None:
     own = {"dataset": str(version.pk), "model_other": "org/m"}
-    said: list[tuple[dict[str, str], str]] = [
+    cases: list[tuple[dict[str, str], str]] = [
         ({"model_other": "org/m"}, "Choose a dataset"),
         ({"dataset": own["dataset"]}, "Choose a model"),
         ({**own, "data.max_prompt_tokens": "a"}, "data.max_prompt_tokens:"),
     ]
-    for form, what in said:
+    for form, what in cases:
         assert what in shown(alice_client.post("/alpha/runs/new/prompt", form).text)
 
 

@@ -54,7 +54,7 @@ def version(team: Team) -> DatasetVersion:
     return create(team, [*shares(45), CHAT])
 
 
-def look(client: Client, version: DatasetVersion, **query: Any) -> RowPage:
+def get_page(client: Client, version: DatasetVersion, **query: Any) -> RowPage:
     answer = client.get(f"/alpha/datasets/{version.dataset_id}/", query)
     assert answer.status_code == 200
     page: RowPage = answer.context["page"]
@@ -93,7 +93,7 @@ def test_rows_are_paged_by_their_number(alice_client: Client, version: DatasetVe
     pages = walk(alice_client, version, "Next")
 
     assert pages == [list(range(20)), list(range(20, 40)), list(range(40, 46))]
-    assert look(alice_client, version, **{"from": 40}).summary == "41–46 of 46 rows"
+    assert get_page(alice_client, version, **{"from": 40}).summary == "41–46 of 46 rows"
     _, links = visit(alice_client, version)
     assert walk(alice_client, version, "Previous", **links["Last"]) == pages[::-1]
 
@@ -102,9 +102,9 @@ def test_an_invalid_page_start_is_ignored(
     alice_client: Client, version: DatasetVersion
 ):
     for start in ("99", "x", "-1", "9" * 30, "٣"):
-        assert look(alice_client, version, **{"from": start}).rows
-        assert look(alice_client, version, q="What", to=start).rows is not None
-        assert look(alice_client, version, on=start, have=start).rows is not None
+        assert get_page(alice_client, version, **{"from": start}).rows
+        assert get_page(alice_client, version, q="What", to=start).rows is not None
+        assert get_page(alice_client, version, on=start, have=start).rows is not None
 
 
 @pytest.mark.parametrize(
@@ -127,22 +127,22 @@ def test_search_pages_show_each_row_once_in_both_directions(
     monkeypatch.setattr(row_search, "FIRST_WINDOW", window)
     monkeypatch.setattr(row_search, "LARGEST_WINDOW", window)
     monkeypatch.setattr("dashboard.datasets.row_pages.ROWS_PER_PAGE", 6)
-    asked = {"sort": sort, **query}
+    filters = {"sort": sort, **query}
 
-    forward = walk(alice_client, version, "Next", **asked)
-    _, links = visit(alice_client, version, **asked)
+    forward = walk(alice_client, version, "Next", **filters)
+    _, links = visit(alice_client, version, **filters)
     backward = walk(alice_client, version, "Previous", **links["Last"])
 
     found = list(chain(*forward))
     assert sorted(found) == sorted(set(found))
     assert list(chain(*backward[::-1])) == found
-    assert look(alice_client, version, **query).count.num_matching == len(found)
+    assert get_page(alice_client, version, **query).count.num_matching == len(found)
 
 
 def test_rows_are_searched_as_plain_text(alice_client: Client, version: DatasetVersion):
     counts = {"44%": 1, "WHAT": 45, "%": 45, "_": 0, "88": 0, "\x00": 46, "'": 0}
     for text, count in counts.items():
-        found = look(alice_client, version, q=text).count
+        found = get_page(alice_client, version, q=text).count
 
         assert found is not None
         assert (found.num_matching, found.is_exact) == (count, True), text
@@ -150,9 +150,9 @@ def test_rows_are_searched_as_plain_text(alice_client: Client, version: DatasetV
 
 def test_the_search_reads_chat_messages(alice_client: Client, version: DatasetVersion):
     for text in ('say "É"', "\nand", "5 \\ 7", "be brief"):
-        assert positions(look(alice_client, version, q=text)) == [45], text
+        assert positions(get_page(alice_client, version, q=text)) == [45], text
     for text in ("role", "system", "content"):
-        assert positions(look(alice_client, version, q=text)) == [], text
+        assert positions(get_page(alice_client, version, q=text)) == [], text
 
 
 def test_filters_narrow_the_rows(alice_client: Client, version: DatasetVersion):
@@ -166,14 +166,14 @@ def test_filters_narrow_the_rows(alice_client: Client, version: DatasetVersion):
         ({"min_chars": "26"}, [45]),
         ({"column": "i", "value": "seven"}, []),
     ):
-        assert positions(look(alice_client, version, **query)) == wanted, query
+        assert positions(get_page(alice_client, version, **query)) == wanted, query
 
 
 def test_invalid_filters_are_errors(alice_client: Client, version: DatasetVersion):
     url = f"/alpha/datasets/{version.dataset_id}/"
-    asked = {"min_chars": "9", "max_chars": "3", "column": "x", "sort": "x"}
+    filters = {"min_chars": "9", "max_chars": "3", "column": "x", "sort": "x"}
 
-    answer = alice_client.get(url, asked)
+    answer = alice_client.get(url, filters)
 
     assert {"max_chars", "column", "sort"} <= set(answer.context["form"].errors)
     assert len(answer.context["page"].rows) == 20
@@ -181,7 +181,7 @@ def test_invalid_filters_are_errors(alice_client: Client, version: DatasetVersio
 
 def test_rows_are_sorted(alice_client: Client, version: DatasetVersion):
     def first(sort: str) -> list[int]:
-        return positions(look(alice_client, version, sort=sort))[:3]
+        return positions(get_page(alice_client, version, sort=sort))[:3]
 
     assert first("-position") == [45, 44, 43]
     assert first("prompt_length") == [0, 7, 1]
@@ -195,11 +195,11 @@ def test_rows_are_sorted(alice_client: Client, version: DatasetVersion):
 def test_many_rows_are_sorted_in_the_background_once(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
-    sorted_at_once = positions(look(alice_client, version, sort="-prompt_length"))
+    sorted_at_once = positions(get_page(alice_client, version, sort="-prompt_length"))
     monkeypatch.setattr(row_order, "MAX_SORTED_AT_ONCE", 10)
 
-    before = look(alice_client, version, sort="-prompt_length")
-    look(alice_client, version, sort="prompt_length")
+    before = get_page(alice_client, version, sort="-prompt_length")
+    get_page(alice_client, version, sort="prompt_length")
 
     assert not before.order_is_made
     assert positions(before) == list(range(20))
@@ -207,11 +207,11 @@ def test_many_rows_are_sorted_in_the_background_once(
     assert waiting() == [("dataset.order", order.pk)]
 
     make_order(order.pk)
-    after = look(alice_client, version, sort="-prompt_length")
+    after = get_page(alice_client, version, sort="-prompt_length")
 
     assert after.order_is_made
     assert positions(after) == sorted_at_once
-    page_2 = look(alice_client, version, sort="-prompt_length", **{"from": 20})
+    page_2 = get_page(alice_client, version, sort="-prompt_length", **{"from": 20})
     assert not set(positions(page_2)) & set(positions(after))
 
 
@@ -240,18 +240,18 @@ def test_a_long_search_shows_its_progress(
 
 
 def test_a_row_is_found_by_its_number(alice_client: Client, version: DatasetVersion):
-    page = look(alice_client, version, row="41")
+    page = get_page(alice_client, version, row="41")
 
     assert positions(page) == list(range(40, 46))
     assert page.chosen == 41
-    assert look(alice_client, version, row=" 4,5".strip()).chosen == 45
+    assert get_page(alice_client, version, row=" 4,5".strip()).chosen == 45
 
 
 def test_an_unknown_row_number_is_an_error(
     alice_client: Client, version: DatasetVersion
 ):
     for row in ("46", "-1", "x", "9" * 40, "1e3"):
-        page = look(alice_client, version, row=row)
+        page = get_page(alice_client, version, row=row)
 
         assert "0 to 45" in page.problem
         assert positions(page) == list(range(20))
@@ -264,7 +264,7 @@ def test_a_page_takes_the_same_queries_for_any_filter(
     # to show, their texts, and the count of a filter.
     for query, number in (({}, 10), ({"q": "what"}, 11), ({"sort": "answer"}, 11)):
         with django_assert_max_num_queries(number):
-            look(alice_client, version, **query)
+            get_page(alice_client, version, **query)
 
 
 def test_extra_columns_keep_the_order_of_the_file(team: Team):

@@ -146,17 +146,17 @@ def test_a_long_count_continues_on_the_page(
     monkeypatch.setattr("dashboard.datasets.row_search.FIRST_WINDOW", 16)
     monkeypatch.setattr("dashboard.datasets.row_search.LARGEST_WINDOW", 16)
     monkeypatch.setattr("dashboard.pages.dataset_making.COUNT_SECONDS", 0)
-    url, said = address(version, "answer=no"), []
+    url, texts = address(version, "answer=no"), []
 
     for _ in range(3):
         answer = alice_client.get(url, headers={"HX-Request": "true"})
-        said.append(words(answer))
-        if asked := re.search(r'hx-get="([^"]*)"', answer.content.decode()):
-            url = url.split("?")[0] + asked[1].replace("&amp;", "&")
+        texts.append(words(answer))
+        if match := re.search(r'hx-get="([^"]*)"', answer.content.decode()):
+            url = url.split("?")[0] + match[1].replace("&amp;", "&")
 
-    assert "16 of 41" in said[0]
-    assert "32 of 41" in said[1]
-    assert said[2].startswith("7 of 41")
+    assert "16 of 41" in texts[0]
+    assert "32 of 41" in texts[1]
+    assert texts[2].startswith("7 of 41")
 
 
 def test_a_saved_view_links_to_its_source(
@@ -231,7 +231,7 @@ def test_a_form_sent_twice_makes_one_dataset(
     assert ImportJob.objects.count() == 1
     assert Dataset.objects.count() == 2
     other = save(alice_client, version, "answer=no", key=key, name="Other")
-    assert other.url != first.url, "gone back to, and changed"
+    assert other.url != first.url, "deleted back to, and changed"
 
 
 def test_a_failed_selection_can_be_sent_again(
@@ -290,29 +290,29 @@ def test_a_selection_reports_its_progress(
     claim = take()
     seen: list[int] = []
 
-    def look(context: Context) -> None:
+    def record(context: Context) -> None:
         if "Storing" in context.noted["message"]:
             return
         claim.held().update(**context.noted)
         seen.append(context.noted["done"])
         assert f"{seen[-1]} of 41 rows" in words(alice_client.get(page))
 
-    do(claim, on_progress=look)
+    do(claim, on_progress=record)
 
     assert seen == [7, 14, 21, 28, 35, 41]
 
 
 @pytest.mark.usefixtures("left_to_a_worker")
-@pytest.mark.parametrize("gone", ["parent", "target"])
+@pytest.mark.parametrize("deleted", ["parent", "target"])
 def test_a_deleted_source_or_target_fails_the_job(
-    alice_client: Client, version: DatasetVersion, team: Team, gone: str
+    alice_client: Client, version: DatasetVersion, team: Team, deleted: str
 ):
     target = create_dataset_version(
         team=team, name="T", rows=ROWS[:1], mapping=MAPPING, source={}, user=None
     )
     page = save(alice_client, version, target=str(target.dataset_id), name="").url
-    trash_dataset((version if gone == "parent" else target).dataset, None)
-    if gone == "parent":
+    trash_dataset((version if deleted == "parent" else target).dataset, None)
+    if deleted == "parent":
         delete_dataset(version.dataset, None)
     do(take())
 

@@ -192,12 +192,12 @@ def test_a_new_version_of_a_dataset(alice_client: Client):
 def test_a_new_version_starts_with_the_columns_of_the_version_before(
     alice_client: Client,
 ):
-    told = jsonl([{"answer": "4", "note": "2+2?", "key": "four"}])
+    rows = jsonl([{"answer": "4", "note": "2+2?", "key": "four"}])
     chosen = {**MAPPING, "prompt": "note", "answer": "key", "columns": []}
-    alice_client.post(upload(alice_client, told), chosen)
+    alice_client.post(upload(alice_client, rows), chosen)
     dataset = Dataset.objects.get()
 
-    url = upload(alice_client, told, query=f"?dataset={dataset.pk}")
+    url = upload(alice_client, rows, query=f"?dataset={dataset.pk}")
     form = alice_client.get(url).context["form"]
 
     assert (form["prompt"].value(), form["answer"].value()) == ("note", "key")

@@ -105,8 +105,8 @@ def test_the_file_is_named_after_dataset_and_version(
     answer = fetch(alice_client, version, "jsonl")
 
     assert answer["Content-Type"] == "application/jsonl; charset=utf-8"
-    said = answer["Content-Disposition"]
-    assert said == "attachment; filename*=utf-8''S%C3%BCmme-1-v1.jsonl"
+    text = answer["Content-Disposition"]
+    assert text == "attachment; filename*=utf-8''S%C3%BCmme-1-v1.jsonl"
 
 
 def test_csv_shows_the_same_values(alice_client: Client, version: DatasetVersion):
@@ -186,8 +186,8 @@ def test_a_version_with_missing_rows_is_not_downloaded(
 
     address = f"/alpha/datasets/{version.dataset_id}/"
     assert (answer.status_code, answer["Location"]) == (302, address)
-    said = alice_client.get(address).content.decode()
-    assert f"1 of {len(ROWS)} rows" in said
+    text = alice_client.get(address).content.decode()
+    assert f"1 of {len(ROWS)} rows" in text
     with pytest.raises(row_exports.RowsMissing):
         list(rows)
 

@@ -143,7 +143,7 @@ def test_no_rows_make_no_dataset(team: Team):
 def test_rows_that_fail_midway_leave_nothing(team: Team):
     def rows():
         yield from ROWS
-        raise RuntimeError("the disk is gone")
+        raise RuntimeError("disk failure")
 
     with pytest.raises(RuntimeError):
         create(team, rows())
@@ -153,11 +153,11 @@ def test_rows_that_fail_midway_leave_nothing(team: Team):
 
 def test_storing_reports_its_progress(team: Team, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dashboard.datasets.row_storage.COPY_BYTES", 1)
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
 
-    create(team, ROWS, on_stored=lambda done, total: told.append((done, total)))
+    create(team, ROWS, on_stored=lambda done, total: reports.append((done, total)))
 
-    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert reports == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
 def test_an_error_between_batches_rolls_back(

@@ -20,7 +20,7 @@ class Site:
     """Pages by path, with or without a query, and the requests received."""
 
     pages: dict[str, Page] = field(default_factory=dict)
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     host: str = ""
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -28,10 +28,10 @@ class Site:
         return f"http://{self.host}{path}"
 
     def ranges(self) -> list[str]:
-        return [headers.get("Range", "") for _, headers in self.asked]
+        return [headers.get("Range", "") for _, headers in self.requests]
 
     def answer(self, handler: Handler) -> None:
-        self.asked.append((handler.path, dict(handler.headers.items())))
+        self.requests.append((handler.path, dict(handler.headers.items())))
         plain = handler.path.partition("?")[0]
         page = self.pages.get(handler.path) or self.pages.get(plain) or status(404)
         with suppress(OSError):  # the client may have disconnected
@@ -69,11 +69,11 @@ def file(
 
     def serve(handler: Handler) -> None:
         start = 0
-        asked = handler.headers.get("Range", "")
+        requested = handler.headers.get("Range", "")
         is_same = handler.headers.get("If-Range", etag) == etag
-        if asked and is_same:
-            start = int(asked.removeprefix("bytes=").rstrip("-"))
-        if start >= len(body) and asked:
+        if requested and is_same:
+            start = int(requested.removeprefix("bytes=").rstrip("-"))
+        if start >= len(body) and requested:
             send(handler, 416, b"", Content_Range=f"bytes */{len(body)}")
             return
         rest = body[start:]

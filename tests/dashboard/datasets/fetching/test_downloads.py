@@ -60,7 +60,7 @@ class Fetched:
 
     def run(self, url: str, **changes: Any) -> bytes:
         known = changes.pop("known", RemoteFile())
-        asked = {
+        options = {
             "allowlist": links_allowlist(),
             "token": None,
             "report": self.report,
@@ -69,7 +69,7 @@ class Fetched:
         Download(
             read_link(url),
             self.path,
-            DownloadOptions(**asked),
+            DownloadOptions(**options),
             known=known,
             remember=self.known.append,
         ).run()
@@ -86,8 +86,8 @@ def test_a_download_reports_its_progress(site: Site, fetched: Fetched):
 
     assert fetched.run(site.url("/rows.jsonl?key=1")) == BODY
     assert fetched.reports[-1][:2] == (len(BODY), len(BODY))
-    assert site.asked[0][0] == "/rows.jsonl?key=1"
-    assert site.asked[0][1]["Accept-Encoding"] == "identity"
+    assert site.requests[0][0] == "/rows.jsonl?key=1"
+    assert site.requests[0][1]["Accept-Encoding"] == "identity"
 
 
 def test_a_download_resumes_after_a_lost_connection(site: Site, fetched: Fetched):
@@ -95,7 +95,7 @@ def test_a_download_resumes_after_a_lost_connection(site: Site, fetched: Fetched
 
     assert fetched.run(site.url("/rows")) == BODY
     assert site.ranges() == ["", "bytes=100000-", "bytes=170000-"]
-    assert site.asked[1][1]["If-Range"] == '"one"'
+    assert site.requests[1][1]["If-Range"] == '"one"'
     assert any("Lost the connection" in remark for *_, remark in fetched.reports)
 
 
@@ -139,7 +139,7 @@ def test_a_download_fails_after_four_lost_connections(site: Site, fetched: Fetch
 
     with pytest.raises(NotFetched, match="4 tries"):
         fetched.run(site.url("/rows"))
-    assert len(site.asked) == 4
+    assert len(site.requests) == 4
 
 
 def test_a_body_shorter_than_its_content_length_fails(site: Site, fetched: Fetched):
@@ -154,7 +154,7 @@ def test_a_length_beyond_the_limit_is_refused_at_once(site: Site, fetched: Fetch
 
     with pytest.raises(NotFetched, match=r"10,000,000,000,000 bytes"):
         fetched.run(site.url("/rows"))
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
 
 
 def test_a_body_without_end_is_refused(site: Site, fetched: Fetched):
@@ -267,7 +267,7 @@ def test_redirects_are_followed(site: Site, fetched: Fetched):
     site.pages["/5"] = file(BODY)
 
     assert fetched.run(site.url("/0")) == BODY
-    assert [path for path, _ in site.asked][-1] == "/5?x=4"
+    assert [path for path, _ in site.requests][-1] == "/5?x=4"
 
 
 def test_a_sixth_redirect_is_refused(site: Site, fetched: Fetched):
@@ -275,7 +275,7 @@ def test_a_sixth_redirect_is_refused(site: Site, fetched: Fetched):
 
     with pytest.raises(NotFetched, match="5 redirects"):
         fetched.run(site.url("/0"))
-    assert len(site.asked) == 6
+    assert len(site.requests) == 6
 
 
 def test_a_redirect_to_a_private_address_or_invalid_url_is_refused(
@@ -310,23 +310,23 @@ def test_a_token_is_sent_only_to_its_host(
 
         assert fetched.run(site.url("/rows"), token=token) == BODY
 
-        assert [h.get("Authorization") for _, h in elsewhere.asked] == [None]
+        assert [h.get("Authorization") for _, h in elsewhere.requests] == [None]
         assert "hf_secret" not in repr(token)
-    with_it = [path for path, h in site.asked if "Authorization" in h]
+    with_it = [path for path, h in site.requests if "Authorization" in h]
     assert with_it == ["/rows", "/moved", "/back"]
 
 
 def test_an_error_shows_the_status_without_the_body(site: Site, fetched: Fetched):
     for code in (401, 403, 404, 410, 418, 204):
         site.pages["/rows"] = status(code)
-        site.asked.clear()
+        site.requests.clear()
 
         with pytest.raises(NotFetched) as caught:
             fetched.run(site.url("/rows"))
 
         assert caught.value.status == code
         assert "secret" not in str(caught.value)
-        assert len(site.asked) == 1
+        assert len(site.requests) == 1
 
 
 def test_an_unavailable_server_is_retried(site: Site, fetched: Fetched):
@@ -390,19 +390,19 @@ def test_the_checked_address_is_the_one_connected_to(
     """A second lookup could return another address."""
     port = site.host.partition(":")[2]
     settings.DATASET_HOSTS = f"rows.test:{port}"
-    asked: list[str] = []
+    resolved: list[str] = []
 
     def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
-        asked.append(host)
-        ip = "127.0.0.1" if len(asked) == 1 else "169.254.169.254"
+        resolved.append(host)
+        ip = "127.0.0.1" if len(resolved) == 1 else "169.254.169.254"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
 
     monkeypatch.setattr(internet.socket, "getaddrinfo", getaddrinfo)
     site.pages["/rows"] = file(BODY)
 
     assert fetched.run(f"http://rows.test:{port}/rows") == BODY
-    assert asked == ["rows.test"]
-    assert site.asked[0][1]["Host"] == f"rows.test:{port}"
+    assert resolved == ["rows.test"]
+    assert site.requests[0][1]["Host"] == f"rows.test:{port}"
 
 
 def test_the_host_of_a_redirect_is_checked(
@@ -463,4 +463,4 @@ def test_an_untrusted_certificate_is_refused(
 
         with pytest.raises(NotFetched, match=r"certificate of judge\.test"):
             fetched.run(f"https://judge.test:{port}/rows")
-        assert site.asked == []
+        assert site.requests == []

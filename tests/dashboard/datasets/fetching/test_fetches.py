@@ -199,7 +199,7 @@ def test_a_second_click_finds_the_download_under_way(alice_client: Client, site:
 
 
 def test_an_error_does_not_quote_the_response(alice_client: Client, site: Site):
-    for served, said in (
+    for served, fragment in (
         (page(b"<!DOCTYPE html><p>secret"), "XML document"),
         (page(b"\xef\xbb\xbf \n<html>secret"), "XML document"),
         (page(b"secret=of-the-house", Content_Type="text/html"), "web page"),
@@ -214,7 +214,7 @@ def test_an_error_does_not_quote_the_response(alice_client: Client, site: Site):
         job = fetch(alice_client, site.url("/rows.jsonl?sig=hush"))
 
         assert job.state == JobState.FAILED
-        assert said in job.error
+        assert fragment in job.error
         text = text_of(alice_client, job)
         assert "secret" not in text
         assert "hush" not in text
@@ -256,14 +256,14 @@ def test_the_page_shows_bytes_and_messages(alice_client: Client, site: Site):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = give(alice_client, site.url("/rows.jsonl"))
     take_up()
-    told = Job.objects.filter(importjob=job)
+    running = Job.objects.filter(importjob=job)
 
-    told.update(done=3 * 2**20, message="It broke off.")
+    running.update(done=3 * 2**20, message="It broke off.")
     text = text_of(alice_client, job)
     assert "3 MiB" in text
     assert "It broke off." in text
 
-    told.update(total=9 * 2**20)
+    running.update(total=9 * 2**20)
     assert "3 MiB of 9 MiB" in text_of(alice_client, job)
 
 
@@ -599,10 +599,10 @@ def test_bytes_of_an_unknown_length_count_for_the_teams_share(
     site.pages["/rows.jsonl"] = page(ROWS * 100, Content_Length=None)
     seen: list[int] = []
 
-    def look(*_: Any) -> None:
+    def record(*_: Any) -> None:
         seen.append(Upload.objects.get().num_bytes)
 
     give(alice_client, site.url("/rows.jsonl"))
-    do(take_up(), on_progress=look)
+    do(take_up(), on_progress=record)
 
     assert any(0 < num_bytes < len(ROWS) * 100 for num_bytes in seen)

@@ -102,7 +102,7 @@ def test_the_only_file_is_fetched_and_pinned(alice_client: Client, site: Site):
     assert (source["part"], source["files"]) == ("train.jsonl", ["train.jsonl"])
     assert version.dataset.name == "Sums"
     assert version.origin.startswith(f"{NAME} train.jsonl @ {MAIN}, fetched 20")
-    assert site.asked[-1][0] == f"/datasets/{NAME}/resolve/{MAIN}/train.jsonl"
+    assert site.requests[-1][0] == f"/datasets/{NAME}/resolve/{MAIN}/train.jsonl"
 
 
 def test_splits_and_files_are_listed(alice_client: Client, site: Site):
@@ -259,7 +259,7 @@ def test_a_token_reads_a_private_dataset_and_stays_with_the_hub(
         job = fetch(alice_client, NAME)
         version = imported(alice_client, job)
 
-    assert [headers.get("Authorization") for _, headers in store.asked] == [None]
+    assert [headers.get("Authorization") for _, headers in store.requests] == [None]
     kept = json.dumps([version.source, list(ImportJob.objects.values())], default=str)
     assert "hf_secret" not in kept
     assert "hush" not in kept
@@ -274,22 +274,22 @@ def test_a_link_of_a_user_carries_no_token_to_the_hub(
 
     fetch(alice_client, site.url("/models/x/resolve/main/a.jsonl"))
 
-    assert "Authorization" not in site.asked[-1][1]
+    assert "Authorization" not in site.requests[-1][1]
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
+    ("token", "fragment"),
     [("", "set HF_TOKEN"), ("hf_other", "Request access")],
 )
 def test_a_private_dataset_says_what_is_missing(
-    token: str, said: str, alice_client: Client, site: Site, settings: Settings
+    token: str, fragment: str, alice_client: Client, site: Site, settings: Settings
 ):
     settings.HUB_TOKEN = token
     add_dataset(site, NAME, {"a.jsonl": ROWS}, token="hf_right")
 
     job = fetch(alice_client, NAME)
 
-    assert said in job.error
+    assert fragment in job.error
     assert "hf_" not in text_of(alice_client, job)
 
 
@@ -456,7 +456,7 @@ def test_the_hub_gives_no_access_to_the_private_network(
         job = fetch(alice_client, NAME)
 
         assert "COHORT_DATASET_HOSTS" in job.error
-        assert inside.asked == []
+        assert inside.requests == []
     answer = alice_client.post(
         "/alpha/datasets/upload", {"link": site.url("/api/whoami")}
     )

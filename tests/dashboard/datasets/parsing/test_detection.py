@@ -54,7 +54,7 @@ def test_a_matching_extension_gives_no_remark(tmp_path: Path):
 
 
 def test_a_wrong_extension_gives_a_remark(tmp_path: Path):
-    for filename, content, file_format, said in (
+    for filename, content, file_format, fragment in (
         ("rows.json", LINES, "jsonl", "JSON Lines"),
         ("rows.jsonl", LIST, "json", "a JSON document"),
         ("rows.jsonl", json.dumps({"a": [{}]}, indent=1).encode(), "json", "document"),
@@ -69,7 +69,7 @@ def test_a_wrong_extension_gives_a_remark(tmp_path: Path):
     ):
         found = detected(tmp_path, filename, content)
 
-        assert (found.format, said in found.remark) == (file_format, True), filename
+        assert (found.format, fragment in found.remark) == (file_format, True), filename
 
 
 CONTENTS = {
