@@ -48,14 +48,15 @@ class MappingIn(Input):
     prompt: str | None = Field(
         default=None,
         max_length=1_000,
-        description="Prompt column. Default: guessed from the column names.",
+        description="Prompt column. Default: that of the previous version, else guessed "
+        "from the column names.",
         examples=["question"],
     )
     answer: str | None = Field(
         default=None,
         max_length=1_000,
-        description="Answer column. Empty: no answer. Default: guessed from the column "
-        "names.",
+        description="Answer column. Empty: no answer. Default: that of the previous "
+        "version, else guessed from the column names.",
         examples=["answer"],
     )
     columns: list[str] | None = Field(

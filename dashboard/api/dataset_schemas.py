@@ -88,7 +88,9 @@ class ImportOut(JobOut):
         "generate: makes a version with a task.",
         examples=["import"],
     )
-    filename: str = Field(description="What the import reads.", examples=["sums.jsonl"])
+    filename: str = Field(
+        description="File or rows that the import reads.", examples=["sums.jsonl"]
+    )
     upload_id: int | None = Field(
         description="Upload that a fetch fills or an import reads.", examples=[6]
     )

@@ -57,8 +57,8 @@ def check_disk_space(num_bytes: int, *, purpose: str) -> None:
         raise UserError(
             "disk_full",
             f"The disk of {settings.COHORT_DATA} has {size(free)} left; {purpose} "
-            f"needs {size(num_bytes)}, and the database needs {size(RESERVED_BYTES)}. "
-            "Free some space, then try again.",
+            f"needs {size(num_bytes)}, and {size(RESERVED_BYTES)} must stay free. Free "
+            "some space, then try again.",
         )
 
 

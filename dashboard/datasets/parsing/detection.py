@@ -99,7 +99,7 @@ def detect(filename: str, path: Path) -> Detected:
     if format_ is None:
         raise UserError(
             "datasets.unknown_format",
-            f"Cohort does not recognize the format of {filename}. Save it as {CHOICES} "
+            f"Cohort does not recognise the format of {filename}. Save it as {CHOICES} "
             "with the matching file extension.",
         )
     if format_ == "parquet" and not start.startswith(b"PAR1"):

@@ -54,7 +54,7 @@ def gather(rows: list[Row]) -> dict:
         ("a\ncat", "text of several lines"),
     ],
 )
-def test_answer_types_are_recognized(answer, wanted):
+def test_answer_types_are_recognised(answer, wanted):
     assert answer_type(answer) == wanted
 
 
