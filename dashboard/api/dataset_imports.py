@@ -48,8 +48,8 @@ class MappingIn(Input):
     prompt: str | None = Field(
         default=None,
         max_length=1_000,
-        description="Prompt column. Default: that of the previous version, else guessed "
-        "from the column names.",
+        description="Prompt column. Default: that of the previous version, else "
+        "guessed from the column names.",
         examples=["question"],
     )
     answer: str | None = Field(
