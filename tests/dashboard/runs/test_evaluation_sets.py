@@ -265,7 +265,7 @@ def test_the_dataset_says_which_runs_it_evaluates(
 
     assert "evaluation: brave-otter" in words(page)
     assert f'href="/alpha/runs/{run.pk}/"' in page.text
-    assert "1 evaluate" in words(alice_client.get("/alpha/datasets/"))
+    assert "1 for evaluation" in words(alice_client.get("/alpha/datasets/"))
     listed = alice_client.get(f"/alpha/runs/?dataset={hard.dataset_id}")
     assert "brave-otter" in listed.text
     assert f'<option value="{hard.dataset_id}" selected>' in listed.text
