@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.server import TakesAll, serve
+from tests.client.server import FakeServer, serve
 from trainer.client import delivery
 from trainer.client import delivery as sending
 from trainer.client.http import Server
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No login of this machine's user, and no waiting between tries."""
+def clean_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No login of this machine's user, and no wait between retries."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("COHORT_URL", raising=False)
     monkeypatch.delenv("COHORT_TOKEN", raising=False)
@@ -24,11 +24,11 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def takes() -> TakesAll:
-    return TakesAll()
+def fake() -> FakeServer:
+    return FakeServer()
 
 
 @pytest.fixture
-def server(takes: TakesAll) -> Iterator[Server]:
-    with serve(takes) as address:
+def server(fake: FakeServer) -> Iterator[Server]:
+    with serve(fake) as address:
         yield address

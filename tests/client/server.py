@@ -1,4 +1,4 @@
-"""A server that takes what a reporter sends, with the answers that Cohort gives."""
+"""A server that accepts a reporter's requests and responds as Cohort does."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from trainer.client.http import Server
 from trainer.events import Event, parse_event
 
 
-class TakesAll:
-    """One run. `fail_next` answers are errors of that status instead."""
+class FakeServer:
+    """One run. `fail_next`: statuses of the next responses, which are errors."""
 
     def __init__(self) -> None:
         self.openings: list[dict[str, Any]] = []
-        self.lives: list[list[Event]] = []
+        self.attempts: list[list[Event]] = []
         self.from_steps = [0]
         self.ended = ""
         self.num_requests = 0
         self.fail_next: list[int] = []
-        self.loses_answers = 0
+        self.num_to_lose = 0  # responses
         self.largest_body = 10**9
         self.tokens: set[str] = set()
 
     @property
     def events(self) -> list[Event]:
-        return [event for life in self.lives for event in life]
+        return [event for events in self.attempts for event in events]
 
-    def answer(
+    def respond(
         self, method: str, path: str, query: dict[str, str], body: bytes
     ) -> tuple[int, Any]:
         if self.fail_next:
@@ -42,44 +42,44 @@ class TakesAll:
             return self._open(json.loads(body))
         if path == "/api/v1/outside-runs/7/lives":
             self.from_steps.append(json.loads(body)["from_step"])
-            self.lives.append([])
-            return 200, {"attempt": len(self.lives)}
+            self.attempts.append([])
+            return 200, {"attempt": len(self.attempts)}
         if method == "GET":
-            return 200, self._place()
-        return self._take(query, body)
+            return 200, self._stored()
+        return self._store(query, body)
 
     def _open(self, opening: dict[str, Any]) -> tuple[int, Any]:
         self.openings.append(opening)
-        self.lives = self.lives or [[]]
+        self.attempts = self.attempts or [[]]
         return 201, {"id": 7, "attempt": 1, "address": "http://here/alpha/runs/7/"}
 
-    def _place(self) -> dict[str, Any]:
+    def _stored(self) -> dict[str, Any]:
         steps = [e.step for e in self.events if e.type == "step_finished"]  # type: ignore[attr-defined]
         return {
-            "attempt": len(self.lives),
-            "line": len(self.lives[-1]),
+            "attempt": len(self.attempts),
+            "line": len(self.attempts[-1]),
             "step": max(steps, default=0),
             "state": self.ended or "running",
         }
 
-    def _take(self, query: dict[str, str], body: bytes) -> tuple[int, Any]:
+    def _store(self, query: dict[str, str], body: bytes) -> tuple[int, Any]:
         if len(body) > self.largest_body:
             return 413, {"detail": "Too large."}
         attempt, first = int(query["attempt"]), int(query["first"])
-        if attempt != len(self.lives):
+        if attempt != len(self.attempts):
             return 409, {"detail": "Fenced."}
-        life = self.lives[-1]
-        if first > len(life) + 1:
+        stored = self.attempts[-1]
+        if first > len(stored) + 1:
             return 409, {"detail": "A gap."}
         events = [parse_event(line) for line in gzip.decompress(body).splitlines()]
-        for place, event in enumerate(events, start=first):
-            assert (event.line, event.attempt) == (place, attempt)
-        life += events[len(life) + 1 - first :]
-        return 200, self._place()
+        for line, event in enumerate(events, start=first):
+            assert (event.line, event.attempt) == (line, attempt)
+        stored += events[len(stored) + 1 - first :]
+        return 200, self._stored()
 
 
 @contextmanager
-def serve(takes: TakesAll) -> Iterator[Server]:
+def serve(fake: FakeServer) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._do("GET")
@@ -88,14 +88,14 @@ def serve(takes: TakesAll) -> Iterator[Server]:
             self._do("POST")
 
         def _do(self, method: str) -> None:
-            takes.num_requests += 1
-            takes.tokens.add(self.headers["Authorization"])
+            fake.num_requests += 1
+            fake.tokens.add(self.headers["Authorization"])
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             parts = urlsplit(self.path)
-            query = {name: one[0] for name, one in parse_qs(parts.query).items()}
-            status, tree = takes.answer(method, parts.path, query, body)
-            if takes.loses_answers and method == "POST" and "first" in query:
-                takes.loses_answers -= 1
+            query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            status, tree = fake.respond(method, parts.path, query, body)
+            if fake.num_to_lose and method == "POST" and "first" in query:
+                fake.num_to_lose -= 1
                 self.close_connection = True
                 return
             data = json.dumps(tree).encode()

@@ -1,4 +1,4 @@
-"""`cohort`, as it is installed on a training machine."""
+"""`cohort login` and `cohort sync`."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from tests.client.server import TakesAll, serve
-from tests.client.test_reporter import NOWHERE, kinds, told
+from tests.client.server import FakeServer, serve
+from tests.client.test_reporter import UNREACHABLE, kinds, report
 from trainer.client.__main__ import main
-from trainer.client.http import Server, find_server, keep_login, login_path
+from trainer.client.http import Server, find_server, login_path, save_login
 from trainer.client.reporter import Reporter
 
 
-class Knows(TakesAll):
-    def answer(self, method: str, path: str, *rest: Any) -> tuple[int, Any]:
+class ServerWithLogin(FakeServer):
+    def respond(self, method: str, path: str, *rest: Any) -> tuple[int, Any]:
         if path != "/api/v1/me":
-            return super().answer(method, path, *rest)
+            return super().respond(method, path, *rest)
         if self.tokens != {"Bearer cohort_good"}:
-            return 401, {"detail": "Send a token that works."}
-        who: dict[str, Any] = {"person": {"name": "Alice", "username": "alice"}}
-        who |= {"team": {"name": "Lab", "slug": "lab"}, "role": "member"}
+            return 401, {"detail": "Invalid token."}
+        me: dict[str, Any] = {"person": {"name": "Alice", "username": "alice"}}
+        me |= {"team": {"name": "Lab", "slug": "lab"}, "role": "member"}
         token = {"scopes": ["ingest"], "token": "mine (…good)", "expires_at": None}
-        return 200, who | token
+        return 200, me | token
 
 
 def log_in(monkeypatch: pytest.MonkeyPatch, url: str, token: str) -> int:
@@ -34,46 +34,46 @@ def log_in(monkeypatch: pytest.MonkeyPatch, url: str, token: str) -> int:
     return main(["login", url])
 
 
-def test_a_login_is_kept_for_its_owner_alone(
+def test_login_saves_a_file_that_only_its_owner_can_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serve(Knows()) as server:
+    with serve(ServerWithLogin()) as server:
         assert log_in(monkeypatch, f"{server.url}/", "cohort_good") == 0
 
         assert find_server() == Server(server.url, "cohort_good")
     assert stat.S_IMODE(login_path().stat().st_mode) == 0o600
-    said = capsys.readouterr().out
-    assert [word for word in ("Lab", "Alice", "ingest") if word not in said] == []
+    output = capsys.readouterr().out
+    assert [word for word in ("Lab", "Alice", "ingest") if word not in output] == []
 
 
-def test_a_token_that_does_not_work_is_not_kept(
+def test_login_does_not_save_an_invalid_token(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serve(Knows()) as server:
+    with serve(ServerWithLogin()) as server:
         assert log_in(monkeypatch, server.url, "cohort_bad") == 1
 
     assert not login_path().exists()
-    said = capsys.readouterr()
-    assert said.err
-    assert "cohort_bad" not in said.err + said.out
+    output = capsys.readouterr()
+    assert output.err
+    assert "cohort_bad" not in output.err + output.out
 
 
-def test_what_was_kept_is_synced(
-    takes: TakesAll,
+def test_sync_sends_what_a_reporter_could_not_send(
+    fake: FakeServer,
     server: Server,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cohort = Reporter("mine", server=NOWHERE, folder=tmp_path / "run")
-    told(cohort, 1)
+    cohort = Reporter("mine", server=UNREACHABLE, folder=tmp_path / "run")
+    report(cohort, 1)
     cohort.finish()
     cohort.close(timeout_seconds=0.2)
-    keep_login(server)
+    save_login(server)
 
     assert main(["sync", str(tmp_path / "run")]) == 0
     assert main(["sync", str(tmp_path)]) == 2
 
-    assert kinds(takes)[-1] == "run_finished"
-    said = capsys.readouterr()
-    assert "http://here/alpha/runs/7/" in said.out
-    assert "holds no run" in said.err
+    assert kinds(fake)[-1] == "run_finished"
+    output = capsys.readouterr()
+    assert "http://here/alpha/runs/7/" in output.out
+    assert "run.json" in output.err

@@ -1,4 +1,4 @@
-"""verl's dumps become a run while they are written."""
+"""Dumps of verl become a run while they are written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.server import TakesAll
+from tests.client.server import FakeServer
 from tests.environment import child_environment
 from trainer.client.http import Server
 from trainer.client.reporter import Reporter
@@ -25,30 +25,30 @@ ROOT = Path(__file__).parents[2]
 
 
 def dump(folder: Path, step: int, *, score: float = 1.0) -> None:
-    """As `_dump_generations` does; the batch was balanced, so groups are mixed up."""
+    """As `_dump_generations` does; after batch balancing, groups are interleaved."""
     folder.mkdir(exist_ok=True)
     rows: list[dict[str, Any]] = [
         {
-            "input": f"prompt {place % 2}",
-            "output": f"out {step}.{place}",
-            "gts": ["7", "8"][place % 2],
-            "score": score if place < 2 else 0.0,
+            "input": f"prompt {row % 2}",
+            "output": f"out {step}.{row}",
+            "gts": ["7", "8"][row % 2],
+            "score": score if row < 2 else 0.0,
             "step": step,
-            "acc": place < 2,
+            "acc": row < 2,
             "pred": "text",
         }
-        for place in range(4)
+        for row in range(4)
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / f"{step}.jsonl").write_text(text)
 
 
-def steps_of(takes: TakesAll) -> dict[int, dict[str, float | None]]:
-    return {e.step: e.metrics for e in takes.events if isinstance(e, StepFinished)}
+def steps_of(fake: FakeServer) -> dict[int, dict[str, float | None]]:
+    return {e.step: e.metrics for e in fake.events if isinstance(e, StepFinished)}
 
 
-def test_a_step_is_told_when_its_file_is_whole(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_a_step_is_reported_when_its_file_is_complete(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
     folder, metrics = tmp_path / "rollouts", tmp_path / "metrics.jsonl"
     dump(folder, 1)
@@ -57,18 +57,18 @@ def test_a_step_is_told_when_its_file_is_whole(
 
     with Reporter("theirs", server=server, folder=tmp_path / "run") as reporter:
         follower = Follower(folder, reporter, metrics=metrics)
-        first = follower.look()  # it may still grow
-        second = follower.look()
+        first = follower.poll()  # it may still grow
+        second = follower.poll()
         dump(folder, 2)
         dump(folder, 3)
-        third = follower.look()
-        last = follower.look(is_over=True)
+        third = follower.poll()
+        last = follower.poll(is_over=True)
 
     assert (first, second, third, last) == (0, 1, 1, 1)
-    steps = steps_of(takes)
+    steps = steps_of(fake)
     assert sorted(steps) == [1, 2, 3]
     assert steps[1]["grad_norm"] == 0.5
-    groups = [e for e in takes.events if isinstance(e, GroupScored) and e.step == 1]
+    groups = [e for e in fake.events if isinstance(e, GroupScored) and e.step == 1]
     assert [(g.prompt, g.answer) for g in groups] == [
         ("prompt 0", "7"),
         ("prompt 1", "8"),
@@ -83,25 +83,25 @@ def test_a_step_is_told_when_its_file_is_whole(
 
 
 @pytest.mark.slow
-def test_its_command_follows_to_the_end_and_goes_on_where_it_was(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_the_command_continues_its_run_after_a_restart(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
     folder = tmp_path / "rollouts"
     dump(folder, 1)
-    run_until(server, folder, lambda: 1 in steps_of(takes))
+    run_until(server, folder, lambda: 1 in steps_of(fake))
     dump(folder, 2)
 
-    run_until(server, folder, lambda: 2 in steps_of(takes))
+    run_until(server, folder, lambda: 2 in steps_of(fake))
 
-    assert len(takes.openings) == 1
-    assert takes.openings[0]["tool"] == "verl"
-    assert takes.from_steps == [0, 1]
-    assert [e.step for e in takes.lives[1] if isinstance(e, StepFinished)] == [2]
-    assert takes.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert len(fake.openings) == 1
+    assert fake.openings[0]["tool"] == "verl"
+    assert fake.from_steps == [0, 1]
+    assert [e.step for e in fake.attempts[1] if isinstance(e, StepFinished)] == [2]
+    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
 
 
-def test_a_folder_followed_before_keeps_its_runs_name(
-    takes: TakesAll, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_followed_before_keeps_the_name_of_its_run(
+    fake: FakeServer, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COHORT_URL", server.url)
     monkeypatch.setenv("COHORT_TOKEN", server.token)
@@ -116,8 +116,8 @@ def test_a_folder_followed_before_keeps_its_runs_name(
         follow(folder, name="second", end=over)
     follow(folder, name="first", end=over)
 
-    assert [one["name"] for one in takes.openings] == ["first"]
-    assert sorted(steps_of(takes)) == [1, 2]
+    assert [one["name"] for one in fake.openings] == ["first"]
+    assert sorted(steps_of(fake)) == [1, 2]
 
 
 def run_until(server: Server, folder: Path, is_done: Callable[[], bool]) -> None:

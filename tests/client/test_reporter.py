@@ -1,4 +1,4 @@
-"""A reporter tells all, once, in order, and never gets in its trainer's way."""
+"""A reporter sends every event once, in order, and never disturbs its trainer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.server import TakesAll, serve
+from tests.client.server import FakeServer, serve
 from tests.environment import child_environment
 from trainer.client.delivery import Delivery
 from trainer.client.http import Server, Unreachable
@@ -23,10 +23,10 @@ from trainer.client.spool import Spool
 from trainer.events import GroupScored, RunFailed, StepFinished, Warned
 
 ROOT = Path(__file__).parents[2]
-NOWHERE = Server("http://127.0.0.1:9", "secret")
+UNREACHABLE = Server("http://127.0.0.1:9", "secret")
 
 
-def told(reporter: Reporter, *steps: int) -> None:
+def report(reporter: Reporter, *steps: int) -> None:
     for step in steps:
         for prompt in ("1 + 1 =", "2 + 2 ="):
             completions = [
@@ -41,25 +41,25 @@ def told(reporter: Reporter, *steps: int) -> None:
         reporter.step(step, {"loss": 0.1 * step, "lr": 1e-6, "kl": float("nan")})
 
 
-def kinds(takes: TakesAll) -> list[str]:
-    return [event.type for event in takes.events]  # type: ignore[attr-defined]
+def kinds(fake: FakeServer) -> list[str]:
+    return [event.type for event in fake.events]  # type: ignore[attr-defined]
 
 
-def test_a_run_is_told_from_its_opening_to_its_end(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_a_run_is_reported_from_its_opening_to_its_end(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"num_steps": 2, "settings": {"lr": 1e-6, "path": ROOT}}
     with Reporter("mine", server=server, folder=tmp_path / "run", **options) as cohort:
-        told(cohort, 1, 2)
+        report(cohort, 1, 2)
 
-    opening = takes.openings[0]
+    opening = fake.openings[0]
     assert (opening["name"], opening["num_steps"]) == ("mine", 2)
     assert opening["settings"] == {"lr": 1e-6, "path": str(ROOT)}
-    assert kinds(takes) == [
+    assert kinds(fake) == [
         *["group_scored", "group_scored", "step_finished"] * 2,
         "run_finished",
     ]
-    group, step = takes.events[0], takes.events[2]
+    group, step = fake.events[0], fake.events[2]
     assert isinstance(group, GroupScored)
     assert isinstance(step, StepFinished)
     assert (group.prompt_index, group.answer, group.signal) == (0, "2", "mixed")
@@ -69,60 +69,60 @@ def test_a_run_is_told_from_its_opening_to_its_end(
     assert step.metrics["loss"] == 0.1
     assert step.metrics["kl/mean"] is None
     assert cohort.address == "http://here/alpha/runs/7/"
-    assert takes.tokens == {"Bearer secret"}
+    assert fake.tokens == {"Bearer secret"}
 
 
-def test_a_prompt_that_comes_twice_within_a_step_is_one_group(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_a_prompt_repeated_within_a_step_is_one_group(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
         cohort.group(1, "same", [Completion(text="a", reward=1.0)])
         cohort.group(1, "same", [Completion(text="b", reward=0.0)])
         cohort.step(1)
 
-    group = takes.events[0]
+    group = fake.events[0]
     assert isinstance(group, GroupScored)
     assert [one.text for one in group.completions] == ["a", "b"]
-    assert kinds(takes).count("group_scored") == 1
+    assert kinds(fake).count("group_scored") == 1
 
 
-def test_what_could_not_be_sent_is_kept_and_sent_later(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_unsent_events_are_kept_and_sent_later(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
-    cohort = Reporter("mine", server=NOWHERE, folder=tmp_path / "run")
-    told(cohort, 1, 2)
+    cohort = Reporter("mine", server=UNREACHABLE, folder=tmp_path / "run")
+    report(cohort, 1, 2)
     cohort.finish()
     cohort.close(timeout_seconds=0.5)
 
     assert Delivery(Spool(tmp_path / "run"), server).deliver()
 
-    assert kinds(takes).count("step_finished") == 2
-    assert kinds(takes)[-1] == "run_finished"
-    assert Delivery(Spool(tmp_path / "run"), server).deliver()  # all there: nothing new
-    assert kinds(takes).count("step_finished") == 2
+    assert kinds(fake).count("step_finished") == 2
+    assert kinds(fake)[-1] == "run_finished"
+    assert Delivery(Spool(tmp_path / "run"), server).deliver()  # nothing new
+    assert kinds(fake).count("step_finished") == 2
 
 
 @pytest.mark.parametrize("statuses", [[500], [503, 429, 502]])
-def test_a_server_in_trouble_is_asked_again(
-    takes: TakesAll, server: Server, tmp_path: Path, statuses: list[int]
+def test_server_errors_are_retried(
+    fake: FakeServer, server: Server, tmp_path: Path, statuses: list[int]
 ) -> None:
-    takes.fail_next = statuses
+    fake.fail_next = statuses
 
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
-        told(cohort, 1)
+        report(cohort, 1)
 
-    assert kinds(takes)[-1] == "run_finished"
+    assert kinds(fake)[-1] == "run_finished"
 
 
-def test_a_lost_answer_makes_no_duplicate(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_a_lost_response_makes_no_duplicate(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
-    takes.loses_answers = 1
+    fake.num_to_lose = 1
 
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
-        told(cohort, 1)
+        report(cohort, 1)
 
-    assert kinds(takes) == [
+    assert kinds(fake) == [
         "group_scored",
         "group_scored",
         "step_finished",
@@ -130,84 +130,84 @@ def test_a_lost_answer_makes_no_duplicate(
     ]
 
 
-def test_another_life_goes_on_in_the_same_folder(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_a_restart_continues_in_the_same_folder(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
-    cohort = Reporter("mine", server=NOWHERE, folder=tmp_path / "run")
-    told(cohort, 1, 2)
+    cohort = Reporter("mine", server=UNREACHABLE, folder=tmp_path / "run")
+    report(cohort, 1, 2)
     cohort.close(timeout_seconds=0.5)
     with (tmp_path / "run" / "life-1.jsonl").open("ab") as file:
         file.write(b'{"type": "step_fin')  # killed in the middle of a line
 
     options: dict[str, Any] = {"folder": tmp_path / "run", "from_step": 1}
     with Reporter("mine", server=server, **options) as cohort:
-        told(cohort, 2, 3)
+        report(cohort, 2, 3)
 
-    assert len(takes.openings) == 1
-    assert takes.from_steps == [0, 1]
-    first, second = takes.lives
+    assert len(fake.openings) == 1
+    assert fake.from_steps == [0, 1]
+    first, second = fake.attempts
     assert [e.step for e in first] == [1, 1, 1, 2, 2, 2]
     assert [e.step for e in second] == [2, 2, 2, 3, 3, 3, 3]
-    groups = [e for e in takes.events if isinstance(e, GroupScored)]
+    groups = [e for e in fake.events if isinstance(e, GroupScored)]
     assert [g.prompt_index for g in groups] == [0, 1] * 4  # the same numbers
 
 
 def test_a_fenced_reporter_stops_sending(
-    takes: TakesAll, server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fake: FakeServer, server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
-    told(cohort, 1)
+    report(cohort, 1)
     cohort.close()
-    takes.lives.append([])
+    fake.attempts.append([])
 
     with caplog.at_level(logging.WARNING, "cohort"):
         delivery = Delivery(Spool(tmp_path / "run"), server)
         delivery.deliver()
 
     assert "attempt" in delivery.over
-    assert takes.lives[1] == []
+    assert fake.attempts[1] == []
 
 
-def test_a_refused_token_stops_nothing(
-    takes: TakesAll, server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_refused_token_does_not_stop_the_training(
+    fake: FakeServer, server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    takes.fail_next = [401] * 100
+    fake.fail_next = [401] * 100
 
     with (
         caplog.at_level(logging.WARNING, "cohort"),
         Reporter("mine", server=server, folder=tmp_path / "run") as cohort,
     ):
-        told(cohort, 1)
+        report(cohort, 1)
 
     assert "Not now. (HTTP 401)" in caplog.text
     assert "cohort sync" in caplog.text
     assert (tmp_path / "run" / "life-1.jsonl").read_bytes().count(b"\n") == 4
 
 
-def test_a_line_that_a_proxy_refuses_is_told_as_left_out(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_a_line_that_a_proxy_refuses_becomes_a_warning(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
-    takes.largest_body = 3_000
+    fake.largest_body = 3_000
 
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
-        text = "".join(map(chr, range(100, 20_000)))  # nothing that gzip makes small
+        text = "".join(map(chr, range(100, 20_000)))  # hardly compressible
         cohort.group(1, "long", [Completion(text=text, reward=1.0)])
         cohort.step(1, {"loss": 1.0})
 
-    warned, step = takes.events[0], takes.events[1]
+    warned, step = fake.events[0], fake.events[1]
     assert isinstance(warned, Warned)
-    assert "group_scored" in warned.message
+    assert warned.code == "line_too_long"
     assert isinstance(step, StepFinished)
 
 
-def test_without_a_login_the_run_is_kept(
+def test_without_a_login_the_events_are_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         caplog.at_level(logging.WARNING, "cohort"),
         Reporter("mine", folder=tmp_path / "run") as cohort,
     ):
-        told(cohort, 1)
+        report(cohort, 1)
 
     assert "cohort login" in caplog.text
     assert (tmp_path / "run" / "life-1.jsonl").read_bytes().count(b"\n") == 4
@@ -224,44 +224,44 @@ def test_without_a_login_the_run_is_kept(
         lambda r: r.step(1, 0.5),
         lambda r: [
             r.group(1, "p", [Completion(text="a", reward=1e308)] * 2),
-            r.step(1),  # whose sum is no number
+            r.step(1),  # whose sum is infinite
         ],
         lambda r: r.evaluated(1, "set", None),
         lambda r: r.evaluated(1, "set", {"mean": "high"}),
     ],
 )
-def test_nothing_that_is_told_wrongly_raises(
-    takes: TakesAll, server: Server, tmp_path: Path, call: Any
+def test_an_invalid_report_does_not_raise(
+    fake: FakeServer, server: Server, tmp_path: Path, call: Any
 ) -> None:
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
         call(cohort)
-        told(cohort, 2)
+        report(cohort, 2)
 
-    steps = [e.step for e in takes.events if isinstance(e, StepFinished)]
+    steps = [e.step for e in fake.events if isinstance(e, StepFinished)]
     assert 2 in steps
-    assert kinds(takes)[-1] == "run_finished"
+    assert kinds(fake)[-1] == "run_finished"
 
 
-def test_a_folder_that_cannot_be_written_stops_nothing(
+def test_a_folder_that_cannot_be_written_does_not_stop_the_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
 
     with Reporter("mine", folder=tmp_path / "file" / "run") as cohort:
-        told(cohort, 1)
+        report(cohort, 1)
 
     assert [one.levelname for one in caplog.records] == ["ERROR"]
 
 
-def test_a_disk_that_stands_still_makes_no_trainer_wait(
-    takes: TakesAll, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_trainer_does_not_wait_for_a_stalled_disk(
+    fake: FakeServer, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from trainer.client import reporter as module
 
-    stands_still = threading.Event()
-    monkeypatch.setattr(module, "MAX_WAITING", 4)
+    recovers = threading.Event()
+    monkeypatch.setattr(module, "MAX_QUEUED", 4)
     monkeypatch.setattr(
-        module.Writer, "write", lambda self, told: stands_still.wait(60) and None
+        module.Writer, "write", lambda self, item: recovers.wait(60) and None
     )
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
 
@@ -269,33 +269,33 @@ def test_a_disk_that_stands_still_makes_no_trainer_wait(
         cohort.step(step)  # a call that waited would hang here
 
     assert cohort.num_dropped >= 95
-    stands_still.set()
+    recovers.set()
     cohort.close()
 
 
-def test_an_error_of_the_trainer_is_told_as_its_failure(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_an_exception_of_the_trainer_fails_the_run(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
     def train() -> None:
         with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
-            told(cohort, 1)
+            report(cohort, 1)
             raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
         train()
 
-    last = takes.events[-1]
+    last = fake.events[-1]
     assert isinstance(last, RunFailed)
     assert last.error == "RuntimeError: out of memory"
     assert "Traceback" in last.details
 
 
 @pytest.mark.parametrize(
-    ("end", "told_as"),
+    ("end", "kind"),
     [("raise ValueError('no')", "run_failed"), ("raise SystemExit(3)", "run_stopped")],
 )
-def test_a_program_that_never_closes_its_reporter_is_told_to_its_end(
-    takes: TakesAll, server: Server, tmp_path: Path, end: str, told_as: str
+def test_a_reporter_that_is_never_closed_ends_its_run_at_exit(
+    fake: FakeServer, server: Server, tmp_path: Path, end: str, kind: str
 ) -> None:
     program = (
         "from trainer.client.reporter import Reporter\n"
@@ -308,26 +308,26 @@ def test_a_program_that_never_closes_its_reporter_is_told_to_its_end(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False
     )
 
-    assert kinds(takes) == ["step_finished", told_as]
+    assert kinds(fake) == ["step_finished", kind]
 
 
-def test_a_forked_child_tells_nothing(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_a_forked_child_reports_nothing(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
-    cohort._pid = os.getpid() + 1  # as its copy in a child finds it
+    cohort._pid = os.getpid() + 1  # as in a forked child
 
     cohort.step(1)
     cohort.close()
     cohort._pid = os.getpid()
     cohort.close()
 
-    assert kinds(takes) == []
+    assert kinds(fake) == []
 
 
 def test_a_token_never_follows_a_redirect_nor_shows() -> None:
-    class Redirects(TakesAll):
-        def answer(self, *_: Any) -> tuple[int, Any]:
+    class Redirects(FakeServer):
+        def respond(self, *_: Any) -> tuple[int, Any]:
             return 302, {}
 
     with serve(Redirects()) as server:
@@ -336,18 +336,18 @@ def test_a_token_never_follows_a_redirect_nor_shows() -> None:
         assert "secret" not in repr(server)
 
 
-def test_an_address_is_http() -> None:
-    with pytest.raises(ValueError, match="begins with http"):
+def test_a_server_url_is_http() -> None:
+    with pytest.raises(ValueError, match="http://"):
         Server("file:///etc/passwd", "secret")
 
 
-def test_a_server_that_is_away_is_unreachable() -> None:
-    with pytest.raises(Unreachable, match="did not answer"):
-        NOWHERE.get("/outside-runs/7/events")
+def test_a_server_without_a_response_is_unreachable() -> None:
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
+        UNREACHABLE.get("/outside-runs/7/events")
 
 
-def test_it_is_imported_without_the_rest(tmp_path: Path) -> None:
-    """Alone in a folder, as where only the client was installed."""
+def test_it_is_imported_without_the_rest_of_cohort(tmp_path: Path) -> None:
+    """As where only the client is installed."""
     (tmp_path / "trainer").mkdir()
     (tmp_path / "trainer" / "client").symlink_to(ROOT / "trainer" / "client")
     modules = sorted(p.stem for p in (ROOT / "trainer" / "client").glob("*.py"))
@@ -355,11 +355,11 @@ def test_it_is_imported_without_the_rest(tmp_path: Path) -> None:
         "import importlib, json, sys\n"
         f"for name in {[m for m in modules if m != '__init__']!r}:\n"
         "    importlib.import_module('trainer.client.' + name)\n"
-        "outside = {m.partition('.')[0] for m in sys.modules}\n"
-        "print(json.dumps(sorted(outside - set(sys.stdlib_module_names))))\n"
+        "imported = {m.partition('.')[0] for m in sys.modules}\n"
+        "print(json.dumps(sorted(imported - set(sys.stdlib_module_names))))\n"
     )
 
-    found = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             "-I",
@@ -373,39 +373,38 @@ def test_it_is_imported_without_the_rest(tmp_path: Path) -> None:
         check=True,
     )
 
-    assert json.loads(found.stdout) == ["__main__", "trainer"]
+    assert json.loads(process.stdout) == ["__main__", "trainer"]
 
 
-def test_a_server_that_went_back_in_time_is_told_again(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_a_server_restored_from_a_backup_gets_its_missing_lines_again(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
-    """As one that was restored from a backup."""
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
-    told(cohort, 1, 2)
+    report(cohort, 1, 2)
     cohort.close()
     spool = Spool(tmp_path / "run")
     delivery = Delivery(spool, server)
     delivery.deliver()
-    del takes.lives[0][2:]
-    with spool.life(1).open("ab") as file:
+    del fake.attempts[0][2:]
+    with spool.events_path(1).open("ab") as file:
         file.write(b'{"type":"run_finished","time":1.0,"step":2}\n')
 
     assert delivery.deliver()
 
-    assert kinds(takes).count("step_finished") == 2
-    assert kinds(takes)[-1] == "run_finished"
+    assert kinds(fake).count("step_finished") == 2
+    assert kinds(fake)[-1] == "run_finished"
 
 
-def test_a_run_that_was_closed_is_told_no_more(
-    takes: TakesAll, server: Server, tmp_path: Path
+def test_nothing_is_sent_to_a_closed_run(
+    fake: FakeServer, server: Server, tmp_path: Path
 ) -> None:
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
-    told(cohort, 1)
+    report(cohort, 1)
     cohort.close()
-    takes.ended = "stopped"
+    fake.ended = "stopped"
     delivery = Delivery(Spool(tmp_path / "run"), server)
     delivery.deliver()
 
-    delivery.beat()
+    delivery.heartbeat()
 
     assert "stopped" in delivery.over

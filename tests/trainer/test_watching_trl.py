@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.client.server import TakesAll, serve
+from tests.client.server import FakeServer, serve
 from trainer.client.http import Server
 from trainer.client.trl import watch
 from trainer.events import Evaluated, GroupScored, StepFinished
@@ -20,13 +20,13 @@ ROWS = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(6)]
 
 
 @pytest.fixture
-def takes() -> TakesAll:
-    return TakesAll()
+def fake() -> FakeServer:
+    return FakeServer()
 
 
 @pytest.fixture
-def server(takes: TakesAll) -> Iterator[Server]:
-    with serve(takes) as address:
+def server(fake: FakeServer) -> Iterator[Server]:
+    with serve(fake) as address:
         yield address
 
 
@@ -76,16 +76,16 @@ def weights_of(trainer: Any) -> list[torch.Tensor]:
     return [p.detach().clone() for p in trainer.model.parameters()]
 
 
-def groups_of(takes: TakesAll, step: int) -> list[GroupScored]:
-    return [e for e in takes.events if isinstance(e, GroupScored) and e.step == step]
+def groups_of(fake: FakeServer, step: int) -> list[GroupScored]:
+    return [e for e in fake.events if isinstance(e, GroupScored) and e.step == step]
 
 
-def steps_of(takes: TakesAll) -> dict[int, dict[str, float | None]]:
-    return {e.step: e.metrics for e in takes.events if isinstance(e, StepFinished)}
+def steps_of(fake: FakeServer) -> dict[int, dict[str, float | None]]:
+    return {e.step: e.metrics for e in fake.events if isinstance(e, StepFinished)}
 
 
 def test_all_of_every_step_is_told(
-    model_folder: Path, tmp_path: Path, takes: TakesAll, server: Server
+    model_folder: Path, tmp_path: Path, fake: FakeServer, server: Server
 ) -> None:
     trainer = make(model_folder, tmp_path, eval_strategy="steps", eval_steps=2)
     kept: dict[int, dict[str, list[Any]]] = {}
@@ -108,7 +108,7 @@ def test_all_of_every_step_is_told(
 
     trainer.train()
 
-    opening = takes.openings[0]
+    opening = fake.openings[0]
     assert (opening["name"], opening["tool"], opening["num_steps"]) == (
         "theirs",
         "TRL",
@@ -117,7 +117,7 @@ def test_all_of_every_step_is_told(
     assert opening["rules"] == {"digits": 1.0, "length": 0.5}
     assert opening["settings"]["learning_rate"] == 1e-3
     for step, logs in kept.items():
-        groups = groups_of(takes, step)
+        groups = groups_of(fake, step)
         texts = [c.text for g in groups for c in g.completions]
         assert texts == logs["completion"]
         assert [g.prompt for g in groups] == logs["prompt"][::4]
@@ -135,13 +135,13 @@ def test_all_of_every_step_is_told(
         assert answers == {
             r["prompt"]: r["answer"] for r in ROWS if r["prompt"] in answers
         }
-    steps = steps_of(takes)
+    steps = steps_of(fake)
     assert sorted(steps) == sorted(kept) == [1, 2, 3]
     assert steps[2]["grad_norm"] is not None  # as TRL logged it
     assert "grad_norm" not in steps[1]
     assert steps[1]["reward/length/mean"] is not None  # from its completions
-    assert [e.step for e in takes.events if isinstance(e, Evaluated)] == [2, 3]
-    assert takes.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert [e.step for e in fake.events if isinstance(e, Evaluated)] == [2, 3]
+    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
 
 
 def test_watching_changes_no_weight(
@@ -162,7 +162,7 @@ def test_watching_changes_no_weight(
 def test_a_trl_that_keeps_less_is_told_of_as_far_as_it_goes(
     model_folder: Path,
     tmp_path: Path,
-    takes: TakesAll,
+    fake: FakeServer,
     server: Server,
     lacks: str,
 ) -> None:
@@ -171,8 +171,8 @@ def test_a_trl_that_keeps_less_is_told_of_as_far_as_it_goes(
     watch(Without(trainer, lacks), server=server)
     trainer.train()
 
-    assert sorted(steps_of(takes)) == [1, 2, 3]
-    assert bool(groups_of(takes, 1)) is (lacks != "_logs")
+    assert sorted(steps_of(fake)) == [1, 2, 3]
+    assert bool(groups_of(fake, 1)) is (lacks != "_logs")
 
 
 class Without:
@@ -194,7 +194,7 @@ class Without:
 def test_an_error_of_the_watcher_never_reaches_the_training(
     model_folder: Path,
     tmp_path: Path,
-    takes: TakesAll,
+    fake: FakeServer,
     server: Server,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -211,12 +211,12 @@ def test_an_error_of_the_watcher_never_reaches_the_training(
     trainer.train()
 
     assert trainer.state.global_step == 3
-    assert takes.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
     assert "stops watching" in caplog.text
 
 
 def test_a_resumed_training_is_the_same_run(
-    model_folder: Path, tmp_path: Path, takes: TakesAll, server: Server
+    model_folder: Path, tmp_path: Path, fake: FakeServer, server: Server
 ) -> None:
     first = make(
         model_folder, tmp_path, max_steps=2, save_strategy="steps", save_steps=1
@@ -228,6 +228,6 @@ def test_a_resumed_training_is_the_same_run(
 
     second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
 
-    assert len(takes.openings) == 1
-    assert takes.from_steps == [0, 1]
-    assert [e.step for e in takes.lives[1] if isinstance(e, StepFinished)] == [2, 3]
+    assert len(fake.openings) == 1
+    assert fake.from_steps == [0, 1]
+    assert [e.step for e in fake.attempts[1] if isinstance(e, StepFinished)] == [2, 3]

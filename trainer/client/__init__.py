@@ -1,6 +1,6 @@
-"""Cohort from outside: report a training, and ask a server, by HTTP.
+"""Client of a Cohort server: report runs trained elsewhere, and call the API.
 
-Only the standard library is imported, so it runs beside any trainer.
+It needs only the standard library, so it fits into any training environment.
 """
 
 from __future__ import annotations

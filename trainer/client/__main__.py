@@ -1,4 +1,4 @@
-"""`cohort`: the API from a terminal, and what reporters left to be sent."""
+"""The `cohort` command: the API in a terminal, and reporters' unsent events."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from pathlib import Path
 from typing import Any
 
 from trainer.client import commands, verl
-from trainer.client.api.run import LOOK_SECONDS
+from trainer.client.api.run import POLL_SECONDS
 from trainer.client.http import Refused, Unreachable
 from trainer.client.output import (
     BROKEN_PIPE,
     DONE,
+    EXIT_CODES,
     INTERRUPTED,
     MISUSED,
     REFUSED,
-    TABLE,
     UNREACHABLE,
-    Ended,
-    Remarks,
-    remark,
+    CommandEnded,
+    StderrHandler,
+    print_error,
 )
 
 Do = Callable[[Namespace], None]
 ABOUT = "Work with a Cohort server: its datasets, rewards, runs and completions."
-EPILOG = f"""{TABLE}
+EPILOG = f"""{EXIT_CODES}
 The server and the token come from COHORT_URL and COHORT_TOKEN, or from `cohort login`.
 Results go to standard output, with --json as one JSON object a line. Progress and
 errors go to standard error."""
-RUN = "the run's number, or the address of its page"
+RUN = "run number, or the URL of the run's page"
 
 
 def make_parser() -> ArgumentParser:
@@ -50,12 +50,10 @@ def make_parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.set_defaults(json=False)
-    _printed(parser)
+    _add_json_option(parser)
     groups = parser.add_subparsers(required=True, metavar="COMMAND")
     login = _add(groups, "login", commands.log_in, "store a token on this machine")
-    login.add_argument(
-        "url", help="the server's address, such as https://cohort.example.org"
-    )
+    login.add_argument("url", help="server URL, such as https://cohort.example.org")
     _add_datasets(_group(groups, "datasets", "push and list datasets"))
     recipes = _group(groups, "recipes", "list reward recipes")
     _add_list_of_named(recipes, "recipes")
@@ -63,7 +61,9 @@ def make_parser() -> ArgumentParser:
     _add(presets, "list", commands.list_presets, "list published and team presets")
     _add_runs(_group(groups, "runs", "launch, list, watch and export runs"))
     _add_groups(_group(groups, "groups", "show groups of completions"))
-    sync = _add(groups, "sync", commands.sync, "send what a reporter left unsent")
+    sync = _add(
+        groups, "sync", commands.sync, "send the events that a reporter could not send"
+    )
     sync.add_argument("folder", type=Path, help="the reporter's folder")
     follow = groups.add_parser(
         "verl", help=verl.ABOUT, description=_sentence(verl.ABOUT)
@@ -75,13 +75,13 @@ def make_parser() -> ArgumentParser:
 
 def _group(groups: Any, name: str, about: str) -> Any:
     parser = groups.add_parser(name, help=about, description=_sentence(about))
-    _printed(parser)
+    _add_json_option(parser)
     return parser.add_subparsers(required=True, metavar="COMMAND")
 
 
 def _add(group: Any, name: str, do: Do, about: str) -> Any:
     parser = group.add_parser(name, help=about, description=_sentence(about))
-    _printed(parser)
+    _add_json_option(parser)
     parser.set_defaults(do=do)
     return parser
 
@@ -90,8 +90,8 @@ def _sentence(about: str) -> str:
     return f"{about[0].upper()}{about[1:]}."
 
 
-def _printed(parser: ArgumentParser) -> None:
-    """At each level: one that was given before the command is not taken back."""
+def _add_json_option(parser: ArgumentParser) -> None:
+    """Accepted before and after the command; SUPPRESS keeps the earlier value."""
     parser.add_argument(
         "--json",
         action="store_true",
@@ -100,20 +100,20 @@ def _printed(parser: ArgumentParser) -> None:
     )
 
 
-def _limited(parser: Any) -> None:
+def _add_limit_option(parser: Any) -> None:
     parser.add_argument(
         "--limit",
         type=_count,
         default=50,
         metavar="N",
-        help="list at most N, 0: all (default: %(default)s)",
+        help="list at most N, 0 for all (default: %(default)s)",
     )
 
 
 def _add_list_of_named(group: Any, kind: str) -> None:
     parser = _add(group, "list", commands.list_named, f"list {kind}, newest first")
     parser.set_defaults(kind=kind)
-    _limited(parser)
+    _add_limit_option(parser)
 
 
 def _add_datasets(group: Any) -> None:
@@ -122,7 +122,7 @@ def _add_datasets(group: Any) -> None:
     push.add_argument("file", type=Path, help="JSONL, JSON, CSV, TSV or Parquet")
     target = push.add_mutually_exclusive_group()
     target.add_argument(
-        "--name", help="name of the new dataset (default: the file's name)"
+        "--name", help="name of the new dataset (default: the file name)"
     )
     target.add_argument(
         "--to",
@@ -130,45 +130,47 @@ def _add_datasets(group: Any) -> None:
         help="add the rows as the next version of this dataset (name or id)",
     )
     push.add_argument(
-        "--prompt", metavar="COLUMN", help="the prompt's column (default: by its name)"
+        "--prompt",
+        metavar="COLUMN",
+        help="prompt column (default: guessed from the column names)",
     )
     push.add_argument(
         "--answer",
         metavar="COLUMN",
-        help="the answer's column, '' for none (default: by its name)",
+        help="answer column, '' for none (default: guessed from the column names)",
     )
     push.add_argument(
         "--column",
         dest="columns",
         metavar="COLUMN",
         action="append",
-        help="keep this extra column; may be repeated",
+        help="extra column to keep; repeatable",
     )
     push.add_argument(
         "--leave-out",
         type=_count,
         default=0,
         metavar="N",
-        help="import the other rows if exactly N rows have errors",
+        help="skip rows with errors, if there are exactly N",
     )
-    _keyed(push)
+    _add_key_option(push)
 
 
 def _add_runs(group: Any) -> None:
-    found = _add(group, "list", commands.list_runs, "list runs, newest first")
-    found.add_argument(
+    listing = _add(group, "list", commands.list_runs, "list runs, newest first")
+    listing.add_argument(
         "-q",
         "--query",
         default="",
         help="list only runs that match, such as 'state = running and reward > 0.5'",
     )
-    found.add_argument(
+    listing.add_argument(
         "--sort",
         default="-num",
         metavar="KEY",
-        help="sort by this column, --sort=-KEY in descending order",
+        help="sort by this column; --sort=-KEY sorts in descending order",
     )
-    _limited(found)
+    _add_limit_option(listing)
     _run(_add(group, "show", commands.show_run, "show a run's state and step"))
     _add_launch(group)
     watch = _add(group, "watch", commands.watch, "print each step until the run ends")
@@ -177,14 +179,14 @@ def _add_runs(group: Any) -> None:
         "--from-step",
         type=_count,
         metavar="N",
-        help="begin at this step (default: the first, on a terminal the last one done)",
+        help="first step to print (default: the first; on a terminal, the latest)",
     )
     watch.add_argument(
         "--every",
         type=_seconds,
-        default=LOOK_SECONDS,
+        default=POLL_SECONDS,
         metavar="SECONDS",
-        help="time between two requests (default: %(default)s)",
+        help="time between requests (default: %(default)s)",
     )
     _add_export(group)
     for verb, about in (
@@ -193,7 +195,7 @@ def _add_runs(group: Any) -> None:
         ("resume", "queue a paused run again"),
         ("cancel", "end a run at once, without a checkpoint"),
     ):
-        parser = _add(group, verb, commands.ask, about)
+        parser = _add(group, verb, commands.act, about)
         parser.set_defaults(verb=verb)
         _run(parser)
     extend = _add(
@@ -204,7 +206,7 @@ def _add_runs(group: Any) -> None:
         "last_step",
         type=_count,
         nargs="?",
-        help="the new last step (default: as before, for a stopped run)",
+        help="new last step (default: unchanged, for a stopped run)",
     )
 
 
@@ -215,14 +217,14 @@ def _add_launch(group: Any) -> None:
         "--preset",
         dest="start",
         default="",
-        help="take the settings of a preset; `cohort presets list` lists them",
+        help="start from a preset; `cohort presets list` lists them",
     )
     start.add_argument(
         "--clone",
         dest="start",
         type=lambda text: f"run-{commands.run_number(text)}",
         metavar="RUN",
-        help="take the settings of this run (number or address)",
+        help="start from the settings of this run (number or URL)",
     )
     start.add_argument(
         "--fork",
@@ -234,29 +236,30 @@ def _add_launch(group: Any) -> None:
     launch.add_argument(
         "--scaled",
         action="store_true",
-        help="take the preset's settings scaled down to a small machine",
+        help="scale the preset down to a small machine",
     )
-    launch.add_argument("--name", help="the run's name (default: a generated one)")
+    launch.add_argument("--name", help="run name (default: generated)")
     launch.add_argument(
         "--model",
-        help="a folder, or a name on the hub (default: the run's, or a starter model)",
+        help="model folder or Hugging Face model ID (default: the run's, or a starter "
+        "model)",
     )
     launch.add_argument(
         "--dataset",
-        help="NAME, NAME@VERSION or a version's id (default: the run's, or the only "
-        "one)",
+        help="NAME, NAME@VERSION or a version ID (default: the run's, or the team's "
+        "only dataset)",
     )
     launch.add_argument(
         "--recipe",
-        help="the reward: NAME, NAME@VERSION or a version's id (default: the run's, "
-        "or the only one)",
+        help="reward recipe: NAME, NAME@VERSION or a version ID (default: the run's, "
+        "or the team's only recipe)",
     )
     launch.add_argument(
         "--held-out",
         type=commands.held_out,
         action="append",
         metavar="[NAME=]DATASET",
-        help="evaluate on this dataset too; may be repeated",
+        help="also evaluate on this dataset; repeatable",
     )
     launch.add_argument(
         "--set",
@@ -264,36 +267,34 @@ def _add_launch(group: Any) -> None:
         action="append",
         default=[],
         metavar="PATH=VALUE",
-        help="change a setting, such as optim.learning_rate=1e-6; may be repeated",
+        help="change a setting, such as optim.learning_rate=1e-6; repeatable",
     )
     launch.add_argument(
         "--toml",
         type=Path,
         metavar="FILE",
-        help="take the settings of a TOML file, - for standard input",
+        help="read the settings from a TOML file, - for standard input",
     )
-    launch.add_argument(
-        "--yes", action="store_true", help="launch even if there are warnings"
-    )
+    launch.add_argument("--yes", action="store_true", help="launch despite warnings")
     launch.add_argument(
         "--watch", action="store_true", help="print each step until the run ends"
     )
-    _keyed(launch)
+    _add_key_option(launch)
 
 
 def _add_export(group: Any) -> None:
-    export = _add(group, "export", commands.export, "save a run as a file")
+    export = _add(group, "export", commands.export, "save a run's data to a file")
     _run(export)
     export.add_argument(
         "file",
         type=Path,
-        help="the file to write, - for standard output; its ending sets the format",
+        help="file to write, - for standard output; the extension sets the format",
     )
     export.add_argument(
         "--what",
         default="",
-        help="metrics, completions or tensorboard (default: by the file's name, else "
-        "metrics), or a whole name such as metrics.jsonl",
+        help="metrics, completions or tensorboard (default: guessed from the file "
+        "name, else metrics), or a full name such as metrics.jsonl",
     )
     export.add_argument(
         "--first-step", type=_count, metavar="N", help="leave out earlier steps"
@@ -309,9 +310,9 @@ def _add_groups(group: Any) -> None:
         group, "show", commands.show_groups, "show the groups of a step, or one group"
     )
     _run(show)
-    show.add_argument("step", type=_count, help="the step's number")
+    show.add_argument("step", type=_count, help="step number")
     show.add_argument(
-        "group", type=_count, nargs="?", help="the prompt's number, to show one group"
+        "group", type=_count, nargs="?", help="prompt index, to show one group"
     )
 
 
@@ -319,17 +320,18 @@ def _run(parser: Any) -> None:
     parser.add_argument("run", type=commands.run_number, help=RUN)
 
 
-def _keyed(parser: Any) -> None:
+def _add_key_option(parser: Any) -> None:
     parser.add_argument(
         "--key",
         default="",
-        help="repeated with the same key within a day, the command acts once",
+        help="idempotency key: repeating a command with its key within a day has no "
+        "effect",
     )
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 10:
-        raise ArgumentTypeError(f"a whole number from 0 is needed; got {text!r}")
+        raise ArgumentTypeError(f"must be a whole number of at least 0; got {text!r}")
     return int(text)
 
 
@@ -339,64 +341,67 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= 3_600:
-        raise ArgumentTypeError(f"seconds from 0.1 to 3600 are needed; got {text!r}")
+        raise ArgumentTypeError(f"must be 0.1 to 3600 seconds; got {text!r}")
     return seconds
 
 
-MAX_TOLD = 20  # fields or rows that are wrong
-MAX_SHOWN = 200  # characters of what was given
+MAX_ERRORS = 20  # invalid fields or rows that are printed
+MAX_CHARS = 200  # of an argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(handlers=[Remarks()])
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(handlers=[StderrHandler()])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # one that takes ASCII alone
-    parsed = make_parser().parse_args(given)
+            stream.reconfigure(errors="backslashreplace")  # for ASCII-only terminals
+    parsed = make_parser().parse_args(argv)
     try:
         parsed.do(parsed)
-    except Ended as end:
+    except CommandEnded as end:
         return end.code
     except Refused as error:
-        _tell(error)
+        _print_refusal(error)
         return REFUSED
     except Unreachable as error:
-        remark(str(error))
-        remark("Is the server running, and is its address right?")
+        print_error(str(error))
+        print_error("Check that the server is running and that its URL is correct.")
         return UNREACHABLE
     except UnicodeEncodeError as error:
-        remark(f"The command must be UTF-8; got {_start(error.object)!r}.")
+        print_error(f"Arguments must be UTF-8; got {_shorten(error.object)!r}.")
         return MISUSED
     except ValueError as error:
-        remark(str(error))
+        print_error(str(error))
         return MISUSED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read what is printed has left; nor is anything to be said at the end.
+        # The reader closed the pipe; without this, Python fails when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except OSError as error:
-        remark(f"{_start(str(error.filename or 'A file'))}: {error.strerror or error}.")
+        print_error(
+            f"{_shorten(str(error.filename or 'File error'))}: "
+            f"{error.strerror or error}."
+        )
         return MISUSED
     return DONE
 
 
-def _start(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
 
 
-def _tell(error: Refused) -> None:
-    """What the server said, and the fault of each field or row."""
-    remark(str(error))
+def _print_refusal(error: Refused) -> None:
+    """The server's message, and the error of each field or row."""
+    print_error(str(error))
     if error.status == 401:
-        remark("Store another token with `cohort login URL`.")
+        print_error("Log in with a valid token: `cohort login URL`.")
     text = f"{error} {error.problem.get('detail', '')}"
-    for each in list(error.problem.get("errors", ()))[:MAX_TOLD]:
-        message = str(each.get("message", ""))
+    for problem in list(error.problem.get("errors", ()))[:MAX_ERRORS]:
+        message = str(problem.get("message", ""))
         if message and message not in text:
-            remark(f"  {each.get('field', '')}: {message}")
+            print_error(f"  {problem.get('field', '')}: {message}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the commands of `cohort` do."""
+"""The commands of `cohort`."""
 
 from __future__ import annotations
 
@@ -16,149 +16,160 @@ from trainer.client.api.client import Client
 from trainer.client.api.records import DatasetVersion, Group, GroupDetail
 from trainer.client.api.run import Run, file_name
 from trainer.client.delivery import Delivery
-from trainer.client.http import Refused, Server, find_server, keep_login, query_of
-from trainer.client.output import Bar, number, say, say_json, say_table, short
+from trainer.client.http import Refused, Server, find_server, query_of, save_login
+from trainer.client.output import (
+    Bar,
+    number,
+    print_json,
+    print_table,
+    print_text,
+    short,
+)
 from trainer.client.spool import Spool
 from trainer.client.watch import show_until_it_ends
 
 
-def sync(given: Namespace) -> None:
-    """All of a folder that the server lacks."""
-    spool = Spool(given.folder)
-    if not spool.is_there:
+def sync(args: Namespace) -> None:
+    """Send all events of a folder that the server does not have."""
+    spool = Spool(args.folder)
+    if not spool.exists:
         raise ValueError(
-            f"{given.folder} holds no run: it has no run.json. Name the folder that "
-            "the reporter printed."
+            f"{args.folder} is not a reporter folder: run.json is missing. Pass the "
+            "folder that the reporter printed."
         )
     delivery = Delivery(spool, find_server())
     delivery.deliver()
     if delivery.over:
         raise ValueError(f"Some events were not sent. {delivery.over}")
-    data = {"folder": str(given.folder), "address": delivery.address}
-    _show(given, data, f"The server has all of {given.folder}: {delivery.address}")
+    data = {"folder": str(args.folder), "address": delivery.address}
+    _show(args, data, f"Sent all events of {args.folder}: {delivery.address}")
 
 
-def log_in(given: Namespace) -> None:
-    """The token is asked for, or read from a pipe: an argument would be seen."""
+def log_in(args: Namespace) -> None:
+    """Reads the token from a prompt or a pipe; other users can see arguments."""
     if sys.stdin.isatty():
-        token = getpass.getpass("Token (made on the page API and tokens): ")
+        token = getpass.getpass("Token (from the page API and tokens): ")
     else:
         token = sys.stdin.readline()
     if not token.strip():
         raise ValueError(
-            "No token was given. Make one on the page API and tokens, then paste it or "
+            "Missing token. Create one on the page API and tokens, then paste it or "
             "pipe it in."
         )
-    server = Server(given.url.rstrip("/"), token.strip())
+    server = Server(args.url.rstrip("/"), token.strip())
     me = Client(server.url, server.token).me
-    path = keep_login(server)
+    path = save_login(server)
     _show(
-        given,
+        args,
         {"url": server.url, "me": me},
-        f"Logged in to {me.team.name} as {me.person.name}, for "
-        f"{', '.join(me.scopes)}. The token is in {path}.",
+        f"Logged in to {me.team.name} as {me.person.name} with scopes "
+        f"{', '.join(me.scopes)}. Token saved in {path}.",
     )
 
 
-def push(given: Namespace) -> None:
-    name = given.file.name
+def push(args: Namespace) -> None:
+    name = args.file.name
     try:
-        with Bar(f"Sending {name}") as sending, Bar(f"Importing {name}") as importing:
+        with (
+            Bar(f"Uploading {name}") as uploading,
+            Bar(f"Importing {name}") as importing,
+        ):
             version = Client().datasets.push(
-                given.file,
-                name=given.name,
-                dataset=given.to,
-                prompt=given.prompt,
-                answer=given.answer,
-                columns=given.columns,
-                leave_out=given.leave_out,
-                key=given.key,
-                on_upload=sending,
+                args.file,
+                name=args.name,
+                dataset=args.to,
+                prompt=args.prompt,
+                answer=args.answer,
+                columns=args.columns,
+                leave_out=args.leave_out,
+                key=args.key,
+                on_upload=uploading,
                 on_import=importing,
             )
     except Refused as error:
         raise error.reworded(_OPTIONS) from None
-    _show(given, version, _told(version))
+    _show(args, version, _summary(version))
 
 
-def _told(version: DatasetVersion) -> str:
-    less = f", without {version.num_left_out:,} refused" if version.num_left_out else ""
+def _summary(version: DatasetVersion) -> str:
+    num_left_out = version.num_left_out
+    less = f" ({num_left_out:,} with errors left out)" if num_left_out else ""
     rows = "row" if version.num_rows == 1 else "rows"
-    prompt, answer = (version.mapping.get(one) for one in ("prompt", "answer"))
+    prompt, answer = (version.mapping.get(role) for role in ("prompt", "answer"))
     return (
         f"{version.dataset}@{version.number} has {version.num_rows:,} {rows}{less}; "
         f"prompt: {prompt}, answer: {answer or 'none'}."
     )
 
 
-def list_named(given: Namespace) -> None:
+def list_named(args: Namespace) -> None:
     """Datasets or recipes."""
-    found = Client().iterate(f"/{given.kind}", limit=_one_more(given))
-    titles = ("ID", "NAME", "CREATED", "ABOUT")
-    _show_list(given, list(found), titles, _named_row, right="ID")
+    items = Client().iterate(f"/{args.kind}", limit=_fetch_limit(args))
+    titles = ("ID", "NAME", "CREATED", "DESCRIPTION")
+    _show_list(args, list(items), titles, _named_row, right="ID")
 
 
-def _named_row(one: Any) -> tuple[Any, ...]:
-    return one["id"], one["name"], one["created_at"][:10], one["description"]
+def _named_row(item: Any) -> tuple[Any, ...]:
+    return item["id"], item["name"], item["created_at"][:10], item["description"]
 
 
-def list_presets(given: Namespace) -> None:
-    found = Client().get("/presets")["presets"]
-    _show_list(given, found, ("KEY", "TITLE"), lambda one: (one["key"], one["title"]))
+def list_presets(args: Namespace) -> None:
+    items = Client().get("/presets")["presets"]
+    _show_list(args, items, ("KEY", "TITLE"), lambda item: (item["key"], item["title"]))
 
 
-def _one_more(given: Namespace) -> int | None:
-    """Which says whether there are more than are listed."""
-    return given.limit + 1 if given.limit else None
+def _fetch_limit(args: Namespace) -> int | None:
+    """One more than is listed, to know whether there are more."""
+    return args.limit + 1 if args.limit else None
 
 
 def _show_list(
-    given: Namespace,
-    found: Sequence[Any],
+    args: Namespace,
+    items: Sequence[Any],
     titles: Sequence[str],
     row_of: Callable[[Any], Sequence[Any]],
     *,
     right: str = "",
 ) -> None:
-    limit = getattr(given, "limit", 0) or len(found)
-    if given.json:
-        for one in found[:limit]:
-            say_json(one)
+    limit = getattr(args, "limit", 0) or len(items)
+    if args.json:
+        for item in items[:limit]:
+            print_json(item)
         return
-    say_table(titles, map(row_of, found[:limit]), right=right)
-    if len(found) > limit:
-        say(f"These are the first {limit:,}; --limit 0 lists all.")
+    print_table(titles, map(row_of, items[:limit]), right=right)
+    if len(items) > limit:
+        print_text(f"Showing the first {limit:,}. Use --limit 0 to list all.")
 
 
-def _show(given: Namespace, value: Any, text: str) -> None:
-    say_json(value) if given.json else say(text)
+def _show(args: Namespace, value: Any, text: str) -> None:
+    print_json(value) if args.json else print_text(text)
 
 
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "OF", "REWARD", "BEST", "OWNER", "CREATED")
 PROMPT_CHARS = 60
-MAX_TOML_BYTES = 2**20  # the longest preset has a hundredth of it
+MAX_TOML_BYTES = 2**20  # a hundred times the longest preset
 
 
 def run_number(text: str) -> int:
-    """Of a run's number, or the address of its page.
+    """From a run's number or the URL of its page.
 
     >>> run_number("7"), run_number("https://cohort.example.org/lab/runs/7/groups")
     (7, 7)
     """
-    found = re.fullmatch(r"\d{1,18}", text) or re.search(
+    match = re.fullmatch(r"\d{1,18}", text) or re.search(
         r"/runs/(\d{1,18})(?!\d)", text
     )
-    if found is None:
+    if match is None:
         raise ArgumentTypeError(
-            f"a run is named by its number or the address of its page; got {text!r}"
+            f"must be a run number or the URL of a run's page; got {text!r}"
         )
-    return int(found[found.lastindex or 0])
+    return int(match[match.lastindex or 0])
 
 
-def list_runs(given: Namespace) -> None:
+def list_runs(args: Namespace) -> None:
     runs = Client().runs
-    found = runs.list(given.query, sort=given.sort, limit=_one_more(given))
-    _show_list(given, found, COLUMNS, _run_row, right="ID STEP OF REWARD BEST")
+    items = runs.list(args.query, sort=args.sort, limit=_fetch_limit(args))
+    _show_list(args, items, COLUMNS, _run_row, right="ID STEP OF REWARD BEST")
 
 
 def _run_row(run: Run) -> tuple[Any, ...]:
@@ -175,136 +186,136 @@ def _run_row(run: Run) -> tuple[Any, ...]:
     )
 
 
-def show_run(given: Namespace) -> None:
-    run = Client().runs.get(given.run)
-    _show_run(given, run)
-    if run.reason and not given.json:
-        say(run.reason)
+def show_run(args: Namespace) -> None:
+    run = Client().runs.get(args.run)
+    _show_run(args, run)
+    if run.reason and not args.json:
+        print_text(run.reason)
 
 
-def launch(given: Namespace) -> None:
+def launch(args: Namespace) -> None:
     toml = None
-    if given.toml is not None:
-        toml = sys.stdin.read() if str(given.toml) == "-" else _text_of(given.toml)
+    if args.toml is not None:
+        toml = sys.stdin.read() if str(args.toml) == "-" else _text_of(args.toml)
     client = Client()
     try:
         run = client.runs.launch(
-            given.start,
-            name=given.name,
-            is_scaled=given.scaled,
-            model=given.model,
-            dataset=given.dataset,
-            recipe=given.recipe,
-            held_out=dict(given.held_out) if given.held_out else None,
-            settings=dict(given.set),
+            args.start,
+            name=args.name,
+            is_scaled=args.scaled,
+            model=args.model,
+            dataset=args.dataset,
+            recipe=args.recipe,
+            held_out=dict(args.held_out) if args.held_out else None,
+            settings=dict(args.set),
             toml=toml,
-            confirm=given.yes,
-            key=given.key,
+            confirm=args.yes,
+            key=args.key,
         )
     except Refused as error:
         raise error.reworded(_OPTIONS) from None
-    if not (given.json and given.watch):
-        _show_run(given, run)
-    if given.watch:
-        show_until_it_ends(client, run.id, as_json=given.json)
+    if not (args.json and args.watch):
+        _show_run(args, run)
+    if args.watch:
+        show_until_it_ends(client, run.id, as_json=args.json)
 
 
-# The options that answer a refusal, for the API's fields and the client's arguments.
+# API fields and client arguments in error messages, as command-line options.
 _OPTIONS = {
-    "send leave_out: ": "give --leave-out ",
-    "pass dataset=": "give --to ",
-    "Pass recipe=": "Give --recipe ",
-    "Pass dataset=": "Give --dataset ",
-    "Send confirm: true to launch": "Give --yes to launch",
+    "send leave_out: ": "pass --leave-out ",
+    "pass dataset=": "pass --to ",
+    "Pass recipe=": "Pass --recipe ",
+    "Pass dataset=": "Pass --dataset ",
+    "Send confirm: true to launch": "Pass --yes to launch",
 }
 
 
-def watch(given: Namespace) -> None:
+def watch(args: Namespace) -> None:
     show_until_it_ends(
         Client(),
-        given.run,
-        as_json=given.json,
-        from_step=given.from_step,
-        every_seconds=given.every,
+        args.run,
+        as_json=args.json,
+        from_step=args.from_step,
+        every_seconds=args.every,
     )
 
 
-def ask(given: Namespace) -> None:
-    """To stop, cancel, pause or resume."""
-    run = Client().runs.get(given.run)
-    getattr(run, given.verb)()
-    _show_run(given, run.refresh())
+def act(args: Namespace) -> None:
+    """Stop, cancel, pause or resume."""
+    run = Client().runs.get(args.run)
+    getattr(run, args.verb)()
+    _show_run(args, run.refresh())
 
 
-def extend(given: Namespace) -> None:
-    run = Client().runs.get(given.run)
-    run.extend(given.last_step)
-    _show_run(given, run.refresh())
+def extend(args: Namespace) -> None:
+    run = Client().runs.get(args.run)
+    run.extend(args.last_step)
+    _show_run(args, run.refresh())
 
 
-def export(given: Namespace) -> None:
-    client, target = Client(), given.file
-    steps = {"first_step": given.first_step, "last_step": given.last_step}
-    if str(target) == "-":  # what is printed cannot be taken back, so once
-        name = quote(file_name(target, given.what), safe="")
-        asked = f"/runs/{given.run}/files/{name}{query_of(**steps)}"
-        for piece in client.server.pieces(asked):
-            sys.stdout.buffer.write(piece)
+def export(args: Namespace) -> None:
+    client, target = Client(), args.file
+    steps = {"first_step": args.first_step, "last_step": args.last_step}
+    if str(target) == "-":  # not retried: printed bytes cannot be taken back
+        name = quote(file_name(target, args.what), safe="")
+        path = f"/runs/{args.run}/files/{name}{query_of(**steps)}"
+        for chunk in client.server.chunks(path):
+            sys.stdout.buffer.write(chunk)
         return
-    run = client.runs.get(given.run)
-    with Bar(f"Taking {target.name}") as bar:
+    run = client.runs.get(args.run)
+    with Bar(f"Downloading {target.name}") as bar:
         run.export(
-            target, what=given.what, **steps, overwrite=given.force, on_progress=bar
+            target, what=args.what, **steps, overwrite=args.force, on_progress=bar
         )
     num_bytes = target.stat().st_size
     data = {"run": run.id, "file": str(target), "num_bytes": num_bytes}
-    _show(given, data, f"{target} has {num_bytes:,} bytes.")
+    _show(args, data, f"Saved {target} ({num_bytes:,} bytes).")
 
 
-def show_groups(given: Namespace) -> None:
-    run = Client().runs.get(given.run)
-    if given.group is not None:
-        group = run.group(given.step, given.group)
-        say_json(group) if given.json else _say_group(run, group)
+def show_groups(args: Namespace) -> None:
+    run = Client().runs.get(args.run)
+    if args.group is not None:
+        group = run.group(args.step, args.group)
+        print_json(group) if args.json else _print_group(run, group)
         return
-    found = run.groups(given.step)
-    if not found and not given.json:
+    groups = run.groups(args.step)
+    if not groups and not args.json:
         raise ValueError(
-            f"Run {run.id} has no groups of step {given.step}; it is {run.state} at "
+            f"Run {run.id} has no groups for step {args.step}. It is {run.state} at "
             f"step {run.last_step}."
         )
     titles = ("GROUP", "SIGNAL", "MEAN", "STD", "PROMPT")
-    _show_list(given, found, titles, _group_row, right="GROUP MEAN STD")
+    _show_list(args, groups, titles, _group_row, right="GROUP MEAN STD")
 
 
-def _group_row(one: Group) -> tuple[Any, ...]:
-    prompt = short(one.snippet or one.prompt, PROMPT_CHARS)
-    mean, std = number(one.reward_mean), number(one.reward_std)
-    return one.prompt_index, one.signal, mean, std, prompt
+def _group_row(group: Group) -> tuple[Any, ...]:
+    prompt = short(group.snippet or group.prompt, PROMPT_CHARS)
+    mean, std = number(group.reward_mean), number(group.reward_std)
+    return group.prompt_index, group.signal, mean, std, prompt
 
 
-def _say_group(run: Run, group: GroupDetail) -> None:
-    say(f"{run.address}groups/{group.step}/{group.prompt_index}/")
-    say(
+def _print_group(run: Run, group: GroupDetail) -> None:
+    print_text(f"{run.address}groups/{group.step}/{group.prompt_index}/")
+    print_text(
         f"{group.signal}, reward {number(group.reward_mean)} ± "
         f"{number(group.reward_std)}, answer: {group.answer or 'none'}"
     )
-    say(f"\n{group.prompt}")
-    for one in group.completions:
-        rules = "  ".join(f"{n} {number(v)}" for n, v in one.rule_scores.items())
-        say(
-            f"\n#{one.position}  reward {number(one.reward)}  advantage "
-            f"{number(one.advantage)}  {rules}  {one.num_tokens or '–'} tokens, "
-            f"{one.end_reason}"
+    print_text(f"\n{group.prompt}")
+    for c in group.completions:
+        rules = "  ".join(f"{n} {number(v)}" for n, v in c.rule_scores.items())
+        print_text(
+            f"\n#{c.position}  reward {number(c.reward)}  advantage "
+            f"{number(c.advantage)}  {rules}  {c.num_tokens or '–'} tokens, "
+            f"{c.end_reason}"
         )
-        say("\n".join(f"    {line}" for line in one.text.split("\n")))
+        print_text("\n".join(f"    {line}" for line in c.text.split("\n")))
 
 
-def _show_run(given: Namespace, run: Run) -> None:
-    if given.json:
-        say_json(run)
+def _show_run(args: Namespace, run: Run) -> None:
+    if args.json:
+        print_json(run)
         return
-    say(
+    print_text(
         f"Run {run.id} ({run.name}) is {run.state}, step {run.last_step:,} of "
         f"{run.num_steps:,}: {run.address}"
     )
@@ -317,11 +328,11 @@ def _text_of(path: Path) -> str:
         if len(read) <= MAX_TOML_BYTES:
             return read.decode()
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+        raise ValueError(f"Cannot read {path}: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error}.") from None
     raise ValueError(
-        f"{path} has more than {MAX_TOML_BYTES:,} bytes, too many for settings."
+        f"{path} is too large. A settings file has at most {MAX_TOML_BYTES:,} bytes."
     )
 
 
@@ -332,7 +343,7 @@ def setting(text: str) -> tuple[str, Any]:
     """
     name, is_given, value = text.partition("=")
     if not is_given or not name.strip():
-        raise ArgumentTypeError(f"a setting is PATH=VALUE; got {text!r}")
+        raise ArgumentTypeError(f"must be PATH=VALUE; got {text!r}")
     try:
         read = json.loads(value)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A spool's lines to the server: in order, once, in a thread of its own."""
+"""Sends a spool's lines to the server: in order, once, in its own thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.client.http import Refused, Server, Unreachable
-from trainer.client.lines import encode, left_out, place
+from trainer.client.lines import encode, left_out, number_line
 from trainer.client.spool import Spool, State
 
 logger = logging.getLogger("cohort")
@@ -23,84 +23,86 @@ PAYLOAD_TOO_LARGE, CONFLICT = 413, 409
 
 
 class Delivery:
-    """Raises what Server raises; then the same call may be made again later."""
+    """Raises what Server raises; repeat the call later then."""
 
     def __init__(self, spool: Spool, server: Server) -> None:
         self.spool = spool
         self.server = server
-        self.over = ""  # why nothing more is taken
+        self.over = ""  # why the server accepts no more
         self.address = ""  # of the run's page
-        self._life = 0  # the one that is sent, from 1; 0: the server was not asked yet
-        self._line = 0  # the last one of it that the server has
-        self._offset = 0  # where the next one begins in the life's file
+        self._index = 0  # attempt being sent, from 1; 0: position not requested yet
+        self._line = 0  # last line of it that the server has
+        self._offset = 0  # of the next line in the attempt's file
         self._batch_bytes = BATCH_BYTES
 
     def deliver(self, *, is_enough: Callable[[], bool] = lambda: False) -> bool:
-        """Send what there is; True when all of it is stored, or nothing is taken."""
+        """Send all lines; True when all are stored, or the server accepts no more."""
         while not self.over and not is_enough():
             state = self.spool.state()
-            if not state.lives:
+            if not state.attempts:
                 return True
-            if self._life == 0:
-                self._find(state)
-            elif not self._send_some(state) and not self._next_life(state):
+            if self._index == 0:
+                self._resume(state)
+            elif not self._send_batch(state) and not self._next_attempt(state):
                 return True
         return bool(self.over)
 
-    def beat(self) -> None:
-        """Say that the trainer lives, where there is nothing else to say."""
+    def heartbeat(self) -> None:
+        """An empty request: the trainer is alive and has no new lines."""
         state = self.spool.state()
-        if 0 < self._life == len(state.lives) and not self.over:
-            there = self._post(state)
-            if there["state"] in ENDED:
-                self.over = f"The run is {there['state']}."
+        if 0 < self._index == len(state.attempts) and not self.over:
+            stored = self._post(state)
+            if stored["state"] in ENDED:
+                self.over = f"The run is {stored['state']}."
 
-    def _find(self, state: State) -> None:
-        """Go on where the server stands: the newest life that it knows."""
+    def _resume(self, state: State) -> None:
+        """Continue after the server's last line, in its newest attempt."""
         self._open(state)
-        known = max(n for n, life in enumerate(state.lives, start=1) if life.attempt)
-        there = self._place(state)
-        self._life = known
-        if there["attempt"] != state.lives[known - 1].attempt:
-            self.over = "Another attempt of the run began elsewhere."
+        self._index = max(
+            n for n, one in enumerate(state.attempts, start=1) if one.number
+        )
+        stored = self._stored(state)
+        if stored["attempt"] != state.attempts[self._index - 1].number:
+            self.over = "Another process has started a newer attempt of this run."
         else:
-            self._move(to_line=there["line"])
+            self._seek(to_line=stored["line"])
 
     def _open(self, state: State) -> None:
         if state.run is None:
             opening = self.spool.opening()
             opened = self.server.send_json("POST", "/outside-runs", opening)
             state.run, state.address = opened["id"], opened["address"]
-            state.lives[0].attempt = opened["attempt"]
-            self._keep(state)
-            logger.warning("Cohort shows this run at %s", state.address)
+            state.attempts[0].number = opened["attempt"]
+            self._save(state)
+            logger.warning("View this run at %s", state.address)
         self.address = state.address
 
-    def _keep(self, state: State) -> None:
-        """The trainer's thread may have begun another life meanwhile."""
-        kept = self.spool.state().lives
-        state.lives += kept[len(state.lives) :]
-        self.spool.keep(state)
+    def _save(self, state: State) -> None:
+        """With the attempts that the trainer's thread may have begun meanwhile."""
+        saved = self.spool.state().attempts
+        state.attempts += saved[len(state.attempts) :]
+        self.spool.save(state)
 
-    def _place(self, state: State) -> Any:
+    def _stored(self, state: State) -> Any:
+        """The run's state on the server, and its last line."""
         return self.server.get(f"/outside-runs/{state.run}/events")
 
-    def _next_life(self, state: State) -> bool:
-        if self._life == len(state.lives):
+    def _next_attempt(self, state: State) -> bool:
+        if self._index == len(state.attempts):
             return False
-        life = state.lives[self._life]
-        if life.attempt is None:
-            # Of steps that never came there is nothing to go on from.
-            asked = {"from_step": min(life.from_step, self._place(state)["step"])}
+        attempt = state.attempts[self._index]
+        if attempt.number is None:
+            # The server cannot continue after a step that it never received.
+            body = {"from_step": min(attempt.from_step, self._stored(state)["step"])}
             path = f"/outside-runs/{state.run}/lives"
-            life.attempt = self.server.send_json("POST", path, asked)["attempt"]
-            self._keep(state)
-        self._life, self._line, self._offset = self._life + 1, 0, 0
+            attempt.number = self.server.send_json("POST", path, body)["attempt"]
+            self._save(state)
+        self._index, self._line, self._offset = self._index + 1, 0, 0
         return True
 
-    def _send_some(self, state: State) -> bool:
-        """False where the life has no further line."""
-        path = self.spool.life(self._life)
+    def _send_batch(self, state: State) -> bool:
+        """False if the attempt has no more lines."""
+        path = self.spool.events_path(self._index)
         lines = _read_lines(path, self._offset, self._batch_bytes)
         if not lines:
             return False
@@ -108,9 +110,9 @@ class Delivery:
             self._post(state, *lines)
         except Refused as error:
             if error.status == PAYLOAD_TOO_LARGE:
-                self._send_less(state, lines)
+                self._shrink_batch(state, lines)
             elif error.status == CONFLICT:
-                self._settle(state, error)
+                self._resolve_conflict(state, error)
             else:
                 raise
         else:
@@ -119,26 +121,26 @@ class Delivery:
         return True
 
     def _post(self, state: State, *lines: bytes) -> Any:
-        attempt, first = state.lives[self._life - 1].attempt, self._line + 1
+        attempt, first = state.attempts[self._index - 1].number, self._line + 1
         assert attempt
-        placed = [
-            place(line, number=number, attempt=attempt)
+        numbered = [
+            number_line(line, number=number, attempt=attempt)
             for number, line in enumerate(lines, start=first)
         ]
         path = f"/outside-runs/{state.run}/events?attempt={attempt}&first={first}"
-        return self.server.post_lines(path, b"".join(placed))
+        return self.server.post_lines(path, b"".join(numbered))
 
-    def _settle(self, state: State, error: Refused) -> None:
-        """The server has less than was thought, or takes nothing any more."""
-        there = self._place(state)
-        is_ours = there["attempt"] == state.lives[self._life - 1].attempt
-        if is_ours and there["line"] != self._line and there["state"] not in ENDED:
-            self._move(to_line=there["line"])
+    def _resolve_conflict(self, state: State, error: Refused) -> None:
+        """The server lacks earlier lines, or accepts no more."""
+        stored = self._stored(state)
+        is_ours = stored["attempt"] == state.attempts[self._index - 1].number
+        if is_ours and stored["line"] != self._line and stored["state"] not in ENDED:
+            self._seek(to_line=stored["line"])
         else:
             self.over = str(error)
 
-    def _send_less(self, state: State, lines: list[bytes]) -> None:
-        """A proxy may take less than Cohort does; of one line only that it was."""
+    def _shrink_batch(self, state: State, lines: list[bytes]) -> None:
+        """A proxy may accept less; a warning replaces a line too large for it."""
         if len(lines) > 1:
             self._batch_bytes = max(len(lines[0]), sum(map(len, lines)) // 2)
             return
@@ -147,9 +149,9 @@ class Delivery:
         self._offset += len(lines[0])
         self._batch_bytes = BATCH_BYTES
 
-    def _move(self, *, to_line: int) -> None:
+    def _seek(self, *, to_line: int) -> None:
         self._line = self._offset = 0
-        with self.spool.life(self._life).open("rb") as file:
+        with self.spool.events_path(self._index).open("rb") as file:
             for line in file:
                 if self._line == to_line or not line.endswith(b"\n"):
                     break
@@ -157,44 +159,44 @@ class Delivery:
                 self._offset += len(line)
         if self._line < to_line:
             self.over = (
-                f"The server has {to_line:,} lines of this run, this folder "
-                f"{self._line:,}: it is another machine's."
+                f"The server has {to_line:,} lines of this run, but this folder only "
+                f"{self._line:,}. Send it from the machine that trained the run."
             )
 
 
 def _read_lines(path: Path, offset: int, max_bytes: int) -> list[bytes]:
-    """Whole lines from there on, at least one where there is one."""
-    found: list[bytes] = []
+    """Whole lines from `offset`, at least one if there is one."""
+    lines: list[bytes] = []
     size = 0
     with path.open("rb") as file:
         file.seek(offset)
         for line in file:
             size += len(line)
-            if not line.endswith(b"\n") or (found and size > max_bytes):
+            if not line.endswith(b"\n") or (lines and size > max_bytes):
                 break
-            found.append(line)
-            if len(found) == BATCH_LINES:
+            lines.append(line)
+            if len(lines) == BATCH_LINES:
                 break
-    return found
+    return lines
 
 
-BEAT_SECONDS = 30.0
+HEARTBEAT_SECONDS = 30.0
 FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
-REFUSED_RETRY = 300.0  # a token may be mended, a server brought up to date
-GATHER_SECONDS = 0.5  # what is told within it goes in one request
+REFUSED_RETRY = 300.0  # the token or the server may be fixed meanwhile
+GATHER_SECONDS = 0.5  # reports within this time go in one request
 
 
 class Sender:
-    """Delivers in a thread of its own, until it is closed or nothing more is taken."""
+    """Delivers in its own thread, until closed or the server accepts no more."""
 
     def __init__(self, spool: Spool, server: Server) -> None:
         self._spool = spool
         self._delivery = Delivery(spool, server)
-        self._something = threading.Event()
+        self._has_work = threading.Event()
         self._closing = threading.Event()
         self._end = 0.0
         self._retry = FIRST_RETRY
-        self._said = ""
+        self._last_error = ""
         self._has_all = False
         self._thread = threading.Thread(
             target=self._send, name="cohort-sender", daemon=True
@@ -208,61 +210,61 @@ class Sender:
         self._thread.start()
 
     def wake(self) -> None:
-        self._something.set()
+        self._has_work.set()
 
     def close(self, timeout_seconds: float) -> None:
-        """Try for so long; the rest stays on the disk."""
+        """Send for up to `timeout_seconds`; the rest stays on the disk."""
         self._end = time.monotonic() + timeout_seconds
         self._closing.set()
-        self._something.set()
+        self._has_work.set()
         self._thread.join(timeout_seconds)
-        if self._thread.is_alive() or self._said or not self._has_all:
+        if self._thread.is_alive() or self._last_error or not self._has_all:
             logger.warning(
-                "Some of the run is not sent yet; it is kept in %s. `cohort sync %s` "
-                "sends the rest.",
+                "Not all events of this run were sent. They are in %s. Send them with "
+                "`cohort sync %s`.",
                 self._spool.folder,
                 self._spool.folder,
             )
 
     def _send(self) -> None:
         while not self._delivery.over:
-            is_new = self._something.wait(BEAT_SECONDS)
+            is_new = self._has_work.wait(HEARTBEAT_SECONDS)
             if is_new and not self._closing.is_set():
                 self._closing.wait(GATHER_SECONDS)
-            self._something.clear()
+            self._has_work.clear()
             is_last = self._closing.is_set()
             wait = self._try(is_new=is_new)
             if is_last and (wait == 0 or time.monotonic() + wait > self._end):
                 return
             if wait:
-                self._something.set()
+                self._has_work.set()
                 time.sleep(wait) if is_last else self._closing.wait(wait)
         logger.warning(
-            "The server accepts no more of this run: %s", self._delivery.over
+            "The server accepts no more events of this run: %s", self._delivery.over
         )
 
     def _try(self, *, is_new: bool) -> float:
-        """Seconds to wait before the same is tried again; 0: it is done."""
+        """Seconds to wait before the next try; 0 on success."""
         try:
             self._has_all = self._delivery.deliver(is_enough=self._is_late)
             if not is_new:
-                self._delivery.beat()
+                self._delivery.heartbeat()
         except Unreachable as error:
             wait = error.after_seconds or self._retry * random.uniform(0.5, 1.0)
             self._retry = min(self._retry * 2, LONGEST_RETRY)
-            return self._put_off(error, wait)
+            return self._postpone(error, wait)
         except Refused as error:
-            return self._put_off(error, REFUSED_RETRY)
+            return self._postpone(error, REFUSED_RETRY)
         except Exception as error:
-            logger.exception("Cohort could not send this run.")
-            return self._put_off(error, REFUSED_RETRY)
-        self._retry, self._said = FIRST_RETRY, ""
+            logger.exception("Failed to send events to Cohort.")
+            return self._postpone(error, REFUSED_RETRY)
+        self._retry, self._last_error = FIRST_RETRY, ""
         return 0.0
 
-    def _put_off(self, error: Exception, wait: float) -> float:
-        if str(error) != self._said:  # once, not every minute
-            self._said = str(error)
-            logger.warning("Sending later: %s", error)
+    def _postpone(self, error: Exception, wait: float) -> float:
+        if str(error) != self._last_error:  # once, not every minute
+            self._last_error = str(error)
+            logger.warning("Cannot send events now; will retry. %s", error)
         return wait
 
     def _is_late(self) -> bool:

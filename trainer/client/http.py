@@ -1,7 +1,7 @@
-"""Requests to a Cohort server, what it says when it refuses one, and the login.
+"""Requests to a Cohort server, their errors, and the saved login.
 
-Where the server is and which token opens it says the environment, else a file of one's
-own: ~/.config/cohort/login.json, which only its owner can read.
+Server URL and token come from the environment, else from ~/.config/cohort/login.json,
+which only its owner can read.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT_SECONDS = 30.0
-MAX_ANSWER_BYTES = 64 * 2**20
-PIECE_BYTES = 2**16
-MAX_KEY = 100  # characters, as the server has it
+MAX_RESPONSE_BYTES = 64 * 2**20
+CHUNK_BYTES = 2**16
+MAX_KEY = 100  # characters, the server's limit
 Value = str | bool | int | float | None
-Progress = Callable[[int, int | None], None]  # bytes done, of how many
+Progress = Callable[[int, int | None], None]  # bytes done, bytes in total
 
 
 class Unreachable(Exception):
-    """No answer came, or one that asks to come again: the same may be sent later."""
+    """No response, or a temporary error: the same request may be sent again."""
 
     def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Unreachable(Exception):
 
 
 class Refused(Exception):
-    """The server answered no; sent again it would answer the same."""
+    """The server refused the request; repeating it gives the same error."""
 
     def __init__(self, status: int, message: str, problem: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -45,15 +45,15 @@ class Refused(Exception):
         self.code = str(problem.get("code", ""))  # such as datasets.name_taken
 
     def reworded(self, words: Mapping[str, str]) -> Refused:
-        """With the fields of the API that it names as the asker's own words."""
-        said = str(self)
-        for field, own in words.items():
-            said = said.replace(field, own)
-        return Refused(self.status, said, self.problem)
+        """The same error, with API fields replaced by the caller's arguments."""
+        message = str(self)
+        for field, argument in words.items():
+            message = message.replace(field, argument)
+        return Refused(self.status, message, self.problem)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A token is for the address that it was given for."""
+    """A token must not reach another server."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -61,7 +61,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where Cohort is, and the token that opens it."""
+    """A Cohort server's URL, and a token for it."""
 
     url: str  # "https://cohort.example.org"
     token: str
@@ -70,18 +70,18 @@ class Server:
         parts = urllib.parse.urlsplit(self.url)
         if parts.username is not None or parts.password is not None:
             raise ValueError(
-                "The server's address contains a name or password, which anyone who "
-                "sees the address could use. Remove everything before the @."
+                "The server URL contains a user name or password, which logs would "
+                "show. Remove everything before the @."
             )
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
-                "A server's address begins with http:// or https:// and the server's "
-                f"name; got {self.url!r}."
+                f"Invalid server URL {self.url!r}. Use http:// or https:// and the "
+                "server's name."
             )
         if not (self.token.isascii() and self.token.isprintable()):
-            raise ValueError(  # not with the token
-                "A token consists of ASCII letters, digits, - and _; this one has "
-                "other characters. Copy it again from the page API and tokens."
+            raise ValueError(  # never show the token
+                "Invalid token: it contains characters other than ASCII letters, "
+                "digits, - and _. Copy it again from the page API and tokens."
             )
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class Server:
         return self.send("GET", f"{path}{query_of(**query)}")
 
     def send_json(self, method: str, path: str, tree: Any, *, key: str = "") -> Any:
-        """`key`: a POST that is sent again with the same one is done once."""
+        """`key` is the Idempotency-Key: a repeated POST with it takes effect once."""
         headers = {"Content-Type": "application/json"}
         if key:
             headers |= headers_of(key)
@@ -110,28 +110,28 @@ class Server:
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Any:
-        """The answer's JSON. Raises Unreachable or Refused, and nothing else."""
+        """The response's JSON. Raises only Unreachable or Refused."""
         with (
-            self._asking(),
-            self._open(method, path, body, headers, timeout_seconds) as answer,
+            self._translated_errors(),
+            self._open(method, path, body, headers, timeout_seconds) as response,
         ):
-            read = answer.read(MAX_ANSWER_BYTES)
-            return json.loads(read) if read else None
+            content = response.read(MAX_RESPONSE_BYTES)
+            return json.loads(content) if content else None
 
-    def pieces(self, path: str) -> Iterator[bytes]:
-        """A file as it comes. One that breaks off raises Unreachable."""
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """Chunks of a file. An incomplete download raises Unreachable."""
         headers = {"Accept": "*/*"}
-        with self._asking():
-            answer = self._open("GET", path, None, headers, TIMEOUT_SECONDS)
-        with answer:
+        with self._translated_errors():
+            response = self._open("GET", path, None, headers, TIMEOUT_SECONDS)
+        with response:
             while True:
-                with self._asking():
-                    piece = answer.read(PIECE_BYTES)
-                    if not piece and answer.length:
-                        raise EOFError(f"{answer.length:,} bytes of it are missing")
-                if not piece:
+                with self._translated_errors():
+                    chunk = response.read(CHUNK_BYTES)
+                    if not chunk and response.length:
+                        raise EOFError(f"{response.length:,} bytes are missing")
+                if not chunk:
                     return
-                yield piece
+                yield chunk
 
     def _open(
         self,
@@ -141,7 +141,7 @@ class Server:
         headers: Mapping[str, str] | None,
         timeout_seconds: float,
     ) -> http.client.HTTPResponse:
-        request = urllib.request.Request(  # noqa: S310 - __post_init__ saw the scheme
+        request = urllib.request.Request(  # noqa: S310 - __post_init__ checked the scheme
             f"{self.url.rstrip('/')}/api/v1{path}",
             data=body,
             method=method,
@@ -153,50 +153,53 @@ class Server:
             },
         )
         opener = urllib.request.build_opener(_NoRedirect)
-        opened: http.client.HTTPResponse = opener.open(request, timeout=timeout_seconds)
-        return opened
+        response: http.client.HTTPResponse = opener.open(
+            request, timeout=timeout_seconds
+        )
+        return response
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Whatever goes wrong meanwhile is Unreachable or Refused."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Turn any error of a request into Unreachable or Refused."""
         try:
             yield
         except urllib.error.HTTPError as error:
             with error:
-                raise _answer(error) from None
+                raise _error_of(error) from None
         except urllib.error.URLError as error:
-            raise Unreachable(f"{self.url} did not answer: {error.reason}") from None
+            raise Unreachable(f"Failed to reach {self.url}: {error.reason}") from None
         except json.JSONDecodeError:
             raise Unreachable(
-                f"{self.url} sent an answer that is not JSON. Is it Cohort's address?"
+                f"{self.url} sent a response that is not JSON. Check that it is the "
+                "URL of a Cohort server."
             ) from None
         except (OSError, ValueError, EOFError) as error:
-            raise Unreachable(f"{self.url} did not answer: {error}") from None
-        except Exception as error:  # noqa: BLE001 - http.client has a dozen of its own
-            raise Unreachable(f"{self.url} did not answer: {error!r}") from None
+            raise Unreachable(f"Request to {self.url} failed: {error}") from None
+        except Exception as error:  # noqa: BLE001 - http.client raises a dozen kinds
+            raise Unreachable(f"Request to {self.url} failed: {error!r}") from None
 
 
 def query_of(**query: Value) -> str:
-    """Without what is None or empty.
+    """A query string, without values that are None or empty.
 
     >>> query_of(step=0, cursor="", limit=None)
     '?step=0'
     """
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"?{urllib.parse.urlencode(given)}" if given else ""
+    pairs = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"?{urllib.parse.urlencode(pairs)}" if pairs else ""
 
 
 def headers_of(key: str) -> dict[str, str]:
-    """Of what is done once however often it is sent. ValueError: it is no key."""
+    """Headers that make a repeated POST take effect once. ValueError: invalid key."""
     if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
         raise ValueError(
-            f"A key has at most {MAX_KEY} characters, all of them printable ASCII; "
-            f"got {key[:MAX_KEY]!r}."
+            f"Invalid key {key[:MAX_KEY]!r}. Use 1 to {MAX_KEY} printable ASCII "
+            "characters."
         )
     return {"Idempotency-Key": key}
 
 
-def _answer(error: urllib.error.HTTPError) -> Exception:
+def _error_of(error: urllib.error.HTTPError) -> Exception:
     try:
         problem = json.loads(error.read(2**20))
     except (OSError, ValueError, RecursionError, http.client.HTTPException):
@@ -205,18 +208,18 @@ def _answer(error: urllib.error.HTTPError) -> Exception:
         problem = {}
     text = str(problem.get("detail") or problem.get("title") or error.reason)
     if 300 <= error.code < 400:
-        to = error.headers.get("Location", "")
-        text = f"The server redirects to {to[:200]!r}. Log in at that address."
+        target = error.headers.get("Location", "")
+        text = f"The server redirects to {target[:200]!r}. Log in at that URL."
     message = f"{text} (HTTP {error.code})"
     if error.code >= 500 or error.code in (408, 425, 429):
-        return Unreachable(message, after_seconds=_after(error))
+        return Unreachable(message, after_seconds=_retry_after(error))
     return Refused(error.code, message, problem)
 
 
-def _after(error: urllib.error.HTTPError) -> float | None:
-    given = error.headers.get("Retry-After", "")
-    is_number = given.isascii() and given.isdigit()
-    return min(float(given), 3_600.0) if is_number else None
+def _retry_after(error: urllib.error.HTTPError) -> float | None:
+    value = error.headers.get("Retry-After", "")
+    is_number = value.isascii() and value.isdigit()
+    return min(float(value), 3_600.0) if is_number else None
 
 
 # Login
@@ -230,39 +233,39 @@ def login_path() -> Path:
 
 
 def find_server(url: str = "", token: str = "") -> Server:
-    """What is not given is of the environment, else of the file.
+    """The arguments, else the environment, else the saved login.
 
-    ValueError says how to log in.
+    ValueError: no login, or none for this server.
     """
     url, token = url or os.environ.get(URL, ""), token or os.environ.get(TOKEN, "")
     if url and token:
         return Server(url, token)
-    kept = _read_login()
-    if url and url.rstrip("/") != kept.url.rstrip("/"):
-        raise ValueError(  # a token is for the address that it was given for
-            f"There is no token for {url}: the login is for {kept.url}. Run `cohort "
+    saved = _read_login()
+    if url and url.rstrip("/") != saved.url.rstrip("/"):
+        raise ValueError(  # a token must not reach another server
+            f"No token for {url}: the saved login is for {saved.url}. Run `cohort "
             f"login {url}`, or set {TOKEN} too."
         )
-    return Server(kept.url, token or kept.token)
+    return Server(saved.url, token or saved.token)
 
 
 def _read_login() -> Server:
     path = login_path()
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        return Server(kept["url"], kept["token"])
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return Server(saved["url"], saved["token"])
     except FileNotFoundError:
         raise ValueError(
-            f"There is no login. Run `cohort login URL`, or set {URL} and {TOKEN}."
+            f"Not logged in. Run `cohort login URL`, or set {URL} and {TOKEN}."
         ) from None
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{path} cannot be read ({error}). Run `cohort login URL` again."
+            f"Cannot read {path}: {error}. Run `cohort login URL` again."
         ) from None
 
 
-def keep_login(server: Server) -> Path:
-    """Written beside and moved there, so it is never readable by others."""
+def save_login(server: Server) -> Path:
+    """Written to a private file and renamed, so that others can never read it."""
     path = login_path()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".login-{os.getpid()}.json")

@@ -1,8 +1,7 @@
-"""What a trainer tells as lines of the event log, one JSON object each.
+"""A trainer's reports as lines of the event log, one JSON object each.
 
-Their line and attempt are put in front when they are sent: a server that cannot
-be reached has given no attempt yet. TRL's and verl's metrics are told under Cohort's
-names.
+Line number and attempt are added when a line is sent, because the server assigns the
+attempt. Metrics of TRL and verl get Cohort's names.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# Only what means the same is renamed. TRL's `reward_std` is not: by version it is the
-# deviation over the batch or within groups; nor verl's `actor/pg_loss`, which is a part
-# of the loss, and `perf/throughput`, which counts prompt tokens, for each GPU.
+# Only metrics with the same meaning are renamed. Not TRL's `reward_std`, the deviation
+# over the batch or within groups depending on the version; not verl's `actor/pg_loss`,
+# a part of the loss, nor `perf/throughput`, which counts prompt tokens per GPU.
 _TRL = {
     "reward": "reward/mean",
     "frac_reward_zero_std": "group/frac_zero_std",
@@ -52,31 +51,31 @@ _TRL_RULE = re.compile(r"rewards/(.+)/mean")
 
 
 def metric_name(name: str) -> str:
-    """As Cohort calls it; itself where that is not known. TRL's are in "train/"."""
+    """Cohort's name for it, or itself if unknown. TRL prefixes names with "train/"."""
     if name in _VERL:
         return _VERL[name]
-    own = name.removeprefix("train/")
-    if own in _TRL:
-        return _TRL[own]
-    if rule := _TRL_RULE.fullmatch(own):
+    bare = name.removeprefix("train/")
+    if bare in _TRL:
+        return _TRL[bare]
+    if rule := _TRL_RULE.fullmatch(bare):
         return f"reward/{rule_name(rule[1])}/mean"
-    return own
+    return bare
 
 
 def rule_name(column: str) -> str:
-    """As long as a rule's name may be."""
+    """Truncated to the server's limit."""
     return column[:40]
 
 
-# A server takes 16 MiB; what is longer is cut here, as it would be left out there.
+# The server accepts 16 MiB and leaves out longer lines.
 MAX_LINE_BYTES = 15 * 2**20
 MAX_TEXT = 200_000  # characters of one completion
 
 
 def encode(tree: Mapping[str, Any]) -> bytes:
-    """One line, its end included. Numbers that are not finite are null."""
+    """One line with its newline. Numbers that are not finite become null."""
     text = json.dumps(plain(tree), ensure_ascii=False, separators=(",", ":"))
-    # A lone surrogate, which a decoder may leave, has no place in UTF-8.
+    # "replace": a decoder may leave a lone surrogate, which UTF-8 cannot encode.
     line = text.encode("utf-8", "replace")
     if len(line) > MAX_LINE_BYTES:
         return encode(left_out(tree, len(line)))
@@ -84,30 +83,30 @@ def encode(tree: Mapping[str, Any]) -> bytes:
 
 
 def left_out(tree: Mapping[str, Any], num_bytes: int) -> dict[str, Any]:
-    """A warning in place of what is longer than the server, or a proxy, takes."""
+    """A warning in place of a line that the server or a proxy refuses as too large."""
     return {
         "type": "warned",
         "time": tree["time"],
         "step": tree["step"],
         "code": "line_too_long",
-        "message": f"What was told of step {tree['step']} ({tree['type']}) takes "
-        f"{num_bytes:,} bytes, more than can be sent, so it was left out.",
+        "message": f"Left out {tree['type']} of step {tree['step']}: {num_bytes:,} "
+        "bytes are too many for one line.",
     }
 
 
-def place(line: bytes, *, number: int, attempt: int) -> bytes:
-    """With its place in the log, as the server wants it."""
+def number_line(line: bytes, *, number: int, attempt: int) -> bytes:
+    """Add the line number and attempt that the server requires."""
     return b'{"line":%d,"attempt":%d,' % (number, attempt) + line.lstrip(b"{")
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it; whatever is no JSON, such as a number of NumPy's, as a number."""
+    """A JSON value; other types, such as NumPy scalars, become a number or text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     try:
@@ -117,19 +116,19 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """None: there is none, or it is not finite."""
+    """None for a missing, unreadable or non-finite number."""
     if value is None:
         return None
     try:
-        found = float(value)
+        result = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return result if math.isfinite(result) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """One completion of a prompt; None: the trainer does not tell."""
+    """One completion of a prompt; None means unknown."""
 
     text: str
     reward: float | None = None
@@ -140,14 +139,14 @@ class Completion:
 
 
 def answer_of(value: Any) -> str | None:
-    """A dataset's answer as text; what is no text as JSON."""
+    """A dataset's answer: text as it is, other values as JSON."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def text_of(messages: Any) -> str:
-    """A prompt or completion as text: messages under their roles, of one its content.
+    """A prompt or completion as text: several messages with their roles.
 
     >>> text_of([{"role": "user", "content": "1 + 1?"}])
     '1 + 1?'
@@ -156,13 +155,13 @@ def text_of(messages: Any) -> str:
         return messages
     if not isinstance(messages, list | tuple) or not messages:
         return "" if not messages else str(messages)
-    values = [_said(one) for one in messages]
+    values = [_role_and_content(message) for message in messages]
     if len(values) == 1:
         return values[0][1]
     return "\n\n".join(f"{role}: {content}" for role, content in values)
 
 
-def _said(message: Any) -> tuple[str, str]:
+def _role_and_content(message: Any) -> tuple[str, str]:
     if not isinstance(message, Mapping):
         return "", str(message)
     content = message.get("content")
@@ -170,10 +169,8 @@ def _said(message: Any) -> tuple[str, str]:
         texts = [part.get("text") for part in content if isinstance(part, Mapping)]
         content = "".join(text for text in texts if isinstance(text, str))
     calls = message.get("tool_calls")
-    explanation = "" if content is None else str(content)
-    return str(
-        message.get("role", "")
-    ), f"{explanation}{calls}" if calls else explanation
+    text = "" if content is None else str(content)
+    return str(message.get("role", "")), f"{text}{calls}" if calls else text
 
 
 def group_tree(
@@ -185,8 +182,8 @@ def group_tree(
     right_from: float | None,
     lowest: float | None,
 ) -> dict[str, Any]:
-    """`lowest` is the lowest reward that the run has had."""
-    rewards = [number(one.reward) for one in completions]
+    """`lowest`: the lowest reward of the run so far."""
+    rewards = [number(completion.reward) for completion in completions]
     scored = [reward for reward in rewards if reward is not None]
     return {
         "type": "group_scored",
@@ -196,19 +193,19 @@ def group_tree(
         "reward_mean": mean(scored),
         "reward_std": std(scored),
         "signal": signal_of(scored, right_from=right_from, lowest=lowest),
-        "completions": [_tree(one) for one in completions],
+        "completions": [_tree(completion) for completion in completions],
     }
 
 
-def _tree(one: Completion) -> dict[str, Any]:
+def _tree(completion: Completion) -> dict[str, Any]:
     ends = {None: "unknown", True: "length", False: "stop"}
     return {
-        "text": one.text[:MAX_TEXT],
-        "num_tokens": one.num_tokens,
-        "end_reason": ends[one.is_truncated],
-        "reward": number(one.reward),
-        "rules": {str(name)[:40]: number(s) for name, s in one.rules.items()},
-        "advantage": number(one.advantage),
+        "text": completion.text[:MAX_TEXT],
+        "num_tokens": completion.num_tokens,
+        "end_reason": ends[completion.is_truncated],
+        "reward": number(completion.reward),
+        "rules": {str(name)[:40]: number(s) for name, s in completion.rules.items()},
+        "advantage": number(completion.advantage),
         "mean_logprob": None,
     }
 
@@ -216,7 +213,7 @@ def _tree(one: Completion) -> dict[str, Any]:
 def signal_of(
     scored: Sequence[float], *, right_from: float | None, lowest: float | None
 ) -> Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]:
-    """What a group's rewards teach; `lowest` is the lowest reward of the run."""
+    """Whether a group's rewards differ; `lowest` is the lowest reward of the run."""
     if not scored:
         return "unscorable"
     if min(scored) < max(scored):
@@ -229,9 +226,9 @@ def signal_of(
 
 
 def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Of a step's groups, by Cohort's names; lengths only where all are known."""
-    found = [one for group in groups for one in group["completions"]]
-    rewards = [one["reward"] for one in found if one["reward"] is not None]
+    """A step's metrics from its groups; lengths only if all are known."""
+    completions = [c for group in groups for c in group["completions"]]
+    rewards = [c["reward"] for c in completions if c["reward"] is not None]
     spreads = [g["reward_std"] for g in groups if g["reward_std"] is not None]
     count = Counter(group["signal"] for group in groups)
     num = len(groups)
@@ -245,24 +242,26 @@ def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
         "group/frac_tied": count["tied"] / num,
         "group/frac_unscorable": count["unscorable"] / num,
         "group/num_effective": float(count["mixed"]),
-        "sampling/num_completions": float(len(found)),
+        "sampling/num_completions": float(len(completions)),
     }
-    for name in dict.fromkeys(name for one in found for name in one["rules"]):
-        scores = [s for one in found if (s := one["rules"].get(name)) is not None]
+    for name in dict.fromkeys(name for c in completions for name in c["rules"]):
+        scores = [s for c in completions if (s := c["rules"].get(name)) is not None]
         metrics[f"reward/{name}/mean"] = mean(scores)
-    return metrics | _of_completions(found)
+    return metrics | _completion_metrics(completions)
 
 
-def _of_completions(found: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def _completion_metrics(
+    completions: Sequence[Mapping[str, Any]],
+) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {}
-    advantages = [abs(a) for one in found if (a := one["advantage"]) is not None]
+    advantages = [abs(a) for c in completions if (a := c["advantage"]) is not None]
     if advantages:
         metrics["advantage/abs_mean"] = mean(advantages)
-    lengths = [n for one in found if (n := one["num_tokens"]) is not None]
-    if lengths and len(lengths) == len(found):
+    lengths = [n for c in completions if (n := c["num_tokens"]) is not None]
+    if lengths and len(lengths) == len(completions):
         metrics["completion/mean_length"] = mean(lengths)
         metrics["sampling/num_tokens"] = float(sum(lengths))
-    ends = [one["end_reason"] for one in found]
+    ends = [c["end_reason"] for c in completions]
     if ends and "unknown" not in ends:
         metrics["completion/frac_truncated"] = ends.count("length") / len(ends)
     return metrics
@@ -273,7 +272,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def std(values: Sequence[float]) -> float | None:
-    """Within the group, ddof 1; of equal values exactly 0."""
+    """Sample standard deviation (ddof 1); exactly 0 for equal values."""
     if not values:
         return None
     return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,4 +1,4 @@
-"""What `cohort` prints, how far something is, and how it ends."""
+"""What `cohort` prints, its progress bar and its exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 DONE = 0
-REFUSED = 1  # by the server, or what was asked for cannot be done
+REFUSED = 1  # by the server
 MISUSED = 2
 STOPPED = 3  # the watched run was stopped or cancelled
 FAILED = 4  # the watched run failed
@@ -23,38 +23,38 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 BY_STATE = {"finished": DONE, "stopped": STOPPED, "failed": FAILED}
-TABLE = """\
+EXIT_CODES = """\
 exit codes:
-  0   done; the watched run finished
-  1   the server refused
-  2   the command or a file is wrong
+  0   success; the watched run finished
+  1   the server refused the request
+  2   invalid command, option or file
   3   the watched run was stopped or cancelled
   4   the watched run failed
-  5   the server could not be reached
-  130 Ctrl-C
+  5   server unreachable
+  130 interrupted (Ctrl-C)
 """
 
 
-class Ended(Exception):
-    """All is said; the command ends with this code."""
+class CommandEnded(Exception):
+    """Ends the command with this exit code; the output is complete."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-def say(text: str) -> None:
-    """A result, without what would move a terminal's cursor or hide text."""
+def print_text(text: str) -> None:
+    """A result, with control and format characters escaped."""
     sys.stdout.write(f"{plain(text)}\n")
     sys.stdout.flush()
 
 
-def remark(text: str) -> None:
+def print_error(text: str) -> None:
     sys.stderr.write(f"{plain(text)}\n")
     sys.stderr.flush()
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """One object on one line."""
     text = json.dumps(value, ensure_ascii=False, default=_tree_of)
     sys.stdout.write(f"{text}\n")
@@ -64,8 +64,8 @@ def say_json(value: Any) -> None:
 def _tree_of(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    own = [one.name for one in fields(value) if one.name != "client"]
-    return {name: getattr(value, name) for name in own}
+    names = [field.name for field in fields(value) if field.name != "client"]
+    return {name: getattr(value, name) for name in names}
 
 
 def plain(text: str) -> str:
@@ -76,11 +76,11 @@ def plain(text: str) -> str:
     return "".join(map(_plain_character, text))
 
 
-def _plain_character(one: str) -> str:
-    # Cc: controls, Cf: what is not seen and may turn text round, Cs: no characters.
-    if one in "\n\t" or unicodedata.category(one) not in ("Cc", "Cf", "Cs"):
-        return one
-    return one.encode("unicode_escape").decode()
+def _plain_character(char: str) -> str:
+    # Cc: control, Cf: invisible or reversing text, Cs: surrogate.
+    if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs"):
+        return char
+    return char.encode("unicode_escape").decode()
 
 
 def short(text: str, length: int) -> str:
@@ -97,10 +97,10 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def say_table(
+def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = ""
 ) -> None:
-    """`right`: titles of columns that hold numbers, with spaces between."""
+    """`right`: titles of right-aligned columns, separated by spaces."""
     texts = [[plain(" ".join(str(cell).split())) for cell in row] for row in rows]
     table = [list(titles), *texts]
     widths = [max(_width(row[i]) for row in table) for i in range(len(titles))]
@@ -115,12 +115,12 @@ def say_table(
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal: wide letters take two."""
+    """Columns of a terminal: wide characters take two."""
     return sum(
         0
-        if unicodedata.combining(one)
-        else 1 + (unicodedata.east_asian_width(one) in "WF")
-        for one in text
+        if unicodedata.combining(char)
+        else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
     )
 
 
@@ -129,16 +129,16 @@ CLEAR = "\r\x1b[K"
 
 
 class Bar:
-    """Bytes of a file, on standard error: results alone are piped.
+    """Progress of a file on standard error, which keeps piped results clean.
 
-    One line that is drawn over on a terminal, else a line now and then.
+    On a terminal one line is redrawn; otherwise a line is added every 10 s.
     """
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._is_terminal = sys.stderr.isatty()
         self._began = time.monotonic()
-        # A file that is there at once needs no line.
+        # A file that finishes quickly prints no line.
         self._drawn_at = 0.0 if self._is_terminal else self._began
 
     def __call__(self, done: int, total: int | None) -> None:
@@ -167,8 +167,8 @@ class Bar:
             sys.stderr.flush()
 
 
-class Remarks(logging.Handler):
-    """What the client remarks, in place of a bar."""
+class StderrHandler(logging.Handler):
+    """Writes the client's log lines over a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         clear = CLEAR if sys.stderr.isatty() else ""

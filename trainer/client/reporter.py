@@ -1,4 +1,4 @@
-"""Tell Cohort of a training that runs elsewhere: from any loop, in a few lines.
+"""Report a run that is trained outside Cohort: from any training loop, in a few lines.
 
     from trainer.client.reporter import Completion, Reporter
 
@@ -8,9 +8,9 @@
             cohort.group(step, prompt, [Completion(text=…, reward=…), …])
             cohort.step(step, {"loss": loss, "lr": lr})
 
-No call waits for the disk or the network, and none raises: what cannot be taken is left
-out and counted. Two threads do the work: one writes to a folder, the other sends from
-there, so what a server could not be told yet is kept for later.
+No call waits for the disk or the network, and none raises: what does not fit into the
+queue is dropped and counted. One thread writes to a folder, another sends from there,
+so unsent events are kept for later.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ __all__ = ["Completion", "Reporter"]
 logger = logging.getLogger("cohort")
 MAX_SETTINGS_BYTES = 60_000
 MAX_STEP = 2**31 - 1
-MAX_WAITING = 10_000  # things told that are not on disk yet
+MAX_QUEUED = 10_000  # reports that are not on disk yet
 CLOSE_SECONDS = 10.0
 
 
 class Reporter:
-    """Reports one run. After a restart the same folder goes on with it.
+    """Reports one run. After a restart, the same folder continues it.
 
     name         of the run, up to 80 characters
-    num_steps    how many there will be; None: not known
-    settings     what it is trained with, shown and compared as it is
-    rules        each part of the reward with its weight; others weigh 1
-    right_from   the reward from which a completion is right; None: unknown
-    folder       what is not sent is kept there; None: one of its own in ./cohort-runs
-    from_step    the step that training goes on behind, in a folder used before
-    server       None: the one of `cohort login`, or of COHORT_URL and COHORT_TOKEN
+    num_steps    planned steps; None: unknown
+    settings     of the training, shown and compared
+    rules        weight of each part of the reward (default 1)
+    right_from   lowest reward of a correct completion; None: unknown
+    folder       for unsent events; None: a new folder in ./cohort-runs
+    from_step    last step before a restart, for a folder used before
+    server       None: from COHORT_URL and COHORT_TOKEN, or `cohort login`
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class Reporter:
         server: Server | None = None,
     ) -> None:
         self._pid = os.getpid()
-        self._told: queue.Queue[Any] = queue.Queue(MAX_WAITING)
+        self._reports: queue.Queue[Any] = queue.Queue(MAX_QUEUED)
         self._num_dropped = 0
         self._has_ended = self._is_closed = False
         self._writer: threading.Thread | None = None
         self._sender: Sender | None = None
         try:
-            # What is longer than a server takes is cut, rather than the run not shown.
+            # Truncated to the server's limits, rather than refused.
             weights = {
-                str(rule)[:40]: number(one) for rule, one in (rules or {}).items()
+                str(rule)[:40]: number(value) for rule, value in (rules or {}).items()
             }
             opening: dict[str, Any] = {
                 "key": str(uuid.uuid4()),
@@ -106,20 +106,20 @@ class Reporter:
             self.folder = Path(folder) if folder else Path("cohort-runs") / short
             self._begin(opening, from_step, server)
         except Exception:
-            # A trainer goes on without being watched.
-            logger.exception("Cohort does not report this run.")
+            # The training must continue without Cohort.
+            logger.exception("Failed to start reporting this run to Cohort.")
             self._is_closed = True
 
     def _begin(
         self, opening: dict[str, Any], from_step: int, server: Server | None
     ) -> None:
         spool = Spool(self.folder)
-        if not spool.is_there:
+        if not spool.exists:
             spool.create(opening)
-        file = spool.begin_life(from_step)
+        file = spool.begin_attempt(from_step)
         writer = Writer(spool, file, right_from=opening["right_from"])
-        if found := server or _server_of_login(self.folder):
-            self._sender = Sender(spool, found)
+        if server := server or _server_of_login(self.folder):
+            self._sender = Sender(spool, server)
             self._sender.start()
         self._writer = threading.Thread(
             target=self._write, args=(writer,), name="cohort-writer", daemon=True
@@ -129,12 +129,12 @@ class Reporter:
 
     @property
     def address(self) -> str:
-        """Of the run's page; empty before the server was reached."""
+        """URL of the run's page; empty until the server is reached."""
         return self._sender.address if self._sender else ""
 
     @property
     def num_dropped(self) -> int:
-        """What was told faster than the disk could take it, and is lost."""
+        """Reports lost because the disk was too slow."""
         return self._num_dropped
 
     def group(
@@ -145,12 +145,12 @@ class Reporter:
         *,
         answer: str | None = None,
     ) -> None:
-        """All completions of a prompt at a step; told before `step` of that step."""
-        self._tell(Writer.group, lambda: (step, prompt, tuple(completions), answer))
+        """All completions of a prompt at a step; call it before `step`."""
+        self._report(Writer.group, lambda: (step, prompt, tuple(completions), answer))
 
     def step(self, step: int, metrics: Mapping[str, Any] | None = None) -> None:
-        """The step is done; what its groups say is worked out and need not be told."""
-        self._tell(Writer.step, lambda: (step, dict(metrics or {})))
+        """The step is done; metrics of its groups are computed from the groups."""
+        self._report(Writer.step, lambda: (step, dict(metrics or {})))
 
     def evaluated(
         self,
@@ -161,19 +161,19 @@ class Reporter:
         num_prompts: int = 0,
         samples_per_prompt: int = 1,
     ) -> None:
-        """Held-out scores; `metrics` are named without "eval/<name>/"."""
+        """Held-out scores; names in `metrics` lack the prefix "eval/<name>/"."""
         counts = (num_prompts, samples_per_prompt)
-        self._tell(Writer.evaluated, lambda: (step, name, dict(metrics), *counts))
+        self._report(Writer.evaluated, lambda: (step, name, dict(metrics), *counts))
 
     def warn(self, step: int, code: str, message: str) -> None:
-        self._tell(Writer.warned, lambda: (step, code, message))
+        self._report(Writer.warned, lambda: (step, code, message))
 
     def finish(self) -> None:
-        """It came to its end."""
+        """The run finished."""
         self._end("run_finished")
 
     def stop(self) -> None:
-        """It ended before, by somebody's will."""
+        """The run was stopped before its last step."""
         self._end("run_stopped", checkpoint=None)
 
     def fail(self, error: str, details: str = "") -> None:
@@ -182,23 +182,25 @@ class Reporter:
     def _end(self, kind: str, **fields: Any) -> None:
         if not self._has_ended:
             self._has_ended = True
-            self._tell(Writer.ended, lambda: (kind, fields))
+            self._report(Writer.ended, lambda: (kind, fields))
 
-    def _tell(
-        self, method: Callable[..., None], told: Callable[[], tuple[Any, ...]]
+    def _report(
+        self, method: Callable[..., None], arguments: Callable[[], tuple[Any, ...]]
     ) -> None:
-        """`told` copies what the trainer may change before it is written."""
-        if self._is_closed or os.getpid() != self._pid:  # a forked child is silent
+        """`arguments` copies what the trainer may change before it is written."""
+        if (
+            self._is_closed or os.getpid() != self._pid
+        ):  # a forked child reports nothing
             return
         try:
-            self._told.put_nowait((time.time(), method, *told()))
+            self._reports.put_nowait((time.time(), method, *arguments()))
         except queue.Full:
             self._num_dropped += 1
         except (TypeError, ValueError) as error:
-            logger.warning("Cohort dropped a %s: %s", method.__name__, error)
+            logger.warning("Dropped an invalid %s: %s", method.__name__, error)
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Write all, and send what can be sent in that time; the rest stays on disk."""
+        """Write all, and send for up to `timeout_seconds`; the rest stays on disk."""
         if self._is_closed or os.getpid() != self._pid:
             return
         self._is_closed = True
@@ -206,40 +208,42 @@ class Reporter:
         assert self._writer
         end = time.monotonic() + timeout_seconds
         try:
-            self._told.put(None, timeout=timeout_seconds)
+            self._reports.put(None, timeout=timeout_seconds)
         except queue.Full:
-            logger.warning("The disk is too slow: some of the run was not written.")
+            logger.warning("The disk is too slow. Not all events were written.")
         self._writer.join(max(0.0, end - time.monotonic()))
         if self._sender:
             self._sender.close(max(0.0, end - time.monotonic()))
 
     def _write(self, writer: Writer) -> None:
         try:
-            while (told := self._told.get()) is not None:
-                writer.write(told)
-                # What came meanwhile goes to the disk with it.
-                while not self._told.empty() and (told := self._told.get()) is not None:
-                    writer.write(told)
+            while (report := self._reports.get()) is not None:
+                writer.write(report)
+                # One flush for all reports that are queued.
+                while not self._reports.empty():
+                    if (report := self._reports.get()) is None:
+                        break
+                    writer.write(report)
                 writer.flush(num_dropped=self._num_dropped)
                 if self._sender:
                     self._sender.wake()
-                if told is None:
+                if report is None:
                     break
             writer.close()
         except Exception:
-            logger.exception("Cohort stopped recording this run.")
+            logger.exception("Failed to record this run. Cohort gets no more of it.")
             self._is_closed = True
 
     def _at_exit(self) -> None:
-        """The process ends; whether by an error, Python knows."""
+        """At process exit; sys.last_value is set after an uncaught error."""
         error = getattr(sys, "last_value", None)
         if isinstance(error, Exception):
-            self._fail_by(error)
+            self._fail_with(error)
         elif not self._has_ended:
             self.stop()
         self.close()
 
-    def _fail_by(self, error: BaseException) -> None:
+    def _fail_with(self, error: BaseException) -> None:
         lines = traceback.format_exception(error)
         self.fail(f"{type(error).__name__}: {error}"[:2_000], "".join(lines)[-20_000:])
 
@@ -255,8 +259,8 @@ class Reporter:
         if error is None:
             self.finish()
         elif isinstance(error, Exception):
-            self._fail_by(error)
-        else:  # Ctrl-C, or an exit that was asked for
+            self._fail_with(error)
+        else:  # KeyboardInterrupt or SystemExit
             self.stop()
         self.close()
 
@@ -266,7 +270,7 @@ def _server_of_login(folder: Path) -> Server | None:
         return find_server()
     except ValueError as error:
         logger.warning(
-            "%s Until then the run is kept in %s; `cohort sync %s` sends it.",
+            "%s Events are kept in %s. Send them later with `cohort sync %s`.",
             error,
             folder,
             folder,
@@ -275,12 +279,12 @@ def _server_of_login(folder: Path) -> Server | None:
 
 
 def _fitting(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without the longest ones, until the others fit."""
-    sizes = {name: len(json.dumps([name, one])) for name, one in settings.items()}
+    """Without the longest settings, until the rest fits."""
+    sizes = {name: len(json.dumps([name, value])) for name, value in settings.items()}
     total = sum(sizes.values())
-    for name in sorted(sizes, key=lambda one: -sizes[one]):
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
         if total <= MAX_SETTINGS_BYTES:
             break
         total -= sizes[name]
-        settings = {n: one for n, one in settings.items() if n != name}
+        settings = {n: value for n, value in settings.items() if n != name}
     return settings

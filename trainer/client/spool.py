@@ -1,13 +1,13 @@
 """A run's events on this machine's disk, until the server has them all.
 
-    run.json       how the run is opened
-    state.json     its number on the server, and its lives: from which step, and
-                   which attempt the server calls each
-    life-1.jsonl   what the first life of the trainer told, a line each
-    prompts        a digest of 16 bytes for each prompt, in the order of their numbers
+    run.json       the request that opens the run
+    state.json     the run's number on the server, and its attempts ("lives"): first
+                   step and number on the server
+    life-1.jsonl   the events of the first attempt, one a line
+    prompts        a 16-byte digest per prompt, in the order of their numbers
 
-`Writer` works them out and writes them, in a thread of its own. What is not sent stays:
-`cohort sync FOLDER` sends it later.
+`Writer` computes and writes the events in its own thread. `cohort sync FOLDER` sends
+what is left later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,18 +36,18 @@ BAD_VALUE = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError
 
 
 @dataclass(slots=True)
-class Life:
-    """One process that trains; the next one goes on from behind `from_step`."""
+class Attempt:
+    """One trainer process; it continues after `from_step`."""
 
     from_step: int
-    attempt: int | None = None  # None: the server does not know it yet
+    number: int | None = None  # on the server; None: not registered there yet
 
 
 @dataclass(slots=True)
 class State:
     run: int | None = None
     address: str = ""  # of its page
-    lives: list[Life] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
 
 
 class Spool:
@@ -57,7 +57,7 @@ class Spool:
         self.folder = folder
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         return (self.folder / "run.json").exists()
 
     def create(self, opening: dict[str, Any]) -> None:
@@ -73,29 +73,35 @@ class Spool:
         if not path.exists():
             return State()
         tree = _read(path)
-        lives = [
-            Life(one["from_step"], one.get("attempt", one.get("epoch")))
-            for one in tree.pop("lives")
+        attempts = [
+            Attempt(item["from_step"], item.get("attempt", item.get("epoch")))
+            for item in tree["lives"]
         ]
-        return State(**tree, lives=lives)
+        return State(tree["run"], tree["address"], attempts)
 
-    def keep(self, state: State) -> None:
-        _replace(self.folder / "state.json", asdict(state))
+    def save(self, state: State) -> None:
+        lives = [
+            {"from_step": attempt.from_step, "attempt": attempt.number}
+            for attempt in state.attempts
+        ]
+        tree = {"run": state.run, "address": state.address, "lives": lives}
+        _replace(self.folder / "state.json", tree)
 
-    def begin_life(self, from_step: int) -> BinaryIO:
-        """Where its lines go. Only whole lines of a life before are ever sent."""
+    def begin_attempt(self, from_step: int) -> BinaryIO:
+        """The file for its lines. Only whole lines of an earlier attempt are sent."""
         state = self.state()
-        state.lives.append(Life(from_step=from_step))
-        file = self.life(len(state.lives)).open("ab")
-        self.keep(state)
+        state.attempts.append(Attempt(from_step=from_step))
+        file = self.events_path(len(state.attempts)).open("ab")
+        self.save(state)
         return file
 
-    def life(self, number: int) -> Path:
-        return self.folder / f"life-{number}.jsonl"
+    def events_path(self, index: int) -> Path:
+        """Of an attempt, counted from 1 in this folder."""
+        return self.folder / f"life-{index}.jsonl"
 
 
 class PromptNumbers:
-    """0, 1, 2 … in the order in which prompts come first, the same in every life."""
+    """0, 1, 2 … in the order of first appearance, the same in every attempt."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -103,12 +109,12 @@ class PromptNumbers:
         whole = len(data) - len(data) % DIGEST_BYTES
         digests = (data[at : at + DIGEST_BYTES] for at in range(0, whole, DIGEST_BYTES))
         self._numbers = {digest: number for number, digest in enumerate(digests)}
-        if whole < len(data):  # its writer was killed at the last one
+        if whole < len(data):  # the process was killed while writing the last one
             with path.open("r+b") as file:
                 file.truncate(whole)
 
     def number_all(self, prompts: Iterable[str]) -> list[int]:
-        found, new = [], b""
+        numbers, new = [], b""
         for prompt in prompts:
             digest = blake2b(
                 prompt.encode("utf-8", "replace"), digest_size=DIGEST_BYTES
@@ -116,11 +122,11 @@ class PromptNumbers:
             if digest not in self._numbers:
                 self._numbers[digest] = len(self._numbers)
                 new += digest
-            found.append(self._numbers[digest])
+            numbers.append(self._numbers[digest])
         if new:
             with self._path.open("ab") as file:
                 file.write(new)
-        return found
+        return numbers
 
 
 def _read(path: Path) -> Any:
@@ -134,14 +140,14 @@ def _replace(path: Path, tree: dict[str, Any]) -> None:
 
 
 logger = logging.getLogger("cohort")
-# By prompt: its answer, and its completions.
+# Prompt → (answer, completions).
 Groups = dict[str, tuple[str | None, list[Completion]]]
 
 
 class Writer:
-    """Writes what a trainer tells.
+    """Writes a trainer's reports as events.
 
-    Groups wait for the end of their step: a prompt may come twice within it.
+    Groups wait for the end of their step, because a prompt may repeat within it.
     """
 
     def __init__(
@@ -155,21 +161,21 @@ class Writer:
         self._step = 0
         self._num_dropped = 0
 
-    def write(self, told: tuple[Any, ...]) -> None:
-        """One thing told that is no good takes nothing else with it."""
-        at, method, *rest = told
+    def write(self, report: tuple[Any, ...]) -> None:
+        """An invalid report is dropped with a warning."""
+        at, method, *rest = report
         try:
             method(self, at, *rest)
         except BAD_VALUE as error:
-            logger.warning("Cohort dropped a %s: %s", method.__name__, error)
+            logger.warning("Dropped an invalid %s: %s", method.__name__, error)
 
     def flush(self, *, num_dropped: int) -> None:
         if num_dropped > self._num_dropped:
             lost = num_dropped - self._num_dropped
             self._num_dropped = num_dropped
             message = (
-                f"{lost:,} reports came faster than the trainer's disk could write "
-                "them and were dropped."
+                f"Dropped {lost:,} reports, because the trainer's disk could not write "
+                "them fast enough."
             )
             self.warned(time.time(), self._step, "reports_dropped", message)
         self._file.flush()
@@ -186,24 +192,24 @@ class Writer:
         answer: str | None,
     ) -> None:
         if not isinstance(prompt, str):
-            raise TypeError(f"its prompt is a {type(prompt).__name__}, no text")
-        for one in completions:
-            if not (isinstance(one, Completion) and isinstance(one.text, str)):
-                raise TypeError(f"a completion must be a Completion; got {one!r:.80}")
+            raise TypeError(f"the prompt must be text; got {type(prompt).__name__}")
+        for item in completions:
+            if not (isinstance(item, Completion) and isinstance(item.text, str)):
+                raise TypeError(f"expected a Completion with text; got {item!r:.80}")
         groups = self._groups.setdefault(int(step), {})
         groups.setdefault(prompt, (answer, []))[1].extend(completions)
 
     def step(self, at: float, step: int, metrics: dict[str, Any]) -> None:
-        told = {metric_name(name): number(value) for name, value in metrics.items()}
-        found = self._write_groups(at, step)
-        derived = metrics_of(found) if found else {}
+        reported = {metric_name(name): number(v) for name, v in metrics.items()}
+        groups = self._write_groups(at, step)
+        derived = metrics_of(groups) if groups else {}
         self._step = max(self._step, step)
-        self._add("step_finished", at, step, metrics=derived | told)
+        self._add("step_finished", at, step, metrics=derived | reported)
 
     def _write_groups(self, at: float, step: int) -> list[dict[str, Any]]:
-        """Those of steps before that nobody ended go with it, each with its own."""
-        found: list[dict[str, Any]] = []
-        for due in sorted(one for one in self._groups if one <= step):
+        """Also those of earlier steps that were never ended, under their own step."""
+        trees: list[dict[str, Any]] = []
+        for due in sorted(s for s in self._groups if s <= step):
             groups = self._groups.pop(due)
             self._note_lowest(groups)
             numbers = self._numbers.number_all(groups)
@@ -220,12 +226,12 @@ class Writer:
                 )
                 self._file.write(encode({"time": at, "step": due} | tree))
                 if due == step:
-                    found.append(tree)
-        return found
+                    trees.append(tree)
+        return trees
 
     def _note_lowest(self, groups: Groups) -> None:
         rewards = [number(c.reward) for _, some in groups.values() for c in some]
-        known = [one for one in (*rewards, self._lowest) if one is not None]
+        known = [reward for reward in (*rewards, self._lowest) if reward is not None]
         self._lowest = min(known, default=None)
 
     def evaluated(
@@ -244,7 +250,7 @@ class Writer:
             name=name,
             num_prompts=num_prompts,
             samples_per_prompt=samples_per_prompt,
-            metrics={f"eval/{name}/{one}": number(v) for one, v in metrics.items()},
+            metrics={f"eval/{name}/{key}": number(v) for key, v in metrics.items()},
         )
 
     def warned(self, at: float, step: int, code: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer, watched:
+"""Report a run of TRL's GRPOTrainer:
 
     from trainer.client.trl import watch
 
@@ -6,14 +6,14 @@
     watch(trainer, name="my-run")  # the one line
     trainer.train()
 
-Curves, all completions of every group, rewards by function and advantages of every
-step, whatever logging_steps is; held-out scores as they are logged. Of several
-processes the main one reports, which has all of them gathered.
+Cohort gets metrics, all completions, rewards by function and advantages of every step,
+independent of logging_steps, and held-out scores as they are logged. Of several
+processes only the main one reports, because TRL gathers the completions there.
 
-Nothing of TRL is public about this: completions are in `trainer._logs`, which TRL fills
-whenever it has generated (0.19 and later; seen with 1.16), and the tokens pass through
-`_calculate_rewards`. Both are looked at behind TRL's own calls. Where one is missing,
-what it has is not told, and the training continues.
+TRL has no public interface for this. Completions are in `trainer._logs`, filled after
+each generation (0.19 and later; tested with 1.16); token ids are an argument of
+`_calculate_rewards`. Both are read after TRL's own calls. If one is missing, its part
+is not reported and the training continues.
 """
 
 from __future__ import annotations
@@ -49,27 +49,29 @@ def watch(
     try:
         watcher.attach()
     except Exception:
-        logger.exception("Cohort does not watch this trainer.")
+        logger.exception("Failed to attach Cohort to this trainer.")
     return watcher
 
 
-def _quiet(event: Callable[..., None]) -> Callable[..., None]:
-    """An error of ours is no error of the training's; after one we look no more."""
+def _never_raising(event: Callable[..., None]) -> Callable[..., None]:
+    """An error here must not stop the training; it ends the reporting instead."""
 
     def call(self: Watcher, *args: Any, **kwargs: Any) -> None:
-        if self.is_off and event.__name__ != "on_train_end":  # that closes
+        if (
+            self.is_off and event.__name__ != "on_train_end"
+        ):  # which closes the reporter
             return
         try:
             event(self, *args, **kwargs)
         except Exception:
             self.is_off = True
-            logger.exception("Cohort stops watching; the training continues.")
+            logger.exception("Reporting to Cohort failed. The training continues.")
 
     return call
 
 
 class Watcher:
-    """A callback of transformers' Trainer, without importing transformers."""
+    """A callback of transformers' Trainer, written without importing transformers."""
 
     def __init__(
         self,
@@ -94,31 +96,32 @@ class Watcher:
         trainer = self.trainer
         if not hasattr(trainer, "_logs"):
             logger.warning(
-                "This TRL keeps no completions in `_logs`, so Cohort gets curves only."
+                "This TRL version has no `_logs`, so Cohort gets metrics only, without "
+                "completions."
             )
         elif hasattr(trainer, "_generate_and_score_completions"):
-            self._look_behind("_generate_and_score_completions", self._generated)
+            self._call_after("_generate_and_score_completions", self._generated)
             if hasattr(trainer, "_calculate_rewards"):
-                self._look_behind("_calculate_rewards", self._scored)
+                self._call_after("_calculate_rewards", self._scored)
         trainer.add_callback(self)
 
-    def _look_behind(self, method: str, look: Callable[..., None]) -> None:
-        theirs = getattr(self.trainer, method)
+    def _call_after(self, method: str, callback: Callable[..., None]) -> None:
+        original = getattr(self.trainer, method)
 
-        def then_look(*args: Any, **kwargs: Any) -> Any:
-            found = theirs(*args, **kwargs)
-            look(*args, **kwargs)
-            return found
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            callback(*args, **kwargs)
+            return result
 
-        setattr(self.trainer, method, then_look)
+        setattr(self.trainer, method, wrapper)
 
     def __getattr__(self, name: str) -> Any:
-        """Of the events of a callback that are not ours: nothing is done."""
+        """Ignore the other events of a callback."""
         if name.startswith("on_"):
             return lambda *_, **__: None
         raise AttributeError(name)
 
-    @_quiet
+    @_never_raising
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if not state.is_world_process_zero:
             self.is_off = True
@@ -126,7 +129,7 @@ class Watcher:
         step = int(state.global_step)
         folder = Path(self._folder or Path(args.output_dir) / FOLDER)
         if step == 0:
-            folder = _free(folder)
+            folder = _unused(folder)
         self._step = step
         self.reporter = Reporter(
             self._name or args.run_name or Path(args.output_dir).name or "TRL",
@@ -141,20 +144,20 @@ class Watcher:
             **self._options,
         )
 
-    @_quiet
+    @_never_raising
     def _scored(self, inputs: Any, *args: Any, **kwargs: Any) -> None:
-        """Of (inputs, prompts, completions, completion_ids_list)."""
+        """Arguments: inputs, prompts, completions, completion_ids_list."""
         ids = kwargs.get("completion_ids_list", args[2] if len(args) > 2 else None)
         self._ids = ids if isinstance(ids, list) else []
         self._rows = inputs if isinstance(inputs, list) else []
 
-    @_quiet
+    @_never_raising
     def _generated(self, *_: Any, **__: Any) -> None:
         if self.reporter is None or not self.trainer.model.training:
             return
         logs = self.trainer._logs
         prompts = list(logs["prompt"])
-        found = _completions(self.trainer, list(logs["completion"]), self._ids)
+        completions = _completions(self.trainer, list(logs["completion"]), self._ids)
         answers = _answers(self._rows, len(prompts))
         size = int(getattr(self.trainer, "num_generations", 0)) or 1
         step = int(self.trainer.state.global_step) + 1
@@ -162,20 +165,20 @@ class Watcher:
             self.reporter.group(
                 step,
                 text_of(prompts[first]),
-                found[first : first + size],
+                completions[first : first + size],
                 answer=answers[first],
             )
 
-    @_quiet
+    @_never_raising
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._tell_step()
+        self._report_step()
 
-    @_quiet
+    @_never_raising
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._tell_step()
+        self._report_step()
         self._step, self._pending = int(state.global_step), {}
 
-    @_quiet
+    @_never_raising
     def on_log(
         self,
         args: Any,
@@ -195,16 +198,16 @@ class Watcher:
             self.reporter.evaluated(int(state.global_step), "held-out", held_out)
         elif self._pending is not None and int(state.global_step) == self._step:
             self._pending = dict(logs)
-            self._tell_step()  # the page need not wait for the next step
+            self._report_step()  # rather than with the next step
 
-    def _tell_step(self) -> None:
+    def _report_step(self) -> None:
         if self._pending is not None and self.reporter is not None:
             self.reporter.step(self._step, self._pending)
         self._pending = None
 
-    @_quiet
+    @_never_raising
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._tell_step()
+        self._report_step()
         if self.reporter is None:
             return
         if state.global_step >= state.max_steps:
@@ -215,10 +218,10 @@ class Watcher:
         self.reporter = None
 
 
-def _free(folder: Path) -> Path:
-    """A training from its first step on is another run than the one kept there."""
-    taken = [folder, *(folder.with_name(f"{folder.name}-{n}") for n in range(2, 1_000))]
-    return next(one for one in taken if not (one / "run.json").exists())
+def _unused(folder: Path) -> Path:
+    """A training from step 0 is a new run, even if the folder has an earlier one."""
+    paths = [folder, *(folder.with_name(f"{folder.name}-{n}") for n in range(2, 1_000))]
+    return next(path for path in paths if not (path / "run.json").exists())
 
 
 def _completions(
@@ -228,14 +231,14 @@ def _completions(
     rules = {str(name): list(scores) for name, scores in logs["rewards"].items()}
     advantages = list(logs["advantages"])
     weights = _rules(trainer)
-    # Several processes have each their own tokens, and only the texts of all.
+    # With several processes, texts are gathered and token ids are not.
     are_all = len(ids) == len(texts)
     ends = _end_tokens(trainer)
-    found = []
+    completions = []
     for at, text in enumerate(texts):
         scores = {name: number(values[at]) for name, values in rules.items()}
         tokens = ids[at] if are_all else None
-        found.append(
+        completions.append(
             Completion(
                 text=text_of(text),
                 reward=_reward(scores, weights),
@@ -245,13 +248,13 @@ def _completions(
                 is_truncated=tokens[-1] not in ends if tokens and ends else None,
             )
         )
-    return found
+    return completions
 
 
 def _reward(
     scores: Mapping[str, float | None], weights: Mapping[str, float]
 ) -> float | None:
-    """As TRL adds them: what a function did not score counts nothing."""
+    """TRL's weighted sum; functions that gave no score are left out."""
     parts = [weights.get(n, 1.0) * s for n, s in scores.items() if s is not None]
     return sum(parts) if parts else None
 
@@ -259,13 +262,13 @@ def _reward(
 def _rules(trainer: Any) -> dict[str, float]:
     names = [str(name) for name in getattr(trainer, "reward_func_names", ())]
     weights = getattr(trainer, "reward_weights", None)
-    given = [1.0] * len(names) if weights is None else weights.tolist()
-    return dict(zip(names, map(float, given), strict=False))
+    values = [1.0] * len(names) if weights is None else weights.tolist()
+    return dict(zip(names, map(float, values), strict=False))
 
 
 def _end_tokens(trainer: Any) -> set[int]:
-    one = getattr(trainer, "eos_token_id", None)
-    ends = set(getattr(trainer, "eos_token_ids", None) or [one])
+    eos = getattr(trainer, "eos_token_id", None)
+    ends = set(getattr(trainer, "eos_token_ids", None) or [eos])
     ends.add(getattr(trainer, "pad_token_id", None))
     tokenizer = getattr(trainer, "_tokenizer", None)
     ends.add(getattr(tokenizer, "pad_token_id", None))
@@ -287,9 +290,9 @@ def _model_of(trainer: Any) -> str:
 
 
 def _settings(args: Any) -> dict[str, Any]:
-    """As transformers tells others: tokens of hubs are hidden in it."""
-    told = args.to_sanitized_dict() if hasattr(args, "to_sanitized_dict") else {}
-    return {name: value for name, value in told.items() if value is not None}
+    """Without hub tokens: to_sanitized_dict masks them."""
+    tree = args.to_sanitized_dict() if hasattr(args, "to_sanitized_dict") else {}
+    return {name: value for name, value in tree.items() if value is not None}
 
 
 def _version() -> str:

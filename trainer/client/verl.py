@@ -1,4 +1,4 @@
-"""verl's rollout dumps, followed: what RayPPOTrainer writes becomes a run of Cohort.
+"""Report a run of verl by following the rollout dumps of its RayPPOTrainer.
 
     trainer.rollout_data_dir=/data/rollouts      # verl's own setting
 
@@ -6,10 +6,10 @@
     cohort verl /data/rollouts --metrics /data/metrics.jsonl
 
 verl writes `<step>.jsonl` for each step (`_dump_generations`): input, output, gts,
-score, step, and what the reward function told besides. Metrics are of verl's file
+score, step, and the reward function's extra values. Metrics come from verl's file
 logger (`trainer.logger=["console","file"]`, `VERL_FILE_LOGGER_PATH`): lines of
-`{"step", "data"}`. The follower runs beside the training, not in it, so it can neither
-slow nor stop it; it may be started late, and again.
+`{"step", "data"}`. The follower is a separate process, so it cannot slow or stop the
+training; it can be started late or restarted.
 """
 
 from __future__ import annotations
@@ -30,54 +30,59 @@ from trainer.client.spool import Spool
 logger = logging.getLogger("cohort")
 ABOUT = "follow verl's rollout dumps; Ctrl-C ends the run as finished"
 OWN = {"input", "output", "gts", "score", "step"}
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 class Follower:
-    """Tells each step once its file is whole: when the next one has begun, or nothing
-    was added to it between two looks."""
+    """Reports each step when its file is complete: the next one has begun, or the size
+    stayed the same between two polls."""
 
     def __init__(
-        self, folder: Path, reporter: Reporter, *, metrics: Path | None, behind: int = 0
+        self,
+        folder: Path,
+        reporter: Reporter,
+        *,
+        metrics: Path | None,
+        last_step: int = 0,
     ) -> None:
         self._folder = folder
         self._reporter = reporter
         self._metrics = MetricLines(metrics) if metrics else None
-        self._told = behind  # the last step
+        self._last_step = last_step
         self._sizes: dict[int, int] = {}
 
-    def look(self, *, is_over: bool = False) -> int:
-        """Tell what is new; how many steps. `is_over`: no file grows any more."""
+    def poll(self, *, is_over: bool = False) -> int:
+        """Report new steps; returns their number. `is_over`: verl has ended."""
         if self._metrics:
             self._metrics.read()
-        there = sorted(step for step in _steps(self._folder) if step > self._told)
+        new = sorted(step for step in _steps(self._folder) if step > self._last_step)
         num = 0
-        for step in there:
-            if not (is_over or step != there[-1] or self._rests(step)):
+        for step in new:
+            if not (is_over or step != new[-1] or self._is_complete(step)):
                 break
-            self._tell(step)
+            self._report(step)
             num += 1
         return num
 
-    def _rests(self, step: int) -> bool:
+    def _is_complete(self, step: int) -> bool:
         size = self._path(step).stat().st_size
-        rests = self._sizes.get(step) == size
+        is_unchanged = self._sizes.get(step) == size
         self._sizes = {step: size}
-        return rests and size > 0
+        return is_unchanged and size > 0
 
     def _path(self, step: int) -> Path:
         return self._folder / f"{step}.jsonl"
 
-    def _tell(self, step: int) -> None:
+    def _report(self, step: int) -> None:
         groups: dict[tuple[str, str | None], list[Completion]] = {}
         for row in _rows(self._path(step)):
             key = (text_of(row["input"]), answer_of(row.get("gts")))
             groups.setdefault(key, []).append(_completion(row))
         for (prompt, answer), completions in groups.items():
             self._reporter.group(step, prompt, completions, answer=answer)
-        told = self._metrics.of(step) if self._metrics else {}
-        self._reporter.step(step, told)
-        self._told = step
+        metrics = self._metrics.of(step) if self._metrics else {}
+        self._reporter.step(step, metrics)
+        self._last_step = step
 
 
 class MetricLines:
@@ -104,10 +109,10 @@ class MetricLines:
                     known |= data if isinstance(data, dict) else {}
 
     def of(self, step: int) -> dict[str, Any]:
-        """Once; those of steps before are forgotten."""
-        found = self._by_step.get(step, {})
-        self._by_step = {s: one for s, one in self._by_step.items() if s > step}
-        return found
+        """Drops them, and those of earlier steps."""
+        metrics = self._by_step.get(step, {})
+        self._by_step = {s: data for s, data in self._by_step.items() if s > step}
+        return metrics
 
 
 def _steps(folder: Path) -> Iterator[int]:
@@ -119,36 +124,34 @@ def _steps(folder: Path) -> Iterator[int]:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file:
-        for place, line in enumerate(file, start=1):
+        for number, line in enumerate(file, start=1):
             row = _tree(line)
             if isinstance(row.get("input"), str | list) and "output" in row:
                 yield row
             else:
                 logger.warning(
-                    "%s, line %d has no input and output, so it is skipped.",
-                    path,
-                    place,
+                    "Skipped %s, line %d: input or output is missing.", path, number
                 )
 
 
 def _tree(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        tree = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return tree if isinstance(tree, dict) else {}
 
 
 def _completion(row: Mapping[str, Any]) -> Completion:
-    """The score is the reward; what else is a number was told besides."""
+    """The score is the reward; other numbers are further rules."""
     score = number(row.get("score"))
-    besides = {
+    others = {
         name: number(value)
         for name, value in row.items()
         if name not in OWN and isinstance(value, int | float)
     }
     return Completion(
-        text=text_of(row["output"]), reward=score, rules={"score": score} | besides
+        text=text_of(row["output"]), reward=score, rules={"score": score} | others
     )
 
 
@@ -160,49 +163,49 @@ def follow(
     right_from: float | None = None,
     end: threading.Event,
 ) -> None:
-    """Send new dumps until `end` is set, then the rest, and finish the run.
+    """Report new dumps until `end` is set, then the rest, and finish the run.
 
-    A folder that was followed before goes on with its run, which keeps its name.
+    A folder followed before continues its run, under the same name.
     """
-    kept = folder / "cohort"
-    spool = Spool(kept)
-    behind = _last_told(spool)
-    if spool.is_there:
-        _say_continued(spool, name, behind)
+    state = folder / "cohort"
+    spool = Spool(state)
+    last_step = _last_reported(spool)
+    if spool.exists:
+        _log_continued(spool, name, last_step)
     with Reporter(
         name or folder.resolve().name,
         tool="verl",
-        folder=kept,
-        from_step=behind,
+        folder=state,
+        from_step=last_step,
         right_from=right_from,
         rules={"score": 1.0},
     ) as reporter:
-        follower = Follower(folder, reporter, metrics=metrics, behind=behind)
-        while not end.wait(LOOK_SECONDS):
-            follower.look()
-        follower.look(is_over=True)
+        follower = Follower(folder, reporter, metrics=metrics, last_step=last_step)
+        while not end.wait(POLL_SECONDS):
+            follower.poll()
+        follower.poll(is_over=True)
 
 
-def _say_continued(spool: Spool, name: str, behind: int) -> None:
-    """ValueError where the run has another name than the one asked for."""
+def _log_continued(spool: Spool, name: str, last_step: int) -> None:
+    """ValueError: the folder's run has another name than the requested one."""
     known, state = str(spool.opening()["name"]), spool.state()
-    run = "a run not sent yet" if state.run is None else f"run {state.run}"
+    run = "a run that is not sent yet" if state.run is None else f"run {state.run}"
     if name.strip()[:80] not in ("", known):
         raise ValueError(
-            f"{spool.folder} belongs to {run}, named {known!r}; got --name {name!r}. "
-            f"Leave --name out to continue that run, or move {spool.folder} away to "
-            "begin another."
+            f"{spool.folder} belongs to {run} named {known!r}; got --name {name!r}. "
+            f"Omit --name to continue that run, or move {spool.folder} to start a new "
+            "one."
         )
     logger.warning(
-        "Continues %s (%s) after step %d. %s", run, known, behind, state.address
+        "Continuing %s (%s) after step %d. %s", run, known, last_step, state.address
     )
 
 
-def _last_told(spool: Spool) -> int:
-    """The last step that a life before finished telling of."""
+def _last_reported(spool: Spool) -> int:
+    """The last step that an earlier attempt reported in full."""
     last = 0
-    for place in range(1, len(spool.state().lives) + 1):
-        with spool.life(place).open("rb") as file:
+    for index in range(1, len(spool.state().attempts) + 1):
+        with spool.events_path(index).open("rb") as file:
             for line in file:
                 if line.startswith(b'{"type":"step_finished"') and line.endswith(b"\n"):
                     last = max(last, int(json.loads(line)["step"]))
@@ -211,30 +214,30 @@ def _last_told(spool: Spool) -> int:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "folder", type=Path, help="the folder of verl's trainer.rollout_data_dir"
+        "folder", type=Path, help="folder of verl's trainer.rollout_data_dir"
     )
     parser.add_argument(
-        "--name", default="", help="the run's name (default: the folder's name)"
+        "--name", default="", help="run name (default: the folder name)"
     )
     parser.add_argument(
-        "--metrics", type=Path, metavar="FILE", help="the file of verl's file logger"
+        "--metrics", type=Path, metavar="FILE", help="output of verl's file logger"
     )
     parser.add_argument(
         "--right-from",
         type=float,
         metavar="SCORE",
-        help="count a completion as right from this score on",
+        help="lowest score of a correct completion",
     )
 
 
-def run(given: Namespace) -> None:
+def run(args: Namespace) -> None:
     end = threading.Event()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, lambda *_: end.set())
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: end.set())
     follow(
-        given.folder,
-        name=given.name,
-        metrics=given.metrics,
-        right_from=given.right_from,
+        args.folder,
+        name=args.name,
+        metrics=args.metrics,
+        right_from=args.right_from,
         end=end,
     )

@@ -7,14 +7,14 @@ import sys
 
 from trainer.client.api.client import Client
 from trainer.client.api.records import Point
-from trainer.client.api.run import LOOK_SECONDS, Run, follow
+from trainer.client.api.run import POLL_SECONDS, Run, follow
 from trainer.client.output import (
     BY_STATE,
-    Ended,
+    CommandEnded,
     number,
-    remark,
-    say,
-    say_json,
+    print_error,
+    print_json,
+    print_text,
 )
 
 SCORE = re.compile(r"eval/([^/]+)/(mean|pass@\d+|maj@(?!1$)\d+)")
@@ -34,54 +34,54 @@ def show_until_it_ends(
     *,
     as_json: bool,
     from_step: int | None = None,
-    every_seconds: float = LOOK_SECONDS,
+    every_seconds: float = POLL_SECONDS,
 ) -> None:
-    """Raises Ended with what the run's end means to a script."""
-    if from_step is None:  # who looks at a terminal need not see what is long done
+    """Raises CommandEnded with the exit code of the run's final state."""
+    if from_step is None:  # on a terminal, skip the steps already done
         is_terminal = sys.stdout.isatty()
         from_step = client.runs.get(run_id).last_step if is_terminal else 0
-    looks = follow(client, run_id, from_step=from_step, every_seconds=every_seconds)
+    updates = follow(client, run_id, from_step=from_step, every_seconds=every_seconds)
     state = ""
     try:
-        for run, points in looks:
+        for run, points in updates:
             if run.state != state:
                 state = run.state
-                _say_state(run, as_json=as_json)
+                _print_state(run, as_json=as_json)
             for point in points:
-                _say_point(run, point, as_json=as_json)
+                _print_point(run, point, as_json=as_json)
     except KeyboardInterrupt:
-        remark(f"Stopped watching; run {run_id} continues.")
+        print_error(f"Stopped watching; run {run_id} continues.")
         raise
     if not as_json:
         reason = f" {run.reason}" if run.reason else ""
         was = "was " if run.state == "stopped" else ""
-        say(
+        print_text(
             f"Run {run.id} ({run.name}) {was}{run.state} at step "
             f"{run.last_step:,} of {run.num_steps:,}.{reason} {run.address}"
         )
-    raise Ended(BY_STATE[run.state])
+    raise CommandEnded(BY_STATE[run.state])
 
 
-def _say_state(run: Run, *, as_json: bool) -> None:
+def _print_state(run: Run, *, as_json: bool) -> None:
     if as_json:
-        say_json({"event": "state", "run": run.id, "state": run.state})
+        print_json({"event": "state", "run": run.id, "state": run.state})
     else:
-        say(f"run {run.id} {run.state}")
+        print_text(f"run {run.id} {run.state}")
 
 
-def _say_point(run: Run, point: Point, *, as_json: bool) -> None:
+def _print_point(run: Run, point: Point, *, as_json: bool) -> None:
     if as_json:
-        place = {"event": "step", "run": run.id, "num_steps": run.num_steps}
-        say_json(
-            place | {"step": point.step, "time": point.time, "values": point.values}
+        head = {"event": "step", "run": run.id, "num_steps": run.num_steps}
+        print_json(
+            head | {"step": point.step, "time": point.time, "values": point.values}
         )
-    elif told := _told(point):
-        say(f"step {point.step}/{run.num_steps}  {told}")
+    elif values := _values_text(point):
+        print_text(f"step {point.step}/{run.num_steps}  {values}")
 
 
-def _told(point: Point) -> str:
-    """Of held-out prompts the scores, without their lengths and intervals."""
+def _values_text(point: Point) -> str:
+    """Metrics and held-out scores, without held-out lengths and intervals."""
     values = point.values
-    told = {title: values[name] for name, title in SHOWN.items() if name in values}
-    told |= {name: value for name, value in values.items() if SCORE.fullmatch(name)}
-    return "  ".join(f"{name} {number(value)}" for name, value in told.items())
+    shown = {title: values[name] for name, title in SHOWN.items() if name in values}
+    shown |= {name: value for name, value in values.items() if SCORE.fullmatch(name)}
+    return "  ".join(f"{name} {number(value)}" for name, value in shown.items())

@@ -41,8 +41,8 @@ def rows(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_outside(team: Team, alice: User) -> Callable[..., Run]:
-    """A run that the test tells the steps of."""
+def open_external(team: Team, alice: User) -> Callable[..., Run]:
+    """Opens a run whose events the test sends."""
     from dashboard.training.external_runs import open_run
     from tests.dashboard.training.test_opening_a_run import OPENING
 

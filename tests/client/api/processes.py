@@ -1,4 +1,4 @@
-"""`cohort`, started as a script starts it."""
+"""The `cohort` command as a subprocess."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Cohort:
 
     def __call__(self, *arguments: Any) -> Finished:
         with self.start(*arguments) as child:
-            said, remarked = child.communicate(timeout=120)
-        return subprocess.CompletedProcess(child.args, child.returncode, said, remarked)
+            out, err = child.communicate(timeout=120)
+        return subprocess.CompletedProcess(child.args, child.returncode, out, err)
 
     def json(self, *arguments: Any) -> list[Any]:
-        """What it prints, an object a line."""
+        """Its output with --json, one object a line."""
         done = self(*arguments, *([] if "--json" in arguments else ["--json"]))
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""A server that says what a test wants it to."""
+"""A server with scripted responses."""
 
 from __future__ import annotations
 
@@ -35,21 +35,19 @@ IMPORT = {
 
 
 class Scripted:
-    """Gives its answers in turn: (status, headers, body)."""
+    """Sends its responses in turn: (status, headers, body)."""
 
-    def __init__(self, *answers: tuple[int, dict[str, str], Any]) -> None:
-        self.answers = list(answers)
-        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+    def __init__(self, *responses: tuple[int, dict[str, str], Any]) -> None:
+        self.responses = list(responses)
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
         scripted = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                scripted.asked.append((self.path, dict(self.headers), body))
-                status, headers, answer = scripted.answers.pop(0)
-                data = (
-                    answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                )
+                sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                scripted.requests.append((self.path, dict(self.headers), sent))
+                status, headers, body = scripted.responses.pop(0)
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 for name, value in {
                     "Content-Length": str(len(data)),

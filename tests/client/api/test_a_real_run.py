@@ -32,12 +32,12 @@ SETTINGS = {
 
 @pytest.fixture
 def worker(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
-    found = Worker("cli", env=app_environment, log=tmp_path / "worker.log")
-    yield found
-    found.terminate()
+    process = Worker("cli", env=app_environment, log=tmp_path / "worker.log")
+    yield process
+    process.terminate()
 
 
-def test_it_is_launched_watched_and_looked_at(
+def test_a_run_is_launched_watched_and_shown(
     live_app: str, token: str, team: Team, worker: Worker, rows: Path, tmp_path: Path
 ) -> None:
     cohort = Cohort(live_app, token, tmp_path)
@@ -45,16 +45,16 @@ def test_it_is_launched_watched_and_looked_at(
     save_model(tmp_path / "model")
     cohort.json("datasets", "push", rows)
 
-    asked = ["runs", "launch", "--model", tmp_path / "model", "--yes", "--watch"]
+    command = ["runs", "launch", "--model", tmp_path / "model", "--yes", "--watch"]
     for name, value in SETTINGS.items():
-        asked += ["--set", f"{name}={value}"]
-    watched = cohort(*asked, "--json")
+        command += ["--set", f"{name}={value}"]
+    watched = cohort(*command, "--json")
 
     assert watched.returncode == 0, watched.stdout + worker.log.read_text()
     events = [json.loads(line) for line in watched.stdout.splitlines()]
     states = [one["state"] for one in events if one["event"] == "state"]
-    # It is asked now and then, and so short a run may pass a state by.
-    assert states == [each for each in STATES if each in states]
+    # Between two requests, a short run may pass through a state.
+    assert states == [state for state in STATES if state in states]
     assert states[-1] == "finished"
     points = [one for one in events if one["event"] == "step"]
     trained = [one["step"] for one in points if "reward/mean" in one["values"]]

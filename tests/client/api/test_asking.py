@@ -20,12 +20,12 @@ from tests.dashboard.training.sending import send
 from trainer.client import Client, Refused
 from trainer.events import Evaluated
 
-# The rows of these tests lack the numbers that it scores by, which a launch warns of.
+# The rows of these tests lack the column that it needs, so a launch warns.
 COUNTDOWN = {"name": "equation", "kind": "countdown", "weight": 1.0}
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_files_become_versions_and_a_run_is_launched_of_one(
+def test_push_makes_versions_and_launch_starts_a_run_on_one(
     client: Client, team: Team, rows: Path
 ) -> None:
     recipe = make_recipe(team, rules=[COUNTDOWN]).recipe.name
@@ -33,7 +33,7 @@ def test_files_become_versions_and_a_run_is_launched_of_one(
 
     first = client.datasets.push(rows, key="p", on_upload=lambda *at: sent.append(at))
     assert client.datasets.push(rows, key="p") == first
-    team.uploads.all().delete()  # as Cohort does once they are imported
+    team.uploads.all().delete()  # as Cohort does after an import
     assert client.datasets.push(rows, key="p") == first
     size = rows.stat().st_size
     rows.write_text(rows.read_text() * 2)
@@ -51,7 +51,7 @@ def test_files_become_versions_and_a_run_is_launched_of_one(
         client.datasets.version("sums@3")
 
     def launch(*, confirm: bool) -> Run:
-        found = client.runs.launch(
+        launched = client.runs.launch(
             "dr-grpo",
             model="models/tiny",
             dataset=first,
@@ -60,10 +60,11 @@ def test_files_become_versions_and_a_run_is_launched_of_one(
             confirm=confirm,
             key="k",
         )
-        return Run.objects.get(pk=found.id)
+        return Run.objects.get(pk=launched.id)
 
-    with pytest.raises(Refused, match="launched"):
+    with pytest.raises(Refused) as refused:
         launch(confirm=False)
+    assert refused.value.code == "runs.launch_warnings"
     run, again = launch(confirm=True), launch(confirm=True)
     assert (run, run.state, run.num_steps) == (again, "queued", 7)
     assert run.dataset_version_id == first.id
@@ -74,37 +75,37 @@ def test_files_become_versions_and_a_run_is_launched_of_one(
     assert "alice" in seen.refresh().reason
 
 
-def test_a_run_is_found_watched_and_read(
+def test_a_run_is_listed_watched_and_read(
     client: Client,
     live_app: str,
     charlie: User,
-    open_outside: Callable[..., Run],
+    open_external: Callable[..., Run],
     tmp_path: Path,
 ) -> None:
-    of, other = open_outside(name="run 1"), open_outside(name="run 2")
+    shown, other = open_external(name="run 1"), open_external(name="run 2")
     log = LogBuilder().stepped(1)
-    send(of, log)
+    send(shown, log)
 
     newest, named = client.runs.list(limit=1), client.runs.list('name = "run 1"')
 
     assert [run.id for run in newest] == [other.pk]
-    assert [one["id"] for one in client.iterate("/runs")] == [other.pk, of.pk]
+    assert [one["id"] for one in client.iterate("/runs")] == [other.pk, shown.pk]
     run = named[0]
-    assert repr(run).startswith(f"<Run {of.pk} 'run 1'")
+    assert repr(run).startswith(f"<Run {shown.pk} 'run 1'")
     with pytest.raises(Refused, match="HTTP 422"):
         client.runs.list("reward >")
-    stranger = Client(live_app, make_token(charlie, "read"), retries=0)
+    other_team = Client(live_app, make_token(charlie, "read"), retries=0)
     with pytest.raises(Refused, match="HTTP 404"):
-        stranger.runs.get(run.id)
+        other_team.runs.get(run.id)
 
     watched = run.watch(every_seconds=0.05)
     first = next(watched)
     scores = {"eval/heldout/mean": 0.5}
     counts = {"num_prompts": 2, "samples_per_prompt": 1}
     log.add(Evaluated, step=1, name="heldout", metrics=scores, **counts)
-    send(of, log, first=4)
+    send(shown, log, first=4)
     late = next(watched)
-    send(of, log.stepped(2).finished(2), first=5)
+    send(shown, log.stepped(2).finished(2), first=5)
     rest = list(watched)
 
     assert (first.step, first.values["loss"]) == (1, -0.1)
@@ -114,8 +115,8 @@ def test_a_run_is_found_watched_and_read(
     with pytest.raises(Refused, match="finished"):
         run.stop()
 
-    found = run.metrics("reward/mean", "eval/heldout/mean")
-    assert [(point.step, point.values) for point in found] == [
+    points = run.metrics("reward/mean", "eval/heldout/mean")
+    assert [(point.step, point.values) for point in points] == [
         (1, {"reward/mean": 0.1, "eval/heldout/mean": 0.5}),
         (2, {"reward/mean": 0.2}),
     ]

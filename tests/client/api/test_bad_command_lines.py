@@ -1,4 +1,4 @@
-"""What is wrong with a line for `cohort` is said in a sentence, and nothing is made."""
+"""Invalid command lines of `cohort` fail with a message and create nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DEEP = "[" * 100_000
 HUGE = "9" * 5_000
 CONTROL = "a\nb\x1b[2J"
 
-# Nobody is asked.
-MEANINGLESS = [
+# Refused without a request.
+INVALID = [
     [],
     [""],
     [BROKEN],
@@ -65,7 +65,7 @@ MEANINGLESS = [
     ["verl"],
     ["verl", "--fly"],
 ]
-# The server is asked, or would be.
+# Refused by the client or the server.
 REFUSABLE = [
     ["datasets", "push", "ROWS", "--name", LONG],
     ["datasets", "push", "ROWS", "--name", BROKEN],
@@ -103,17 +103,17 @@ REFUSABLE = [
 
 
 @pytest.fixture
-def at_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def unreachable_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COHORT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("COHORT_TOKEN", "x" * 40)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr("sys.stdin", io.StringIO("a-token\n"))
 
 
-def said_of(
+def run(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> tuple[int | str | None, str]:
-    """Exit status and what was said; within half a minute, and never a traceback."""
+    """Exit code and standard error; at most 30 s and never a traceback."""
     began = time.monotonic()
     try:
         code: int | str | None = main(arguments)
@@ -123,23 +123,23 @@ def said_of(
     return code, capsys.readouterr().err
 
 
-def test_what_means_nothing_is_refused_without_asking(
-    at_nobody: None, capsys: pytest.CaptureFixture[str]
+def test_an_invalid_command_line_is_refused_without_a_request(
+    unreachable_server: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = {}
-    for arguments in MEANINGLESS:
-        code, said = said_of(arguments, capsys)
-        # Nobody at that address is what would be said of an address that was asked.
-        if code != MISUSED or not said.strip() or "127.0.0.1:9" in said:
-            wrong[" ".join(arguments)[:60]] = (code, said[:300])
+    for arguments in INVALID:
+        code, message = run(arguments, capsys)
+        # The server's address appears only after a request to it.
+        if code != MISUSED or not message.strip() or "127.0.0.1:9" in message:
+            wrong[" ".join(arguments)[:60]] = (code, message[:300])
 
     assert wrong == {}
 
 
-def test_a_file_that_cannot_be_sent_is_named(
-    at_nobody: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_invalid_file_is_named(
+    unreachable_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Others are read by the server, which says what is wrong with them."""
+    """Files that can be sent are validated by the server."""
     wrong = {}
     for number, kind in enumerate([*PLACES, *CONTENTS]):
         folder = tmp_path / str(number)
@@ -152,16 +152,20 @@ def test_a_file_that_cannot_be_sent_is_named(
         if kind != "empty" and (not is_sent or kind == "too long"):
             commands.append(["runs", "launch", "--toml", str(path)])
         for command in commands:
-            code, said = said_of(command, capsys)
-            is_one_line = len(said.splitlines()) == 1
-            if code != MISUSED or not is_one_line or str(path)[:200] not in said[:200]:
-                wrong[kind] = (command, code, said[:300])
+            code, message = run(command, capsys)
+            is_one_line = len(message.splitlines()) == 1
+            if (
+                code != MISUSED
+                or not is_one_line
+                or str(path)[:200] not in message[:200]
+            ):
+                wrong[kind] = (command, code, message[:300])
 
     assert wrong == {}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_server_refuses_is_told_and_nothing_is_made(
+def test_a_refused_command_prints_an_error_and_creates_nothing(
     live_app: str,
     token: str,
     rows: Path,
@@ -174,20 +178,19 @@ def test_what_a_server_refuses_is_told_and_nothing_is_made(
     monkeypatch.setenv("COHORT_URL", live_app)
     monkeypatch.setenv("COHORT_TOKEN", token)
     monkeypatch.chdir(rows.parent)
-    run = make_run(team)
+    made = make_run(team)
     datasets = [*Dataset.objects.all()]
-    given = rows.rename(rows.with_name("pairs.jsonl"))
-    names = {"ROWS": str(given), "RUN": str(run.pk)}
+    file = rows.rename(rows.with_name("pairs.jsonl"))
+    names = {"ROWS": str(file), "RUN": str(made.pk)}
     wrong = {}
     for arguments in REFUSABLE:
-        code, said = said_of([names.get(one, one) for one in arguments], capsys)
+        code, message = run([names.get(word, word) for word in arguments], capsys)
         line = " ".join(arguments)[:60]
-        # The server's "no", or the client's own; it was reached all the same.
-        if code not in (MISUSED, REFUSED) or not said.strip():
-            wrong[line] = (code, said[:300])
+        if code not in (MISUSED, REFUSED) or not message.strip():
+            wrong[line] = (code, message[:300])
 
     assert wrong == {}, "\n".join(f"{k}: {v}" for k, v in wrong.items())
     assert [*Dataset.objects.all()] == datasets
     assert not Upload.objects.exists()
-    assert list(Run.objects.all()) == [run]
-    assert os.listdir(given.parent) == [given.name]
+    assert list(Run.objects.all()) == [made]
+    assert os.listdir(file.parent) == [file.name]

@@ -1,4 +1,4 @@
-"""`cohort` as a process of its own, against a real web process."""
+"""`cohort` as a subprocess, against a real web process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cohort(live_app: str, token: str, tmp_path: Path) -> Cohort:
     return Cohort(live_app, token, tmp_path)
 
 
-def test_a_file_is_pushed_and_a_run_of_it_launched_and_cancelled(
+def test_a_file_is_pushed_and_a_run_on_it_is_launched_and_cancelled(
     cohort: Cohort, team: Team, rows: Path
 ) -> None:
     recipe = make_recipe(team, rules=[COUNTDOWN]).recipe.name
@@ -35,19 +35,19 @@ def test_a_file_is_pushed_and_a_run_of_it_launched_and_cancelled(
     pushed = cohort("datasets", "push", rows, "--name", "adding")
     taken = cohort("datasets", "push", rows, "--name", "adding")
     listed = cohort("--json", "datasets", "list")
-    asked = ["runs", "launch", "--preset", "dr-grpo", "--model", "models/tiny"]
-    asked += ["--recipe", recipe, "--set", "optim.num_steps=7", "--json"]
-    warned = cohort(*asked)
+    command = ["runs", "launch", "--preset", "dr-grpo", "--model", "models/tiny"]
+    command += ["--recipe", recipe, "--set", "optim.num_steps=7", "--json"]
+    warned = cohort(*command)
     make_recipe(team, name="other")
     unnamed = cohort("runs", "launch", "--preset", "dr-grpo")
-    run = cohort.json(*asked, "--yes", "--name", "mine")[0]
+    run = cohort.json(*command, "--yes", "--name", "mine")[0]
     cancelled = cohort("runs", "cancel", run["id"])
     watched = cohort("runs", "watch", f"{cohort.url}/alpha/runs/{run['id']}/config/")
     again = cohort("runs", "cancel", run["id"])
     resumed = cohort("runs", "resume", run["id"])
     extended = cohort("runs", "extend", run["id"])
 
-    assert pushed.stdout.startswith("adding@1 has 40")
+    assert pushed.stdout.startswith("adding@1 has 40 ")
     assert taken.returncode == 1
     assert "--to " in taken.stderr
     assert json.loads(listed.stdout)["name"] == "adding"
@@ -64,28 +64,30 @@ def test_a_file_is_pushed_and_a_run_of_it_launched_and_cancelled(
     assert (resumed.returncode, extended.returncode) == (1, 1)
     assert "Extend" in resumed.stderr
     assert "no checkpoint" in extended.stderr
-    everything = [pushed, taken, warned, unnamed, cancelled, watched, again]
-    assert not any(cohort.token in one.stdout + one.stderr for one in everything)
+    processes = [pushed, taken, warned, unnamed, cancelled, watched, again]
+    assert not any(cohort.token in p.stdout + p.stderr for p in processes)
 
 
-def test_a_run_is_watched_and_what_it_did_is_shown(
-    cohort: Cohort, open_outside: Callable[..., Run], tmp_path: Path
+def test_a_run_is_watched_shown_and_exported(
+    cohort: Cohort, open_external: Callable[..., Run], tmp_path: Path
 ) -> None:
-    of = open_outside()
+    shown = open_external()
     log = LogBuilder().stepped(1)
-    send(of, log)
+    send(shown, log)
 
-    with cohort.start("runs", "watch", of.pk, "--json", "--every", "0.1") as watching:
+    with cohort.start(
+        "runs", "watch", shown.pk, "--json", "--every", "0.1"
+    ) as watching:
         assert watching.stdout
         lines = map(json.loads, watching.stdout)
         first = [next(lines), next(lines)]
-        send(of, log.stepped(2).failed("Out of luck."), first=4)
+        send(shown, log.stepped(2).failed("Out of memory."), first=4)
         rest = list(lines)
-    table = cohort("groups", "show", of.pk, 2)
-    group = cohort.json("groups", "show", of.pk, 2, 1)[0]
-    read = cohort("groups", "show", of.pk, 2, 1)
-    exported = cohort("runs", "export", of.pk, tmp_path / "all.jsonl")
-    piped = cohort("runs", "export", of.pk, "-", "--what", "metrics.jsonl")
+    table = cohort("groups", "show", shown.pk, 2)
+    group = cohort.json("groups", "show", shown.pk, 2, 1)[0]
+    read = cohort("groups", "show", shown.pk, 2, 1)
+    exported = cohort("runs", "export", shown.pk, tmp_path / "all.jsonl")
+    piped = cohort("runs", "export", shown.pk, "-", "--what", "metrics.jsonl")
     runs = cohort("runs", "list")
 
     assert watching.returncode == 4
@@ -103,7 +105,7 @@ def test_a_run_is_watched_and_what_it_did_is_shown(
     assert "failed" in runs.stdout.splitlines()[1]
 
 
-def test_what_cannot_be_is_refused_by_its_name(cohort: Cohort, tmp_path: Path) -> None:
+def test_an_error_names_the_invalid_value(cohort: Cohort, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"question": "1", "answer": "1"}\n{"question": \n')
 
@@ -122,31 +124,31 @@ def test_what_cannot_be_is_refused_by_its_name(cohort: Cohort, tmp_path: Path) -
     assert "'seven'" in misspelt.stderr
     assert no_token.returncode == 1
     assert "cohort login" in no_token.stderr
-    everything = [no_run, no_file, bad_file, misspelt, no_token]
-    assert not any("Traceback" in one.stderr for one in everything)
-    assert not any("cohort_wrong" in one.stderr for one in everything)
-    assert [one.stdout for one in everything] == [""] * 5
+    processes = [no_run, no_file, bad_file, misspelt, no_token]
+    assert not any("Traceback" in p.stderr for p in processes)
+    assert not any("cohort_wrong" in p.stderr for p in processes)
+    assert [p.stdout for p in processes] == [""] * 5
 
 
-def test_a_reader_who_leaves_and_ctrl_c_end_it_quietly(
-    cohort: Cohort, open_outside: Callable[..., Run]
+def test_ctrl_c_and_a_closed_pipe_end_a_command_without_a_traceback(
+    cohort: Cohort, open_external: Callable[..., Run]
 ) -> None:
-    of = open_outside()
-    send(of, LogBuilder().stepped(1))
+    shown = open_external()
+    send(shown, LogBuilder().stepped(1))
 
-    with cohort.start("runs", "watch", of.pk) as watching:
+    with cohort.start("runs", "watch", shown.pk) as watching:
         assert watching.stdout
-        assert watching.stdout.readline() == f"run {of.pk} running\n"
+        assert watching.stdout.readline() == f"run {shown.pk} running\n"
         assert watching.stdout.readline().startswith("step 1/20  reward 0.1")
         watching.send_signal(signal.SIGINT)
-        said = watching.communicate(timeout=60)
+        out, err = watching.communicate(timeout=60)
     reading, writing = os.pipe()
     os.close(reading)
     left = cohort.start("runs", "list", stdout=writing)
     os.close(writing)
-    complaint = left.communicate(timeout=60)[1]
+    err = left.communicate(timeout=60)[1]
 
     assert watching.returncode == 130
-    assert said[0] == ""
-    assert f"run {of.pk}" in said[1]
-    assert (left.returncode, complaint) == (141, "")
+    assert out == ""
+    assert f"run {shown.pk}" in err
+    assert (left.returncode, err) == (141, "")

@@ -1,4 +1,4 @@
-"""The client on a training machine: nothing but it and Python."""
+"""The installed client, with nothing but Python."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ run.pause(1)
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Path:
-    """An environment with the client, where nothing else can be imported."""
+def installed(tmp_path: Path) -> Path:
+    """The bin folder of a virtual environment with only the client."""
     copy = shutil.copytree(CLIENT, tmp_path / "client")
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
@@ -50,25 +50,25 @@ def alone(tmp_path: Path) -> Path:
     return tmp_path / "env" / "bin"
 
 
-def ask(*command: Any, typed: str = "") -> subprocess.CompletedProcess[str]:
+def call(*command: Any, stdin: str = "") -> subprocess.CompletedProcess[str]:
     clean = {"PATH": os.environ["PATH"], "HOME": str(Path(command[0]).parent)}
     return subprocess.run(
         [str(part) for part in command],
         env=clean,
-        input=typed,
+        input=stdin,
         cwd=clean["HOME"],
         text=True,
         capture_output=True,
     )
 
 
-def test_it_needs_the_standard_library_alone(
-    alone: Path, live_app: str, alice: User
+def test_it_needs_only_the_standard_library(
+    installed: Path, live_app: str, alice: User
 ) -> None:
-    imported = ask(alone / "python", "-c", IMPORT_ALL)
+    imported = call(installed / "python", "-c", IMPORT_ALL)
     token = make_token(alice, "read")
-    login = ask(alone / "cohort", "login", live_app, typed=f"{token}\n")
-    presets = ask(alone / "cohort", "presets", "list", "--json")
+    login = call(installed / "cohort", "login", live_app, stdin=f"{token}\n")
+    presets = call(installed / "cohort", "presets", "list", "--json")
 
     assert imported.returncode == 0, imported.stderr
     known = {*sys.stdlib_module_names, "trainer", "__main__", "_virtualenv"}
@@ -79,15 +79,17 @@ def test_it_needs_the_standard_library_alone(
     assert "dr-grpo" in keys, presets.stderr
 
 
-def test_its_types_are_known_to_who_uses_it(alone: Path, tmp_path: Path) -> None:
+def test_type_checkers_see_its_types(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USER)
 
     mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file="]
     mypy += ["--cache-dir", os.devnull]
-    told = ask(*mypy, "--python-executable", alone / "python", tmp_path / "mine.py")
+    checked = call(
+        *mypy, "--python-executable", installed / "python", tmp_path / "mine.py"
+    )
 
-    assert '"datetime.datetime"' in told.stdout
-    assert "list[dict[str, float]]" in told.stdout
-    errors = [line for line in told.stdout.splitlines() if ": error:" in line]
-    assert len(errors) == 1, told.stdout
+    assert '"datetime.datetime"' in checked.stdout
+    assert "list[dict[str, float]]" in checked.stdout
+    errors = [line for line in checked.stdout.splitlines() if ": error:" in line]
+    assert len(errors) == 1, checked.stdout
     assert "Too many arguments" in errors[0]

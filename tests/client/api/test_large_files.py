@@ -1,4 +1,4 @@
-"""A large file comes in parts, and goes on where it was."""
+"""Large files are uploaded in parts; an interrupted upload resumes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "PART_BYTES", 300)
 
 
-def test_it_is_gone_on_with_after_a_broken_connection(
+def test_a_push_resumes_after_a_lost_response(
     client: Client, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = rows.stat().st_size
@@ -31,7 +31,7 @@ def test_it_is_gone_on_with_after_a_broken_connection(
     def send(self: Server, method: str, path: str, *rest: Any, **options: Any) -> Any:
         answer = real(self, method, path, *rest, **options)
         if method == "PUT" and next(breaks, False):
-            raise Unreachable("The answer is lost.")
+            raise Unreachable("Lost response.")
         return answer
 
     monkeypatch.setattr(Server, "send", send)
@@ -42,13 +42,13 @@ def test_it_is_gone_on_with_after_a_broken_connection(
     version = client.datasets.push(rows, on_upload=lambda *at: sent.append(at))
 
     assert (version.dataset, version.num_rows) == ("sums", 40)
-    assert sent[0] == (1_200, size)  # four parts, one of which nobody was told of
+    assert sent[0] == (1_200, size)  # four parts, one without a response
     assert sent[-1] == (size, size)
     rows.write_text(rows.read_text() * 2)
     assert client.datasets.push(rows, dataset="sums").number == 2
 
 
-def test_a_row_that_cannot_be_is_told_with_its_line(
+def test_an_invalid_row_is_reported_with_its_line(
     client: Client, rows: Path, tmp_path: Path
 ) -> None:
     packed = tmp_path / "sums.jsonl.gz"

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees, and what a script gets instead."""
+"""Output on a terminal."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def run(state: str, step: int) -> Any:
 
 
 def points(**rewards: float) -> Any:
-    found = [
+    trees = [
         {"step": int(name[1:]), "time": "2026-03-01T12:00:00Z", "values": values}
         for name, reward in rewards.items()
         for values in [{"reward/mean": reward}]
     ]
-    return 200, {}, {"names": [], "points": found, "next_cursor": None}
+    return 200, {}, {"names": [], "points": trees, "next_cursor": None}
 
 
 def on_a_terminal(url: str, *arguments: str) -> tuple[int, str]:
-    """How it ends, and what it writes, with a name for what moves the cursor."""
+    """Exit code and output, with ␡ for "clear to the end of the line"."""
     terminal, its_end = pty.openpty()
     login = {"COHORT_URL": url, "COHORT_TOKEN": "t", "COLUMNS": "80"}
     child = subprocess.Popen(
@@ -61,20 +61,20 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_a_watched_run_begins_at_the_last_step_that_is_done() -> None:
-    looks = [run("running", 1), run("running", 1), points(_1=0.1)]
+def test_watch_starts_at_the_latest_step() -> None:
+    polls = [run("running", 1), run("running", 1), points(_1=0.1)]
     end = [run("finished", 4), points(_1=0.1, _4=0.4), (200, {}, ME)]
-    with Scripted(*looks, *end) as server:
+    with Scripted(*polls, *end) as server:
         code, seen = on_a_terminal(server.url, "runs", "watch", "7", "--every", "0.2")
 
     assert code == 0
-    assert "first_step=1" in server.asked[2][0]
+    assert "first_step=1" in server.requests[2][0]
     steps = ["run 7 running", "step 1/4  reward 0.1", "run 7 finished"]
     assert seen.split("\r\n")[:4] == [*steps, "step 4/4  reward 0.4"]
     assert seen.endswith(f"4 of 4. {server.url}/lab/runs/7/\r\n")
 
 
-def test_an_upload_has_a_line_that_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_upload_shows_a_progress_line_and_clears_it(tmp_path: Path) -> None:
     file = tmp_path / "sums.jsonl"
     file.write_bytes(b"{}\n" * 100_000)
     begun = {"id": 9, "num_received": 100_000, "is_whole": False}
@@ -84,5 +84,5 @@ def test_an_upload_has_a_line_that_leaves_nothing_behind(tmp_path: Path) -> None
         code, seen = on_a_terminal(server.url, "datasets", "push", str(file))
 
     assert code == 0
-    assert "\r␡Sending sums.jsonl 97.7 KiB of 293.0 KiB" in seen
+    assert "\r␡Uploading sums.jsonl 97.7 KiB of 293.0 KiB" in seen
     assert "\r␡sums@2 has 1 row" in seen

@@ -1,4 +1,4 @@
-"""What the client does where the network or a server is at fault."""
+"""Retries and errors of the client."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
 from trainer.client import Refused, Unreachable
 from trainer.client.__main__ import main
-from trainer.client.api import client as patience
+from trainer.client.api import client as module
 
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that were waited for, without waiting."""
-    found: list[float] = []
-    monkeypatch.setattr(patience.time, "sleep", found.append)
-    return found
+    """Seconds of each wait, without waiting."""
+    seconds: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", seconds.append)
+    return seconds
 
 
 NO_RECIPES = (200, {}, {"items": [], "next_cursor": None, "total": 0})
 
 
-def test_a_server_that_asks_to_wait_is_waited_for(
+def test_it_waits_for_retry_after_else_backs_off(
     waits: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     busy = (429, {"Retry-After": "7"}, {"detail": "Too many."})
@@ -32,12 +32,12 @@ def test_a_server_that_asks_to_wait_is_waited_for(
         assert [*server.client().iterate("/recipes")] == []
 
     assert waits[0] == 7
-    assert 0.7 < waits[1] < 1.3  # the second try waits twice as long as the first
+    assert 0.7 < waits[1] < 1.3  # twice the first wait
     assert "HTTP 429" in caplog.text
     assert "7 s" in caplog.text
 
 
-def test_a_server_that_is_not_there_is_tried_and_named(
+def test_an_unreachable_server_is_retried_and_named(
     waits: list[float],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -47,14 +47,14 @@ def test_a_server_that_is_not_there_is_tried_and_named(
 
     assert main(["runs", "list"]) == 5
 
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert len(waits) == 4
-    assert said.out == ""
-    assert "http://127.0.0.1:9" in said.err
-    assert "Connection refused" in said.err
+    assert output.out == ""
+    assert "http://127.0.0.1:9" in output.err
+    assert "Connection refused" in output.err
 
 
-def test_it_gives_up_where_it_is_asked_to_wait_for_hours(waits: list[float]) -> None:
+def test_it_gives_up_when_retry_after_is_too_long(waits: list[float]) -> None:
     busy = (429, {"Retry-After": "3000"}, {"detail": "Too many."})
     with Scripted(busy) as server, pytest.raises(Unreachable, match="Too many"):
         list(server.client().iterate("/recipes"))
@@ -62,16 +62,16 @@ def test_it_gives_up_where_it_is_asked_to_wait_for_hours(waits: list[float]) -> 
     assert waits == []
 
 
-def test_what_is_refused_is_not_sent_again(waits: list[float]) -> None:
+def test_a_refused_request_is_not_repeated(waits: list[float]) -> None:
     none = (404, {}, {"detail": "No such run."})
-    says = r"has no run 7\. \(HTTP 404\)"
-    with Scripted(none) as server, pytest.raises(Refused, match=says):
+    with Scripted(none) as server, pytest.raises(Refused, match=r"Run 7") as refused:
         server.client().runs.get(7)
 
+    assert refused.value.status == 404
     assert waits == []
 
 
-def test_a_post_names_the_same_key_each_time(tmp_path: Path) -> None:
+def test_a_repeated_post_has_the_same_idempotency_key(tmp_path: Path) -> None:
     file = tmp_path / "sums.jsonl"
     file.write_bytes(b'{"prompt": "1"}\n')
     begun = {"id": 9, "num_received": 0, "is_whole": False}
@@ -83,19 +83,19 @@ def test_a_post_names_the_same_key_each_time(tmp_path: Path) -> None:
 
     assert (version.dataset, version.number) == ("sums", 2)
     paths = [
-        path.removeprefix("/api/v1/dataset-uploads") for path, _, _ in server.asked
+        path.removeprefix("/api/v1/dataset-uploads") for path, _, _ in server.requests
     ]
     part, job = "/9/parts?offset=0", "/9/import"
     assert paths == ["", "", part, part, job, job, "/api/v1/imports/3"]
-    keys = [asked.get("Idempotency-Key") for _, asked, _ in server.asked]
+    keys = [headers.get("Idempotency-Key") for _, headers, _ in server.requests]
     assert keys[0] == keys[1] != keys[4] == keys[5]
     assert None not in (keys[0], keys[4])
-    bodies = [body for _, _, body in server.asked]
+    bodies = [body for _, _, body in server.requests]
     assert bodies[2] == bodies[3] == file.read_bytes()
     assert json.loads(bodies[5])["columns"] == ["x", "y"]
 
 
-def test_a_file_that_was_not_imported_says_why(tmp_path: Path) -> None:
+def test_a_failed_import_raises_with_a_remedy(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"{}\n")
     begun = {"id": 9, "num_received": 3, "is_whole": False}
@@ -105,16 +105,16 @@ def test_a_file_that_was_not_imported_says_why(tmp_path: Path) -> None:
         server.client().datasets.push(file)
 
 
-def test_a_file_that_cannot_be_pushed_is_not_sent(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
 
-    with Scripted() as server, pytest.raises(ValueError, match="is empty"):
+    with Scripted() as server, pytest.raises(ValueError, match=r"a\.jsonl"):
         server.client().datasets.push(tmp_path / "a.jsonl")
 
-    assert server.asked == []
+    assert server.requests == []
 
 
-def test_a_file_that_breaks_off_is_taken_again_and_never_half(tmp_path: Path) -> None:
+def test_an_incomplete_download_is_retried_and_never_kept(tmp_path: Path) -> None:
     run = run_tree()
     half = (200, {"Content-Length": "9"}, b"step\n")
     with Scripted((200, {}, run), half, (200, {}, b"step\n1\n")) as server:
@@ -122,16 +122,16 @@ def test_a_file_that_breaks_off_is_taken_again_and_never_half(tmp_path: Path) ->
     with Scripted((200, {}, run), half) as server, pytest.raises(Unreachable):
         server.client(retries=0).runs.get(7).export(tmp_path / "b.csv")
 
-    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
     assert (tmp_path / "a.csv").read_text() == "step\n1\n"
 
 
-def test_an_address_that_is_not_cohorts_is_told() -> None:
-    for answer, says in [
+def test_a_server_that_is_not_cohort_is_reported() -> None:
+    for response, fragment in [
         ((200, {}, b"<html>"), "JSON"),
         ((301, {"Location": "https://there/"}, b""), "https://there/"),
         ((200, {}, {"person": {}, "team": {}}), "'username'"),
     ]:
-        faults = (Unreachable, Refused, ValueError)
-        with Scripted(answer) as server, pytest.raises(faults, match=says):
+        errors = (Unreachable, Refused, ValueError)
+        with Scripted(response) as server, pytest.raises(errors, match=fragment):
             _ = server.client(retries=0).me

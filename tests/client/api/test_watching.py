@@ -1,4 +1,4 @@
-"""A watch outlives what happens to the run and to the server."""
+"""Watching a run through outages and resumes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from tests.client.api.test_on_a_terminal import points, run
 from trainer.client import Unreachable
 from trainer.client.api import run as watching
 
-AWAY = (503, {}, b"")
+UNAVAILABLE = (503, {}, b"")
 
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    found: list[float] = []
-    monkeypatch.setattr(watching.time, "sleep", found.append)
-    return found
+    seconds: list[float] = []
+    monkeypatch.setattr(watching.time, "sleep", seconds.append)
+    return seconds
 
 
 def watched(server: Scripted, **options: int) -> list[tuple[int, float]]:
     client = server.client(retries=0)
-    looks = watching.follow(client, 7, every_seconds=60, **options)
-    seen = [point for _, points in looks for point in points]
-    return [(point.step, point.values["reward/mean"]) for point in seen]
+    updates = watching.follow(client, 7, every_seconds=60, **options)
+    points = [point for _, new in updates for point in new]
+    return [(point.step, point.values["reward/mean"]) for point in points]
 
 
-def test_a_server_that_goes_away_is_waited_for(waits: list[float]) -> None:
-    answers = [run("running", 1), points(_1=0.1), AWAY, AWAY]
+def test_it_waits_through_an_outage(waits: list[float]) -> None:
+    answers = [run("running", 1), points(_1=0.1), UNAVAILABLE, UNAVAILABLE]
     end = [run("finished", 2), points(_1=0.1, _2=0.2)]
     with Scripted(*answers, *end) as server:
         assert watched(server) == [(1, 0.1), (2, 0.2)]
@@ -36,14 +36,14 @@ def test_a_server_that_goes_away_is_waited_for(waits: list[float]) -> None:
     assert len(waits) == 3
 
 
-def test_one_that_never_answered_is_not(waits: list[float]) -> None:
-    with Scripted(AWAY) as server, pytest.raises(Unreachable):
+def test_it_does_not_wait_for_a_server_that_never_responded(waits: list[float]) -> None:
+    with Scripted(UNAVAILABLE) as server, pytest.raises(Unreachable):
         watched(server)
 
     assert waits == []
 
 
-def test_a_step_that_a_resumed_run_does_again_is_told_once() -> None:
+def test_a_step_that_a_resumed_run_repeats_is_yielded_once() -> None:
     answers = [run("running", 3), points(_1=0.1, _2=0.2, _3=0.3)]
     back = [run("running", 2), points()]
     end = [run("finished", 4), points(_3=0.31, _4=0.4)]
@@ -53,7 +53,7 @@ def test_a_step_that_a_resumed_run_does_again_is_told_once() -> None:
     assert seen == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)]
 
 
-def test_a_long_run_comes_by_and_by(waits: list[float]) -> None:
+def test_a_long_run_is_read_page_by_page(waits: list[float]) -> None:
     status, headers, first = points(_3=0.3, _4=0.4)
     more = (status, headers, first | {"next_cursor": "more"})
     answers = [run("finished", 5), more, run("finished", 5), points(_4=0.4, _5=0.5)]
@@ -62,5 +62,5 @@ def test_a_long_run_comes_by_and_by(waits: list[float]) -> None:
 
     assert seen == [(3, 0.3), (4, 0.4), (5, 0.5)]
     assert waits == []
-    assert "first_step=3" in server.asked[1][0]
-    assert "first_step=4" in server.asked[3][0]
+    assert "first_step=3" in server.requests[1][0]
+    assert "first_step=4" in server.requests[3][0]

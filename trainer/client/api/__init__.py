@@ -1,1 +1,1 @@
-"""Cohort's API for programs: datasets, runs, what they measured and sampled."""
+"""Cohort's API in Python: datasets and runs with their metrics and completions."""

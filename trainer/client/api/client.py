@@ -1,4 +1,4 @@
-"""Cohort, asked by a program."""
+"""`Client`: the API of one team."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ from trainer.client.http import (
 logger = logging.getLogger("cohort")
 Answer = TypeVar("Answer")
 NOT_FOUND = 404
-PAGE = 200  # the most that the server gives at once
-FIRST_WAIT, LONGEST_WAIT = 0.5, 120.0  # a server that asks for more is given up
+PAGE = 200  # items, the server's maximum
+FIRST_WAIT, LONGEST_WAIT = 0.5, 120.0  # a longer Retry-After raises Unreachable
 
 
 class Client:
-    """One team, by a token of it.
+    """The API of one team, by a token for it.
 
         from trainer.client import Client
 
-        client = Client()  # of `cohort login`, or of COHORT_URL and COHORT_TOKEN
+        client = Client()  # COHORT_URL and COHORT_TOKEN, or `cohort login`
         version = client.datasets.push("sums.jsonl")
         run = client.runs.launch("dr-grpo", dataset=version, recipe="right answer")
         for point in run.watch():
             print(point.step, point.values.get("reward/mean"))
 
-    Every other operation of the API, by its path below /api/v1:
+    Other operations of the API, by their path below /api/v1:
 
         for recipe in client.iterate("/recipes"):
             print(recipe["id"], recipe["name"])
         client.post("/sweeps", {"start": "run-7", "sweep": […]}, key="sweep-1")
 
-    A request that gets no answer is sent again, `retries` times; what it asks for is
-    done once. Raises Refused, with what the server said, Unreachable, or ValueError.
+    A request without a response is repeated up to `retries` times; it takes effect
+    once. Raises Refused (the server's error), Unreachable, or ValueError (invalid
+    argument).
     """
 
     def __init__(self, url: str = "", token: str = "", *, retries: int = 4) -> None:
@@ -63,19 +64,19 @@ class Client:
 
     @cached_property
     def me(self) -> Me:
-        """Who the token is."""
+        """The token's person, team and scopes."""
         return read(Me, self.get("/me"))
 
     @property
     def address(self) -> str:
-        """Of the team's pages."""
+        """URL of the team's pages."""
         return f"{self.server.url.rstrip('/')}/{self.me.team.slug}"
 
     def get(self, path: str, **query: Value) -> Any:
         return self.retry(lambda: self.server.get(path, **query))
 
     def post(self, path: str, tree: Any = None, *, key: str = "") -> Any:
-        """Done once, however often it is sent; with `key` also by another process."""
+        """Takes effect once despite retries; with `key`, also across processes."""
         key = key or str(uuid.uuid4())
         return self.retry(lambda: self.server.send_json("POST", path, tree, key=key))
 
@@ -85,7 +86,7 @@ class Client:
     def iterate(
         self, path: str, *, limit: int | None = None, **query: Value
     ) -> Iterator[Any]:
-        """The first `limit` items of a list, None: all, a page after the other."""
+        """The first `limit` items of a list (None: all), read page by page."""
         cursor: str | None = ""
         num_left = limit
         while cursor is not None and num_left != 0:
@@ -105,26 +106,26 @@ class Client:
         on_progress: Progress | None = None,
         **query: Value,
     ) -> Path:
-        """To a file that is there whole, or not at all."""
+        """To a file, which appears only when it is complete."""
         if target.exists() and not (overwrite and target.is_file()):
             raise ValueError(
-                f"{target} already exists. Name another file, or overwrite it."
+                f"{target} already exists. Choose another name, or overwrite it."
             )
         draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-        asked = f"{path}{query_of(**query)}"
+        url = f"{path}{query_of(**query)}"
 
-        def take() -> None:
+        def write() -> None:
             with draft.open("wb") as file:
-                for piece in self.server.pieces(asked):
-                    file.write(piece)
+                for chunk in self.server.chunks(url):
+                    file.write(chunk)
                     if on_progress:
                         on_progress(file.tell(), None)
 
         try:
-            self.retry(take)  # from its start: it is made while it is sent
+            self.retry(write)  # from the start: the server creates it while sending
             draft.replace(target)
         except OSError as error:
-            raise ValueError(f"{target} cannot be written: {error}.") from None
+            raise ValueError(f"Cannot write {target}: {error}.") from None
         finally:
             draft.unlink(missing_ok=True)
         return target
@@ -132,10 +133,10 @@ class Client:
     def retry(
         self, do: Callable[[], Answer], *, for_seconds: float | None = None
     ) -> Answer:
-        """Again after as long as the server asks, else twice as long each time;
-        `retries` times, or for so many seconds.
+        """Repeat after Retry-After, else with exponential backoff; `retries` times, or
+        for `for_seconds`.
 
-        `do` may be done twice, so a POST names an Idempotency-Key.
+        `do` may run twice, so a POST needs an Idempotency-Key.
         """
         end, attempt = time.monotonic() + (for_seconds or 0.0), 0
         while True:
@@ -152,27 +153,27 @@ class Client:
                     is_over = True
                 if is_over:
                     raise
-                logger.warning("%s; trying again in %.3g s", error, wait)
+                logger.warning("%s; retrying in %.3g s", error, wait)
                 time.sleep(wait)
                 attempt += 1
 
     def find_version(self, kind: str, reference: str | int) -> Any:
-        """Of a "dataset" or a "recipe": "sums" is the newest, "sums@2" the second."""
+        """Of a "dataset" or "recipe": "sums" is the newest, "sums@2" is version 2."""
         name, number = split_reference(str(reference).strip())
         path = f"/{kind}s/{self.find_named(kind, name)}/versions"
         for version in self.iterate(path, limit=1 if number is None else None):
             if number in (None, version["number"]):
                 return version
-        has = "none" if number is None else f"no version {number}"
-        raise ValueError(f"The {kind} {name!r} has {has}.")
+        has = "versions" if number is None else f"version {number}"
+        raise ValueError(f"The {kind} {name!r} has no {has}.")
 
     def find_named(self, kind: str, name: str) -> int:
-        there = list(self.iterate(f"/{kind}s"))
-        found = next((one["id"] for one in there if one["name"] == name), None)
-        if found is None:
-            names = ", ".join(repr(one["name"]) for one in there[:20]) or "none yet"
-            raise ValueError(f"There is no {kind} {name!r}. There are: {names}.")
-        number: int = found
+        items = list(self.iterate(f"/{kind}s"))
+        item = next((item for item in items if item["name"] == name), None)
+        if item is None:
+            names = ", ".join(repr(item["name"]) for item in items[:20]) or "none"
+            raise ValueError(f"Unknown {kind} {name!r}. Available: {names}.")
+        number: int = item["id"]
         return number
 
 
@@ -183,9 +184,9 @@ class Runs:
     def list(
         self, q: str = "", *, sort: str = "-num", limit: int | None = 50
     ) -> list[Run]:
-        """Those that the run list's language finds, such as `state = running`."""
-        found = self._client.iterate("/runs", limit=limit, q=q, sort=sort)
-        return [read(Run, tree, client=self._client) for tree in found]
+        """Runs that match a filter of the run list, such as `state = running`."""
+        trees = self._client.iterate("/runs", limit=limit, q=q, sort=sort)
+        return [read(Run, tree, client=self._client) for tree in trees]
 
     def get(self, run_id: int) -> RunDetail:
         """With its settings and notes."""
@@ -194,7 +195,7 @@ class Runs:
         except Refused as error:
             if error.status != NOT_FOUND:
                 raise
-            message = f"The team of the token has no run {run_id}. (HTTP {NOT_FOUND})"
+            message = f"Run {run_id} not found in the token's team. (HTTP {NOT_FOUND})"
             raise Refused(NOT_FOUND, message, error.problem) from None
         return read(RunDetail, tree, client=self._client)
 
@@ -213,20 +214,21 @@ class Runs:
         confirm: bool = False,
         key: str = "",
     ) -> RunDetail:
-        """Queue a run, checked in full. What is not named is as its start has it.
+        """Validate and queue a run. Omitted arguments keep the values of `start`.
 
-        start     the key of a published system or of a team's preset, see `/presets`;
-                  "run-7"; or a run's checkpoint, "fork-7-step-000050-attempt-1"
-        is_scaled the preset's settings made smaller for one machine
-        dataset   a version, its id, "sums" or "sums@2" for its second version; without
-                  it the start's, or the only one there is
-        recipe    the same of rewards
-        held_out  names of evaluation sets, and datasets as above
-        model     a folder or a name on the hub; without it the start's, else a starter
-        settings  changes by path: {"optim.learning_rate": 1e-6}
-        toml      the engine's TOML instead; `settings` change it
-        confirm   launch though there are warnings; without it they are Refused (409)
-        key       launched again with the same one within a day, it is launched once
+        start     key of a preset, see `/presets`; "run-7" to clone a run; or
+                  "fork-7-step-000050-attempt-1" to continue from a checkpoint
+        is_scaled scale the preset down to a small machine
+        dataset   a version, its id, "sums" or "sums@2" (version 2); default: that of
+                  `start`, or the team's only dataset
+        recipe    likewise, a reward recipe
+        held_out  evaluation sets: name to dataset, as above
+        model     model folder or Hugging Face model ID; default: that of `start`, or
+                  a starter model
+        settings  changed settings by path: {"optim.learning_rate": 1e-6}
+        toml      the engine's TOML instead of `start`; `settings` change it
+        confirm   launch despite warnings; without it they raise Refused (409)
+        key       idempotency key: one launch per key within a day
         """
         body: dict[str, Any] = {
             "name": name,
@@ -241,15 +243,15 @@ class Runs:
         }
         if held_out is not None:
             body["evaluation_sets"] = [
-                {"name": one, "dataset_version_id": self._version_id("dataset", of)}
-                for one, of in held_out.items()
+                {"name": name, "dataset_version_id": self._version_id("dataset", of)}
+                for name, of in held_out.items()
             ]
         try:
             tree = self._client.post("/launches", body, key=key)
         except Refused as error:
             words = {
-                f"Send {one}_version_id.": f"Pass {one}=NAME."
-                for one in ("recipe", "dataset")
+                f"Send {kind}_version_id.": f"Pass {kind}=NAME."
+                for kind in ("recipe", "dataset")
             }
             raise error.reworded(words) from None
         return read(RunDetail, tree, client=self._client)

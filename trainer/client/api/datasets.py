@@ -1,7 +1,7 @@
-"""`client.datasets`: files that become versions.
+"""`client.datasets`: upload files as dataset versions.
 
-A file is sent in parts. The server keeps what it has of one, also when this process
-ends, and the same file is gone on with.
+A file is sent in parts. The server keeps the received parts, so that pushing the same
+file again resumes the upload.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from trainer.client.http import Progress, Refused, Unreachable, headers_of
 if TYPE_CHECKING:
     from trainer.client.api.client import Client
 
-LOOK_SECONDS = 1.0
-PART_BYTES = 8 * 2**20  # the most that the server takes at once
+POLL_SECONDS = 1.0
+PART_BYTES = 8 * 2**20  # the server's maximum
 PART_SECONDS = 300.0
 NOT_FOUND, CONFLICT = 404, 409
-UNDER_WAY = ("queued", "running")
+UNFINISHED = ("queued", "running")
 
 
 class Datasets:
@@ -32,7 +32,7 @@ class Datasets:
         self._client = client
 
     def version(self, reference: str | int) -> DatasetVersion:
-        """ "sums": the newest of sums, "sums@2": its second, 12: by its id."""
+        """ "sums": the newest version, "sums@2": version 2, 12: the version's id."""
         text = str(reference).strip()
         if text.isdecimal():
             tree = self._client.get(f"/dataset-versions/{text}")
@@ -54,22 +54,22 @@ class Datasets:
         on_upload: Progress | None = None,
         on_import: Progress | None = None,
     ) -> DatasetVersion:
-        """Upload a file and wait until it is a version; the server goes on by itself.
+        """Upload a file and wait until it is imported as a dataset version.
 
-        Pushed again after a broken connection, it goes on where it was.
+        After a broken connection, the same call resumes the upload.
 
-        dataset    its rows become the next version of this one; else a new dataset
-        prompt     the prompt's column; None: guessed by its name
-        answer     the answer's column; "": none; None: guessed
-        leave_out  import the other rows if exactly so many have errors
-        key        pushed again with the same one within a day, it is done once
+        dataset    add the rows as the next version of it; None: a new dataset
+        prompt     prompt column; None: guessed from the column names
+        answer     answer column; "": none; None: guessed
+        leave_out  skip rows with errors, if there are exactly this many
+        key        idempotency key: one import per key within a day
 
-        ValueError says what is wrong with the file; Refused what the server says.
+        Raises ValueError for an invalid file, Refused for an error of the server.
         """
         file = Path(path)
         _check(file)
         if key:
-            headers_of(key)  # a wrong one is refused before the file is sent
+            headers_of(key)  # an invalid key fails before the upload
         if isinstance(dataset, str) and not dataset.isdecimal():
             dataset = self._client.find_named("dataset", dataset)
         mapping = {
@@ -80,27 +80,27 @@ class Datasets:
             "leave_out": leave_out,
         }
         number = None if dataset is None else int(dataset)
-        place = self._send(file, number, key, on_upload)
+        upload = self._send(file, number, key, on_upload)
         try:
-            job = self._client.post(f"{place}/import", mapping, key=key)
+            job = self._client.post(f"{upload}/import", mapping, key=key)
         except Refused as error:
-            if file.stat().st_size <= PART_BYTES:  # a larger one waits on the page
+            if file.stat().st_size <= PART_BYTES:  # a larger one stays on the page
                 with suppress(Refused, Unreachable):
-                    self._client.server.send("DELETE", place)
+                    self._client.server.send("DELETE", upload)
             raise error.reworded({"send dataset_id: ": "pass dataset="}) from None
-        while job["state"] in UNDER_WAY:
-            time.sleep(LOOK_SECONDS)
+        while job["state"] in UNFINISHED:
+            time.sleep(POLL_SECONDS)
             job = self._client.get(f"/imports/{job['id']}")
             if on_import and job["unit"] == "bytes":
                 on_import(job["done"], job["total"])
         if job["version"] is None:
-            raise ValueError(f"{file.name} was not imported. {_why(job)}")
+            raise ValueError(f"Failed to import {file.name}. {_error_text(job)}")
         return read(DatasetVersion, job["version"])
 
     def _send(
         self, file: Path, dataset: int | None, key: str, on_upload: Progress | None
     ) -> str:
-        """The whole file's place on the server, to be imported."""
+        """Upload all parts; returns the upload's path in the API."""
         size = file.stat().st_size
         tree = {
             "filename": file.name,
@@ -110,7 +110,7 @@ class Datasets:
         }
         own_key = str(uuid.uuid5(uuid.NAMESPACE_OID, key)) if key else ""
         upload = self._client.post("/dataset-uploads", tree, key=own_key)
-        place = f"/dataset-uploads/{upload['id']}"
+        path = f"/dataset-uploads/{upload['id']}"
         with file.open("rb") as source:
             while not upload["is_whole"] and upload["num_received"] < size:
                 if on_upload:
@@ -118,25 +118,27 @@ class Datasets:
                 source.seek(upload["num_received"])
                 part = source.read(PART_BYTES)
                 if not part:
-                    raise ValueError(f"{file} was shortened while it was sent.")
+                    raise ValueError(
+                        f"{file} became shorter during the upload. Push it again."
+                    )
                 try:
-                    upload = self._send_part(place, part, upload["num_received"])
+                    upload = self._send_part(path, part, upload["num_received"])
                 except Refused as error:
                     if error.status == NOT_FOUND and key:
-                        break  # imported under this key before, and let go since
+                        break  # imported under this key before, and deleted since
                     raise
         if on_upload:
             on_upload(size, size)
-        return place
+        return path
 
-    def _send_part(self, place: str, part: bytes, offset: int) -> Any:
-        """409: the server has more, or less, as when an answer was lost; it says where
-        to go on."""
+    def _send_part(self, path: str, part: bytes, offset: int) -> Any:
+        """409: the offset differs, as after a lost response; the server says which one
+        it expects."""
 
         def put() -> Any:
             return self._client.server.send(
                 "PUT",
-                f"{place}/parts?offset={offset}",
+                f"{path}/parts?offset={offset}",
                 part,
                 {"Content-Type": "application/octet-stream"},
                 timeout_seconds=PART_SECONDS,
@@ -147,27 +149,29 @@ class Datasets:
         except Refused as error:
             if error.status != CONFLICT:
                 raise
-            there = self._client.get(place)
-            if there["num_received"] == offset and not there["is_whole"]:
-                raise  # it could not be stored
-            return there
+            current = self._client.get(path)
+            if current["num_received"] == offset and not current["is_whole"]:
+                raise  # the server could not store it
+            return current
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 of the file: what changed is another file."""
+    """SHA-256 of the file: after a change, a new upload starts."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check(file: Path) -> None:
     if not file.is_file():
-        is_there = "is not a file" if file.exists() else "does not exist"
-        raise ValueError(f"{file} {is_there}. Name a file of rows, such as sums.jsonl.")
+        fault = "is not a file" if file.exists() else "does not exist"
+        raise ValueError(f"{file} {fault}. Pass a file of rows, such as sums.jsonl.")
     if file.stat().st_size == 0:
-        raise ValueError(f"{file} is empty. A dataset has at least one row.")
+        raise ValueError(f"{file} is empty. A dataset needs at least one row.")
 
 
-def _why(job: Any) -> str:
+def _error_text(job: Any) -> str:
     if num := job["refusals"].get("count", 0):
-        return f"{num:,} rows have errors; leave_out={num} imports the others."
+        return (
+            f"{num:,} rows have errors. Fix them, or pass leave_out={num} to skip them."
+        )
     return str(job["error"])

@@ -1,4 +1,4 @@
-"""What the API answers with."""
+"""Records that the API returns."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def read(kind: type[T], tree: Mapping[str, Any], **parts: Any) -> T:
-    """Its fields; what a newer server tells besides is passed over.
+    """A record from JSON; unknown fields of a newer server are ignored.
 
     >>> read(Person, {"username": "alice", "name": "Alice", "shoe_size": 38})
     Person(username='alice', name='Alice')
     """
     values = dict(parts)
-    for one in fields(kind):
-        if one.name in tree and one.name not in parts:
-            values[one.name] = _value(one.name, tree[one.name])
-        elif one.name not in parts and one.default is MISSING:
+    for field in fields(kind):
+        if field.name in tree and field.name not in parts:
+            values[field.name] = _value(field.name, tree[field.name])
+        elif field.name not in parts and field.default is MISSING:
             raise ValueError(
-                f"The server sent a {kind.__name__} without {one.name!r}. Is it "
-                "Cohort, and as new as this client?"
+                f"The server sent a {kind.__name__} without {field.name!r}. Check the "
+                "server URL, or update the server."
             )
     return kind(**values)
 
@@ -36,7 +36,7 @@ def _value(name: str, value: Any) -> Any:
         return None
     if kind := PARTS.get(name):
         is_list = isinstance(value, list)
-        return [read(kind, one) for one in value] if is_list else read(kind, value)
+        return [read(kind, item) for item in value] if is_list else read(kind, value)
     is_time = name == "time" or name.endswith("_at")
     return datetime.fromisoformat(value) if is_time else value
 
@@ -55,13 +55,13 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Me:
-    """Who the token is, and what it may do now."""
+    """The token's person and team, and what it may do now."""
 
     person: Person
     team: Team
     role: str
     scopes: list[str]
-    token: str  # its name and last letters
+    token: str  # its name and last characters
     expires_at: datetime | None
 
 
@@ -91,7 +91,7 @@ class DatasetVersion:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was measured at a step: its metrics and held-out scores, by name."""
+    """Metrics and held-out scores of a step, by name."""
 
     step: int
     time: datetime
@@ -112,12 +112,12 @@ class SampledCompletion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """The completions of one prompt at one step, together."""
+    """The completions of one prompt at one step."""
 
     step: int
     prompt_index: int
     prompt: str
-    snippet: str = ""  # what the prompt asks, cut; an older server tells none
+    snippet: str = ""  # beginning of the question; empty from an older server
     answer: str | None
     reward_mean: float | None
     reward_std: float | None

@@ -1,4 +1,4 @@
-"""A run: what is known of it, what it measured, and what may be asked of it."""
+"""A run: its state, metrics, groups, files and actions."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from trainer.client.http import Progress, Refused
 if TYPE_CHECKING:
     from trainer.client.api.client import Client
 
-LOOK_SECONDS = 2.0
-OUTAGE_SECONDS = 900.0  # a server that is away longer ends the watch
+POLL_SECONDS = 2.0
+OUTAGE_SECONDS = 900.0  # a longer outage ends the watch
 
 
 def follow(
     client: Client, run_id: int, *, from_step: int = 0, every_seconds: float
 ) -> Iterator[tuple[RunDetail, list[Point]]]:
-    """The run and its points that are new, until it has ended.
+    """The run and its new points, until it has ended.
 
-    Held-out scores may come after their step, as another point of it. A server that is
-    away meanwhile is waited for.
+    Held-out scores may come later than their step, as another point of it. Waits for a
+    server that is unreachable meanwhile.
     """
-    step, names = from_step, set[str]()  # the last one that was given, and what of it
-    patience = 0.0  # one that never answered is more likely a wrong address
+    step, names = from_step, set[str]()  # last step yielded, and its metrics
+    retry_seconds = 0.0  # at first: no response more likely means a wrong URL
 
-    def look() -> tuple[RunDetail, Any]:
-        run = client.runs.get(run_id)  # first: points of an ended run are all there
+    def poll() -> tuple[RunDetail, Any]:
+        run = client.runs.get(run_id)  # first: an ended run has all its points
         if step > run.num_steps:
             return run, {"points": [], "next_cursor": None}
         return run, run.page_of_metrics(first_step=step)
 
     while True:
-        run, page = client.retry(look, for_seconds=patience)
-        patience = OUTAGE_SECONDS
+        run, page = client.retry(poll, for_seconds=retry_seconds)
+        retry_seconds = OUTAGE_SECONDS
         points = []
         for point in (read(Point, tree) for tree in page["points"]):
             known = names if point.step == step else set()
@@ -64,12 +64,12 @@ def follow(
 
 ENDED = frozenset({"finished", "stopped", "failed"})
 CONFLICT = 409
-POINTS = 2_000  # at once
+POINTS = 2_000  # per page
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
-    """As it was when it was asked for; `refresh()` asks again."""
+    """A snapshot of a run; `refresh()` reads it again."""
 
     client: Client = field(compare=False)
     id: int
@@ -103,7 +103,7 @@ class Run:
 
     @property
     def address(self) -> str:
-        """Of its page."""
+        """URL of its page."""
         return f"{self.client.address}/runs/{self.id}/"
 
     def refresh(self) -> RunDetail:
@@ -115,18 +115,18 @@ class Run:
         first_step: int | None = None,
         last_step: int | None = None,
     ) -> list[Point]:
-        """Every point of these metrics, of all without a name; held-out scores too."""
-        found: list[Point] = []
+        """Every point of these metrics and held-out scores; no names: of all."""
+        points: list[Point] = []
         steps = {"first_step": first_step, "last_step": last_step}
         cursor: str | None = ""
         while cursor is not None:
             page = self.page_of_metrics(*names, cursor=cursor, **steps)
-            found += [read(Point, one) for one in page["points"]]
+            points += [read(Point, tree) for tree in page["points"]]
             cursor = page["next_cursor"]
-        return found
+        return points
 
     def page_of_metrics(self, *names: str, **query: Any) -> Any:
-        """As many points as come at once, and where the next ones begin."""
+        """One page of points, and the cursor of the next."""
         path = f"/runs/{self.id}/metrics"
         return self.client.get(path, names=",".join(names), limit=POINTS, **query)
 
@@ -137,10 +137,10 @@ class Run:
         signal: str | None = None,
         limit: int | None = None,
     ) -> list[Group]:
-        """Of one step, or of all; `signal` leaves those of one kind, such as mixed."""
+        """Of one step, or of all; `signal` filters, such as by "mixed"."""
         path, query = f"/runs/{self.id}/groups", {"step": step, "signal": signal}
-        found = self.client.iterate(path, limit=limit, **query)
-        return [read(Group, tree) for tree in found]
+        trees = self.client.iterate(path, limit=limit, **query)
+        return [read(Group, tree) for tree in trees]
 
     def group(self, step: int, prompt_index: int) -> GroupDetail:
         """With its completions."""
@@ -148,26 +148,26 @@ class Run:
         return read(GroupDetail, self.client.get(path))
 
     def watch(
-        self, *, from_step: int = 0, every_seconds: float = LOOK_SECONDS
+        self, *, from_step: int = 0, every_seconds: float = POLL_SECONDS
     ) -> Iterator[Point]:
-        """Each step as it is done, until the run ends; those that are done, at once.
+        """Each step when it is done, until the run ends; earlier steps at once.
 
-        Held-out scores that come after their step come as another point of it. What a
-        resumed run does again is not told again.
+        Held-out scores that come later than their step are another point of it. Steps
+        that a resumed run repeats are not yielded again.
         """
-        looks = follow(
+        updates = follow(
             self.client, self.id, from_step=from_step, every_seconds=every_seconds
         )
-        for _, points in looks:
+        for _, points in updates:
             yield from points
 
-    def wait(self, *, every_seconds: float = LOOK_SECONDS) -> RunDetail:
+    def wait(self, *, every_seconds: float = POLL_SECONDS) -> RunDetail:
         """Until it has ended; its points are not read."""
         never = 2**31 - 1
-        looks = follow(
+        updates = follow(
             self.client, self.id, from_step=never, every_seconds=every_seconds
         )
-        for run, _ in looks:
+        for run, _ in updates:
             last = run
         return last
 
@@ -181,11 +181,11 @@ class Run:
         overwrite: bool = False,
         on_progress: Progress | None = None,
     ) -> Path:
-        """To a file, in the format that its name ends with.
+        """To a file, in the format of its extension.
 
         metrics or completions as .csv, .jsonl or .parquet; tensorboard as .zip.
-        `what` says which, with or without an ending; without it, the file's name, and
-        else metrics.
+        `what` chooses, with or without an extension; by default the file name, else
+        metrics.
         """
         target = Path(path)
         return self.client.download(
@@ -205,10 +205,10 @@ class Run:
         overwrite: bool = False,
         on_progress: Progress | None = None,
     ) -> Path:
-        """The model of one, as a tar with a folder that transformers loads.
+        """Its model as a tar file with a folder for `from_pretrained`.
 
-        `name` is such as step-000050-attempt-1. `path` is a file or a folder that is
-        there; without it, the file is placed here.
+        `name`: for example step-000050-attempt-1. `path`: a file or an existing folder;
+        by default the current one.
         """
         target = Path(path)
         if target.is_dir():
@@ -221,36 +221,36 @@ class Run:
         )
 
     def stop(self) -> None:
-        """It ends after the step it is at, with a checkpoint. Refused says why not."""
-        self._ask("stop")
+        """Stop after the current step, with a checkpoint."""
+        self._act("stop")
 
     def cancel(self) -> None:
-        """At once, without a checkpoint."""
-        self._ask("cancel")
+        """Stop at once, without a checkpoint."""
+        self._act("cancel")
 
     def pause(self) -> None:
-        self._ask("pause")
+        self._act("pause")
 
     def resume(self) -> None:
-        """A paused run; `extend` continues one that has ended."""
-        self._ask("resume")
+        """Continue a paused run; `extend` continues one that has ended."""
+        self._act("resume")
 
     def extend(self, num_steps: int | None = None) -> None:
-        """Train to step `num_steps`; None: to the last step that it had.
+        """Train to step `num_steps`; None: to the planned last step.
 
-        A stopped or finished run is queued again, from its last checkpoint.
+        A stopped or finished run is queued again from its last checkpoint.
         """
         last = self.num_steps if num_steps is None else num_steps
         self.client.post(f"/runs/{self.id}/extend", {"num_steps": last})
 
-    def _ask(self, verb: str) -> None:
+    def _act(self, verb: str) -> None:
         answer = self.client.post(f"/runs/{self.id}/{verb}")
         if not answer["done"]:
             raise Refused(CONFLICT, answer["detail"], answer)
 
 
 def file_name(path: Path, what: str = "") -> str:
-    """Of the file on the server, which says what there is.
+    """The file's name on the server.
 
     >>> file_name(Path("run-7.csv")), file_name(Path("completions.parquet"))
     ('metrics.csv', 'completions.parquet')
@@ -259,8 +259,10 @@ def file_name(path: Path, what: str = "") -> str:
     """
     if "." in what:
         return what
-    named = (one for one in ("completions", "tensorboard") if one in path.stem.lower())
-    return f"{what or next(named, 'metrics')}{path.suffix.lower()}"
+    kinds = (
+        kind for kind in ("completions", "tensorboard") if kind in path.stem.lower()
+    )
+    return f"{what or next(kinds, 'metrics')}{path.suffix.lower()}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -279,10 +281,10 @@ class RunDetail(Run):
 
     @property
     def reason(self) -> str:
-        """Why it failed, stopped or paused, as far as anybody said."""
-        of = {
+        """Why it failed, stopped or paused; empty if unknown."""
+        reasons = {
             "failed": self.fail_reason,
             "stopped": self.stop_reason,
             "paused": self.pause_reason,
         }
-        return of.get(self.state, "")
+        return reasons.get(self.state, "")
