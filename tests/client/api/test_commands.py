@@ -13,7 +13,7 @@ import pytest
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.client.api.processes import Cohort
-from tests.client.api.test_asking import COUNTDOWN
+from tests.client.api.test_client_api import COUNTDOWN
 from tests.dashboard.samples.factories import make_recipe
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.sending import send
