@@ -1,4 +1,4 @@
-// A button with data-copy-link copies that address, or the page's own.
+// A button with data-copy-link copies that URL, or the page's.
 
 async function copyLink(button) {
   const url = new URL(button.dataset.copyLink || location.href, location.href);
@@ -7,7 +7,7 @@ async function copyLink(button) {
     await navigator.clipboard.writeText(url.href);
     status.textContent = "Link copied.";
   } catch {
-    // Pages served without HTTPS have no clipboard; the address can still be taken.
+    // Pages served without HTTPS have no clipboard; show the URL instead.
     status.textContent = `Copy this link: ${url.href}`;
   }
 }

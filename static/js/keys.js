@@ -24,7 +24,7 @@ export function bindKeys(page = document) {
   });
 }
 
-// Which of `count` things comes next; from nowhere (-1) the first or the last.
+// The next index of `count`; from none (-1), the first or the last.
 export function moveIndex(index, delta, count) {
   if (count === 0) return -1;
   if (index < 0) return delta > 0 ? 0 : count - 1;

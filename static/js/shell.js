@@ -1,4 +1,4 @@
-// What every page has: menus, theme choice, shortcuts, forms sent once, relative times.
+// On every page: menus, theme choice, shortcuts, forms sent once, relative times.
 
 import { isPlain, isTyping } from "./keys.js";
 
@@ -48,8 +48,8 @@ for (const radio of document.querySelectorAll(".theme-choice input")) {
   radio.addEventListener("change", () => window.cohortTheme.choose(radio.value));
 }
 
-// A form whose button tells what it is busy with is sent once, however often it is
-// pressed. The button is not disabled: it would then lose its value, and the focus.
+// A form whose button has data-busy-text is sent once. The button is not disabled, which
+// would drop its value and the focus.
 document.addEventListener("submit", (event) => {
   const button = event.target.querySelector("button[data-busy-text]");
   if (!button || event.defaultPrevented) return;
@@ -64,16 +64,16 @@ document.addEventListener("submit", (event) => {
   }
 });
 
-// What says nothing, or what holds anyway, stays out of a filtered list's address.
+// Empty and default values stay out of a filtered list's URL.
 document.addEventListener("formdata", ({ target, formData }) => {
   if (!target.matches("[data-short-address]")) return;
   for (const [name, value] of [...formData]) {
-    const usual = target.elements[name]?.dataset?.default;
-    if (value === "" || value === usual) formData.delete(name);
+    const initial = target.elements[name]?.dataset?.default;
+    if (value === "" || value === initial) formData.delete(name);
   }
 });
 
-// Going back shows the page as it was left.
+// The back button restores the page with its form marked as sent.
 window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) {
     delete form.dataset.sent;
@@ -82,12 +82,12 @@ window.addEventListener("pageshow", () => {
   }
 });
 
-// On a narrow screen the tabs scroll; the one that is open is in view.
+// On a narrow screen the tabs scroll; keep the current one in view.
 document
   .querySelector(".page-tabs [aria-current]")
   ?.scrollIntoView({ inline: "center", block: "nearest" });
 
-// Relative times age while a page stays open; the title is in the reader's own zone.
+// Relative times are updated while a page is open; the title is in local time.
 const UNITS = [
   [86_400, "d"],
   [3_600, "h"],
@@ -121,7 +121,7 @@ ageTimes();
 setInterval(ageTimes, 15_000);
 document.addEventListener("htmx:afterSettle", ageTimes);
 
-// htmx logs each request that a newer one replaces as an error; an empty `error` is none.
+// htmx logs replaced requests as errors; an empty `error` prevents that.
 document.addEventListener("htmx:beforeSend", ({ detail }) => {
   const { xhr } = detail;
   const abort = xhr.abort.bind(xhr);

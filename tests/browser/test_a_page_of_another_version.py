@@ -43,21 +43,21 @@ def give_script_of(page: Page, protocol: int) -> None:
     page.route(SCRIPT, answer)
 
 
-def test_an_older_page_asks_once_to_be_reloaded_and_keeps_what_is_typed(
+def test_an_older_page_shows_one_notice_and_keeps_unsaved_text(
     page: Page, story: Story
 ) -> None:
     sockets: list[str] = []
-    asked: list[str] = []
+    urls: list[str] = []
     page.on("websocket", lambda socket: sockets.append(socket.url))
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: urls.append(request.url))
     give_script_of(page, PROTOCOL - 1)
 
     page.goto(f"/alpha/runs/{story.run.id}/groups/")
 
-    notice = page.get_by_role("alert").filter(has_text="Cohort was updated while")
+    notice = page.get_by_role("alert").and_(page.locator("[data-notice=outdated]"))
     expect(notice).to_have_count(1)
-    expect(notice).to_contain_text("Save or copy what you have typed here")
-    expect(page.locator("[data-run-link]")).to_have_text("not live: reload the page")
+    link = page.locator("[data-run-link]")
+    expect(link).to_have_attribute("data-link", "outdated")
     assert findings(page) == []
     page.get_by_text("More actions").click()
     page.get_by_role("button", name="Name, notes, tags").click()
@@ -67,10 +67,10 @@ def test_an_older_page_asks_once_to_be_reloaded_and_keeps_what_is_typed(
     expect(page.get_by_role("textbox", name="Notes")).to_have_value("half a thought")
     expect(page.locator("[data-run-step]")).to_have_text("3")
     assert len(sockets) == 1
-    assert not [url for url in asked if "stream.json" in url]
-    # What was typed is taken by the newer server.
+    assert not [url for url in urls if "stream.json" in url]
+    # The newer server accepts the text.
     page.get_by_role("button", name="Save", exact=True).click()
-    expect(page.get_by_role("alert").filter(has_text="updated while")).to_have_count(1)
+    expect(notice).to_have_count(1)
     story.run.refresh_from_db()
     assert story.run.notes == "half a thought"
 
@@ -81,7 +81,7 @@ def test_an_older_page_asks_once_to_be_reloaded_and_keeps_what_is_typed(
     expect(page.locator("[data-run-version]")).to_be_empty()
 
 
-def test_a_newer_page_waits_and_says_why(page: Page, story: Story) -> None:
+def test_a_newer_page_waits_with_a_notice(page: Page, story: Story) -> None:
     polls: list[Request] = []
     page.on(
         "request",
@@ -92,10 +92,10 @@ def test_a_newer_page_waits_and_says_why(page: Page, story: Story) -> None:
     page.goto(f"/alpha/runs/{story.run.id}/")
 
     link = page.locator("[data-run-link]")
-    expect(link).to_have_text("waiting for the server's update")
-    notice = page.get_by_role("alert").filter(has_text="asks again by itself")
+    expect(link).to_have_attribute("data-link", "ahead")
+    notice = page.get_by_role("alert").and_(page.locator("[data-notice=ahead]"))
     expect(notice).to_have_count(1)
     page.wait_for_timeout(1_500)
-    expect(link).to_have_text("waiting for the server's update")
+    expect(link).to_have_attribute("data-link", "ahead")
     expect(page.locator("[data-run-step]")).to_have_text("3")
     assert 1 <= len(polls) <= 4

@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { markAlerts, newest, placeAlerts } from "../../static/js/charts/alert_marks.js";
+import { markAlerts, newest, groupAlerts } from "../../static/js/charts/alert_marks.js";
 import { fillFigure } from "../../static/js/charts/figure.js";
 import { View } from "../../static/js/charts/view.js";
 import { RunStore } from "../../static/js/live/store.js";
 
 const read = (name) => name;
-const axis = { place: (step) => 10 * step };
+const axis = { position: (step) => 10 * step };
 
 function fire(id, step, more = {}) {
   return {
@@ -24,34 +24,34 @@ function fire(id, step, more = {}) {
   };
 }
 
-function steps(places) {
-  return places.map((alerts) => alerts.map(({ step }) => step));
+function steps(groups) {
+  return groups.map((alerts) => alerts.map(({ step }) => step));
 }
 
 test("a chart marks the alerts of its metrics, by rising step", () => {
   const alerts = [fire(3, 9), fire(2, 5, { metric: "loss" }), fire(1, 4)];
 
-  const places = placeAlerts(alerts, ["kl/mean", "kl/max"], { last: 10 });
+  const groups = groupAlerts(alerts, ["kl/mean", "kl/max"], { last: 10 });
 
-  assert.deepEqual(steps(places), [[4], [9]]);
+  assert.deepEqual(steps(groups), [[4], [9]]);
 });
 
 test("what lies outside the zoom, or past where a resume went back to, is no mark", () => {
   const alerts = [fire(1, 2), fire(2, 5), fire(3, 8), fire(4, 12)];
   const range = { first: 4, last: 20 };
 
-  assert.deepEqual(steps(placeAlerts(alerts, ["kl/mean"], { range, last: 10 })), [
+  assert.deepEqual(steps(groupAlerts(alerts, ["kl/mean"], { range, last: 10 })), [
     [5],
     [8],
   ]);
-  assert.deepEqual(steps(placeAlerts(alerts, ["kl/mean"], { last: 4 })), [[2]]);
+  assert.deepEqual(steps(groupAlerts(alerts, ["kl/mean"], { last: 4 })), [[2]]);
 });
 
 test("many alerts share marks, which stay where they are while a run grows", () => {
   const alerts = Array.from({ length: 50 }, (_, i) => fire(i, 20 * i));
 
-  const before = placeAlerts(alerts, ["kl/mean"], { last: 1_100 });
-  const after = placeAlerts(alerts, ["kl/mean"], { last: 1_200 });
+  const before = groupAlerts(alerts, ["kl/mean"], { last: 1_100 });
+  const after = groupAlerts(alerts, ["kl/mean"], { last: 1_200 });
 
   assert.ok(before.length <= 41);
   assert.equal(before.flat().length, 50);

@@ -147,7 +147,7 @@ test("on each axis a fork goes on where its parent's curve ends", async () => {
     const [parent, own] = ["isParent", undefined].map((flag) =>
       data.find(({ meta }) => Boolean(meta.isParent) === Boolean(flag)),
     );
-    const unit = x === "time" ? axis.stepAt && axis.place(20) / 190 : 1;
+    const unit = x === "time" ? axis.stepAt && axis.position(20) / 190 : 1;
     assert.ok(
       Math.abs(parent.x.at(-1) / unit - end) < 1e-6,
       `${x}: ${parent.x.at(-1)}`,
@@ -167,7 +167,7 @@ test("a fork whose parent's time was not counted has its own", async () => {
   assert.equal(data[0].x[0], 0);
 });
 
-test("a parent that was not counted has no place beside what was", async () => {
+test("a parent that was not counted is left out of a counted axis", async () => {
   const { loss } = PARENT.curves;
   const story = await fork({ seconds: 190, answer: { ...PARENT, curves: { loss } } });
 

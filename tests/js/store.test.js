@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { place, RunStore } from "../../static/js/live/store.js";
+import { lowerBound, RunStore } from "../../static/js/live/store.js";
 import { bucketWidth, thin } from "../../static/js/live/thinning.js";
 
 const NOTHING = {
@@ -57,7 +57,7 @@ test("a step that comes twice is kept once", () => {
   assert.deepEqual(store.get("loss"), { steps: [1, 2, 3], values: [5, 4, 3] });
 });
 
-test("a step that comes late finds its place", () => {
+test("a late step is inserted in order", () => {
   const store = new RunStore();
 
   store.apply(batch([1, { loss: 5 }], [3, { loss: 3 }], [2, { loss: 4 }]));
@@ -97,7 +97,7 @@ test("between two known steps the time lies on the line between them", () => {
   assert.equal(store.timeOf(99), 1200);
 });
 
-test("place finds the first index that is not below", () => {
+test("lowerBound is the first index that is not below", () => {
   for (const [steps, step, expected] of [
     [[], 5, 0],
     [[5], 5, 0],
@@ -106,7 +106,7 @@ test("place finds the first index that is not below", () => {
     [[1, 3, 5], 2, 1],
     [[1, 3, 5], 5, 2],
   ])
-    assert.equal(place(steps, step), expected);
+    assert.equal(lowerBound(steps, step), expected);
 });
 
 test("a run that goes back to its checkpoint takes its steps along", () => {

@@ -79,5 +79,5 @@ test("an expression that is not finished is read as words, and said to be", () =
   const { matches, error } = makeMatcher("kl(");
 
   assert.equal(NAMES.some(matches), false);
-  assert.match(error, /Not a regular expression yet/);
+  assert.match(error, /Incomplete regular expression/);
 });

@@ -1,4 +1,4 @@
-// What each chart offers: full screen, files, a link, and an axis of its own.
+// Actions of each chart: full screen, downloads, a link, and its own y axis.
 
 import { asCsv, savePicture, saveText } from "./download.js";
 
@@ -51,10 +51,10 @@ function showFull(dialog, button) {
     dialog.close();
     return;
   }
-  const place = document.createElement("div");
-  place.className = "chart-place";
-  place.style.height = `${card.offsetHeight}px`;
-  card.replaceWith(place);
+  const placeholder = document.createElement("div");
+  placeholder.className = "chart-placeholder";
+  placeholder.style.height = `${card.offsetHeight}px`;
+  card.replaceWith(placeholder);
   dialog.append(card);
   dialog.setAttribute("aria-label", card.querySelector(".chart-title").textContent);
   dialog.showModal();
@@ -63,7 +63,7 @@ function showFull(dialog, button) {
   dialog.addEventListener(
     "close",
     () => {
-      place.replaceWith(card);
+      placeholder.replaceWith(card);
       resize(card);
       button.focus();
     },
@@ -76,18 +76,18 @@ function resize(card) {
   if (plot) window.Plotly.Plots.resize(plot);
 }
 
-// Of a long run the steps that no chart draws are read first.
+// Loads all steps first, since charts of a long run are downsampled.
 async function saveCsv(button, { board, element, name }) {
   const was = button.textContent;
   button.disabled = true;
-  button.textContent = "Reading all steps";
+  button.textContent = "Loading all steps";
   try {
     const { data } = await board.fillWhole(element);
     saveText(`${name}.csv`, asCsv(data));
     button.closest("[data-menu]").open = false;
     button.textContent = was;
   } catch (error) {
-    button.textContent = `Not saved: ${error.message}`;
+    button.textContent = `Download failed: ${error.message}`;
     setTimeout(() => {
       button.textContent = was;
     }, 5_000);
@@ -104,9 +104,9 @@ async function copyLink(button, view) {
     await navigator.clipboard.writeText(url.href);
     button.textContent = "Link copied";
   } catch {
-    // Pages served without HTTPS have no clipboard; the address can still be taken.
+    // Pages served without HTTPS have no clipboard; show the URL instead.
     history.replaceState(history.state, "", url);
-    button.textContent = "Copy the address";
+    button.textContent = "Copy the URL";
   }
   setTimeout(() => {
     button.textContent = was;

@@ -2,44 +2,43 @@
 
 import { withAlpha } from "./theme.js";
 
-const MAX_PLACES = 40; // across a chart; alerts of one place share a mark
-const MAX_TOLD = 3; // of the alerts that share one
+const MAX_MARKS = 40; // across a chart; alerts of one bucket share a mark
+const MAX_LISTED = 3; // of the alerts that share a mark
 const NEAR_START = 0.04; // of a chart's width
 
-// The alerts that a chart of these metrics marks, by rising step, those of one place
-// together: [[alert, …], …].
-export function placeAlerts(alerts, metrics, { range, last }) {
+// Alerts of these metrics by ascending step, grouped by bucket: [[alert, …], …].
+export function groupAlerts(alerts, metrics, { range, last }) {
   const first = range?.first ?? 0;
-  const end = Math.min(range?.last ?? last, last); // a rewind may not be heard of yet
+  const end = Math.min(range?.last ?? last, last); // a resume may not have arrived yet
   const shown = alerts
     .filter(({ metric }) => metrics.includes(metric))
     .filter(({ step }) => step >= first && step <= end)
     .sort((a, b) => a.step - b.step || b.id - a.id);
-  const width = placeWidth(end - first);
-  const places = new Map();
+  const width = bucketWidth(end - first);
+  const buckets = new Map();
   for (const alert of shown) {
-    const place = Math.floor(alert.step / width);
-    places.set(place, [...(places.get(place) ?? []), alert]);
+    const bucket = Math.floor(alert.step / width);
+    buckets.set(bucket, [...(buckets.get(bucket) ?? []), alert]);
   }
-  return [...places.values()];
+  return [...buckets.values()];
 }
 
 // A power of two, so that no mark moves while a run grows.
-function placeWidth(span) {
+function bucketWidth(span) {
   let width = 1;
-  while (span / width > MAX_PLACES) width *= 2;
+  while (span / width > MAX_MARKS) width *= 2;
   return width;
 }
 
 // Shapes and annotations of a layout. A click on a mark's text leads to `alert.url`.
-export function markAlerts(places, axis, read, { range, last } = {}) {
+export function markAlerts(groups, axis, read, { range, last } = {}) {
   const first = range?.first ?? 0;
   const span = (range?.last ?? last ?? 0) - first;
-  // Beside the line: at the end of the axis not past it, at its beginning not on it.
+  // The mark stays inside the axis: left of the line, except at the start of the axis.
   const isAtStart = ({ step }) => step - first <= NEAR_START * span;
   return {
-    shapes: places.map((alerts) => {
-      const x = axis.place(alerts[0].step);
+    shapes: groups.map((alerts) => {
+      const x = axis.position(alerts[0].step);
       const line = { color: withAlpha(colorOf(alerts, read), 0.6), width: 1 };
       return {
         type: "line",
@@ -52,14 +51,14 @@ export function markAlerts(places, axis, read, { range, last } = {}) {
         line,
       };
     }),
-    annotations: places.map((alerts) => {
+    annotations: groups.map((alerts) => {
       const color = colorOf(alerts, read);
       return {
         text: alerts.length > 1 ? `! ${alerts.length}` : "!",
         hovertext: describe(alerts),
         captureevents: true,
         name: newest(alerts).url,
-        x: axis.place(alerts[0].step),
+        x: axis.position(alerts[0].step),
         y: 1,
         xref: "x",
         yref: "paper",
@@ -81,14 +80,14 @@ export function markAlerts(places, axis, read, { range, last } = {}) {
   };
 }
 
-// What nobody looks after yet stands out.
+// Firing alerts that are not muted stand out.
 function colorOf(alerts, read) {
   const isLoud = alerts.some(({ state, is_muted }) => state === "firing" && !is_muted);
   return read(isLoud ? "--cohort-warning" : "--cohort-quiet");
 }
 
 export function newest(alerts) {
-  return alerts.reduce((one, other) => (other.id > one.id ? other : one));
+  return alerts.reduce((a, b) => (b.id > a.id ? b : a));
 }
 
 export function titleOf({ name, step }) {
@@ -96,16 +95,16 @@ export function titleOf({ name, step }) {
 }
 
 function describe(alerts) {
-  const told = alerts.slice(0, MAX_TOLD).map((alert) => {
+  const listed = alerts.slice(0, MAX_LISTED).map((alert) => {
     const state = alert.is_muted ? `${alert.state}, muted` : alert.state;
     return plain(`${titleOf(alert)}: ${state}`);
   });
-  const rest = alerts.length - told.length;
+  const rest = alerts.length - listed.length;
   const more = rest ? [`and ${rest} more`] : [];
-  return [...told, ...more].join("<br>");
+  return [...listed, ...more].join("<br>");
 }
 
-// Plotly reads labels as a kind of HTML.
+// Plotly parses labels as a subset of HTML.
 function plain(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }

@@ -14,7 +14,7 @@ const TITLES = {
 export function missingAxis(store, x) {
   const metric = TOTALS[x];
   if (!metric || store.get(metric) || !store.clock.steps.length) return "";
-  return `not counted: this run has no ${metric} from its first step on`;
+  return `unavailable: this run lacks ${metric} from its first step`;
 }
 
 // `source` is the store, or a tail with its own clock and curves; `before` are the axes
@@ -48,7 +48,7 @@ function ownAxis(x, store, { last, source }) {
   if (kind === "time") return timeAxis(store, { last, source });
   return {
     kind,
-    place: (step) => step,
+    position: (step) => step,
     stepAt: (at) => at,
     // A phase begins when the step before its first one has ended.
     before: (step) => step - 0.5,
@@ -96,13 +96,13 @@ function joined(axes) {
 }
 
 function bySteps({ steps, at, ...axis }) {
-  const place = (step) => interpolate(steps, at, step);
+  const position = (step) => interpolate(steps, at, step);
   return {
     ...axis,
     steps,
     at,
-    place,
+    position,
     stepAt: (x) => interpolate(at, steps, x),
-    before: (step) => place(step - 1),
+    before: (step) => position(step - 1),
   };
 }

@@ -1,21 +1,21 @@
-// Finer points of a range that somebody looks at, and the history of metrics that the
-// run's snapshot left out. What is drawn stays until the answer is here.
+// Finer points of the visible range, and the history of metrics that the run's snapshot
+// left out. Charts keep their points until the response arrives.
 
-import { place } from "../live/store.js";
+import { lowerBound } from "../live/store.js";
 import { bucketWidth, MAX_POINTS } from "../live/thinning.js";
 
 const WAIT = 150; // ms: a zoom is often followed by another
-const AGAIN_AFTER = 5_000; // ms after an answer that failed
-const MAX_SINCE = 1_000; // live steps beyond a closer look until the next one
-const MAX_METRICS = 100; // of one question
+const RETRY_AFTER = 5_000; // ms after a failed request
+const MAX_SINCE = 1_000; // live steps after a response until the next request
+const MAX_METRICS = 100; // per request
 // The range may have MAX_POINTS, and as many around it; buckets may stick out.
 const MAX_POINTS_WIDE = 2 * MAX_POINTS + 20;
-const PART_STEPS = 10 * MAX_POINTS; // the most that one answer has without thinning
+const PART_STEPS = 10 * MAX_POINTS; // maximum of one response without downsampling
 
 export class Closeups {
-  #found = new Map(); // metric -> { first, last, width, through, curve }
-  #wanted = new Map(); // what is asked next: key -> { metrics, range }
-  #asked = new Map(); // key -> { metrics, range, controller }
+  #loaded = new Map(); // metric -> { first, last, width, through, curve }
+  #queued = new Map(); // next requests: key -> { metrics, range }
+  #pending = new Map(); // sent requests: key -> { metrics, range, controller }
   #timer = null;
   #notBefore = 0;
   #generation = 0;
@@ -24,24 +24,24 @@ export class Closeups {
     Object.assign(this, { url, store, env, onFound, onTrouble });
   }
 
-  // The best that is here of a metric between two steps.
+  // The finest available points of a metric between two steps.
   curve(metric, range) {
     const base = this.store.get(metric);
-    const near = this.#found.get(metric);
+    const near = this.#loaded.get(metric);
     if (!range || !base || !near || !reaches(near, range)) return base;
-    const at = place(base.steps, near.through + 1);
+    const at = lowerBound(base.steps, near.through + 1);
     return {
       steps: [...near.curve.steps, ...base.steps.slice(at)],
       values: [...near.curve.values, ...base.values.slice(at)],
     };
   }
 
-  // Asks for what charts in view lack.
+  // Requests what visible charts are missing.
   need(metrics, range) {
     const { store } = this;
-    if (this.#generation !== store.generation) this.#forget();
+    if (this.#generation !== store.generation) this.#reset();
     const lacking = metrics.filter((metric) => store.lacking.has(metric));
-    if (lacking.length) this.#want(lacking, null);
+    if (lacking.length) this.#queue(lacking, null);
     if (!range) return;
     const wide = widen(range);
     const width = bucketWidth(range.first, Math.min(range.last, store.lastStep));
@@ -49,13 +49,13 @@ export class Closeups {
     const coarse = metrics.filter(
       (metric) => store.curves.has(metric) && !this.#isFine(metric, range, width),
     );
-    if (coarse.length) this.#want(coarse, wide);
+    if (coarse.length) this.#queue(coarse, wide);
   }
 
-  // Every step of these metrics, read anew where what is here was thinned.
+  // Every step of these metrics, requested again where the page has downsampled points.
   async readAll(metrics, range) {
     const { store } = this;
-    const first = Math.max(1, range.first); // the first step that there can be
+    const first = Math.max(1, range.first); // steps count from 1
     const last = Math.min(range.last, store.lastStep);
     const wanted = metrics.filter(
       (metric) => store.curves.has(metric) || store.lacking.has(metric),
@@ -82,11 +82,11 @@ export class Closeups {
       max_points: PART_STEPS,
     });
     const { attempt } = this.store;
-    const answer = await this.env.fetch(`${this.url}?${query}`);
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-    const part = await answer.json();
+    const response = await this.env.fetch(`${this.url}?${query}`);
+    if (!response.ok) throw new Error(`HTTP ${response.status}`);
+    const part = await response.json();
     if (part.attempt !== attempt || this.store.attempt !== attempt)
-      throw new Error("the run went back to a checkpoint meanwhile");
+      throw new Error("the run resumed from an earlier checkpoint meanwhile");
     for (const [metric, { steps, values }] of Object.entries(part.curves)) {
       for (const step of steps) found.get(metric).steps.push(step);
       for (const value of values) found.get(metric).values.push(value);
@@ -94,91 +94,91 @@ export class Closeups {
   }
 
   #isFine(metric, range, width) {
-    const near = this.#found.get(metric);
+    const near = this.#loaded.get(metric);
     if (!near || !reaches(near, range) || near.width > width) return false;
     return Math.min(range.last, this.store.lastStep) - near.through <= MAX_SINCE;
   }
 
-  // A snapshot or a rewind: what is on its way is of another history.
-  #forget() {
+  // After a snapshot or a resume, pending responses are of another history.
+  #reset() {
     this.#generation = this.store.generation;
-    this.#found.clear();
-    this.#wanted.clear();
-    for (const { controller } of this.#asked.values()) controller.abort();
-    this.#asked.clear();
+    this.#loaded.clear();
+    this.#queued.clear();
+    for (const { controller } of this.#pending.values()) controller.abort();
+    this.#pending.clear();
   }
 
-  #want(metrics, range) {
+  #queue(metrics, range) {
     const key = range ? `${range.first}-${range.last}` : "";
-    const asked = new Set(
-      [...this.#asked.values()]
-        .filter((question) => question.key === key)
-        .flatMap((question) => question.metrics),
+    const sent = new Set(
+      [...this.#pending.values()]
+        .filter((request) => request.key === key)
+        .flatMap((request) => request.metrics),
     );
-    const fresh = metrics.filter((metric) => !asked.has(metric));
+    const fresh = metrics.filter((metric) => !sent.has(metric));
     if (!fresh.length) return;
-    // Another range is looked at by now.
+    // Another range is visible now.
     if (range) this.#dropOthers(key);
-    const wanted = this.#wanted.get(key) ?? { key, range, metrics: [] };
+    const wanted = this.#queued.get(key) ?? { key, range, metrics: [] };
     wanted.metrics = [...new Set([...wanted.metrics, ...fresh])];
-    this.#wanted.set(key, wanted);
+    this.#queued.set(key, wanted);
     const wait = Math.max(WAIT, this.#notBefore - this.env.now());
-    this.#timer ??= this.env.setTimeout(() => this.#ask(), wait);
+    this.#timer ??= this.env.setTimeout(() => this.#send(), wait);
   }
 
   #dropOthers(key) {
-    for (const known of [this.#wanted, this.#asked])
-      for (const [id, question] of known) {
-        if (!question.range || question.key === key) continue;
-        question.controller?.abort();
+    for (const known of [this.#queued, this.#pending])
+      for (const [id, request] of known) {
+        if (!request.range || request.key === key) continue;
+        request.controller?.abort();
         known.delete(id);
       }
   }
 
-  #ask() {
+  #send() {
     this.#timer = null;
-    const questions = [...this.#wanted.values()];
-    this.#wanted.clear();
-    for (const { key, range, metrics } of questions)
+    const requests = [...this.#queued.values()];
+    this.#queued.clear();
+    for (const { key, range, metrics } of requests)
       for (let i = 0; i < metrics.length; i += MAX_METRICS)
         this.#fetch({ key, range, metrics: metrics.slice(i, i + MAX_METRICS) });
   }
 
-  async #fetch(question) {
+  async #fetch(request) {
     const controller = new AbortController();
-    const id = `${question.key} ${question.metrics}`;
-    this.#asked.set(id, { ...question, controller });
-    const query = new URLSearchParams({ metrics: question.metrics.join(",") });
-    if (question.range) {
-      query.set("first_step", question.range.first);
-      query.set("last_step", question.range.last);
+    const id = `${request.key} ${request.metrics}`;
+    this.#pending.set(id, { ...request, controller });
+    const query = new URLSearchParams({ metrics: request.metrics.join(",") });
+    if (request.range) {
+      query.set("first_step", request.range.first);
+      query.set("last_step", request.range.last);
       query.set("max_points", MAX_POINTS_WIDE);
     }
     try {
       const { signal } = controller;
-      const answer = await this.env.fetch(`${this.url}?${query}`, { signal });
-      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-      const body = await answer.json();
-      if (!signal.aborted) this.#take(question, body);
+      const response = await this.env.fetch(`${this.url}?${query}`, { signal });
+      if (!response.ok) throw new Error(`HTTP ${response.status}`);
+      const body = await response.json();
+      if (!signal.aborted) this.#take(request, body);
     } catch (error) {
       if (controller.signal.aborted) return;
-      this.#notBefore = this.env.now() + AGAIN_AFTER;
-      this.#asked.delete(id);
+      this.#notBefore = this.env.now() + RETRY_AFTER;
+      this.#pending.delete(id);
       this.onTrouble(error.message);
-      // Nothing else may happen to the run that would have them drawn, and so asked for.
-      this.env.setTimeout(() => this.onFound(), AGAIN_AFTER);
+      // Redraw, which requests them again, even if the run sends nothing more.
+      this.env.setTimeout(() => this.onFound(), RETRY_AFTER);
     }
-    this.#asked.delete(id);
+    this.#pending.delete(id);
   }
 
-  #take({ range }, answer) {
-    if (answer.attempt !== this.store.attempt) return; // asked again with the next drawing
+  #take({ range }, response) {
+    if (response.attempt !== this.store.attempt) return; // requested again at the next redraw
     this.onTrouble("");
-    if (!range) this.store.adopt(answer);
+    if (!range) this.store.adopt(response);
     else
-      for (const [metric, curve] of Object.entries(answer.curves)) {
-        const { width, through } = answer;
-        this.#found.set(metric, { ...range, width, through, curve });
+      for (const [metric, curve] of Object.entries(response.curves)) {
+        const { width, through } = response;
+        this.#loaded.set(metric, { ...range, width, through, curve });
       }
     this.onFound();
   }
@@ -188,8 +188,7 @@ function reaches(near, range) {
   return near.first <= range.first && near.last >= Math.min(range.last, near.through);
 }
 
-// Half as much again on either side, so that lines come from somewhere and smoothing
-// has a past.
+// Half as much again on either side, for lines at the edges and for smoothing.
 export function widen({ first, last }) {
   const room = Math.ceil((last - first) / 2);
   return { first: Math.max(0, first - room), last: last + room };

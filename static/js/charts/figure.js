@@ -1,6 +1,6 @@
 // Fills a figure that came from Python with the run's values.
 
-import { markAlerts, placeAlerts } from "./alert_marks.js";
+import { markAlerts, groupAlerts } from "./alert_marks.js";
 import { makeAxis } from "./axis.js";
 import { asLabel } from "./labels.js";
 import { drawParents, placeParents } from "./parents.js";
@@ -53,9 +53,9 @@ export function fillFigure(
   const layout = layOut(figure.layout, { axis, view, read, revision, range, scale });
   const metrics = traces.flatMap(({ meta }) => meta.terms.map(([metric]) => metric));
   const extent = { range, last: store.lastStep };
-  const places = view.alerts ? placeAlerts(alerts, metrics, extent) : [];
+  const alertGroups = view.alerts ? groupAlerts(alerts, metrics, extent) : [];
   const phases = markPhases(store.phases(), axis, read);
-  const fired = markAlerts(places, axis, read, extent);
+  const fired = markAlerts(alertGroups, axis, read, extent);
   if (tails.length || before.length) layout.showlegend = true;
   // Then a line alone has no entry all the same: the card bears its name.
   const isNamed = figure.layout.showlegend !== false;
@@ -72,7 +72,7 @@ export function fillFigure(
     },
     notes: scale.notes,
     hasBeyond: Boolean(scale.hasBeyond),
-    alerts: places.flat(),
+    alerts: alertGroups.flat(),
     axis,
   };
 }
@@ -142,7 +142,7 @@ function draw(trace, { steps, values }, { axis, view, read, range }) {
   const shown = clip(values);
   const smoothed = smooth(shown, weight); // over what lies before the range, too
   const [start, end] = bounds(steps, range);
-  const x = steps.slice(start, end).map(axis.place);
+  const x = steps.slice(start, end).map(axis.position);
   const raw = values.slice(start, end);
   const colored = color(trace, read);
   const line = {
@@ -188,7 +188,7 @@ function color(trace, read) {
 
 function layOut(layout, { axis, view, read, revision, range, scale }) {
   const styled = styleCard(layout, read);
-  const ends = range && [axis.place(range.first), axis.place(range.last)];
+  const ends = range && [axis.position(range.first), axis.position(range.last)];
   return {
     ...styled,
     title: undefined, // the card bears it

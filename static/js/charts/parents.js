@@ -1,4 +1,4 @@
-// A fork's charts begin where its parent was: the parent's curves up to there, in grey.
+// A fork's charts start with its parents' curves up to the fork point, in grey.
 
 import { makeParentAxis, TOTALS } from "./axis.js";
 import { asLabel } from "./labels.js";
@@ -10,9 +10,9 @@ const OPACITY = 0.75;
 const MAX_METRICS = 200; // as many as the server gives at once
 const AGAIN_AFTER = 5_000; // ms after an answer that failed
 
-// What the runs that a fork comes from measured, each up to the step of the fork.
+// Metrics of a fork's parents, each up to the fork point.
 export class Parents {
-  #loaded = new Set(); // metrics that were asked for
+  #requested = new Set(); // metrics
   #lines = []; // { name, step, fork, curves, clock }, the first run's first
 
   constructor({ ancestors, env, onLoaded }) {
@@ -25,22 +25,22 @@ export class Parents {
     return this.#lines;
   }
 
-  // Asks for metrics that are new; for what cannot be had again in a while, if the
-  // server was away or at fault, and never, if a parent is no longer there.
+  // Requests new metrics. Failed requests are retried after a while, and never if a
+  // parent was deleted.
   async load(metrics) {
-    const isNew = (name) => !this.#loaded.has(name);
+    const isNew = (name) => !this.#requested.has(name);
     const wanted = [...new Set(metrics)].filter(isNew);
     // What they sampled is an axis of every chart.
     if (wanted.length) wanted.push(...Object.values(TOTALS).filter(isNew));
     if (!wanted.length || !this.ancestors.length) return;
-    for (const name of wanted) this.#loaded.add(name);
+    for (const name of wanted) this.#requested.add(name);
     for (let i = 0; i < wanted.length; i += MAX_METRICS)
       await this.#loadSome(wanted.slice(i, i + MAX_METRICS));
     this.onLoaded();
   }
 
   async #loadSome(metrics) {
-    const asked = this.ancestors.map(
+    const requests = this.ancestors.map(
       async ({ name, step, fork = null, curves: address }) => {
         const query = new URLSearchParams({ metrics: metrics.join(), last_step: step });
         const answer = await this.env.fetch(`${address}?${query}`).catch(() => null);
@@ -53,13 +53,13 @@ export class Parents {
         else this.#lines.push({ name, step, fork, curves: new Map(found), clock });
       },
     );
-    await Promise.all(asked);
+    await Promise.all(requests);
     this.#lines.sort((one, other) => one.step - other.step);
   }
 
   #retry(metrics) {
     this.env.setTimeout(() => {
-      for (const name of metrics) this.#loaded.delete(name);
+      for (const name of metrics) this.#requested.delete(name);
       this.onLoaded(); // what is drawn then asks
     }, AGAIN_AFTER);
   }
@@ -100,7 +100,7 @@ function drawParent(trace, { steps, values }, { parent, axis, view, read, range 
     type: "scatter",
     mode: steps.length === 1 ? "markers" : "lines",
     name: `${name}, to step ${parent.step.toLocaleString("en-US")}`,
-    x: near.map((i) => axis.place(steps[i])),
+    x: near.map((i) => axis.position(steps[i])),
     customdata: near.map((i) => steps[i]),
     y: near.map((i) => smoothed[i]),
     line: { color, width: WIDTH, dash: "dot" },

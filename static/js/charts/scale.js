@@ -11,7 +11,7 @@ export function fitScale(data, { isLog, isClipped, isFixed }) {
   const points = data.filter(isCounted).flatMap(rawOf).filter(Number.isFinite);
   const notes = [];
   const beyond = points.filter((value) => Math.abs(value) >= LARGEST).length;
-  if (beyond) notes.push(`${share(beyond, points)} beyond ±1e37, drawn there`);
+  if (beyond) notes.push(`${share(beyond, points)} beyond ±1e37, clipped`);
   if (isLog) {
     const missing = points.filter((value) => value <= 0).length;
     if (missing) notes.push(`${share(missing, points)} ≤ 0 not shown`);

@@ -1,4 +1,4 @@
-// Which metrics a search means: all of its words, or a regular expression.
+// Metrics that match a search: all of its words, or a regular expression.
 
 export function makeMatcher(text) {
   const query = text.trim();
@@ -10,6 +10,9 @@ export function makeMatcher(text) {
     return { matches: (name) => pattern.test(name) || hasWords(name), error: "" };
   } catch {
     // Half typed, most likely.
-    return { matches: hasWords, error: "Not a regular expression yet: read as words." };
+    return {
+      matches: hasWords,
+      error: "Incomplete regular expression; searching for words instead.",
+    };
   }
 }

@@ -38,12 +38,12 @@ function drawTail(trace, tail, { axis, view, read, range }) {
   const isNear = (step) => !range || (step >= range.first && step <= range.last);
   const near = steps.map((_, i) => i).filter((i) => isNear(steps[i]));
   const smoothed = smooth(clip(values), weight);
-  const said = `superseded, before the resume at step ${tail.after.toLocaleString("en-US")}`;
+  const label = `superseded, before the resume at step ${tail.after.toLocaleString("en-US")}`;
   return {
     type: "scatter",
     mode: steps.length === 1 ? "markers" : "lines",
-    name: said,
-    x: near.map((i) => axis.place(steps[i])),
+    name: label,
+    x: near.map((i) => axis.position(steps[i])),
     y: near.map((i) => smoothed[i]),
     customdata: near.map((i) => steps[i]),
     line: { color: read("--cohort-quiet"), width: WIDTH, dash: "dash" },

@@ -116,7 +116,7 @@ export class Toolbar {
     }).catch(() => null);
     // The address has it all the same.
     const status = form.querySelector("[data-keep-status]");
-    status.textContent = answer?.ok ? "" : "These settings could not be kept.";
+    status.textContent = answer?.ok ? "" : "Failed to save these settings.";
   }
 }
 

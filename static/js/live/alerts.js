@@ -1,6 +1,6 @@
-// What a run's page says of its alerts, as the server lists them: the newest first.
+// The alert bar of a run's page. The server lists alerts newest first.
 
-// Those that nobody looks after yet.
+// Neither acknowledged nor muted.
 export function listFiring(alerts) {
   return alerts.filter(({ state, is_muted }) => state === "firing" && !is_muted);
 }
@@ -15,7 +15,7 @@ export function describeFiring(alerts, hasEnded) {
   };
 }
 
-// Codes of the trainer's warnings that say the same as an alert.
+// Codes of trainer warnings that duplicate an alert.
 export function alertCodes(alerts) {
   return new Set(alerts.map(({ code }) => code));
 }

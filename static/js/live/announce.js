@@ -1,4 +1,4 @@
-// Texts that screen readers read out when they change: what is the same is left alone.
+// Texts that screen readers announce when they change; equal texts are not written again.
 
 export function setText(element, text) {
   if (element && element.textContent !== text) element.textContent = text;

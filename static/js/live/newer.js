@@ -1,8 +1,8 @@
-// What is newer on a page of a run is only offered, so that nobody loses what they read.
+// A notice offers newer data of a run; replacing the page would interrupt reading.
 
 const notice = document.querySelector("[data-newer]");
 
-// run.js tells of each frame of the stream.
+// run.js dispatches each frame of the stream.
 document.addEventListener("runframe", (event) => {
   const step = Math.max(0, ...(event.detail.steps ?? []).map((row) => row.step));
   if (!notice || step <= Number(notice.dataset.newestStep)) return;

@@ -17,7 +17,7 @@ export function sig4(value) {
 
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-// The unit in which a number of bytes is written, and how many of them it holds.
+// The unit for a number of bytes, and its size in bytes.
 export function binaryUnit(bytes) {
   let power = 0;
   // 1,048,575 rounds to 1 MiB, not to 1,024 KiB.
@@ -49,7 +49,7 @@ export function duration(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-// The ends of an interval stand beside the metric they belong to.
+// The bounds of a held-out metric's interval.
 export function isBound(metric) {
   return /^eval\/.*\/(low|high)$/.test(metric);
 }

@@ -1,10 +1,10 @@
-// Makes an element show what a newer copy of it shows. What has not changed keeps its
-// nodes, and so the focus, the selection and the scroll.
+// Updates an element to match a newer copy. Unchanged nodes stay, and with them focus,
+// selection and scroll.
 
 export function patch(element, newer) {
   for (const { name, value } of newer.attributes)
     if (element.getAttribute(name) !== value) element.setAttribute(name, value);
-  // What a reader has unfolded stays so.
+  // An opened <details> stays open.
   for (const { name } of [...element.attributes])
     if (!newer.hasAttribute(name) && name !== "open") element.removeAttribute(name);
   const [mine, theirs] = [[...element.childNodes], [...newer.childNodes]];
@@ -22,6 +22,6 @@ export function patch(element, newer) {
   });
 }
 
-function isAlike(one, other) {
-  return one.nodeName === other.nodeName && one.id === other.id;
+function isAlike(a, b) {
+  return a.nodeName === b.nodeName && a.id === b.id;
 }

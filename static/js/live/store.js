@@ -1,8 +1,8 @@
-// A run's series as the page holds them. A step seen twice is kept once.
+// The page's copy of a run's series. A repeated step replaces the earlier one.
 
 import { bucketWidth, thin, thinClock } from "./thinning.js";
 
-// A page may stay open for days: what it holds is thinned when it grows beyond this.
+// A page may stay open for days: above this, the series are downsampled.
 const MAX_STEPS = 3_000;
 const MAX_EVENTS = 1_000;
 
@@ -16,15 +16,15 @@ export class RunStore {
     this.clock = { steps: [], times: [] }; // seconds since 1970
     this.evaluations = new Map(); // metric -> { steps, values }
     this.ranges = new Map(); // metric -> { low, high, last }, over all steps
-    this.lacking = new Set(); // metrics of which only what came since is here
-    this.tails = []; // what resumes went back before, the newest first
+    this.lacking = new Set(); // metrics without their history before this page
+    this.tails = []; // superseded segments, newest first
     this.events = [];
     this.attempt = null;
     this.lastStep = 0;
-    this.fork = null; // where its history begins, and what went before
-    this.width = 1; // of the buckets that steps were thinned to
-    this.numLive = 0; // steps that came one by one since the snapshot
-    this.generation = (this.generation ?? 0) + 1; // what was asked before is no answer
+    this.fork = null; // the fork point, and the parents
+    this.width = 1; // of the buckets of the downsampled steps
+    this.numLive = 0; // live steps since the snapshot
+    this.generation = (this.generation ?? 0) + 1; // responses to earlier requests are ignored
   }
 
   // Every metric's name, those of the training steps first.
@@ -32,13 +32,13 @@ export class RunStore {
     return [...new Set([...this.ranges.keys(), ...this.evaluations.keys()])];
   }
 
-  // Undefined for a metric whose history is not here.
+  // Undefined for a metric without its history.
   get(metric) {
     if (this.lacking.has(metric)) return undefined;
     return this.curves.get(metric) ?? this.evaluations.get(metric);
   }
 
-  // Whether a run went back to its checkpoint: then a snapshot tells the rest.
+  // Returns whether the run resumed from an earlier checkpoint; a snapshot then follows.
   apply(frame) {
     const isRewound = frame.type === "batch" && frame.run.last_step < this.lastStep;
     if (frame.type === "snapshot") this.#replace(frame);
@@ -50,16 +50,16 @@ export class RunStore {
     this.attempt = frame.attempt;
     this.lastStep = frame.run.last_step;
     this.fork = frame.run.fork ?? null;
-    this.#forgetAfter(this.lastStep);
+    this.#truncateAfter(this.lastStep);
     if (this.clock.steps.length > MAX_STEPS) this.#thin();
     return isRewound;
   }
 
-  // The history of metrics that the snapshot did not carry.
+  // The history of metrics that the snapshot left out.
   adopt({ curves, tails, through }) {
     for (const [metric, curve] of Object.entries(curves)) {
       const since = this.curves.get(metric) ?? { steps: [], values: [] };
-      const at = place(since.steps, through + 1);
+      const at = lowerBound(since.steps, through + 1);
       this.curves.set(metric, {
         steps: [...curve.steps, ...since.steps.slice(at)],
         values: [...curve.values, ...since.values.slice(at)],
@@ -75,8 +75,8 @@ export class RunStore {
     }
   }
 
-  // A resume goes back to its checkpoint: the steps past it are history no longer.
-  #forgetAfter(step) {
+  // A resume continues from its checkpoint and drops the later steps.
+  #truncateAfter(step) {
     cut(this.clock.steps, this.clock.times, step);
     for (const { steps, values } of [
       ...this.curves.values(),
@@ -131,7 +131,7 @@ export class RunStore {
       for (const [metric, curve] of curves) curves.set(metric, thin(curve, this.width));
   }
 
-  // A phase is drawn however long ago it began.
+  // Phases are drawn however old they are.
   #boundEvents() {
     if (this.events.length <= MAX_EVENTS) return;
     const from = this.events.length - MAX_EVENTS / 2;
@@ -140,13 +140,13 @@ export class RunStore {
     );
   }
 
-  // The phases that have begun, by their first step. A resumed run says it again.
+  // Phases by their first step. A resumed run repeats the event.
   phases() {
-    const found = new Map();
+    const names = new Map();
     for (const { type, body } of this.events)
       if (type === "phase_started" && body.first_step <= this.lastStep + 1)
-        found.set(body.first_step, body.name);
-    return [...found]
+        names.set(body.first_step, body.name);
+    return [...names]
       .sort(([a], [b]) => a - b)
       .map(([firstStep, name]) => ({ firstStep, name }));
   }
@@ -170,9 +170,9 @@ function readTail(tail) {
   return { ...tail, curves: readCurves(tail) };
 }
 
-// The value at a step; between two known ones, on the line between them.
+// The value at a step, linearly interpolated.
 export function interpolate(steps, values, step) {
-  const right = place(steps, step);
+  const right = lowerBound(steps, step);
   if (steps[right] === step || right === 0) return values[right];
   if (right === steps.length) return values[right - 1];
   const share = (step - steps[right - 1]) / (steps[right] - steps[right - 1]);
@@ -180,7 +180,7 @@ export function interpolate(steps, values, step) {
 }
 
 function put(steps, values, step, value) {
-  const at = place(steps, step);
+  const at = lowerBound(steps, step);
   if (steps[at] === step) values[at] = value;
   else if (at === steps.length) {
     steps.push(step);
@@ -193,11 +193,11 @@ function put(steps, values, step, value) {
 
 function cut(steps, values, last) {
   if (!(steps.at(-1) > last)) return;
-  steps.length = values.length = place(steps, last + 1);
+  steps.length = values.length = lowerBound(steps, last + 1);
 }
 
-// The first index whose step is not below `step`; new steps come last, so look there.
-export function place(steps, step) {
+// The first index whose step is not below `step`; the end first, where new steps come.
+export function lowerBound(steps, step) {
   if (!steps.length || steps.at(-1) < step) return steps.length;
   let [low, high] = [0, steps.length - 1];
   while (low < high) {

@@ -1,7 +1,7 @@
 // The client of a run's stream: dashboard/live/README.md describes the protocol.
-// Everything it touches comes in, so that tests run it without a browser.
+// `env` is injected, so that tests run it without a browser.
 
-// As in dashboard/live/messages.py, which says when it rises.
+// The same number as in dashboard/live/messages.py.
 export const PROTOCOL = 2;
 
 const FIRST_WAIT = 500;
@@ -16,10 +16,10 @@ export class RunStream {
   #failures = 0;
   #isPolling = false;
   #stopped = false;
-  #isReached = false; // the last poll was answered
-  #isAhead = false; // what answered last was a server of an older version
+  #isReached = false; // the last poll had a response
+  #isAhead = false; // the last response came from a server of an older version
 
-  // `after` is what the page holds, `shown` what its HTML was made of.
+  // `after`: last sequence number of the page's data, `shown`: of its HTML.
   constructor({ socketUrl, httpUrl, after = 0, shown = 0, attempt = null, ...rest }) {
     const { env, ...handlers } = rest;
     this.socketUrl = socketUrl;
@@ -43,21 +43,21 @@ export class RunStream {
     this.#drop();
   }
 
-  // The network is back, or the page is looked at again: do not wait any longer.
+  // The network is back, or the page is visible again: retry without waiting.
   retryNow() {
     if (this.#stopped || this.#socket) return;
     this.#connect();
   }
 
-  // Ask for everything again, as a snapshot.
+  // Request a new snapshot.
   resync() {
     this.seq = 0;
     this.attempt = null;
-    this.#ask();
+    this.#request();
   }
 
-  // Of what this page lacks.
-  get httpAddress() {
+  // URL of the frames after the page's data.
+  get httpUrlWithQuery() {
     return this.httpUrl + this.#query();
   }
 
@@ -68,32 +68,32 @@ export class RunStream {
 
   #connect() {
     this.env.clearTimeout(this.#timers.retry);
-    // Polling goes on meanwhile, and says so; a flickering state helps nobody.
-    if (!this.#isReached && !this.#isAhead) this.#link("connecting");
+    // While polling works, keep showing that state instead of flickering.
+    if (!this.#isReached && !this.#isAhead) this.#setLink("connecting");
     const socket = new this.env.WebSocket(this.socketUrl + this.#query());
     this.#socket = socket;
     socket.onopen = () => {
       this.env.clearTimeout(this.#timers.poll);
-      if (!this.#isAhead) this.#link("catching-up");
-      this.#listen();
+      if (!this.#isAhead) this.#setLink("catching-up");
+      this.#expectMessage();
     };
     socket.onmessage = ({ data }) => {
-      this.#listen();
+      this.#expectMessage();
       const frame = JSON.parse(data);
       // Only now: some proxies open a socket just to close it.
       if (frame.type !== "protocol") {
         this.#failures = 0;
         this.#isReached = false;
       }
-      this.#take(frame);
+      this.#handle(frame);
     };
     socket.onclose = ({ code }) => {
       if (this.#socket === socket) this.#lose(code);
     };
   }
 
-  // A connection may die without a word; the server pings every 15 s.
-  #listen() {
+  // A connection may die silently; the server pings every 15 s.
+  #expectMessage() {
     this.env.clearTimeout(this.#timers.silence);
     this.#timers.silence = this.env.setTimeout(() => {
       this.#drop();
@@ -119,7 +119,7 @@ export class RunStream {
     const jittered = wait * (0.5 + this.env.random() / 2);
     this.#failures += 1;
     if (!this.#isReached && !this.#isAhead)
-      this.#link("offline", { retryIn: jittered });
+      this.#setLink("offline", { retryIn: jittered });
     this.#timers.retry = this.env.setTimeout(() => this.#connect(), jittered);
     if (!this.#isPolling) this.#poll();
   }
@@ -130,26 +130,26 @@ export class RunStream {
 
   #end(name) {
     this.stop();
-    this.#link(name);
+    this.#setLink(name);
   }
 
-  // Only a reload brings an older page up to date, and when is up to its reader. A newer
-  // one waits for a process of its version, as others are being replaced.
-  #meet(protocol) {
+  // An older page needs a reload, which the user decides. A newer one waits until the
+  // processes of the older version are replaced.
+  #handleProtocol(protocol) {
     if (protocol > PROTOCOL) this.#end("outdated");
     else {
       this.#isAhead = true;
-      if (!this.#isReached) this.#link("ahead");
+      if (!this.#isReached) this.#setLink("ahead");
     }
   }
 
-  // While there is no socket the same frames come over HTTP.
+  // Without a socket, the same frames come over HTTP.
   async #poll() {
     this.#isPolling = true;
     this.#isReached = await this.#fetch().catch(() => false);
     this.#isPolling = false;
     if (this.#stopped || this.#socket?.readyState === 1) return;
-    if (this.#isReached) this.#link("polling");
+    if (this.#isReached) this.#setLink("polling");
     this.env.clearTimeout(this.#timers.poll);
     this.#timers.poll = this.env.setTimeout(() => {
       if (!this.#isPolling) this.#poll();
@@ -157,42 +157,42 @@ export class RunStream {
   }
 
   async #fetch() {
-    const answer = await this.env.fetch(this.httpAddress, {
+    const response = await this.env.fetch(this.httpUrlWithQuery, {
       headers: { Accept: "application/json" },
     });
-    // Signed out: the address leads to the sign-in page.
-    if (answer.redirected || [401, 403, 404].includes(answer.status)) {
+    // Signed out: redirected to the sign-in page.
+    if (response.redirected || [401, 403, 404].includes(response.status)) {
       this.#refuse();
       return false;
     }
-    if (answer.status === 409) {
-      this.#meet((await answer.json()).protocol);
+    if (response.status === 409) {
+      this.#handleProtocol((await response.json()).protocol);
       return false;
     }
-    if (!answer.ok) return false;
-    this.#take(await answer.json());
+    if (!response.ok) return false;
+    this.#handle(await response.json());
     return true;
   }
 
-  #take(frame) {
+  #handle(frame) {
     if (frame.type === "protocol") {
-      this.#meet(frame.protocol);
+      this.#handleProtocol(frame.protocol);
       return;
     }
     this.#isAhead = false;
     if (frame.type === "ping") {
-      if (frame.seq > this.seq) this.#ask();
-      else this.#link("live");
+      if (frame.seq > this.seq) this.#request();
+      else this.#setLink("live");
       return;
     }
     if (frame.type === "batch" && !this.#follows(frame)) return;
-    if (!["snapshot", "batch"].includes(frame.type)) return; // a later version's
+    if (!["snapshot", "batch"].includes(frame.type)) return; // of a later version
     this.seq = frame.seq;
     this.attempt = frame.attempt;
-    // A server keeps a snapshot for all viewers, and what came since is a batch.
+    // Snapshots are cached for all viewers; later data follows as a batch.
     const isBehind = frame.seq < this.shown;
-    if (isBehind) this.#ask();
-    else if (this.#socket?.readyState === 1) this.#link("live");
+    if (isBehind) this.#request();
+    else if (this.#socket?.readyState === 1) this.#setLink("live");
     this.onFrame(frame, { isBehind });
   }
 
@@ -200,21 +200,21 @@ export class RunStream {
     const isGap = batch.after > this.seq;
     const isOther = this.attempt !== null && batch.attempt !== this.attempt;
     if (isGap || isOther) {
-      this.#ask();
+      this.#request();
       return false;
     }
-    // An empty batch at the same number still says how the run stands.
+    // An empty batch with the same number still has the run's state.
     return batch.seq > this.seq || (batch.seq === this.seq && !this.#socket);
   }
 
-  #ask() {
-    if (this.#socket?.readyState !== 1) return; // the next connection asks
-    this.#link("catching-up");
+  #request() {
+    if (this.#socket?.readyState !== 1) return; // the next connection requests it
+    this.#setLink("catching-up");
     const { seq, attempt } = this;
     this.#socket.send(JSON.stringify({ type: "after", seq, attempt }));
   }
 
-  #link(name, detail = {}) {
+  #setLink(name, detail = {}) {
     this.onLink({ name, ...detail });
   }
 }

@@ -1,8 +1,8 @@
 // Fewer points of the same shape: lowest, highest and last of each bucket of steps.
 //
 // Buckets begin at multiples of their width, a power of two, as they do on the server
-// (dashboard/runs/charts/downsampling.py). So thinning what is held gives what a fresh answer would,
-// and no line jumps when one comes.
+// (dashboard/runs/charts/downsampling.py). So downsampling here gives the same points as
+// a new response, and no line jumps.
 
 export const MAX_POINTS = 1_000;
 const POINTS_PER_BUCKET = 3;
@@ -39,7 +39,7 @@ function bucket(step, width) {
   return Math.floor(step / width);
 }
 
-// Which of start … end, by rising index.
+// Indices to keep of start … end, ascending.
 function keep(values, start, end) {
   let [low, high] = [start, start];
   for (let i = start + 1; i < end; i++) {
@@ -49,7 +49,7 @@ function keep(values, start, end) {
   return [...new Set([low, high, end - 1])].sort((a, b) => a - b);
 }
 
-// The last of each bucket: of a clock, which only rises.
+// The last of each bucket, since times are monotonic.
 export function thinClock({ steps, times }, width) {
   const last = steps
     .map((_, i) => i)
@@ -57,7 +57,7 @@ export function thinClock({ steps, times }, width) {
   return { steps: last.map((i) => steps[i]), times: last.map((i) => times[i]) };
 }
 
-// The points from one step to another, with a neighbour on either side if asked for.
+// The points from one step to another, plus `margin` neighbours on either side.
 export function slice({ steps, values }, first, last, margin = 0) {
   let start = steps.findIndex((step) => step >= first);
   if (start < 0) start = steps.length;

@@ -1,24 +1,25 @@
-// What a page says that meets a server of another version. It never reloads by itself,
-// so nobody loses what they are reading or have typed.
+// The notice of a page that meets a server of another version. The page never reloads by
+// itself, which could lose unsaved text.
 
 const NOTICES = {
   outdated:
-    "Cohort was updated while this page was open. What the page shows stays as it was, and is not live any more. Save or copy what you have typed here, then reload the page.",
+    "Cohort was updated, so this page no longer receives new data. Save or copy unsaved text, then reload the page.",
   ahead:
-    "Cohort is being updated: the server that answered is older than this page. The page asks again by itself and lacks nothing later. Should this stay, reload it.",
+    "Cohort is being updated, and this page retries until the update is complete. Reload the page if this message stays.",
 };
 const OVER = new Set(["live", "polling", "refused"]);
 
-// The notice of a link's state: "" takes it away, undefined leaves it as it is.
+// The notice for a connection state: "" removes it, undefined keeps the current one.
 export function noticeOf(link) {
   return NOTICES[link] ?? (OVER.has(link) ? "" : undefined);
 }
 
-// `region` is an alert, whose changes are read out; what is the same is left alone.
+// `region` has role="alert": screen readers announce changes, so skip equal notices.
 export function showNotice(region, link) {
   const notice = noticeOf(link);
-  if (notice === undefined || notice === region.dataset.said) return;
-  region.dataset.said = notice;
+  const name = notice ? link : "";
+  if (notice === undefined || name === region.dataset.notice) return;
+  region.dataset.notice = name;
   region.replaceChildren();
   if (!notice) return;
   const text = document.createElement("p");

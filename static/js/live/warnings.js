@@ -1,10 +1,9 @@
-// What the trainer warned of, out of a run's events.
+// The trainer's warnings, from a run's events.
 
 import { sig4 } from "./numbers.js";
 
-// Each kind once, as it was last said, the newest first. What a resumed run has gone
-// back before (past `lastStep`) is not said any more: it may not come again. Nor is
-// what an alert says already: the codes in `known`.
+// The latest of each kind, newest first, without superseded steps (past `lastStep`) and
+// without codes in `known`, which alerts already show.
 export function listWarnings(events, lastStep, known = new Set()) {
   const found = new Map();
   for (const { type, step, body } of events) {
@@ -21,6 +20,6 @@ export function describeWarning({ message, value, threshold, step, count }) {
   if (value !== null && threshold !== null)
     facts.push(`value ${sig4(value)}, bound ${sig4(threshold)}`);
   if (count > 1) facts.push(`${count} times`);
-  const place = step > 0 ? `Step ${step.toLocaleString("en-US")}: ` : "";
-  return `${place}${message}${facts.length ? ` (${facts.join("; ")})` : ""}`;
+  const prefix = step > 0 ? `Step ${step.toLocaleString("en-US")}: ` : "";
+  return `${prefix}${message}${facts.length ? ` (${facts.join("; ")})` : ""}`;
 }

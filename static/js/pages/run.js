@@ -75,20 +75,20 @@ function show(button, isOffered) {
   if (element) element.hidden = !isOffered;
 }
 
-// Of the page, not of the run: beside a run at rest they would be read as its state.
+// Not shown for an ended or waiting run, where they would look like its state.
 const UPDATES = { live: "live updates", polling: "updates every 4 s" };
 const LINKS = {
   connecting: "connecting",
   "catching-up": "loading updates",
-  refused: "no longer yours to watch: reload the page",
-  outdated: "not live: reload the page",
-  ahead: "waiting for the server's update",
+  refused: "no access: reload the page",
+  outdated: "outdated: reload the page",
+  ahead: "waiting for the update",
 };
 
 function showLink({ name, retryIn }) {
   clearInterval(countdown);
   showNotice(find("version"), name);
-  if (name === "outdated" || name === "refused") isQueued = false; // nobody tells it more
+  if (name === "outdated" || name === "refused") isQueued = false; // no more updates
   const element = find("link");
   element.dataset.link = name;
   if (name !== "offline") {
@@ -141,7 +141,7 @@ const stream = new RunStream({
 // A place in the queue changes without anything happening to this run.
 setInterval(async () => {
   if (!isQueued || document.hidden) return;
-  const answer = await fetch(stream.httpAddress).catch(() => null);
+  const answer = await fetch(stream.httpUrlWithQuery).catch(() => null);
   if (answer?.ok && isQueued) showRun((await answer.json()).run);
 }, QUEUE_LOOK_EVERY);
 

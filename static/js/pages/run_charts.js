@@ -27,7 +27,7 @@ export function drawRunCharts({ figures }) {
     env,
     onFound: () => board.refresh(),
     onTrouble: (message) => {
-      const text = message && `Finer points could not be read (${message}).`;
+      const text = message && `Failed to load finer points (${message}).`;
       if (trouble.textContent !== text) trouble.textContent = text;
     },
   });

@@ -1,4 +1,4 @@
-// Signing in by a passkey, where the browser has them. django-allauth's own script asks.
+// Sign-in with a passkey, if the browser supports it, by django-allauth's script.
 
 if (window.PublicKeyCredential) {
   const form = document.getElementById("mfa_login");
@@ -7,12 +7,12 @@ if (window.PublicKeyCredential) {
     ids: { login: "passkey_login", credential: "mfa_credential" },
   });
   document.addEventListener("allauth.error", (event) => {
-    event.preventDefault(); // else it goes to the console
+    event.preventDefault(); // else it is logged to the console
     const notice = document.createElement("p");
     notice.className = "notice notice-error";
     notice.setAttribute("role", "alert");
     notice.textContent =
-      "No passkey was used. Try again, or sign in with your password.";
+      "Passkey sign-in failed. Try again, or sign in with your password.";
     form.previousElementSibling?.matches(".notice") || form.before(notice);
   });
 }

@@ -37,13 +37,13 @@ async function ask(extra = {}) {
     const url = `${root.dataset.system}?${new URLSearchParams(parameters)}`;
     const answer = await fetch(url);
     if (mine !== turn) return null;
-    if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
+    if (!answer.ok) throw new Error(`Server error (HTTP ${answer.status}).`);
     const found = await answer.json();
     hasEnded = found.has_ended;
     if (samples.time.length || found.time.length) say("");
     return found;
   } catch {
-    if (mine === turn) say("Cohort cannot be reached; asking again.");
+    if (mine === turn) say("Cannot reach Cohort. Retrying…");
     return null;
   }
 }
