@@ -1,4 +1,4 @@
-"""A run's page behind another tab draws nothing, and is current when seen again."""
+"""A run's page in a hidden tab draws nothing and catches up when visible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNT_DRAWINGS = """
 (() => {
   const { react } = Plotly;
   window.drawings = 0;
-  Plotly.react = (...given) => { window.drawings += 1; return react(...given); };
+  Plotly.react = (...args) => { window.drawings += 1; return react(...args); };
 })()
 """
 
@@ -36,7 +36,7 @@ COUNT_DRAWINGS = """
 def tab(
     playwright: Playwright, live_app: str, alice: User, tmp_path: Path
 ) -> Iterator[Page]:
-    """Of a browser that is told nothing: Playwright has its own pages always seen."""
+    """Of a browser with defaults: Playwright's own pages are always visible."""
     profile = tmp_path / "profile"
     command = [shutil.which("chromium") or "chromium-browser", *CHROMIUM_FLAGS]
     command += ["--headless=new", "--remote-debugging-port=0"]
@@ -76,7 +76,7 @@ def take_steps(story: Story, count: int) -> None:
         story.take_steps(1)
 
 
-def test_a_hidden_tab_draws_nothing_and_catches_up_when_it_is_seen(
+def test_a_hidden_tab_draws_nothing_and_catches_up(
     tab: Page, live_app: str, team: Team
 ) -> None:
     story = Story(queue_run(team))
@@ -96,7 +96,7 @@ def test_a_hidden_tab_draws_nothing_and_catches_up_when_it_is_seen(
     wait_until(tab, "document.hidden")
     tab.evaluate(COUNT_DRAWINGS)
     take_steps(story, 7)
-    # It hears of them, and its header is true.
+    # Frames still arrive and update the header.
     expect(tab.locator("[data-run-step]")).to_have_text("12")
     tab.wait_for_timeout(4_000)
     assert tab.evaluate("window.drawings") == 0

@@ -1,4 +1,4 @@
-"""A page that was opened before an upgrade, or came from a process that was ahead."""
+"""A page whose protocol version differs from the server's."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def story(team: Team) -> Story:
     return story
 
 
-def give_script_of(page: Page, protocol: int) -> None:
-    """The page's script is that of another version; all else is the real thing."""
+def serve_script_of(page: Page, protocol: int) -> None:
+    """Serve the page's script with another protocol version."""
 
-    def answer(route: Route) -> None:
+    def respond(route: Route) -> None:
         real = route.fetch()
-        told = real.text()
-        other = told.replace(f"PROTOCOL = {PROTOCOL};", f"PROTOCOL = {protocol};")
-        assert other != told
-        # Its address would be another one, too: that of its version.
+        text = real.text()
+        other = text.replace(f"PROTOCOL = {PROTOCOL};", f"PROTOCOL = {protocol};")
+        assert other != text
+        # Not cached: the URL is that of the current version.
         headers = {**real.headers, "cache-control": "no-store"}
         route.fulfill(response=real, headers=headers, body=other)
 
-    page.route(SCRIPT, answer)
+    page.route(SCRIPT, respond)
 
 
 def test_an_older_page_shows_one_notice_and_keeps_unsaved_text(
@@ -50,7 +50,7 @@ def test_an_older_page_shows_one_notice_and_keeps_unsaved_text(
     urls: list[str] = []
     page.on("websocket", lambda socket: sockets.append(socket.url))
     page.on("request", lambda request: urls.append(request.url))
-    give_script_of(page, PROTOCOL - 1)
+    serve_script_of(page, PROTOCOL - 1)
 
     page.goto(f"/alpha/runs/{story.run.id}/groups/")
 
@@ -87,7 +87,7 @@ def test_a_newer_page_waits_with_a_notice(page: Page, story: Story) -> None:
         "request",
         lambda request: polls.append(request) if "stream.json" in request.url else None,
     )
-    give_script_of(page, PROTOCOL + 1)
+    serve_script_of(page, PROTOCOL + 1)
 
     page.goto(f"/alpha/runs/{story.run.id}/")
 

@@ -1,4 +1,4 @@
-"""What a browser has of Cohort's scripts and styles, it does not ask for again."""
+"""Browsers cache Cohort's scripts and stylesheets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FETCHED = """performance.getEntriesByType("resource")
     .map(({ transferSize }) => transferSize)"""
 
 
-def test_a_second_visit_fetches_no_file_again(page: Page, team: Team) -> None:
+def test_a_second_visit_downloads_no_static_file(page: Page, team: Team) -> None:
     page.goto(f"/{team.slug}/runs/", wait_until="networkidle")
     first = page.evaluate(FETCHED)
     page.goto("about:blank")

@@ -1,4 +1,4 @@
-"""An outside run's pages, for everybody."""
+"""Pages of an external run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ pytestmark = [
 ]
 
 
-def test_it_is_followed_read_and_closed(page: Page, team: Team, alice: User) -> None:
+def test_an_external_run_is_watched_and_closed(
+    page: Page, team: Team, alice: User
+) -> None:
     run: Run = open_run(OPENING, team=team, user=alice)[0]
     log = LogBuilder().stepped(1).stepped(2)
     send(run, log)

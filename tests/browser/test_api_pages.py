@@ -1,4 +1,4 @@
-"""Tokens for everybody, and operations in Swagger UI."""
+"""The pages of API tokens, and Swagger UI."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ pytestmark = [
 ]
 
 
-def test_the_pages_of_the_api_keep_nobody_out(page: Page, team: Team) -> None:
+def test_the_token_page_is_accessible(page: Page, team: Team) -> None:
     page.goto(f"/{team.slug}/tokens/")
     page.get_by_label("Name").fill("nightly sweep")
     page.get_by_label("write").check()
     page.get_by_role("button", name="Create token").click()
     page.locator("[data-secret]").wait_for()
-    found = findings_in_each_view(page)
 
-    assert found == []
+    assert findings_in_each_view(page) == []
 
 
-def test_an_operation_is_tried_out_in_swagger_ui(page: Page, team: Team) -> None:
+def test_swagger_ui_executes_an_operation(page: Page, team: Team) -> None:
     errors: list[str] = []
-    page.on("console", lambda told: told.type == "error" and errors.append(told.text))
+    page.on("console", lambda m: m.type == "error" and errors.append(m.text))
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"/{team.slug}/tokens/")
     page.get_by_label("Name").fill("trying")
@@ -45,9 +44,9 @@ def test_an_operation_is_tried_out_in_swagger_ui(page: Page, team: Team) -> None
     operation.locator(".opblock-summary-control").click()
     operation.get_by_role("button", name="Try it out").click()
     operation.get_by_role("button", name="Execute").click()
-    answer = operation.locator(".live-responses-table .response")
-    assert answer.locator(".response-col_status").inner_text().strip() == "200"
-    assert team.slug in answer.locator(".response-col_description").inner_text()
+    response = operation.locator(".live-responses-table .response")
+    assert response.locator(".response-col_status").inner_text().strip() == "200"
+    assert team.slug in response.locator(".response-col_description").inner_text()
 
     page.set_viewport_size({"width": 390, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth") == 390

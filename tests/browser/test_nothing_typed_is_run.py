@@ -1,4 +1,4 @@
-"""Whatever a model or a person wrote is shown by a real browser, and never run."""
+"""Text of models and users is displayed and never executed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
 ]
 
-# Each would set the page's `evil` where it is taken for markup, a link or a template.
+# Each sets `window.evil` if it is interpreted as markup, a link or a template.
 EVIL = (
     "<script>window.evil=1</script><img src=x onerror=window.evil=2>"
     "<svg onload=window.evil=3></svg></script></textarea>"
     '<a href="javascript:window.evil=4">x</a>[y](javascript:window.evil=5)'
 )
-# The same in what a chart's labels understand: Plotly's own little markup.
+# The same in Plotly's subset of HTML for labels.
 LABEL = '<a href="javascript:window.evil=6">l</a><b onclick="window.evil=7">'
 
 
@@ -51,15 +51,15 @@ def run(team: Team, alice: User) -> Run:
 def watched(
     alice: User, open_browser: Callable[[User | None], BrowserContext]
 ) -> tuple[Page, list[str]]:
-    """A page, and what the policy of its answers had to hold back."""
+    """A page, and the violations of its content security policy."""
     page = open_browser(alice).new_page()
     refused: list[str] = []
 
-    def note(message: ConsoleMessage) -> None:
+    def collect(message: ConsoleMessage) -> None:
         if "Content Security Policy" in message.text:
             refused.append(message.text)
 
-    page.on("console", note)
+    page.on("console", collect)
     page.on("dialog", lambda dialog: refused.append(dialog.message))
     return page, refused
 
@@ -70,17 +70,19 @@ def addresses(run: Run) -> list[str]:
     tail += ["/completions/", "/prompts/", "/prompts/0/", "/config/"]
     tail += ["/metrics/", "/export/", "/reward-log/"]
     others = ["/alpha/runs/", f"/alpha/compare?runs={run.pk}", "/alpha/datasets/"]
-    return [base + "/" + one.lstrip("/") for one in tail] + others
+    return [base + "/" + path.lstrip("/") for path in tail] + others
 
 
-def test_no_page_runs_what_was_typed(run: Run, watched: tuple[Page, list[str]]) -> None:
+def test_no_page_executes_injected_markup(
+    run: Run, watched: tuple[Page, list[str]]
+) -> None:
     page, refused = watched
     num_shown = 0
 
     for address in addresses(run):
-        answer = page.goto(address)
-        assert answer is not None
-        assert answer.status == 200, address
+        response = page.goto(address)
+        assert response is not None
+        assert response.status == 200, address
         page.wait_for_load_state("networkidle")
         for link in page.locator("a[href^='javascript:'], svg a").all():
             raise AssertionError((address, link.evaluate("link => link.outerHTML")))
@@ -106,7 +108,7 @@ def test_a_charts_labels_are_text(run: Run, watched: tuple[Page, list[str]]) -> 
     assert refused == []
 
 
-def test_what_would_be_run_is_noticed(
+def test_executed_markup_would_be_noticed(
     run: Run, watched: tuple[Page, list[str]]
 ) -> None:
     page, refused = watched

@@ -1,4 +1,4 @@
-"""Django's admin draws under our policy, which holds nothing of it back."""
+"""Django's admin works under our content security policy."""
 
 from __future__ import annotations
 

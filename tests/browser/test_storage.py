@@ -1,4 +1,4 @@
-"""What a team's trash costs is seen before it is deleted."""
+"""Retention of a team: preview, save, delete."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ pytestmark = [
 ]
 
 
-def test_an_admin_looks_at_what_goes_then_keeps_the_numbers(
-    page: Page, team: Team
-) -> None:
+def test_an_admin_previews_a_retention_and_saves_it(page: Page, team: Team) -> None:
     now = timezone.now()
     Use.objects.create(team=team, parts={"runs": 3 * 10**9}, measured_at=now)
     Quota.objects.create(team=team, max_bytes=5 * 10**9, max_runs=4)
@@ -42,20 +40,19 @@ def test_an_admin_looks_at_what_goes_then_keeps_the_numbers(
     page.get_by_label("Days of completions").fill("90")
     page.get_by_role("button", name="Preview").click()
 
-    expect(page.get_by_text("1 of 1 run in the trash")).to_be_visible()
     expect(page.get_by_role("link", name="old-run")).to_be_visible()
-    expect(page.get_by_text("4 completions (48 B of text) of 1 run")).to_be_visible()
+    expect(page.get_by_text("48 B of text")).to_be_visible()
     expect(page.get_by_role("link", name="done-run")).to_be_visible()
     assert findings_in_each_view(page) == []
 
     page.get_by_role("button", name="Save").click()
 
-    expect(page.get_by_text("Now: the trash is kept for 7 days")).to_be_visible()
-    kept = Retention.objects.get()
-    assert (kept.trash_days, kept.completion_days) == (7, 90)
+    expect(page.locator("#messages .notice-success")).to_be_visible()
+    retention = Retention.objects.get()
+    assert (retention.trash_days, retention.completion_days) == (7, 90)
 
     retain()
     page.goto(f"/alpha/runs/{done.pk}/completions/")
 
-    expect(page.get_by_text("Completions were deleted")).to_be_visible()
+    expect(page.get_by_text("were deleted")).to_be_visible()
     assert findings_in_each_view(page) == []

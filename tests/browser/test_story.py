@@ -1,8 +1,7 @@
-"""Launch, inspect, compare: the three stories, in one browser against the real stack.
+"""Launch, inspect, compare: one journey in a browser against the real stack.
 
-A web process, a training worker and the trainer it starts; the model is tiny and of
-random weights, everything else is what a user gets. The run it is compared with is told
-to the database.
+A web process, a training worker and its trainer; only the model is tiny, with random
+weights. The events of the second run are written to the database.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def worker(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
     worker.terminate()
 
 
-def test_from_a_file_of_prompts_to_a_comparison_of_two_runs(
+def test_from_a_prompt_file_to_a_comparison_of_two_runs(
     page: Page, worker: Worker, model: Path
 ) -> None:
     page.set_default_timeout(30_000)
@@ -100,7 +99,7 @@ def compose_reward(page: Page) -> None:
     expect(page.locator("li.rule")).to_have_count(3)
     fill(page, "rules-2-params-pattern", "[0-4][0-4]")
 
-    # Tried on a row before it is saved: no answer block, but two digits in a row.
+    # Scored on a row before it is saved: no answer block, but two digits in a row.
     page.get_by_label("Completions of row 0", exact=True).fill("=0123\n---\nab")
     page.get_by_role("button", name="Score").click()
     scores = page.get_by_role("region", name="Scores of row 0")
@@ -133,7 +132,7 @@ def fill(page: Page, name: str, value: str) -> None:
 
 
 def watch(page: Page) -> None:
-    """Points arrive, and the page is never loaded again."""
+    """Points arrive without a page load."""
     page.evaluate("window.isTheSamePage = true")
     has_points = f"({FIRST_CHART}?.data?.at(-1)?.x?.length ?? 0)"
     wait_until(page, f"{has_points} === {NUM_STEPS}", seconds=180)
@@ -149,7 +148,7 @@ def inspect(page: Page) -> None:
     """From a point to its step's groups, to one group, and back."""
     click_step(page, 4)
     page.wait_for_url("**/groups/?step=4")
-    expect(page.get_by_text("of 4 groups have different rewards")).to_be_visible()
+    expect(page.get_by_text("of 4 groups")).to_be_visible()
     groups = page.url
 
     page.locator("a.group-link").first.click()
@@ -178,7 +177,7 @@ def click_step(page: Page, step: int) -> None:
         }}"""
     )
     page.mouse.move(x, y)
-    page.wait_for_timeout(200)  # a chart looks for the point under the mouse so often
+    page.wait_for_timeout(200)  # until the chart finds the point under the mouse
     page.mouse.click(x, y)
 
 

@@ -1,4 +1,4 @@
-"""An operator sees at a glance what is not well, and reads what to do."""
+"""The operators' server page and the runbook."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_story(team: Team) -> None:
     Worker.objects.filter(name="training@gpu-2").update(
         last_seen=Now() - timedelta(minutes=5)
     )
-    run = make_run(team, "calm-otter-with-a-long-name-of-its-own")
+    run = make_run(team, "calm-otter-with-a-long-name-for-a-run")
     Run.objects.filter(pk=run.pk).update(
         state=RunState.RUNNING,
         worker="training@gpu-1",
@@ -42,7 +42,7 @@ def make_story(team: Team) -> None:
 
 
 def take_pictures(page: Page, name: str) -> None:
-    """COHORT_PICTURES names a folder for whoever wants to look at the page."""
+    """Into the folder COHORT_PICTURES, if it is set."""
     folder = os.environ.get("COHORT_PICTURES")
     if not folder:
         return
@@ -55,7 +55,7 @@ def take_pictures(page: Page, name: str) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
 
 
-def test_the_page_names_what_is_not_well_and_refreshes_in_place(
+def test_the_page_names_broken_parts_and_refreshes_in_place(
     team: Team, open_browser: Callable[[User | None], BrowserContext]
 ) -> None:
     make_story(team)
@@ -65,9 +65,8 @@ def test_the_page_names_what_is_not_well_and_refreshes_in_place(
     page.goto("/admin/")
     page.get_by_role("link", name="Server").click()
 
-    gone = page.get_by_role("row", name="training@gpu-2")
-    expect(gone).to_contain_text("broken")
-    expect(gone).to_contain_text("start it again")
+    lost = page.get_by_role("row", name="training@gpu-2")
+    expect(lost).to_contain_text("broken")
     take_pictures(page, "server")
     assert findings_in_each_view(page) == []
 
@@ -75,12 +74,12 @@ def test_the_page_names_what_is_not_well_and_refreshes_in_place(
         "link", name="the log of each process"
     ).scroll_into_view_if_needed()
     assert page.evaluate("scrollY") > 0
-    looked = page.locator(".server-sum")
-    before, said = gone.bounding_box(), looked.inner_text()
-    expect(looked).not_to_have_text(said, timeout=20_000)
-    assert gone.bounding_box() == before  # asked every 10 s, and nothing has moved
+    summary = page.locator(".server-sum")
+    before, text = lost.bounding_box(), summary.inner_text()
+    expect(summary).not_to_have_text(text, timeout=20_000)
+    assert lost.bounding_box() == before  # a refresh every 10 s moves nothing
     Worker.objects.filter(name="training@gpu-2").update(last_seen=Now())
-    expect(gone).to_contain_text("well", timeout=20_000)
+    expect(lost).to_contain_text("well", timeout=20_000)
 
     page.get_by_role("link", name="Runbook").click()
     expect(page.get_by_role("heading", name="Where to begin")).to_be_visible()
