@@ -29,7 +29,7 @@ def detail_of(answer: HttpResponseBase) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_token_is_in_no_log_wherever_it_is_sent(
+def test_a_token_is_never_logged(
     live_app: str, alice: User, web_processes: WebProcesses
 ) -> None:
     text = make_token(alice, "read")
@@ -61,7 +61,7 @@ def test_a_token_is_in_no_log_wherever_it_is_sent(
     assert text not in web_processes.log.read_text()
 
 
-def test_what_fails_is_logged_without_the_token(
+def test_an_error_is_logged_without_the_token(
     alice: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from dashboard.api import members
@@ -77,7 +77,7 @@ def test_what_fails_is_logged_without_the_token(
     assert text not in caplog.text + answer.content.decode()
 
 
-def test_who_guesses_is_counted_by_network_and_keeps_out_no_token(
+def test_token_guesses_are_throttled_by_network(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "MAX_OF_ADDRESS", 2)
@@ -96,7 +96,7 @@ def test_who_guesses_is_counted_by_network_and_keeps_out_no_token(
     assert guess("2001:db8::1", make_token(alice)) == 200
 
 
-def test_a_flood_of_one_token_stops_no_other(
+def test_a_flood_of_one_token_does_not_block_others(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "MAX_OF_INGEST", 2)
@@ -108,7 +108,7 @@ def test_a_flood_of_one_token_stops_no_other(
     assert Run.objects.count() == 3
 
 
-def test_a_run_that_has_ended_takes_nothing(alice: User) -> None:
+def test_an_ended_run_accepts_no_events(alice: User) -> None:
     program = Program(make_token(alice, "ingest"))
     run = open_one(program).json()["id"]
     log = LogBuilder().stepped(1).finished(1)
@@ -123,7 +123,7 @@ def test_a_run_that_has_ended_takes_nothing(alice: User) -> None:
     assert Run.objects.values().get() == before
 
 
-def test_neither_anothers_nor_a_run_of_ours_is_told_of(
+def test_events_for_other_runs_are_refused(
     alice: User, charlie: User, team: Team
 ) -> None:
     theirs = open_one(Program(make_token(charlie, "ingest"))).json()["id"]
@@ -152,7 +152,7 @@ NESTED = [60, 600, 990, 20_000]
     ],
     ids=lambda text: f"{text[:12]} of {len(text)}",
 )  # fmt: skip
-def test_any_settings_are_answered_and_shown(settings: str, alice: User) -> None:
+def test_any_settings_get_a_response_and_are_shown(settings: str, alice: User) -> None:
     program = Program(make_token(alice, "ingest"))
     tree = open_body(settings)
 

@@ -151,7 +151,7 @@ def faults_of(answer: HttpResponseBase) -> set[str]:
 
 
 @pytest.mark.usefixtures("everything_is_evil")
-def test_every_page_is_strict_and_takes_no_text_for_markup(
+def test_every_page_is_strict_and_escapes_text(
     addresses: dict[str, str], alice_client: Client
 ) -> None:
     faults, num_pages, num_evil, num_odd = {}, 0, 0, 0
@@ -187,16 +187,14 @@ def test_a_chart_shows_a_metrics_name_as_text(
 
 
 @pytest.mark.parametrize("address", ["/no/such/page/", "/alpha/runs/999999/"])
-def test_what_is_not_there_is_answered_as_strictly(
-    alice_client: Client, address: str
-) -> None:
+def test_not_found_pages_are_as_strict(alice_client: Client, address: str) -> None:
     answer = alice_client.get(address)
 
     assert answer.status_code == 404
     assert_strict(address, answer)
 
 
-def test_cookies_are_out_of_reach_of_scripts_and_other_sites(alice: User) -> None:
+def test_cookies_are_httponly_and_samesite(alice: User) -> None:
     alice.set_password("a long enough secret")
     alice.save()
     client = Client()

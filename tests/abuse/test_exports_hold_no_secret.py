@@ -61,7 +61,7 @@ def read(answer: Any) -> str:
     return b"".join(answer).decode("utf-8-sig")
 
 
-def test_what_is_taken_along_lets_nobody_in(
+def test_exports_contain_no_credentials(
     secrets: dict[str, str], alice: User, alice_client: Client
 ) -> None:
     program = Program(secrets["token"])

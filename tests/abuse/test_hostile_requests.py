@@ -131,7 +131,7 @@ REQUESTS = {
 }  # fmt: skip
 
 
-def test_whatever_a_handshake_is_it_is_answered_and_closed(
+def test_any_handshake_gets_a_response_and_is_closed(
     live_app: str, web_processes: WebProcesses
 ) -> None:
     begin = web_processes.log.stat().st_size
@@ -149,7 +149,7 @@ def test_whatever_a_handshake_is_it_is_answered_and_closed(
     assert b"Traceback" not in web_processes.log.read_bytes()[begin:]
 
 
-def test_whatever_a_request_is_it_is_answered_or_closed(
+def test_any_request_gets_a_response_or_is_closed(
     live_app: str, web_processes: WebProcesses
 ) -> None:
     begin = web_processes.log.stat().st_size
@@ -163,7 +163,7 @@ def test_whatever_a_request_is_it_is_answered_or_closed(
     assert b"Traceback" not in web_processes.log.read_bytes()[begin:]
 
 
-def test_a_head_without_an_end_is_refused_before_it_costs_anything(
+def test_an_endless_header_is_refused_early(
     live_app: str,
 ) -> None:
     begun = GET + b"\r\nHost: 127.0.0.1\r\nX: " + b"x" * MAX_HEAD_BYTES

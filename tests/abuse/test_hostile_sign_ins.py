@@ -170,11 +170,11 @@ def just_in(guarded: User) -> Client:
     return client
 
 
-def test_a_credential_that_is_none_is_a_bad_request(nobody: Client) -> None:
+def test_a_malformed_credential_is_a_bad_request(nobody: Client) -> None:
     assert nobody.post(LOGIN, {"credential": '{"id": 1}'}).status_code == 400
 
 
-def test_real_answers_of_a_key_let_in(
+def test_valid_responses_of_a_key_sign_in(
     nobody: Client, half_in: Client, just_in: Client, guarded: User, key: Key
 ) -> None:
     for client, address, leads_to in (
@@ -198,7 +198,7 @@ def test_real_answers_of_a_key_let_in(
 
 @pytest.mark.usefixtures("_without_throttle")
 @pytest.mark.slow
-def test_no_part_of_a_credential_fails(
+def test_no_part_of_a_credential_causes_a_server_error(
     nobody: Client, half_in: Client, just_in: Client, guarded: User, key: Key
 ) -> None:
     wrong = {}
@@ -274,7 +274,7 @@ def _bad_registrations(challenge: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"public key: {name}", _registration(key.id, challenge, public)
 
 
-def test_a_key_that_could_never_sign_is_refused(just_in: Client) -> None:
+def test_a_key_that_cannot_sign_is_refused(just_in: Client) -> None:
     found = {}
     for what, said in _bad_registrations(_challenge(just_in, ADD)):
         found[what] = _status(just_in, "post", ADD, credential=json.dumps(said))
@@ -284,7 +284,7 @@ def test_a_key_that_could_never_sign_is_refused(just_in: Client) -> None:
 
 @pytest.mark.usefixtures("_without_throttle", "_with_providers")
 @pytest.mark.slow
-def test_no_field_before_or_about_sign_in_fails(
+def test_no_field_of_sign_in_pages_causes_a_server_error(
     addresses: dict[str, str], nobody: Client, half_in: Client, just_in: Client
 ) -> None:
     key = Authenticator.objects.get(type=Authenticator.Type.WEBAUTHN).pk

@@ -148,7 +148,7 @@ def program(alice: User) -> Program:
     return Program(make_token(alice, "ingest"))
 
 
-def test_any_line_is_answered_and_any_page_opens_after_it(
+def test_any_line_gets_a_response_and_pages_still_open(
     program: Program, alice_client: Client
 ) -> None:
     """What cannot be kept becomes a warning: a refused line would be sent for ever."""
@@ -172,7 +172,9 @@ def test_any_line_is_answered_and_any_page_opens_after_it(
     assert not any("\0" in name or len(name) > 120 for name in told.metric_names)
 
 
-def test_any_last_word_is_answered(program: Program, alice_client: Client) -> None:
+def test_any_final_event_gets_a_response(
+    program: Program, alice_client: Client
+) -> None:
     for kind, line in LAST.items():
         run = open_one(program).json()["id"]
         tell(program, run, written(GROUP, 1, 1) + b"\n")
@@ -199,7 +201,7 @@ def alone(team: Team, alice: User) -> Quota:
 
 
 @pytest.mark.usefixtures("alone")
-def test_no_more_runs_are_opened_than_the_team_may_have(program: Program) -> None:
+def test_runs_over_the_quota_are_refused(program: Program) -> None:
     run = open_one(program, key=KEY).json()["id"]
 
     more = open_one(program)
@@ -213,7 +215,7 @@ def test_no_more_runs_are_opened_than_the_team_may_have(program: Program) -> Non
     assert ended.status_code == 429
 
 
-def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
+def test_a_team_over_its_quota_gets_429_and_the_trainer_retries(
     program: Program, alone: Quota, alice_client: Client
 ) -> None:
     run = open_one(program).json()["id"]
@@ -241,7 +243,7 @@ def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
     assert quota_usage(alone.team).parts["outside"] == 0
 
 
-def test_a_page_of_a_group_is_as_long_as_a_browser_can_show(
+def test_a_huge_group_is_truncated_on_its_page(
     program: Program, alice_client: Client
 ) -> None:
     run = open_one(program).json()["id"]
@@ -297,7 +299,9 @@ def evil_run(program: Program) -> int:
     return run
 
 
-def test_no_name_of_a_trainer_is_markup(evil_run: int, alice_client: Client) -> None:
+def test_names_sent_by_a_trainer_are_escaped(
+    evil_run: int, alice_client: Client
+) -> None:
     at = f"/alpha/runs/{evil_run}/"
     pages = [*(at + page for page in ADDRESSES), "/alpha/runs/", "/alpha/alerts/"]
     pages += [f"/alpha/compare?runs={evil_run}", "/alpha/audit-log/", "/alpha/prompts/"]
@@ -316,7 +320,7 @@ def test_no_name_of_a_trainer_is_markup(evil_run: int, alice_client: Client) -> 
     assert num_seen > 12
 
 
-def test_no_cell_of_an_outside_run_is_a_formula(
+def test_no_csv_cell_of_an_external_run_is_a_formula(
     evil_run: int, alice_client: Client
 ) -> None:
     cells = []

@@ -44,7 +44,7 @@ def test_a_message_of_more_than_16_kib_ends_its_socket(
     assert closed.value.rcvd.code == TOO_BIG
 
 
-def test_every_start_of_the_pages_bounds_requests_and_messages(tmp_path: Path) -> None:
+def test_every_web_process_limits_requests_and_messages(tmp_path: Path) -> None:
     local = " ".join(web(data=tmp_path, port=1).arguments)
     image = (ROOT / "docker/web.Dockerfile").read_text().replace('", "', " ")
     unit = (ROOT / "docker/systemd/cohort-web.service").read_text()

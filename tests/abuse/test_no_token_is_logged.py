@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_link_that_signs_in_is_in_no_log(
+def test_sign_in_links_are_not_logged(
     live_app: str, alice: User, web_processes: WebProcesses
 ) -> None:
     token = create_sign_in_link(alice)
@@ -31,7 +31,7 @@ def test_a_link_that_signs_in_is_in_no_log(
     assert token not in log
 
 
-def test_web_processes_are_started_without_a_log_of_addresses(tmp_path: Path) -> None:
+def test_web_processes_have_no_access_log(tmp_path: Path) -> None:
     image = (ROOT / "docker/web.Dockerfile").read_text()
 
     assert "--no-access-log" in web(data=tmp_path, port=1).arguments

@@ -224,7 +224,7 @@ def test_a_number_is_clipped_where_it_is_drawn(value: float, clipped: float) -> 
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
-def test_what_is_no_number_does_not_become_one(value: float) -> None:
+def test_non_finite_values_stay_non_finite(value: float) -> None:
     assert math.isnan(clip(value))
     assert np.isnan(clip_all([value])).all()
 
@@ -412,7 +412,7 @@ def test_nothing_that_reads_a_run_fails(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_limits")
-def test_nothing_that_reads_a_run_fails_however_it_is_asked(
+def test_nothing_that_reads_a_run_fails_with_any_parameter(
     addresses: dict[str, str],
     runs: list[Run],
     reports: list[int],

@@ -29,20 +29,22 @@ NO_TOKENS = (
 )  # fmt: skip
 
 
-def test_what_is_no_models_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_outside_model_folders_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # As on one machine; elsewhere it is the worker that sees a folder, and refuses.
     monkeypatch.setattr(settings, "DATABASE_IS_EMBEDDED", True)
 
     assert [path for path in NO_MODELS if not check_model(path)] == []
 
 
-def test_a_token_is_a_file_of_its_folder_alone() -> None:
+def test_a_token_file_is_inside_its_folder() -> None:
     found = [path.replace("{tokens}", str(tokens_folder())) for path in NO_TOKENS]
 
     assert [path for path in found if _is_token(path)] == []
 
 
-def test_files_of_a_run_bear_no_name_that_anybody_typed() -> None:
+def test_file_names_of_a_run_contain_no_user_input() -> None:
     folder = run_directory(7).checkpoints
 
     assert os.path.commonpath([folder, settings.COHORT_DATA]) == str(
@@ -56,7 +58,7 @@ def test_files_of_a_run_bear_no_name_that_anybody_typed() -> None:
 @pytest.mark.parametrize(
     "name", ["../../evil", "/tmp/evil", "C:\\evil", "a/../../../evil", "~/evil", "\x01"]
 )
-def test_a_zips_members_stay_in_their_imports_folder(
+def test_zip_members_stay_in_their_import_folder(
     name: str, team: Team, alice: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "COHORT_DATA", tmp_path / "data")

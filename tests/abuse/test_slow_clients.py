@@ -19,7 +19,7 @@ BEGINNINGS = (
 )
 
 
-def test_three_hundred_slow_uploads_hold_up_no_page(live_app: str) -> None:
+def test_three_hundred_slow_uploads_do_not_block_pages(live_app: str) -> None:
     at = urlsplit(live_app)
     with ExitStack() as stack:
         clients = [

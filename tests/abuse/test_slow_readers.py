@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 NUM_READERS = 24  # more than the web process has connections to its database
 
 
-def test_downloads_that_nobody_reads_on_hold_up_no_page(
+def test_stalled_downloads_do_not_block_pages(
     live_app: str, alice_client: Client, team: Team
 ) -> None:
     rows = (Row(prompt=f"{i} " + "x" * 20_000, answer="1") for i in range(1_200))

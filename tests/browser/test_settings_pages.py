@@ -153,13 +153,13 @@ def fill_channels(team: Team) -> None:
     )
 
 
-def test_of_the_team(busy: User, open_browser: Opener) -> None:
+def test_team_pages(busy: User, open_browser: Opener) -> None:
     pages = tuple(f"/alpha/{path}" for path in OF_THE_TEAM)
 
     assert look(open_browser(busy).new_page(), pages) == []
 
 
-def test_of_a_person(busy: User, open_browser: Opener) -> None:
+def test_account_pages(busy: User, open_browser: Opener) -> None:
     page = sign_in(open_browser)
     found = look(page, ("/account/reauthenticate/",))
     page.get_by_label("Password").fill(PASSWORD)
@@ -185,13 +185,13 @@ def sign_in(open_browser: Opener, then: str = "**/runs/") -> Page:
     return page
 
 
-def test_of_operators(busy: User, open_browser: Opener) -> None:
+def test_operator_pages(busy: User, open_browser: Opener) -> None:
     User.objects.filter(pk=busy.pk).update(is_staff=True)
 
     assert look(open_browser(busy).new_page(), OF_OPERATORS) == []
 
 
-def test_of_nobody(busy: User, open_browser: Opener) -> None:
+def test_pages_without_sign_in(busy: User, open_browser: Opener) -> None:
     token = invite(by=Membership.objects.get(user=busy), role="member")[1]
     uid = user_pk_to_url_str(busy)
     key = EmailAwarePasswordResetTokenGenerator().make_token(busy)

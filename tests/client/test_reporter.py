@@ -325,7 +325,7 @@ def test_a_forked_child_reports_nothing(
     assert kinds(fake) == []
 
 
-def test_a_token_never_follows_a_redirect_nor_shows() -> None:
+def test_a_token_does_not_follow_a_redirect() -> None:
     class Redirects(FakeServer):
         def respond(self, *_: Any) -> tuple[int, Any]:
             return 302, {}

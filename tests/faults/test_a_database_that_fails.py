@@ -145,7 +145,7 @@ def server(folder: Path) -> Iterator[EmbeddedPostgres]:
         pytest.param(signal.SIGKILL, marks=pytest.mark.soak),
     ],
 )
-def test_a_run_outlives_its_database(
+def test_a_run_survives_a_database_outage(
     server: EmbeddedPostgres,
     folder: Path,
     tiny_model: Path,
@@ -226,7 +226,7 @@ def _give_away(folder: Path, *, like: Path) -> None:
         path.chmod(0o700 if path.is_dir() else 0o600)
 
 
-def test_what_was_committed_is_there_when_there_is_room_again(
+def test_committed_rows_survive_a_full_disk(
     server_on_a_small_disk: EmbeddedPostgres,
 ) -> None:
     server = server_on_a_small_disk
@@ -263,7 +263,7 @@ def is_back(server: EmbeddedPostgres) -> Callable[[], bool]:
     return look
 
 
-def test_training_goes_on_and_what_it_told_is_stored_when_there_is_room_again(
+def test_training_continues_on_a_full_database_disk_and_is_stored_later(
     server_on_a_small_disk: EmbeddedPostgres, folder: Path, tiny_model: Path
 ) -> None:
     server = server_on_a_small_disk

@@ -33,7 +33,7 @@ def rewards(run: Run, *, superseded: bool) -> tuple[list[int], list[float | None
     return [s.step for s in steps], [s.values[place] for s in steps]
 
 
-def test_what_a_killed_trainer_is_taken_back_before_turns_grey_and_stays_apart(
+def test_superseded_steps_of_a_killed_trainer_turn_grey(
     page: Page,
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],

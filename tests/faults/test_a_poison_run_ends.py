@@ -62,7 +62,7 @@ def has_ended(run: Run, attempt: int) -> bool:
     ],
     ids=["SIGKILL", "SIGSEGV"],
 )
-def test_a_poison_run_ends_with_a_reason_and_others_go_on(
+def test_a_poison_run_fails_with_a_reason_and_others_continue(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[..., Worker],
     poisoning: str,

@@ -91,7 +91,7 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_a_power_cut_costs_what_was_behind_the_last_checkpoint(
+def test_a_power_cut_loses_only_the_steps_after_the_last_checkpoint(
     folder: Path, stacks: list[Stack], tiny_model: Path, undisturbed: History
 ) -> None:
     stacks.append(Stack(folder))

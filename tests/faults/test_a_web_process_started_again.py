@@ -56,7 +56,7 @@ def crowd(
 @pytest.mark.parametrize(
     "end", [WebProcesses.kill, WebProcesses.end], ids=["SIGKILL", "SIGTERM"]
 )
-def test_all_viewers_come_back_and_lack_nothing(
+def test_all_viewers_reconnect_and_miss_nothing(
     show: Show,
     crowd: Crowd,
     web_processes: WebProcesses,

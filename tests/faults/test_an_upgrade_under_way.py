@@ -99,7 +99,7 @@ def known_to_both(series: Series) -> Series:
     }
 
 
-def test_a_supervisor_takes_what_it_knows_of_a_newer_trainer(
+def test_a_supervisor_skips_unknown_fields_of_a_newer_trainer(
     launch_tiny: Callable[..., Run], next_version: NextVersion, undisturbed: History
 ) -> None:
     """Where files are replaced under a worker, its next trainer is of the new ones."""

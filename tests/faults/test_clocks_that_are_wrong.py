@@ -105,7 +105,7 @@ def run_in_database(statement: str, env: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def test_a_worker_with_a_wrong_clock_trains_and_tells_right_times(
+def test_a_worker_with_a_wrong_clock_reports_correct_times(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[..., Worker],
     undisturbed: History,
@@ -139,7 +139,7 @@ def test_a_worker_with_a_wrong_clock_trains_and_tells_right_times(
     ).exists()
 
 
-def test_a_process_with_a_wrong_clock_reaps_and_claims_by_the_databases(
+def test_reaping_and_claiming_use_the_clock_of_the_database(
     launch: Launcher, app_environment: dict[str, str], shifted: dict[str, str]
 ) -> None:
     held, expired, resting, rested = [launch() for _ in range(4)]

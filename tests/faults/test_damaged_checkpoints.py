@@ -31,7 +31,7 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 
 
-def test_a_run_goes_back_behind_damaged_checkpoints_and_says_so(
+def test_a_run_skips_damaged_checkpoints_and_reports_them(
     launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
 ) -> None:
     run = launch_tiny(num_steps=30, checkpoint={"every_steps": 8, "keep_last": 5})
@@ -74,7 +74,7 @@ def finished(
 
 @pytest.mark.parametrize("damage", [flip_a_bit, cut, os.unlink])
 @pytest.mark.parametrize("file", [WEIGHTS, "manifest.json"])
-def test_a_trainer_alone_finds_it_out_as_well(
+def test_a_trainer_without_a_supervisor_skips_damaged_checkpoints(
     damage: Callable[[Path], None],
     file: str,
     trainers: Forks,

@@ -37,7 +37,7 @@ def newest_step(checkpoints: Path) -> int:
     return found.step
 
 
-def test_without_room_for_a_checkpoint_a_run_pauses_and_goes_on_by_itself(
+def test_a_run_without_space_for_a_checkpoint_pauses_and_resumes_by_itself(
     launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
 ) -> None:
     run = launch_tiny(num_steps=NUM_STEPS)
@@ -67,7 +67,7 @@ def test_without_room_for_a_checkpoint_a_run_pauses_and_goes_on_by_itself(
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_without_room_for_its_log_a_run_pauses_and_loses_no_step(
+def test_a_run_without_space_for_its_log_pauses_and_loses_no_step(
     launch_tiny: Callable[..., Run],
     data_folder: Path,
     alice: User,
@@ -92,7 +92,7 @@ def test_without_room_for_its_log_a_run_pauses_and_loses_no_step(
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_a_run_with_a_judge_pauses_without_room_for_the_replies(
+def test_a_run_without_space_for_judge_replies_pauses(
     trainers: Forks, tiny_model: Path, tmp_path: Path
 ) -> None:
     with judge_server() as judging, small_disk(tmp_path, mebibytes=200) as disk:
@@ -115,7 +115,7 @@ def test_a_run_with_a_judge_pauses_without_room_for_the_replies(
         assert status == 0, (disk / "trainer.log").read_text()
 
 
-def test_a_life_that_finds_no_room_for_its_folder_pauses(
+def test_an_attempt_without_space_for_its_folder_pauses(
     launch_tiny: Callable[..., Run], data_folder: Path, alice: User
 ) -> None:
     def pause_behind(step: int) -> Once:
@@ -146,7 +146,7 @@ def test_a_life_that_finds_no_room_for_its_folder_pauses(
         assert paused.last_step > reached
 
 
-def test_a_disk_that_fills_up_within_a_save_leaves_no_half_checkpoint(
+def test_a_disk_that_fills_up_in_a_save_leaves_no_partial_checkpoint(
     trainers: Forks, tiny_model: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(tiny_model, num_steps=5) | {"checkpoint": {"every_steps": 2}}
@@ -171,7 +171,7 @@ def test_a_disk_that_fills_up_within_a_save_leaves_no_half_checkpoint(
         assert newest_step(out / "checkpoints") == 5
 
 
-def test_a_run_that_cannot_be_begun_on_a_full_disk_pauses(
+def test_a_run_that_cannot_start_on_a_full_disk_pauses(
     launch_tiny: Callable[..., Run], alice: User
 ) -> None:
     run = launch_tiny(num_steps=2)

@@ -55,7 +55,7 @@ def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_one_that_somebody_stopped_goes_on_when_it_is_asked(
+def test_a_trainer_suspended_by_a_user_continues_later(
     launch_tiny: Callable[..., Run], data_folder: Path
 ) -> None:
     run = launch_tiny(num_steps=NUM_STEPS)

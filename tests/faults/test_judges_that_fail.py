@@ -71,7 +71,7 @@ def completions(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_passes_is_asked_again_and_every_completion_has_its_score(
+def test_temporary_errors_are_retried_and_every_completion_is_scored(
     trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
 ) -> None:
     judging.faults = list(PASSING)
@@ -89,7 +89,7 @@ def test_what_passes_is_asked_again_and_every_completion_has_its_score(
     assert len(judging.asked) == num_questions + len(PASSING)
 
 
-def test_what_stays_is_given_up_after_its_tries_and_has_no_score(
+def test_permanent_errors_leave_no_score_after_the_retries(
     trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
 ) -> None:
     judging.faults = [status(500)] * 1_000
@@ -102,7 +102,7 @@ def test_what_stays_is_given_up_after_its_tries_and_has_no_score(
     assert all("500" in each["errors"]["judge"] for each in told)
 
 
-def test_a_run_that_is_resumed_asks_nothing_twice(
+def test_a_resumed_run_reuses_replies_of_the_judge(
     launch_tiny: Callable[..., Run],
     data_folder: Path,
     judging: Judging,
@@ -122,7 +122,7 @@ def test_a_run_that_is_resumed_asks_nothing_twice(
     assert len(set(asked)) == len(asked) > 0
 
 
-def test_a_spent_budget_asks_no_more(
+def test_a_spent_budget_ends_the_requests(
     trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = write(tmp_path, tiny_model, judging, budget_calls=10)

@@ -62,7 +62,7 @@ def contents(out: Path, *, attempt: int) -> dict[str, str]:
         for point in POINTS
     ],
 )
-def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(
+def test_a_run_killed_in_a_save_continues_bit_for_bit(
     point: str, trainers: Forks, tiny_model: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     folder = write_run(tmp_path / "run", tree_of(tiny_model))

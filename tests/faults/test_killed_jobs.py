@@ -43,7 +43,7 @@ def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
 @pytest.mark.parametrize(
     "unit", [pytest.param("bytes", marks=pytest.mark.soak), "rows"]
 )
-def test_a_killed_import_is_begun_anew(
+def test_a_killed_import_starts_over(
     job: ImportJob, start_worker: Callable[..., Worker], unit: str
 ) -> None:
     from dashboard.datasets.models import DatasetRow, DatasetVersion
@@ -78,7 +78,7 @@ def test_a_killed_import_is_begun_anew(
     assert job.job.attempt == 2
 
 
-def test_a_worker_that_shuts_down_leaves_the_import_to_another(
+def test_a_terminated_worker_releases_its_import_to_another(
     job: ImportJob, start_worker: Callable[..., Worker]
 ) -> None:
     from dashboard.jobs.models import Job, JobState
@@ -97,7 +97,7 @@ def test_a_worker_that_shuts_down_leaves_the_import_to_another(
     assert (left.state, left.num_losses) == (JobState.QUEUED, 0)
 
 
-def test_a_killed_rescoring_goes_on_where_it_was(
+def test_a_killed_rescoring_resumes(
     transactional_db: None, team: Team, start_worker: Callable[..., Worker]
 ) -> None:
     from dashboard.analysis.rescoring.models import RescoredStep
@@ -145,7 +145,7 @@ def test_a_killed_rescoring_goes_on_where_it_was(
     assert RIGHT["name"] == rescoring.result["rules"][0]["name"]
 
 
-def test_a_stop_reaches_a_worker_at_its_scoring(
+def test_a_stop_interrupts_a_worker_that_scores(
     transactional_db: None, team: Team, start_worker: Callable[..., Worker]
 ) -> None:
     from dashboard.analysis.rescoring.services import request_stop

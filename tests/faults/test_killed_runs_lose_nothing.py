@@ -91,7 +91,7 @@ def test_a_killed_workers_run_is_resumed_by_another(
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_a_worker_started_again_goes_on_with_the_run_it_left(
+def test_a_restarted_worker_continues_its_run(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     undisturbed: History,
@@ -125,7 +125,7 @@ def tell_each_of_its_processes(worker: Worker) -> None:
     "tell",
     [tell_worker, pytest.param(tell_each_of_its_processes, marks=pytest.mark.soak)],
 )
-def test_a_worker_told_to_shut_down_hands_its_run_to_another(
+def test_a_terminated_worker_releases_its_run_to_another(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     undisturbed: History,
@@ -149,7 +149,7 @@ def test_a_worker_told_to_shut_down_hands_its_run_to_another(
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_a_pool_process_told_to_end_hands_its_run_back(
+def test_a_terminated_pool_process_releases_its_run(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     undisturbed: History,

@@ -74,7 +74,7 @@ def _remove(folder: Path) -> None:
             return
 
 
-def test_a_trainer_that_the_kernel_ends_is_resumed_and_its_page_says_why(
+def test_an_oom_killed_trainer_is_resumed_and_the_page_says_why(
     launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
 ) -> None:
     run = launch_tiny(num_steps=40)
@@ -97,7 +97,7 @@ def test_a_trainer_that_the_kernel_ends_is_resumed_and_its_page_says_why(
     assert_whole(ended, undisturbed, num_steps=40)
 
 
-def test_of_several_processes_one_that_is_killed_costs_no_more_than_a_life(
+def test_one_oom_killed_process_of_several_costs_one_attempt(
     launch_tiny: Callable[..., Run], data_folder: Path
 ) -> None:
     two = {"num_processes": 2, "num_threads": 1}
@@ -119,7 +119,7 @@ def test_of_several_processes_one_that_is_killed_costs_no_more_than_a_life(
     assert list(stored_series(ended)) == list(range(1, 9))
 
 
-def test_one_that_never_fits_is_given_up_after_three_resumes(
+def test_a_run_that_never_fits_fails_after_three_resumes(
     launch_tiny: Callable[..., Run],
 ) -> None:
     run = launch_tiny()
@@ -136,7 +136,7 @@ def test_one_that_never_fits_is_given_up_after_three_resumes(
     assert "out of memory" in run.fail_reason
 
 
-def test_one_that_a_person_ends_is_not_said_to_have_lacked_memory(
+def test_a_trainer_killed_by_a_person_is_not_called_out_of_memory(
     launch_tiny: Callable[..., Run],
 ) -> None:
     run = launch_tiny()

@@ -47,7 +47,7 @@ def recipe(source: str) -> dict[str, Any]:
     return {"recipe": {"rules": [rule]}}
 
 
-def test_what_fails_has_no_score_and_the_run_goes_on(
+def test_a_failed_reward_has_no_score_and_the_run_continues(
     trainers: Forks, tiny_model: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(tiny_model, num_steps=NUM_STEPS)
@@ -75,7 +75,7 @@ def test_what_fails_has_no_score_and_the_run_goes_on(
     assert "more memory" in message
 
 
-def test_when_more_than_a_fifth_fails_the_run_pauses_with_the_reason(
+def test_a_run_pauses_if_more_than_a_fifth_of_scores_fail(
     launch_tiny: Callable[..., Run],
 ) -> None:
     run = launch_tiny(num_steps=4, reward=recipe(ALWAYS))

@@ -117,7 +117,7 @@ def assert_whole(run: Run) -> None:
 
 
 @pytest.mark.parametrize("strike", Strike, ids=lambda strike: strike.name)
-def test_whatever_is_struck_the_run_ends_whole(
+def test_a_run_struck_at_any_statement_ends_complete(
     strike: Strike,
     proxy: Proxy,
     forge: Forge,

@@ -37,7 +37,7 @@ def warnings(events: list[dict[str, Any]], code: str) -> list[dict[str, Any]]:
     return [e for e in events if e["type"] == "warned" and e["code"] == code]
 
 
-def test_without_memory_the_micro_batch_is_halved_and_the_batch_is_the_same(
+def test_out_of_memory_halves_the_micro_batch_and_keeps_the_batch(
     trainers: Forks,
     tiny_model: Path,
     undisturbed: list[dict[str, Any]],
@@ -59,7 +59,7 @@ def test_without_memory_the_micro_batch_is_halved_and_the_batch_is_the_same(
         assert found[step] == pytest.approx(metrics, rel=1e-3, abs=1e-5, nan_ok=True)
 
 
-def test_one_loss_that_is_no_number_is_skipped_and_counted(
+def test_a_nan_loss_is_skipped_and_counted(
     trainers: Forks, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = write_run(tmp_path, tree_of(tiny_model))
@@ -75,7 +75,7 @@ def test_one_loss_that_is_no_number_is_skipped_and_counted(
     assert {metrics["lr"] for metrics in told.values()} == {1e-3}
 
 
-def test_three_in_a_row_bring_the_checkpoint_back_at_half_the_rate(
+def test_three_nan_losses_in_a_row_roll_back_at_half_the_learning_rate(
     trainers: Forks, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = write_run(tmp_path, tree_of(tiny_model))
@@ -91,7 +91,7 @@ def test_three_in_a_row_bring_the_checkpoint_back_at_half_the_rate(
     assert rates == [1e-3] * 6 + [5e-4] * 3
 
 
-def test_the_second_time_the_run_fails_and_its_batch_is_kept(
+def test_a_second_rollback_fails_the_run_and_keeps_the_batch(
     trainers: Forks, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = write_run(tmp_path, tree_of(tiny_model))

@@ -39,7 +39,7 @@ def send(client: Client, upload_id: int, *, offset: int) -> Any:
     return client.generic("POST", address, part, "application/octet-stream")
 
 
-def test_what_does_not_fit_is_refused_before_it_is_sent(
+def test_an_upload_larger_than_the_free_space_is_refused_early(
     alice_client: Client, disk: Path
 ) -> None:
     answer = begin(alice_client)
@@ -50,7 +50,7 @@ def test_what_does_not_fit_is_refused_before_it_is_sent(
     assert not [path for path in disk.rglob("*") if path.is_file()]
 
 
-def test_a_part_that_meets_a_full_disk_leaves_nothing_of_itself(
+def test_a_part_on_a_full_disk_leaves_no_partial_file(
     alice_client: Client, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Somebody else was quicker to write than the look at the disk could tell.

@@ -18,7 +18,7 @@ NUM_EXAMPLES = 20_000
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
-def test_a_parser_answers_anything(parser: Parser) -> None:
+def test_a_parser_accepts_or_refuses_any_input(parser: Parser) -> None:
     num_tried = 0
 
     @hypothesis.settings(

@@ -25,7 +25,7 @@ def world(team: Team, alice: User, alice_client: Client) -> World:
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
-def test_bad_input_is_answered(door: Door, world: World) -> None:
+def test_bad_input_gets_an_error_response(door: Door, world: World) -> None:
     wrong = {
         case.name: found for case in door.cases if (found := _try(door, case, world))
     }

@@ -132,7 +132,7 @@ def run(
     return code, capsys.readouterr().err.splitlines()
 
 
-def test_a_file_that_is_no_configuration_is_named_with_what_is_wrong(
+def test_an_invalid_configuration_file_is_named_with_its_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = []
@@ -150,7 +150,7 @@ def test_a_file_that_is_no_configuration_is_named_with_what_is_wrong(
     assert wrong == []
 
 
-def test_a_file_that_is_no_recipe_or_no_rows_is_refused_in_a_line(
+def test_an_invalid_recipe_or_rows_file_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "recipe.json"
@@ -170,7 +170,7 @@ def test_a_file_that_is_no_recipe_or_no_rows_is_refused_in_a_line(
     assert wrong == []
 
 
-def test_arguments_that_mean_nothing_are_refused(
+def test_invalid_arguments_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong = []
@@ -182,13 +182,13 @@ def test_arguments_that_mean_nothing_are_refused(
     assert wrong == []
 
 
-def test_what_is_read_of_a_device_is_bounded(tmp_path: Path) -> None:
+def test_reads_from_a_device_are_bounded(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1,048,576"):
         read_config(Path("/dev/zero"))
 
 
 @pytest.mark.django_db
-def test_a_command_of_manage_py_refuses_what_it_cannot_do(alice: User) -> None:
+def test_manage_py_refuses_invalid_arguments(alice: User) -> None:
     wrong = []
     for name, *rest in IMPOSSIBLE:
         given = ["--user", *rest] if name == "sign_in_link" else rest

@@ -156,7 +156,9 @@ def trial(alice_client: Client, request: pytest.FixtureRequest) -> Trial:
     return Trial(alice_client, gives_all=request.config.getoption("--soak"))
 
 
-def test_no_parameter_of_a_page_fails(trial: Trial, addresses: dict[str, str]) -> None:
+def test_no_page_parameter_causes_a_server_error(
+    trial: Trial, addresses: dict[str, str]
+) -> None:
     run = Run.objects.earliest("pk").pk
 
     for name, address in addresses.items():
@@ -170,7 +172,9 @@ def test_no_parameter_of_a_page_fails(trial: Trial, addresses: dict[str, str]) -
     assert trial.num_asked >= trial.num_names * NUM_VALUES
 
 
-def test_no_field_of_a_form_fails(trial: Trial, addresses: dict[str, str]) -> None:
+def test_no_form_field_causes_a_server_error(
+    trial: Trial, addresses: dict[str, str]
+) -> None:
     for name, address in addresses.items():
         if name not in ONLY_GET and name not in OPEN:
             trial.ask("post", address, deals=name in OF_THE_LAUNCH_FORM)

@@ -206,14 +206,14 @@ MEANINGLESS = (
 )
 
 
-def test_what_a_page_may_not_say_ends_its_socket_with_the_reason(page: Page) -> None:
+def test_an_invalid_message_closes_the_socket_with_a_reason(page: Page) -> None:
     heard = [page.tell(sent) for sent, _ in REFUSED]
 
     values = [(one.code, one.has_hung_up) for one in heard]
     assert values == [(code, True) for _, code in REFUSED]
 
 
-def test_an_address_that_means_nothing_opens_no_socket(page: Page) -> None:
+def test_an_invalid_url_opens_no_socket(page: Page) -> None:
     for query in MEANINGLESS:
         wire, head = page.open(f"?{query}")
         wire.socket.close()
@@ -221,7 +221,7 @@ def test_an_address_that_means_nothing_opens_no_socket(page: Page) -> None:
 
 
 @pytest.mark.soak
-def test_whatever_is_sent_the_server_goes_on(page: Page) -> None:
+def test_the_server_survives_any_message(page: Page) -> None:
     @hypothesis.settings(
         max_examples=NUM_EXAMPLES,
         deadline=None,

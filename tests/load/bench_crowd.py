@@ -202,7 +202,7 @@ def delays(found: dict[str, float]) -> list[str]:
     return [milliseconds(found["p50"]), milliseconds(found["p95"])]
 
 
-def test_all_reconnects_are_current_soon() -> None:
+def test_all_reconnected_pages_are_current_soon() -> None:
     """Each socket is cut without a farewell at a moment of its own.
 
     Its page connects again as static/js/live/stream.js does: after 0.25 to 0.5 s, and

@@ -155,7 +155,7 @@ def test_many_people_at_their_pages() -> None:
         say(table((f"at {rate:g} a second", "asked", "p50", "p95"), by_kind(answers)))
 
 
-def test_one_who_asks_for_all_that_there_is_slows_down_nobody_else() -> None:
+def test_one_heavy_user_does_not_slow_down_others() -> None:
     """50 connections on the dearest pages, beside 20 people at theirs.
 
     Turn by turn with the same people alone.

@@ -40,7 +40,7 @@ def crowd(
     crowd.close()
 
 
-def test_viewers_end_with_what_the_database_holds(
+def test_viewers_end_with_the_data_of_the_database(
     show: Show, crowd: Crowd, tmp_path: Path
 ) -> None:
     """Those of the whole run, those that come later, lose their socket or stall."""

@@ -345,7 +345,7 @@ FAULTS = [
         "dashboard/accounts/members.py",
         "    if not is_active:\n        end_sessions(person)",
         "    if is_active:\n        end_sessions(person)",
-        "tests/dashboard/accounts/test_members.py tests/dashboard/accounts/test_sessions.py tests/abuse/test_no_way_back_in.py",
+        "tests/dashboard/accounts/test_members.py tests/dashboard/accounts/test_sessions.py tests/abuse/test_access_after_removal.py",
     ),
     Fault(
         "P1",
@@ -380,7 +380,7 @@ FAULTS = [
         "trainer/internet.py",
         "            return _is_public_ipv4(address.ipv4_mapped)",
         "            return True",
-        "tests/abuse/test_webhooks_stay_outside.py tests/trainer/rewards/test_llm_judge_addresses.py",
+        "tests/abuse/test_webhook_addresses.py tests/trainer/rewards/test_llm_judge_addresses.py",
     ),
     Fault(
         "W2",
@@ -478,7 +478,7 @@ FAULTS = [
         "dashboard/alerts/messages.py",
         '        raise NotSent(f"It answered {status}; a redirect is not followed.")',
         '        return f"answered {status}"',
-        "tests/dashboard/alerts/test_delivery.py tests/abuse/test_webhooks_stay_outside.py",
+        "tests/dashboard/alerts/test_delivery.py tests/abuse/test_webhook_addresses.py",
     ),
     Fault(
         "J1",

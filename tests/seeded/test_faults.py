@@ -12,5 +12,5 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.id for fault in FAULTS])
-def test_its_line_stands_once(fault: Fault) -> None:
+def test_each_seeded_line_occurs_once(fault: Fault) -> None:
     assert (ROOT / fault.file).read_text(encoding="utf-8").count(fault.line) == 1

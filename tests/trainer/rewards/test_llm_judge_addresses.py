@@ -120,7 +120,7 @@ def test_the_address_that_was_looked_at_is_connected_to(
     assert judging.headers[0]["Host"] == f"judge.example.com:{port}"
 
 
-def test_an_allowed_host_is_allowed_on_its_port_alone(
+def test_an_allowed_host_is_allowed_only_on_its_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COHORT_JUDGE_HOSTS", "127.0.0.1:1, [::1]:8000")

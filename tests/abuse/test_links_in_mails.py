@@ -32,7 +32,7 @@ def links() -> set[str]:
     return set(found)
 
 
-def test_of_a_new_password(alice: User) -> None:
+def test_password_reset_mail(alice: User) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
 
     Client().post("/account/password/reset/", {"email": "alice@example.org"}, **EVIL)
@@ -40,7 +40,7 @@ def test_of_a_new_password(alice: User) -> None:
     assert links() == {"https://cohort.example.org"}
 
 
-def test_of_an_address_to_be_verified(alice_client: Client) -> None:
+def test_address_verification_mail(alice_client: Client) -> None:
     form = {"action_add": "", "email": "new@example.org"}
 
     alice_client.post("/account/email/", form, **EVIL)
@@ -48,7 +48,7 @@ def test_of_an_address_to_be_verified(alice_client: Client) -> None:
     assert links() == {"https://cohort.example.org"}
 
 
-def test_of_an_invitation(alice_client: Client) -> None:
+def test_invitation_mail(alice_client: Client) -> None:
     form = {"role": "viewer", "email": "dora@example.org"}
 
     alice_client.post("/alpha/settings/invite", form, **EVIL)
@@ -58,7 +58,7 @@ def test_of_an_invitation(alice_client: Client) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8000", "[::1]:1"])
 @pytest.mark.parametrize("before", ["", "localhost,127.0.0.1,"])
-def test_not_to_the_readers_own_machine(
+def test_links_do_not_use_loopback_names(
     alice: User,
     before: str,
     host: str,
@@ -84,7 +84,7 @@ def test_not_to_the_readers_own_machine(
 
 
 @pytest.mark.parametrize("hosts", ["*", "cohort.example.org,.example.net"])
-def test_any_host_and_mail_without_an_address_of_ones_own_do_not_start(
+def test_mail_with_any_host_allowed_requires_cohort_url(
     hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COHORT_ALLOWED_HOSTS", hosts)
@@ -99,7 +99,7 @@ def test_any_host_and_mail_without_an_address_of_ones_own_do_not_start(
 
 
 @pytest.mark.parametrize("address", ["/account/reauthenticate/", "/sign-in/"])
-def test_no_form_leads_on_to_another_site(alice: User, address: str) -> None:
+def test_no_form_redirects_to_another_site(alice: User, address: str) -> None:
     alice.set_password("correct horse battery")
     alice.save()
     form = {"username": "alice", "password": "correct horse battery"}

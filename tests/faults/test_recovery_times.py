@@ -27,7 +27,7 @@ def _beat(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
     worker.terminate()
 
 
-def test_a_killed_trainers_run_goes_on(
+def test_the_run_of_a_killed_trainer_continues(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     data_folder: Path,
@@ -46,7 +46,7 @@ def test_a_killed_trainers_run_goes_on(
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_a_killed_workers_run_goes_on_at_another(
+def test_the_run_of_a_killed_worker_continues_on_another(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     data_folder: Path,

@@ -29,7 +29,7 @@ def live(run: Run) -> Run:
     return ended
 
 
-def test_a_fork_repeats_its_parent_and_an_extension_an_undisturbed_run(
+def test_a_fork_equals_its_parent_and_an_extension_an_uninterrupted_run(
     launch_tiny: Callable[..., Run], undisturbed: History, alice: User
 ) -> None:
     run = live(launch_tiny(num_steps=60))

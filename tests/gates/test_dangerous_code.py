@@ -30,7 +30,7 @@ def test_nothing_is_found() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_what_is_dangerous_is_found(tmp_path: Path) -> None:
+def test_dangerous_code_is_found(tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text("exec(input())\n")
 
     done = bandit(tmp_path)
@@ -39,7 +39,7 @@ def test_what_is_dangerous_is_found(tmp_path: Path) -> None:
     assert "B102" in done.stdout
 
 
-def test_each_exception_names_what_it_excepts_and_why() -> None:
+def test_each_exception_names_its_rule_and_reason() -> None:
     lines = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for name in SHIPPED

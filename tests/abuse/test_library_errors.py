@@ -52,7 +52,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("of", TEXTS)
-def test_what_cannot_be_read_is_told_in_words_of_ours(of: str, tmp_path: Path) -> None:
+def test_unreadable_input_has_our_own_error(of: str, tmp_path: Path) -> None:
     text, told = TEXTS[of], []
     for read in (read_toml, read_json, read_phases):
         with pytest.raises(ValueError, match=r"\w") as refused:
@@ -100,7 +100,7 @@ NETWORK = (
 
 
 @pytest.mark.parametrize("error", NETWORK, ids=lambda error: type(error).__name__)
-def test_each_fault_of_a_network_has_its_sentence(error: Exception) -> None:
+def test_each_network_error_has_its_own_message(error: Exception) -> None:
     said = why_unreachable(error)
 
     assert type(error).__name__ not in said
@@ -119,7 +119,7 @@ MAIL = (
 
 
 @pytest.mark.parametrize("error", MAIL, ids=lambda error: type(error).__name__)
-def test_each_fault_of_a_mail_server_has_its_sentence(
+def test_each_mail_server_error_has_its_own_message(
     error: smtplib.SMTPException | OSError,
 ) -> None:
     said = why_not_mailed(error)
@@ -129,7 +129,7 @@ def test_each_fault_of_a_mail_server_has_its_sentence(
 
 
 @pytest.mark.django_db
-def test_a_damaged_zip_is_told_so(team: Team) -> None:
+def test_a_damaged_zip_is_reported(team: Team) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("1.jsonl", b"{}\n" * 100)
@@ -148,7 +148,9 @@ def test_a_damaged_zip_is_told_so(team: Team) -> None:
 
 
 @pytest.mark.django_db
-def test_a_role_stands_without_an_article(team: Team, alice: User, bob: User) -> None:
+def test_a_role_is_written_without_an_article(
+    team: Team, alice: User, bob: User
+) -> None:
     by = Membership.objects.get(user=alice)
     Membership.objects.filter(pk=by.pk).update(role=Role.ADMIN)
     other = Membership.objects.get(user=bob)
@@ -159,7 +161,7 @@ def test_a_role_stands_without_an_article(team: Team, alice: User, bob: User) ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_locks_a_run_meanwhile_is_named(team: Team, alice: User) -> None:
+def test_the_user_who_locked_a_run_is_named(team: Team, alice: User) -> None:
     """PostgreSQL has read by then that nobody had locked it."""
     run = make_run(team)
 

@@ -19,7 +19,7 @@ BACK = "/account/providers/oidc/back"
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
-def test_an_e_mail_address_or_a_name_of_somebody_here_proves_nothing(
+def test_a_matching_address_or_name_does_not_sign_in(
     alice: User, monkeypatch: pytest.MonkeyPatch, is_verified: bool
 ) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
@@ -40,7 +40,7 @@ def test_an_e_mail_address_or_a_name_of_somebody_here_proves_nothing(
     assert not SocialAccount.objects.exists()
 
 
-def test_an_answer_is_good_once_and_in_one_browser(alice_in: Client) -> None:
+def test_a_callback_is_valid_once_and_in_one_browser(alice_in: Client) -> None:
     go_there_and_back(alice_in)
     mine, other = Client(), Client()
     page = mine.post("/account/providers/oidc/go")
@@ -55,7 +55,7 @@ def test_an_answer_is_good_once_and_in_one_browser(alice_in: Client) -> None:
     assert mine.get("/account/").status_code == 302
 
 
-def test_nobody_connects_an_account_to_somebody_elses_session(
+def test_an_account_cannot_be_connected_to_anothers_session(
     alice_in: Client, bob_client: Client
 ) -> None:
     """By an address that is opened, as a page of another site may have it opened."""

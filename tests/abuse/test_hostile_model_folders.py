@@ -77,7 +77,9 @@ def _spoilt(model: Path, into: Path, names: tuple[str, ...]) -> Iterator[Path]:
         yield folder
 
 
-def test_the_engine_refuses_what_has_no_end(model: Path, tmp_path: Path) -> None:
+def test_the_engine_refuses_pipes_devices_and_huge_files(
+    model: Path, tmp_path: Path
+) -> None:
     from trainer.tokenizers import load_tokenizer
 
     taken = []
@@ -93,9 +95,7 @@ def test_the_engine_refuses_what_has_no_end(model: Path, tmp_path: Path) -> None
     assert load_tokenizer(str(model)).chat_template
 
 
-def test_pages_read_no_more_than_a_models_files_hold(
-    model: Path, tmp_path: Path
-) -> None:
+def test_pages_read_a_bounded_part_of_model_files(model: Path, tmp_path: Path) -> None:
     for name, read in READERS.items():
         (tmp_path / name).mkdir()
         for folder in _spoilt(model, tmp_path / name, (name,)):
@@ -108,7 +108,7 @@ def test_pages_read_no_more_than_a_models_files_hold(
 
 
 @pytest.mark.parametrize("path", ["/" + "x" * 300, "/a" * 3_000, "/a\0b"])
-def test_a_path_that_can_be_none_is_no_fault(path: str) -> None:
+def test_an_impossible_path_is_refused(path: str) -> None:
     from trainer.tokenizers import load_tokenizer
 
     for read in READERS.values():
@@ -121,7 +121,7 @@ def test_a_path_that_can_be_none_is_no_fault(path: str) -> None:
             refuse()
 
 
-def test_headers_of_many_files_are_not_read_without_end(tmp_path: Path) -> None:
+def test_the_headers_of_many_files_are_bounded(tmp_path: Path) -> None:
     header = b'{"__metadata__": "' + b"x" * 9_000_000 + b'"}'
     names = [f"{number}.safetensors" for number in range(10)]
     for name in names:
@@ -134,7 +134,7 @@ def test_headers_of_many_files_are_not_read_without_end(tmp_path: Path) -> None:
         weights_in(tmp_path, bytes_each=4)
 
 
-def test_a_template_without_an_end_ends_its_process(tmp_path: Path) -> None:
+def test_an_endless_template_is_ended(tmp_path: Path) -> None:
     save_chat_model(tmp_path / "model", ENDLESS)
     hurried = (
         "import sys, trainer.tokenizers as t; t.MAX_SECONDS = 0.5; "
@@ -155,7 +155,7 @@ def test_a_template_without_an_end_ends_its_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_process_waits_for_a_pipe(model: Path, tmp_path: Path) -> None:
+def test_no_process_blocks_on_a_pipe(model: Path, tmp_path: Path) -> None:
     """As the web process and a worker start them."""
     for folder in _spoilt(model, tmp_path, ("tokenizer.json",)):
         with pytest.raises(Uncountable, match="tokenizer"):
@@ -174,7 +174,7 @@ def version(team: Team) -> DatasetVersion:
 
 
 @pytest.mark.django_db
-def test_only_the_teams_own_models_are_looked_at(
+def test_only_models_of_the_team_are_read(
     alice_client: Client, team: Team, version: DatasetVersion, charlie: object
 ) -> None:
     other = Team.objects.get(slug="other")

@@ -31,7 +31,7 @@ def address(team: Team) -> str:
     return f"/{team.slug}/datasets/{version.dataset_id}/download"
 
 
-def test_a_program_and_a_person_see_it_and_the_log_tells_once(
+def test_an_incomplete_download_fails_and_is_logged_once(
     address: str,
     page: Page,
     live_app: str,

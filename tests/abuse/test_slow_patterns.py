@@ -33,7 +33,7 @@ PATTERNS = [
 ]
 
 
-def test_a_pattern_is_judged_or_refused_within_a_quarter_second() -> None:
+def test_a_pattern_is_scored_or_refused_within_250_ms() -> None:
     """Of a core's own time: a machine that is busy with others changes nothing."""
     slow = {}
     for pattern, text in PATTERNS:

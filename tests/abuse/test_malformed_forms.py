@@ -147,7 +147,9 @@ def program_of(user: User) -> Client:
     return program.client
 
 
-def test_every_page_answers(addresses: dict[str, str], clients: list[Client]) -> None:
+def test_every_page_survives_some_malformed_forms(
+    addresses: dict[str, str], clients: list[Client]
+) -> None:
     """Each a form or two; the slow tests send each all of them."""
     rows = some(of_pages(addresses), every=len(FORMS) // 2)
 
@@ -158,7 +160,9 @@ def test_every_page_answers(addresses: dict[str, str], clients: list[Client]) ->
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_every_operation_answers_with_a_problem(team: Team, alice: User) -> None:
+def test_every_operation_survives_some_malformed_bodies(
+    team: Team, alice: User
+) -> None:
     rows = some(of_operations(team, alice), every=len(FORMS), whole="start_import")
 
     assert faults(program_of(alice), rows, [TYPE]) == []
@@ -171,7 +175,7 @@ def test_every_operation_answers_with_a_problem(team: Team, alice: User) -> None
         *("hex as the charset of a form", "too many files"),
     ],
 )
-def test_a_form_that_cannot_be_read_is_400_with_a_code(
+def test_a_malformed_form_is_400_with_a_code(
     what: str, team: Team, alice: User, clients: list[Client]
 ) -> None:
     answer = ask(program_of(alice), "POST", f"{BASE}/imports", FORMS[what])
@@ -188,7 +192,7 @@ def test_a_form_that_cannot_be_read_is_400_with_a_code(
 
 
 @pytest.mark.slow
-def test_every_page_answers_every_form(
+def test_every_page_survives_every_malformed_form(
     addresses: dict[str, str], clients: list[Client]
 ) -> None:
     for client in clients:
@@ -197,5 +201,5 @@ def test_every_page_answers_every_form(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_limits")
-def test_every_operation_answers_every_form(team: Team, alice: User) -> None:
+def test_every_operation_survives_every_malformed_body(team: Team, alice: User) -> None:
     assert faults(program_of(alice), of_operations(team, alice), [TYPE]) == []

@@ -65,7 +65,7 @@ def judge(packages: list[dict[str, Any]]) -> str:
     return f"{len(unknown)} of {len(packages)} packages, {shown} … are not listed"
 
 
-def test_no_locked_package_has_a_known_weakness(tmp_path: Path) -> None:
+def test_no_locked_package_has_a_known_vulnerability(tmp_path: Path) -> None:
     """Of all locks: most packages are in each of them, and are asked of once."""
     assert len(LOCKS) == 4
     pins = sorted(set().union(*map(pinned, LOCKS)))

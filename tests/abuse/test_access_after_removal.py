@@ -52,7 +52,7 @@ def admin(team: Team) -> Membership:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_links_of_somebody_who_is_no_admin_any_more_open_nothing(
+def test_invitations_of_a_former_admin_are_invalid(
     way: str, owner: Membership, admin: Membership, charlie_client: Client, team: Team
 ) -> None:
     address = f"/invitation/{invite(by=admin, role='admin')[1]}/"
@@ -68,7 +68,7 @@ def test_links_of_somebody_who_is_no_admin_any_more_open_nothing(
     assert not open_invitations(team).exists()
 
 
-def test_a_link_of_somebody_else_still_opens(
+def test_invitations_of_other_admins_stay_valid(
     owner: Membership, admin: Membership
 ) -> None:
     address = f"/invitation/{invite(by=owner, role='viewer')[1]}/"
@@ -79,7 +79,7 @@ def test_a_link_of_somebody_else_still_opens(
 
 
 @pytest.mark.parametrize("way", ["removed", "gone"])
-def test_tokens_are_revoked_with_the_membership_and_stay_so(
+def test_tokens_are_revoked_with_the_membership_for_good(
     way: str, owner: Membership, admin: Membership, team: Team
 ) -> None:
     program = Program(make_token(admin.user, "write"))
@@ -94,7 +94,7 @@ def test_tokens_are_revoked_with_the_membership_and_stay_so(
     assert kept.get("/me").status_code == 200
 
 
-def test_tokens_of_a_deactivated_person_are_said_to_be_asleep(
+def test_tokens_of_a_deactivated_person_are_shown_as_suspended(
     owner: Membership, admin: Membership, alice_client: Client
 ) -> None:
     program = Program(make_token(admin.user, "write"))

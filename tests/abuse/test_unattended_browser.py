@@ -33,7 +33,9 @@ def guess(browser: Client, password: str) -> int:
     return int(browser.post("/account/", form).status_code)
 
 
-def test_the_old_password_is_not_guessed_there(browser: Client, alice: User) -> None:
+def test_guesses_of_the_old_password_are_throttled(
+    browser: Client, alice: User
+) -> None:
     wrong = [guess(browser, f"guess {n}") for n in range(10)]
     page = browser.post(
         "/account/", {"form": "password", "old_password": PASSWORD, **NEW}
@@ -48,14 +50,14 @@ def test_the_old_password_is_not_guessed_there(browser: Client, alice: User) -> 
     assert browser.post("/account/", {"form": "profile"}).status_code == 302
 
 
-def test_the_right_one_clears_what_was_mistyped(browser: Client) -> None:
+def test_the_right_password_resets_the_failed_attempts(browser: Client) -> None:
     for _ in range(3):
         assert [guess(browser, "wrong") for _ in range(5)] == [422] * 5
         form = {"form": "password", "old_password": PASSWORD, "new_password1": "x"}
         assert browser.post("/account/", form).status_code == 422
 
 
-def test_nor_where_it_is_asked_for_again(
+def test_guesses_at_reauthentication_are_throttled(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time()
@@ -69,9 +71,7 @@ def test_nor_where_it_is_asked_for_again(
     assert found == [200] * 10 + [429, 200]
 
 
-def test_the_account_is_erased_by_who_knows_the_password(
-    browser: Client, bob: User
-) -> None:
+def test_deleting_an_account_requires_the_password(browser: Client, bob: User) -> None:
     bob.set_password(PASSWORD)
     bob.save()
     browser.force_login(bob)
@@ -85,7 +85,7 @@ def test_the_account_is_erased_by_who_knows_the_password(
     assert not User.objects.filter(username="bob").exists()
 
 
-def test_neither_kind_of_code_is_guessed(guarded: User) -> None:
+def test_guesses_of_second_factor_codes_are_throttled(guarded: User) -> None:
     recovery = RecoveryCodes.activate(guarded).get_unused_codes()[0]
     client = Client()
     enter(client)

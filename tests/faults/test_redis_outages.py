@@ -103,7 +103,7 @@ def wait_until_taken(run: Run) -> None:
     wait_for(reaches(run, 1), what="the first step of the run that waited")
 
 
-def test_runs_outlive_all_that_redis_held(
+def test_runs_survive_an_emptied_redis(
     worker: Worker,
     server: EmbeddedRedis,
     beat: Worker,
@@ -126,7 +126,7 @@ def test_runs_outlive_all_that_redis_held(
     assert_as_told(running)
 
 
-def test_training_and_pages_outlive_redis(
+def test_training_and_pages_survive_a_redis_outage(
     worker: Worker,
     server: EmbeddedRedis,
     beat: Worker,

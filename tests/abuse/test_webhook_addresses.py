@@ -30,7 +30,7 @@ INSIDE = (
 )  # fmt: skip
 
 
-def test_an_address_that_is_not_the_internets_is_refused_as_it_is_typed(
+def test_a_private_address_is_refused_by_the_form(
     alice_client: Client, team: Team
 ) -> None:
     for url in INSIDE:
@@ -50,7 +50,7 @@ def deliver_to(team: Team, url: str) -> Delivery:
 
 
 @pytest.mark.parametrize("ips", [["10.0.0.7"], ["8.8.8.8", "169.254.169.254"]])
-def test_a_name_is_refused_by_what_it_resolves_to(
+def test_a_name_that_resolves_to_a_private_address_is_refused(
     team: Team, monkeypatch: pytest.MonkeyPatch, ips: list[str]
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", Resolver(ips))
@@ -77,7 +77,7 @@ class Resolver:
         return [(*stream, (ip, self.port)) for ip in self.ips]
 
 
-def test_a_name_is_asked_for_once_and_its_answer_connected_to(
+def test_a_name_is_resolved_once_and_the_checked_address_is_used(
     team: Team, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve_hook() as hook:
@@ -104,7 +104,7 @@ def test_no_redirect_is_followed(team: Team, settings: Settings) -> None:
     assert inside.seen == []
 
 
-def test_an_allowed_host_is_allowed_on_its_port_alone(
+def test_an_allowed_host_is_allowed_only_on_its_port(
     team: Team, settings: Settings
 ) -> None:
     with serve_hook() as hook, serve_hook() as other:

@@ -16,7 +16,7 @@ from dashboard.accounts import adapters
 from dashboard.accounts.models import User
 
 pytestmark = pytest.mark.django_db
-HERE = "tests.abuse.test_telling_who_has_an_account"
+HERE = "tests.abuse.test_account_enumeration"
 answered = threading.Event()
 asked = threading.Event()
 order: list[str] = []
@@ -59,7 +59,7 @@ def ask_for_a_new_password(email: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("server", ["Slow", "Away"])
-def test_a_new_password_is_answered_alike_whatever_the_mail_server_does(
+def test_a_password_reset_has_the_same_response_for_any_address(
     alice: User, settings: Settings, server: str
 ) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
@@ -76,9 +76,7 @@ def test_a_new_password_is_answered_alike_whatever_the_mail_server_does(
     assert order == (["sent late"] if server == "Slow" else [])
 
 
-def test_a_sign_up_outlives_a_mail_server_that_is_away(
-    alice: User, settings: Settings
-) -> None:
+def test_sign_up_works_without_the_mail_server(alice: User, settings: Settings) -> None:
     from dashboard.accounts.members import invite
 
     settings.EMAIL_BACKEND = f"{HERE}.Away"
@@ -91,7 +89,7 @@ def test_a_sign_up_outlives_a_mail_server_that_is_away(
     assert (answer.status_code, answer.headers["Location"]) == (302, "/alpha/runs/")
 
 
-def test_every_name_costs_as_many_hashes_and_is_answered_alike(
+def test_every_name_has_the_same_response_and_number_of_hashes(
     alice: User, bob: User, charlie: User, settings: Settings
 ) -> None:
     """alice has a password, bob none, charlie is deactivated, nobody is nobody."""
