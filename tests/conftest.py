@@ -42,7 +42,7 @@ hide_gpus()
 APART = {"slow", "faults", "load", "vllm"}
 NOT_APART = "not slow and not load and not faults and not vllm"  # pyproject.toml's
 # They import models, so they are loaded once Django is set up.
-FIXTURES = ("tests.fixtures_people", "tests.fixtures_app", "tests.fixtures_meters")
+FIXTURES = ("tests.fixtures_people", "tests.fixtures_app", "tests.fixtures_metrics")
 
 # How many examples a property is given: few and each time the same in `make test`. How
 # long one takes says how busy the machine is, and nothing about the code.
@@ -113,8 +113,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # processes, which tests start too, do it as ever.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     # It imports Django's tests, which read settings.
-    importlib.import_module("tests.emptying").empty_at_teardown()
-    importlib.import_module("tests.patience").look_to_the_end()
+    importlib.import_module("tests.truncation").truncate_at_teardown()
+    importlib.import_module("tests.time_limits").raise_time_limits()
     for module in FIXTURES:
         config.pluginmanager.import_plugin(module)
 

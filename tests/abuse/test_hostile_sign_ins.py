@@ -26,8 +26,8 @@ from dashboard.accounts.models import User
 from dashboard.project.environment import SignInProvider, provider_settings
 from tests.dashboard.test_every_route_is_guarded import OPEN, PERSONAL
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
-from tests.inputs.asking import answer_of, failures, names_read
 from tests.inputs.odd_values import ODD_VALUES, with_odd_values
+from tests.inputs.requesting import failures, names_read, response_of
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -223,7 +223,7 @@ def test_no_part_of_a_credential_causes_a_server_error(
 
 
 def _status(client: Client, method: str, address: str, **form: str) -> int:
-    status: int = answer_of(client, method, address, urlencode(form)).status_code
+    status: int = response_of(client, method, address, urlencode(form)).status_code
     return status
 
 
@@ -310,7 +310,7 @@ def _odd_forms(
     client: Client, method: str, address: str
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Each field with each odd value: alone, and beside the others."""
-    names = names_read(lambda query: answer_of(client, method, address, query))
+    names = names_read(lambda query: response_of(client, method, address, query))
     for name in names:
         for what, odd in ODD_VALUES.items():
             yield name, what, {name: odd}

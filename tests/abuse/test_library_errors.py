@@ -1,6 +1,6 @@
 """What Python and its libraries say tells a person nothing to do: nobody reads it.
 
-tests/inputs/doors asks the same of all that comes in by any door.
+tests/inputs/endpoints asks the same of all that comes in by any door.
 """
 
 from __future__ import annotations

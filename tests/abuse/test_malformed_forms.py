@@ -18,7 +18,7 @@ from tests.dashboard.api.rows_of_operations import QUERIES
 from tests.dashboard.api.test_every_operation_is_guarded import operations
 from tests.dashboard.test_every_route_is_guarded import VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
-from tests.inputs.asking import failures
+from tests.inputs.requesting import failures
 
 pytestmark = pytest.mark.django_db
 MULTIPART = "multipart/form-data; boundary=b"

@@ -47,7 +47,7 @@ from tests.dashboard.jobs.working import take
 from tests.dashboard.samples.factories import RULES, make_run
 from tests.dashboard.test_every_route_is_guarded import POST_ONLY
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
-from tests.inputs.asking import failures
+from tests.inputs.requesting import failures
 from trainer.alert_conditions import Kind
 from trainer.events import Event, parse_event
 

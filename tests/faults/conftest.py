@@ -31,7 +31,7 @@ REPETITIONS = 10
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A fault that is survived nine times in ten is not survived."""
+    """A fault that fails one time in ten is a failure."""
     if metafunc.config.getoption("--soak"):
         metafunc.fixturenames.append("repetition")
         metafunc.parametrize("repetition", range(1, REPETITIONS + 1))
@@ -41,17 +41,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A fault that this machine cannot make is not survived ten times in ten."""
+    """With --soak, a fault that this machine cannot cause is a failure."""
     report = yield
     if report.skipped and item.config.getoption("--soak"):
         report.outcome = "failed"
-        report.longrepr = f"Not a fault was made: {report.longrepr}"
+        report.longrepr = f"No fault was caused: {report.longrepr}"
     return report
 
 
 @pytest.fixture
 def outage_seconds(request: pytest.FixtureRequest) -> float:
-    """How long a server stays away."""
+    """Length of a server's outage."""
     return 60 if request.config.getoption("--soak") else 15
 
 
@@ -64,17 +64,17 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(tiny_model: Path) -> History:
-    """Of a run that nothing happens to, by the trainer alone."""
+    """Of a run without faults, from the trainer alone."""
     from tests.dashboard.training.factories import ROWS
 
     rows = "".join(row.canonical() + "\n" for row in ROWS)
-    told = undisturbed_log(config_tree(tiny_model), rows)
-    return History(series=series(told), groups=groups(told))
+    events = undisturbed_log(config_tree(tiny_model), rows)
+    return History(series=series(events), groups=groups(events))
 
 
 @pytest.fixture(scope="session")
 def trainers() -> Iterator[Forks]:
-    """Has trainers live and die, each a process of its own, with torch loaded once."""
+    """Runs trainers in forked processes, with torch loaded once."""
     with forks() as started:
         yield started
 
@@ -101,7 +101,7 @@ def launch_tiny(
 
 @pytest.fixture
 def launch(transactional_db: None, team: Team, alice: User) -> Launcher:
-    """Launches runs of which nothing is ever trained."""
+    """Launches runs that are never trained."""
     from tests.dashboard.training.factories import Launcher
 
     return Launcher(team, alice)
@@ -111,7 +111,7 @@ def launch(transactional_db: None, team: Team, alice: User) -> Launcher:
 def start_worker(
     app_environment: dict[str, str], tmp_path: Path
 ) -> Iterator[Callable[..., Worker]]:
-    """Workers whose environment differs by `variables`, ended with their test."""
+    """Workers with extra environment `variables`, ended after the test."""
     workers: list[Worker] = []
 
     def start(

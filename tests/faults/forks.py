@@ -1,4 +1,4 @@
-"""Orders to the process that trainers are forked from: trainer_forks.py."""
+"""Commands to the process that forks trainers: trainer_forks.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.faults.tiny import ROOT
 
 
 class Forks:
-    """Has trainers live and die, each a process of its own."""
+    """Runs trainers, each in a forked process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -27,9 +27,9 @@ class Forks:
         mishap: list[Any] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> int:
-        """Train as folder/run.json says, into folder/out; the exit status.
+        """Train folder/run.json into folder/out; returns the exit code.
 
-        `env`: what its environment has besides.
+        `env`: extra environment variables.
         """
         argv = ["run", str(folder / "run.json"), "--out", str(folder / "out")]
         log = folder / "trainer.log"
@@ -40,7 +40,7 @@ class Forks:
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        assert answer, "The process that trainers are forked from is gone."
+        assert answer, "The process that forks trainers has ended."
         return int(answer)
 
 

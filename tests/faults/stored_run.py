@@ -14,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 def main(run_id: str) -> None:
     django.setup()
     from dashboard.runs.models import Run
-    from tests.faults.histories import assert_told_once, stored_groups
+    from tests.faults.histories import assert_lines_stored_once, stored_groups
 
     run = Run.objects.get(pk=int(run_id))
-    assert_told_once(run)
+    assert_lines_stored_once(run)
     json.dump(
         [[*place, group] for place, group in stored_groups(run).items()], sys.stdout
     )

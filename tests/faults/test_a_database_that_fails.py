@@ -83,7 +83,7 @@ class StoredRun:
         assert state != "failed"
         return state, last_step, attempt
 
-    def last_step_told(self) -> int:
+    def last_step_logged(self) -> int:
         """By its trainer, whether it is stored or not."""
         whole, _, _ = self.log.read_bytes().rpartition(b"\n")
         return max(series([json.loads(line) for line in whole.split(b"\n")]))
@@ -93,7 +93,7 @@ class StoredRun:
         stop = "UPDATE runs_run SET state = 'stopping' WHERE id = %s RETURNING id"
         assert self._ask(stop)
 
-    def assert_as_told(self) -> None:
+    def assert_as_logged(self) -> None:
         """In one life, each step, group and line of its log, once."""
         told = read_log(self.log)
         assert self.place() == ("stopped", max(series(told)), 1)
@@ -163,7 +163,7 @@ def test_a_run_survives_a_database_outage(
         size_before = run.log.stat().st_size
         time.sleep(outage_seconds)
         size_after = run.log.stat().st_size
-        last_step = run.last_step_told()
+        last_step = run.last_step_logged()
         server.start()
         wait_for(lambda: run.place()[1] > last_step, what="what it missed")
         run.request_stop()
@@ -172,7 +172,7 @@ def test_a_run_survives_a_database_outage(
         worker.terminate()
 
     assert size_after > size_before, "training went on without the database"
-    run.assert_as_told()
+    run.assert_as_logged()
     fails, works = "Storing the log fails", "works again"
     assert run.supervisor_log.read_text().index(
         fails
@@ -274,15 +274,15 @@ def test_training_continues_on_a_full_database_disk_and_is_stored_later(
         wait_for(lambda: run.place()[1] >= 20, what="step 20")
         fill(server.folder / "pg_wal", leave=0)
         insert_until_it_fails(server)
-        struck_at = run.last_step_told()
-        wait_for(lambda: run.last_step_told() > struck_at + 10, what="more steps")
+        struck_at = run.last_step_logged()
+        wait_for(lambda: run.last_step_logged() > struck_at + 10, what="more steps")
         make_room(server.folder / "pg_wal")
         wait_for(is_back(server), what="the database", seconds=60)
-        last_step = run.last_step_told()
+        last_step = run.last_step_logged()
         wait_for(lambda: run.place()[1] > last_step, what="what it missed")
         run.request_stop()
         wait_for(lambda: run.place()[0] == "stopped", what="its end")
     finally:
         worker.terminate()
 
-    run.assert_as_told()
+    run.assert_as_logged()

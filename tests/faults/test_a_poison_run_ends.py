@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
-from tests.faults.histories import assert_whole, end_rest, is_in
+from tests.faults.histories import assert_whole, end_backoff, is_in
 from tests.faults.tiny import History
 from tests.faults.workers import Worker, wait_for
 
@@ -46,7 +46,7 @@ def lives(run: Run) -> Iterator[Run]:
         attempt = run.attempt
         wait_for(lambda: has_ended(run, attempt), what=f"an end of life {attempt + 1}")  # noqa: B023 - waited for in this turn
         yield run
-        end_rest(run)
+        end_backoff(run)
 
 
 def has_ended(run: Run, attempt: int) -> bool:

@@ -23,16 +23,16 @@ from django.test import Client
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import notify_workers
+from tests.faults.attempts import run_attempt
 from tests.faults.histories import (
     Series,
-    end_rest,
+    end_backoff,
     is_in,
     lose_lease,
     reaches,
     started_trainer,
     stored_series,
 )
-from tests.faults.lives import live
 from tests.faults.next_version import LATER_EVENT, LATER_METRIC, NAME, NextVersion
 from tests.faults.tiny import NUM_STEPS, History
 from tests.faults.workers import Worker, wait_for
@@ -105,7 +105,7 @@ def test_a_supervisor_skips_unknown_fields_of_a_newer_trainer(
     """Where files are replaced under a worker, its next trainer is of the new ones."""
     run = launch_tiny(num_steps=NUM_FEW_STEPS)
 
-    ended = live(run, command=next_version.trainer_command)
+    ended = run_attempt(run, command=next_version.trainer_command)
 
     assert (ended.state, ended.attempt) == (RunState.FINISHED, 1)
     assert known_to_both(stored_series(ended)) == {
@@ -144,7 +144,7 @@ def test_old_and_new_processes_train_one_run_together(
     wait_for(reaches(run, run.last_step + 20), what="20 steps in the newer tables")
 
     # Then the workers: the run is handed over with a checkpoint.
-    older.terminate(patience_seconds=60)
+    older.terminate(timeout_seconds=60)
     run.refresh_from_db()
     assert (run.state, run.attempt, run.num_losses) == (RunState.QUEUED, 1, 0)
     handed_over_at = run.last_step
@@ -163,7 +163,7 @@ def test_old_and_new_processes_train_one_run_together(
     newer.kill_all()
     lose_lease(run)
     start_worker("older again")
-    end_rest(run)
+    end_backoff(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.attempt == 3

@@ -12,9 +12,9 @@ import pytest
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
+from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
 from tests.faults.forks import Forks, write_run
 from tests.faults.histories import assert_whole
-from tests.faults.lives import Once, live, supervisor_log, trainer_log
 from tests.faults.tiny import History, config_tree, read_log
 
 pytestmark = pytest.mark.faults
@@ -38,14 +38,14 @@ def test_a_run_skips_damaged_checkpoints_and_reports_them(
     strike = Once(
         run, data_folder, step=25, act=lambda pid: os.kill(pid, signal.SIGKILL)
     )
-    live(run, act=strike)
+    run_attempt(run, act=strike)
     # It may have gone on for a while before it was struck.
     saved = sorted(run_directory(run.id).checkpoints.glob("step-*-attempt-1"))
     *_, whole, older, newest = saved
     flip_a_bit(newest / WEIGHTS)
     cut(older / OPTIMIZER)
 
-    ended = live(run)
+    ended = run_attempt(run)
 
     assert ended.state == RunState.FINISHED
     assert f"step-{ended.attempts.get(number=2).from_step:06}-attempt-1" == whole.name

@@ -20,7 +20,7 @@ from trainer.config import RunConfig
 pytestmark = pytest.mark.faults
 
 
-def live(run: Run) -> Run:
+def run_attempt(run: Run) -> Run:
     claim = claim_run(run.id, "here")
     assert claim is not None
     supervise(claim, is_shutting_down=lambda: False)
@@ -32,7 +32,7 @@ def live(run: Run) -> Run:
 def test_a_fork_equals_its_parent_and_an_extension_an_uninterrupted_run(
     launch_tiny: Callable[..., Run], undisturbed: History, alice: User
 ) -> None:
-    run = live(launch_tiny(num_steps=60))
+    run = run_attempt(launch_tiny(num_steps=60))
     middle = run.checkpoints.get(step=40)
 
     fork = Launch(
@@ -43,9 +43,9 @@ def test_a_fork_equals_its_parent_and_an_extension_an_uninterrupted_run(
         model_label="tiny",
     )
     child = launch_run(fork, team=run.team, user=alice, fork_of=middle)
-    live(child)
+    run_attempt(child)
     extend_run(run=run, user=alice, num_steps=80)
-    longer = live(run)
+    longer = run_attempt(run)
 
     # Its totals go on from its parent's.
     assert stored_series(child) == {

@@ -14,9 +14,9 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.training.checkpoints import newest_verified
 from dashboard.training.tasks import resume_on_free_disk
+from tests.faults.attempts import Once, run_attempt
 from tests.faults.forks import Forks, write_run
 from tests.faults.histories import assert_whole
-from tests.faults.lives import Once, live
 from tests.faults.small_disk import MEBIBYTE, crowd, fill, make_room, small_disk
 from tests.faults.tiny import History, config_tree, judged_by, read_log
 from tests.trainer.rewards.judge_server import judge_server
@@ -50,7 +50,7 @@ def test_a_run_without_space_for_a_checkpoint_pauses_and_resumes_by_itself(
             act=lambda _: fill(disk, leave=30 * MEBIBYTE),
         )
 
-        paused = live(run, act=strike)
+        paused = run_attempt(run, act=strike)
 
         assert paused.state == RunState.PAUSED, paused.fail_reason
         assert re.search(r"\b\d\d MiB free", paused.pause_reason)
@@ -60,7 +60,7 @@ def test_a_run_without_space_for_a_checkpoint_pauses_and_resumes_by_itself(
 
         make_room(disk)
         assert resume_on_free_disk() == [run.id]
-        ended = live(run)
+        ended = run_attempt(run)
 
     assert ended.state == RunState.FINISHED
     assert ended.attempts.get(number=2).from_step == 20
@@ -78,7 +78,7 @@ def test_a_run_without_space_for_its_log_pauses_and_loses_no_step(
     with small_disk(files.path, mebibytes=200) as disk:
         strike = Once(run, data_folder, step=22, act=lambda _: fill(disk, leave=0))
 
-        paused = live(run, act=strike)
+        paused = run_attempt(run, act=strike)
 
         assert paused.state == RunState.PAUSED, paused.fail_reason
         assert re.search(r"\b[\d.]+ [KM]?i?B free", paused.pause_reason)
@@ -86,7 +86,7 @@ def test_a_run_without_space_for_its_log_pauses_and_loses_no_step(
 
         make_room(disk)
         assert resume_run(run=paused, user=alice)
-        ended = live(run)
+        ended = run_attempt(run)
 
     assert ended.state == RunState.FINISHED
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
@@ -129,19 +129,19 @@ def test_an_attempt_without_space_for_its_folder_pauses(
     run = launch_tiny(num_steps=10_000)  # it can't end before it hears of the pause
     files = run_directory(run.id)
     with small_disk(files.path, mebibytes=200, inodes=500) as disk:
-        paused = live(run, act=pause_behind(5))
+        paused = run_attempt(run, act=pause_behind(5))
         assert paused.state == RunState.PAUSED, paused.fail_reason
         reached = paused.last_step
         crowd(disk)
         assert resume_run(run=paused, user=alice)
 
-        paused = live(run)
+        paused = run_attempt(run)
 
         assert paused.state == RunState.PAUSED, paused.fail_reason
         assert (paused.num_losses, paused.last_step) == (0, reached)
         make_room(disk)
         assert resume_run(run=paused, user=alice)
-        paused = live(run, act=pause_behind(reached + 1))
+        paused = run_attempt(run, act=pause_behind(reached + 1))
         assert paused.state == RunState.PAUSED, paused.fail_reason
         assert paused.last_step > reached
 
@@ -179,10 +179,10 @@ def test_a_run_that_cannot_start_on_a_full_disk_pauses(
     with small_disk(files.path, mebibytes=100) as disk:
         fill(disk, leave=0)
 
-        paused = live(run)
+        paused = run_attempt(run)
 
         assert paused.state == RunState.PAUSED, paused.fail_reason
 
         make_room(disk)
         assert resume_run(run=paused, user=alice)
-        assert live(run).state == RunState.FINISHED
+        assert run_attempt(run).state == RunState.FINISHED

@@ -14,8 +14,8 @@ from dashboard.runs.progress import describe_progress
 from dashboard.runs.queries import RunDirectory
 from dashboard.training.process import trainer_command
 from dashboard.training.supervisor import Timing
+from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
 from tests.faults.histories import assert_whole
-from tests.faults.lives import Once, live, supervisor_log, trainer_log
 from tests.faults.tiny import History
 
 pytestmark = pytest.mark.faults
@@ -39,7 +39,7 @@ def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
     run = launch_tiny(num_steps=NUM_STEPS)
     timing = Timing(hang_seconds=LIMIT_SECONDS, hang_patience_seconds=2)
 
-    lost = live(run, timing=timing, command=never_returning)
+    lost = run_attempt(run, timing=timing, command=never_returning)
 
     assert (lost.state, lost.num_losses) == (RunState.QUEUED, 1)
     assert "hung" in describe_progress(lost).notice
@@ -48,7 +48,7 @@ def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
     assert "_sample_rows" in stack
     assert "was killed" in supervisor_log(data_folder, run, attempt=1)
 
-    ended = live(run)
+    ended = run_attempt(run)
 
     assert ended.state == RunState.FINISHED
     assert ended.attempts.get(number=2).from_step == 20
@@ -63,7 +63,7 @@ def test_a_trainer_suspended_by_a_user_continues_later(
         run, data_folder, step=22, act=lambda pid: os.kill(pid, signal.SIGSTOP)
     )
 
-    ended = live(
+    ended = run_attempt(
         run,
         act=strike,
         timing=Timing(hang_seconds=LIMIT_SECONDS, hang_patience_seconds=15),

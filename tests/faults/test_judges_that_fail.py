@@ -12,8 +12,8 @@ import pytest
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
+from tests.faults.attempts import Once, run_attempt
 from tests.faults.forks import Forks, write_run
-from tests.faults.lives import Once, live
 from tests.faults.tiny import config_tree, judged_by, read_log
 from tests.trainer.rewards.judge_server import (
     Judging,
@@ -111,9 +111,9 @@ def test_a_resumed_run_reuses_replies_of_the_judge(
     monkeypatch.setenv("COHORT_JUDGE_HOSTS", judging.url.split("/")[2])
     run = launch_tiny(num_steps=24, reward=judged_by(judging, timeout_seconds=60))
     kill = Once(run, data_folder, step=22, act=lambda pid: os.kill(pid, SIGKILL))
-    assert live(run, act=kill).state == RunState.QUEUED
+    assert run_attempt(run, act=kill).state == RunState.QUEUED
 
-    ended = live(run)
+    ended = run_attempt(run)
 
     assert ended.state == RunState.FINISHED
     assert ended.attempts.get(number=2).from_step == 20

@@ -91,7 +91,7 @@ def test_a_terminated_worker_releases_its_import_to_another(
     notify_workers("default")
     wait_for(is_under_way, what="the first bytes")
 
-    worker.terminate(patience_seconds=10)
+    worker.terminate(timeout_seconds=10)
 
     left = Job.objects.get(importjob=job)
     assert (left.state, left.num_losses) == (JobState.QUEUED, 0)

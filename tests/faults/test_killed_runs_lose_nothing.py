@@ -16,7 +16,7 @@ from dashboard.runs.state import notify_workers
 from dashboard.training.models import Worker as TrainingWorker
 from tests.faults.histories import (
     assert_whole,
-    end_rest,
+    end_backoff,
     is_in,
     lose_lease,
     reaches,
@@ -42,7 +42,7 @@ def test_a_killed_trainer_is_resumed_from_its_checkpoint(
 
     os.kill(pid, signal.SIGKILL)
     wait_for(is_in(run, RunState.QUEUED), what="the run to be queued again")
-    end_rest(run)
+    end_backoff(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.attempt == 2
@@ -83,7 +83,7 @@ def test_a_killed_workers_run_is_resumed_by_another(
     wait_for(lambda: not is_alive(pid), what="the orphaned trainer to go", seconds=10)
     lose_lease(run)
     start_worker("two")
-    end_rest(run)
+    end_backoff(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.worker.startswith("two@")
@@ -104,7 +104,7 @@ def test_a_restarted_worker_continues_its_run(
     start_worker("one")
     # At once, though its lease has most of a minute to run.
     wait_for(is_in(run, RunState.QUEUED), what="the run to be queued", seconds=40)
-    end_rest(run)
+    end_backoff(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.attempt == 2

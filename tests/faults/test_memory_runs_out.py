@@ -15,8 +15,8 @@ import pytest
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
+from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
 from tests.faults.histories import assert_whole, stored_series
-from tests.faults.lives import Once, live, supervisor_log, trainer_log
 from tests.faults.tiny import History
 from tests.faults.workers import children
 
@@ -83,14 +83,14 @@ def test_an_oom_killed_trainer_is_resumed_and_the_page_says_why(
             run, data_folder, step=22, act=lambda pid: door.write_text(str(pid))
         )
 
-        lost = live(run, act=strike)
+        lost = run_attempt(run, act=strike)
 
     assert strike.pid
     assert (lost.state, lost.num_losses) == (RunState.QUEUED, 1)
     assert "out of memory" in describe_progress(lost).notice
     assert "out of memory" in supervisor_log(data_folder, run, attempt=1)
 
-    ended = live(run)
+    ended = run_attempt(run)
 
     assert ended.state == RunState.FINISHED
     assert ended.attempts.get(number=2).from_step >= 20
@@ -106,13 +106,13 @@ def test_one_oom_killed_process_of_several_costs_one_attempt(
         run, data_folder, step=5, act=lambda pid: os.kill(children(pid)[1], SIGKILL)
     )
 
-    lost = live(run, act=strike)
+    lost = run_attempt(run, act=strike)
 
     assert (lost.state, lost.num_losses) == (RunState.QUEUED, 1), lost.fail_reason
     assert "killed by SIGKILL" in describe_progress(lost).notice
     assert "Process 1 of 2" in trainer_log(data_folder, run, attempt=1)
 
-    ended = live(run)
+    ended = run_attempt(run)
 
     assert ended.state == RunState.FINISHED, ended.fail_reason
     assert ended.attempts.get(number=2).from_step >= 4
@@ -128,7 +128,7 @@ def test_a_run_that_never_fits_fails_after_three_resumes(
         def command(*_: object, **__: object) -> list[str]:
             return [sys.executable, "-c", TAKE_ALL, str(door)]
 
-        states = [live(run, command=command).state for _ in range(4)]
+        states = [run_attempt(run, command=command).state for _ in range(4)]
 
     run.refresh_from_db()
     assert states == [RunState.QUEUED] * 3 + [RunState.FAILED]
@@ -142,7 +142,9 @@ def test_a_trainer_killed_by_a_person_is_not_called_out_of_memory(
     run = launch_tiny()
     kill_itself = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
-    lost = live(run, command=lambda *_, **__: [sys.executable, "-c", kill_itself])
+    lost = run_attempt(
+        run, command=lambda *_, **__: [sys.executable, "-c", kill_itself]
+    )
 
     assert lost.state == RunState.QUEUED
     assert "killed by SIGKILL" in describe_progress(lost).notice

@@ -19,7 +19,7 @@ from dashboard.runs.state import notify_workers
 from dashboard.training.tasks import send_work
 from tests.faults.histories import (
     assert_whole,
-    end_rest,
+    end_backoff,
     is_in,
     lose_lease,
     reaches,
@@ -114,7 +114,7 @@ def test_a_zombie_writes_nothing_and_ends_its_trainer(
     wait_for(lambda: stop_between_transactions(groups), what="a quiet moment")
     lose_lease(run)
     start_worker("two")
-    end_rest(run)
+    end_backoff(run)
     wait_for(is_taken_up(run), what="the other worker's first word")
     known = run.events.filter(attempt=1).count()
     for group in groups:

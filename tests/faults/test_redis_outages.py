@@ -16,7 +16,7 @@ from dashboard.local.redis_server import EmbeddedRedis
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
-from tests.faults.histories import assert_as_told, is_in, reaches
+from tests.faults.histories import assert_as_logged, is_in, reaches
 from tests.faults.workers import Worker, beat, wait_for
 from tests.fixtures_app import WebProcesses
 from tests.load.stack import Crowd
@@ -123,7 +123,7 @@ def test_runs_survive_an_emptied_redis(
 
     wait_until_taken(waiting)
     assert waiting.attempt == 1
-    assert_as_told(running)
+    assert_as_logged(running)
 
 
 def test_training_and_pages_survive_a_redis_outage(
@@ -156,5 +156,5 @@ def test_training_and_pages_survive_a_redis_outage(
     # The worker that was busy all the time takes the next run, as beat rings again.
     wait_until_taken(waiting)
     assert waiting.attempt == 1
-    assert_as_told(running)
+    assert_as_logged(running)
     assert worker.child.poll() is None

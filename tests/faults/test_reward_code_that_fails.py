@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dashboard.runs.models import Run, RunState
+from tests.faults.attempts import run_attempt
 from tests.faults.forks import Forks, write_run
-from tests.faults.lives import live
 from tests.faults.tiny import config_tree, read_log
 
 pytestmark = pytest.mark.faults
@@ -80,7 +80,7 @@ def test_a_run_pauses_if_more_than_a_fifth_of_scores_fail(
 ) -> None:
     run = launch_tiny(num_steps=4, reward=recipe(ALWAYS))
 
-    paused = live(run)
+    paused = run_attempt(run)
 
     assert paused.state == RunState.PAUSED, paused.fail_reason
     for told in ("100%", "reward.max_error_share", "20%", "grader"):

@@ -21,18 +21,18 @@ from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.logs import metrics_of
 from tests.faults.histories import lose_lease
 from tests.faults.proxy import Proxy, Strike
-from tests.faults.struck_lives import NUM_STEPS, live
+from tests.faults.struck_attempts import NUM_STEPS, run_attempt
 from tests.faults.tiny import ROOT
 
 pytestmark = pytest.mark.faults
 STRIDE = 2 * len(Strike)  # without --soak each kind strikes a few times in a life
 
 
-class Forge:
+class AttemptProcess:
     """Makes lives that reach the database through the proxy."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "tests.faults.struck_lives", str(folder)]
+        command = [sys.executable, "-m", "tests.faults.struck_attempts", str(folder)]
         self._log = folder / "lives.log"
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -45,7 +45,7 @@ class Forge:
                 text=True,
             )
 
-    def live(self, run: Run) -> int:
+    def run_attempt(self, run: Run) -> int:
         """How the process of this life ended."""
         assert self._process.stdin
         assert self._process.stdout
@@ -78,10 +78,10 @@ def proxy(folder: Path) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def forge(folder: Path, app_environment: dict[str, str]) -> Iterator[Forge]:
-    forge = Forge(folder, app_environment)
-    yield forge
-    forge.close()
+def attempts(folder: Path, app_environment: dict[str, str]) -> Iterator[AttemptProcess]:
+    attempts = AttemptProcess(folder, app_environment)
+    yield attempts
+    attempts.close()
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def take_up(run: Run) -> None:
     if run.state in (RunState.STARTING, RunState.RUNNING):
         lose_lease(run)
     Run.objects.filter(id=run.id).update(not_before=None)
-    live(run.id)
+    run_attempt(run.id)
 
 
 def assert_whole(run: Run) -> None:
@@ -120,7 +120,7 @@ def assert_whole(run: Run) -> None:
 def test_a_run_struck_at_any_statement_ends_complete(
     strike: Strike,
     proxy: Proxy,
-    forge: Forge,
+    attempts: AttemptProcess,
     launch: Launcher,
     stride: int,
 ) -> None:
@@ -130,11 +130,11 @@ def test_a_run_struck_at_any_statement_ends_complete(
     while True:
         run = launch()
         proxy.arm(strike, at=at)
-        status = forge.live(run)
+        status = attempts.run_attempt(run)
         if proxy.num_statements < at:
             break
         run.refresh_from_db()
-        message = f"{strike.name} at statement {at}: {run.state}\n{forge.said()}"
+        message = f"{strike.name} at statement {at}: {run.state}\n{attempts.said()}"
         if strike.is_sigterm:  # handed back at once, if it was not over yet
             assert run.state in (RunState.QUEUED, RunState.FINISHED), message
             assert run.num_losses == 0, message

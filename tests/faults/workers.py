@@ -17,11 +17,11 @@ from tests.faults.tiny import ROOT
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T | None], *, what: str, seconds: float = 90) -> T:
+def wait_for(condition: Callable[[], T | None], *, what: str, seconds: float = 90) -> T:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if found := look():
-            return found
+        if result := condition():
+            return result
         time.sleep(0.05)
     raise AssertionError(f"Not within {seconds:g} s: {what}")
 
@@ -54,54 +54,54 @@ class Worker:
             )
 
     def pool_process(self) -> int:
-        """The one that works; the worker itself waits for messages."""
+        """The process that runs tasks; its parent waits for messages."""
         pid = self.child.pid
         [child] = children(pid)
         return child
 
     def kill(self) -> None:
-        """kill -9, of the worker alone."""
+        """kill -9 of the worker only."""
         self.child.kill()
         self.child.wait()
 
     def kill_all(self) -> None:
-        """kill -9, of the worker and of the processes of its pool."""
+        """kill -9 of the worker and its pool processes."""
         os.killpg(self.child.pid, signal.SIGKILL)
         self.child.wait()
 
-    def terminate(self, *, patience_seconds: float = 30) -> None:
+    def terminate(self, *, timeout_seconds: float = 30) -> None:
         if self.child.poll() is None:
             self.child.terminate()
         try:
-            self.child.wait(patience_seconds)
+            self.child.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             os.killpg(self.child.pid, signal.SIGKILL)
             self.child.wait()
 
 
 def beat(*, env: Mapping[str, str], folder: Path) -> Worker:
-    """A default worker that is beat as well: it rings for queued runs, and reaps."""
+    """A default worker with beat, which wakes workers and reaps runs."""
     more = ["--beat", "--schedule", str(folder / "schedule")]
     log = folder / "beat.log"
     return Worker("default", env=env, log=log, queue="default", more=more)
 
 
 def trainer_pid(data: Path, run_id: int, *, attempt: int) -> int | None:
-    """As the supervisor wrote it down."""
+    """From the supervisor's log."""
     log = data / "runs" / str(run_id) / "epochs" / str(attempt) / "supervisor.log"
     text = log.read_text() if log.exists() else ""
-    found = re.search(r"Started the trainer as process (\d+)", text)
-    return int(found[1]) if found else None
+    match = re.search(r"Started the trainer as process (\d+)", text)
+    return int(match[1]) if match else None
 
 
 def children(pid: int) -> list[int]:
-    """Of its main thread, the oldest first."""
+    """Child processes, oldest first."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in listed.split()]
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is dead."""
+    """False for a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""What is sent to which door, and what must be answered."""
+"""What is sent to which endpoint, and what must be answered."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Send = Callable[[World, Any], Answer]
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Endpoint:
     """`leaves`: a count that nothing bad changes, such as that of datasets."""
 
     name: str

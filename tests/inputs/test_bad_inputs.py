@@ -1,4 +1,4 @@
-"""Whatever comes in by any door is refused with its status and a word, and kept out."""
+"""Bad input to any endpoint is refused with a status and a message, and not stored."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django.test import Client
 from dashboard.accounts.models import Team, User
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.samples.factories import make_group, make_run
-from tests.inputs.asking import failures
-from tests.inputs.cases import LIBRARIES, Case, Door, World
-from tests.inputs.doors import DOORS
+from tests.inputs.cases import LIBRARIES, Case, Endpoint, World
+from tests.inputs.endpoints import ENDPOINTS
+from tests.inputs.requesting import failures
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.soak]
 
@@ -24,24 +24,26 @@ def world(team: Team, alice: User, alice_client: Client) -> World:
     return World(alice_client, Program(make_token(alice, "admin")), team, alice, run)
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
-def test_bad_input_gets_an_error_response(door: Door, world: World) -> None:
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_bad_input_gets_an_error_response(endpoint: Endpoint, world: World) -> None:
     wrong = {
-        case.name: found for case in door.cases if (found := _try(door, case, world))
+        case.name: found
+        for case in endpoint.cases
+        if (found := _try(endpoint, case, world))
     }
 
     assert wrong == {}
 
 
-def _try(door: Door, case: Case, world: World) -> list[str]:
+def _try(endpoint: Endpoint, case: Case, world: World) -> list[str]:
     """What is wrong with the answer."""
     with transaction.atomic(), failures() as found:
-        before = door.leaves()
-        answer = door.send(world, case.sent)
-        after = door.leaves()
+        before = endpoint.leaves()
+        answer = endpoint.send(world, case.sent)
+        after = endpoint.leaves()
         transaction.set_rollback(True)
     wrong = list(found)
-    if answer.status != (case.status or door.status):
+    if answer.status != (case.status or endpoint.status):
         wrong.append(f"status {answer.status}")
     if not answer.said:
         wrong.append("nothing is said")

@@ -19,7 +19,7 @@ from django.test import Client
 from dashboard.runs.models import Run
 from tests.dashboard.test_every_route_is_guarded import OPEN, POST_ONLY, VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
-from tests.inputs.asking import Ask, answer_of, failures, names_read
+from tests.inputs.requesting import Ask, failures, names_read, response_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 ONLY_GET = {name for name, status in VIEWERS_POST.items() if status == 405}
@@ -106,7 +106,7 @@ class Trial:
         """With each parameter that it reads, beside what is `given`, or its share."""
 
         def answer(query: str) -> object:
-            return answer_of(self.client, method, address, f"{query}&{given}")
+            return response_of(self.client, method, address, f"{query}&{given}")
 
         names = _names_to_try(answer, {part.split("=")[0] for part in given.split("&")})
         dealt = names
@@ -139,7 +139,7 @@ class Trial:
     def _ask_once(self, method: str, address: str, parts: list[str], what: str) -> None:
         self.num_asked += 1
         with failures() as found:
-            status = answer_of(
+            status = response_of(
                 self.client, method, address, "&".join(parts)
             ).status_code
         if status >= 500 or found:

@@ -16,8 +16,8 @@ from dashboard.api.openapi import example_of, openapi_document
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.known_things import known_things
-from tests.inputs.asking import failures
 from tests.inputs.odd_values import ODD_VALUES, with_odd_values
+from tests.inputs.requesting import failures
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow(minutes=6)]
 DOCUMENT = json.loads(json.dumps(openapi_document()))

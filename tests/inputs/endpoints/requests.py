@@ -7,7 +7,14 @@ import json
 from django.test import Client
 
 from tests.dashboard.api.asking import BASE
-from tests.inputs.cases import Answer, Case, Door, World, told_as_text, told_by_problem
+from tests.inputs.cases import (
+    Answer,
+    Case,
+    Endpoint,
+    World,
+    told_as_text,
+    told_by_problem,
+)
 
 
 def send(world: World, sent: dict[str, str]) -> Answer:
@@ -106,10 +113,10 @@ KEYS = [
     Case("a key without an end", "x" * 5_000),
     Case("a key of bytes", "\xff\xfe"),
 ]  # fmt: skip
-DOORS: list[Door] = [
-    Door("hosts", send, HOSTS, status=400),
-    Door("cookies", send_cookie, COOKIES, status=302),
-    Door("tokens", send_token, TOKENS, status=401),
-    Door("bodies of the API", send_body, BODIES),
-    Door("keys of a request", send_key, KEYS),
+ENDPOINTS: list[Endpoint] = [
+    Endpoint("hosts", send, HOSTS, status=400),
+    Endpoint("cookies", send_cookie, COOKIES, status=302),
+    Endpoint("tokens", send_token, TOKENS, status=401),
+    Endpoint("bodies of the API", send_body, BODIES),
+    Endpoint("keys of a request", send_key, KEYS),
 ]

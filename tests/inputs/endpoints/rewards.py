@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.rewards.models import RewardRecipe
 from tests.dashboard.rewards.editor import fields
-from tests.inputs.cases import Answer, Case, Door, World, told_by_page
+from tests.inputs.cases import Answer, Case, Endpoint, World, told_by_page
 
 NEW = "/alpha/rewards/new"
 
@@ -123,19 +123,19 @@ RECIPES = [
     Case("a description with a NUL", {"description": "\0"}),
     Case("a recipe without rules", {"rules-0-kind": "", "rules-0-name": ""}),
 ]  # fmt: skip
-DOORS = [
-    Door(
+ENDPOINTS = [
+    Endpoint(
         "recipes as JSON",
         send_json,
         JSONS,
         status=200,
         leaves=RewardRecipe.objects.count,
     ),
-    Door(
+    Endpoint(
         "rules of a recipe",
         send_rule,
         RULES,
         leaves=RewardRecipe.objects.count,
     ),
-    Door("recipes", send_recipe, RECIPES, leaves=RewardRecipe.objects.count),
+    Endpoint("recipes", send_recipe, RECIPES, leaves=RewardRecipe.objects.count),
 ]

@@ -1,4 +1,4 @@
-"""Lives of a run, each from claim to end, with a real trainer under a supervisor."""
+"""Attempts of a run, each from claim to end, with a real trainer and supervisor."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from dashboard.training.supervisor import Timing
 
 
-def live(
+def run_attempt(
     run: Run,
     *,
     act: Callable[[], object] = lambda: None,
     timing: Timing | None = None,
     command: Callable[..., list[str]] | None = None,
 ) -> Run:
-    """Have it claimed and supervised here; `act` is called again and again."""
+    """Claim and supervise the run in this process; `act` is called at each poll."""
     from dashboard.runs.models import Run as Runs
     from dashboard.training.lease import claim_run
     from dashboard.training.process import trainer_command
     from dashboard.training.supervisor import Timing as Timings
     from dashboard.training.supervisor import supervise
 
-    Runs.objects.filter(id=run.id).update(not_before=None)  # its rest is over
+    Runs.objects.filter(id=run.id).update(not_before=None)  # no backoff
     claim = claim_run(run.id, "here")
     assert claim is not None, Runs.objects.get(id=run.id).state
 
@@ -46,7 +46,7 @@ def live(
 
 
 class Once:
-    """Acts once on a life's trainer, given its process id, when a run is so far."""
+    """Acts once on the trainer's process id, when the run has reached `step`."""
 
     def __init__(
         self, run: Run, data: Path, *, step: int, act: Callable[[int], object]

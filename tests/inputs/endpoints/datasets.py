@@ -15,7 +15,7 @@ from tests.dashboard.runs.launching import make_dataset
 from tests.inputs.cases import (
     Answer,
     Case,
-    Door,
+    Endpoint,
     World,
     told_as_text,
     told_by_page,
@@ -233,18 +233,18 @@ MADE = [
     Case("a selection without a name", ("{dataset}/save", {"name": ""})),
     Case("a selection without an end", ("{dataset}/save", {"name": "x" * 500})),
 ]  # fmt: skip
-DOORS = [
-    Door(
+ENDPOINTS = [
+    Endpoint(
         "files of datasets",
         send_file,
         FILES,
         leaves=Dataset.objects.count,
     ),
-    Door("columns of a file", send_mapping, MAPPINGS, leaves=Dataset.objects.count),
-    Door("links to datasets", send_link, LINKS, leaves=Upload.objects.count),
-    Door("uploads begun", begin, BEGINNINGS, leaves=Upload.objects.count),
-    Door("parts of a file", send_part, PARTS),
-    Door("datasets by the API", send_by_api, BY_API, leaves=Dataset.objects.count),
-    Door("rows of a dataset", look, LOOKS, status=200),
-    Door("datasets made here", make, MADE),
+    Endpoint("columns of a file", send_mapping, MAPPINGS, leaves=Dataset.objects.count),
+    Endpoint("links to datasets", send_link, LINKS, leaves=Upload.objects.count),
+    Endpoint("uploads begun", begin, BEGINNINGS, leaves=Upload.objects.count),
+    Endpoint("parts of a file", send_part, PARTS),
+    Endpoint("datasets by the API", send_by_api, BY_API, leaves=Dataset.objects.count),
+    Endpoint("rows of a dataset", look, LOOKS, status=200),
+    Endpoint("datasets made here", make, MADE),
 ]

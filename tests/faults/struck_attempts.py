@@ -1,8 +1,8 @@
-"""Lives of runs, each in a process of its own, forked from one that is ready.
+"""Attempts of runs, each in a process forked from one with everything loaded.
 
-`python -m tests.faults.struck_lives HOST` reads the id of a run a line, claims it and
-supervises it over HOST, a folder with PostgreSQL's socket, and answers with how its
-process ended: 0, another status, or less than 0 for a signal.
+`python -m tests.faults.struck_attempts HOST` reads one run id per line, claims the run
+and supervises it over HOST, a folder with PostgreSQL's socket, and prints the exit code
+of its process; below 0: a signal.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.dashboard.training.logs import LogBuilder
 
 NUM_STEPS, SAVED_STEP = 4, 2
-# A trainer that has ready what it says: it saves in between, as the real one does.
-SAY = 'cat "$1" >> "$5"; test -e "$3" || cp -r "$2" "$3"; cat "$4" >> "$5"'
+# A trainer with prepared output: it saves in between, as the real one does.
+SCRIPT = 'cat "$1" >> "$5"; test -e "$3" || cp -r "$2" "$3"; cat "$4" >> "$5"'
 
 
 def command(
@@ -42,19 +42,19 @@ def command(
         )
     else:
         _resume(log, resume_from)
-        prepared = resume_from  # which is there already
-    said = len(log.events)
+        prepared = resume_from  # which exists already
+    num_before = len(log.events)
     if resume_from is None:
         log.saved(SAVED_STEP)
     for step in range(SAVED_STEP + 1, NUM_STEPS + 1):
         log.stepped(step)
     log.finished(NUM_STEPS)
     before, after = files.path / "before.jsonl", files.path / "after.jsonl"
-    before.write_bytes(b"".join(log.lines[:said]))
-    after.write_bytes(b"".join(log.lines[said:]))
+    before.write_bytes(b"".join(log.lines[:num_before]))
+    after.write_bytes(b"".join(log.lines[num_before:]))
     target = directory.checkpoints / prepared.name
     words = [before, prepared, target, after, files.events]
-    return ["sh", "-c", SAY, "sh", *map(str, words)]
+    return ["sh", "-c", SCRIPT, "sh", *map(str, words)]
 
 
 def _begin(log: LogBuilder) -> None:
@@ -79,13 +79,13 @@ def _resume(log: LogBuilder, checkpoint: Path) -> None:
     )
 
 
-def live(run_id: int) -> None:
+def run_attempt(run_id: int) -> None:
     from dashboard.jobs import shutdown
     from dashboard.training.lease import claim_run
     from dashboard.training.supervisor import Timing, supervise
 
     claim = claim_run(run_id, "struck")
-    assert claim is not None, f"run {run_id} is not to be had"
+    assert claim is not None, f"run {run_id} cannot be claimed"
     supervise(
         claim,
         is_shutting_down=shutdown.is_announced,
@@ -94,17 +94,17 @@ def live(run_id: int) -> None:
     )
 
 
-def hurry() -> None:
-    """Wait shortly, and leave out the sampler: what it asks comes at no set place."""
+def shorten_waits() -> None:
+    """And no sampler: its statements would come at random positions."""
     from channels.layers import get_channel_layer
     from django.urls import get_resolver
 
     from dashboard.training import database_retry, supervisor
 
-    assert get_resolver().url_patterns  # else each child would load them, for a second
+    assert get_resolver().url_patterns  # loaded once; each child would need a second
     assert get_channel_layer()
     database_retry.FIRST_WAIT_SECONDS = 0.01
-    supervisor.SystemSampler = lambda *_, **__: nullcontext()  # type: ignore[assignment,misc]  # it gives nothing
+    supervisor.SystemSampler = lambda *_, **__: nullcontext()  # type: ignore[assignment,misc]  # no samples
 
 
 def main(host: str) -> None:
@@ -114,7 +114,7 @@ def main(host: str) -> None:
 
     from dashboard.jobs import shutdown
 
-    hurry()
+    shorten_waits()
     connection.settings_dict["HOST"] = host
     connection.settings_dict["PORT"] = ""
     for line in sys.stdin:
@@ -124,7 +124,7 @@ def main(host: str) -> None:
             status = 1
             shutdown.begin_task()
             try:
-                live(int(line))
+                run_attempt(int(line))
                 shutdown.end_task()
                 status = 0
             except BaseException:  # noqa: BLE001 - SystemExit too, which SIGTERM raises
@@ -132,8 +132,8 @@ def main(host: str) -> None:
             finally:
                 sys.stderr.flush()
                 os._exit(status)
-        _, told = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(told)}\n")
+        _, wait_status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(wait_status)}\n")
         sys.stdout.flush()
 
 

@@ -19,7 +19,7 @@ LOOKING = {
 SECONDS = 60
 
 
-def look_to_the_end() -> None:
+def raise_time_limits() -> None:
     """Web processes, which tests start too, have the seconds that users have."""
     for module, names in LOOKING.items():
         for name in names:

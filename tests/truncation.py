@@ -17,7 +17,7 @@ from dashboard.accounts.models import AuditEntry
 KEPT = {"auth_permission", "django_content_type"}
 
 
-def empty_at_teardown() -> None:
+def truncate_at_teardown() -> None:
     """From now on, when a test of TransactionTestCase ends, as pytest-django has it."""
     TransactionTestCase._fixture_teardown = _empty_tables
 

@@ -21,7 +21,7 @@ from tests.dashboard.exchange.tools import (
     trl_rows,
     verl_jsonl,
 )
-from tests.inputs.cases import Answer, Case, Door, World, told_by_page
+from tests.inputs.cases import Answer, Case, Endpoint, World, told_by_page
 
 TRL = {"step": 1, "prompt": "1+1", "completion": "2", "accuracy": 1.0}
 VERL = {"input": "1+1", "output": "2", "gts": "2", "score": 1.0, "step": 1}
@@ -160,4 +160,4 @@ CASES = [
     Case("a pickle", {"1.pkl": b"\x80\x04\x95abc"}, status=200),
     Case("no file", {}),
 ]  # fmt: skip
-DOORS = [Door("run imports", send, CASES, leaves=Run.objects.count)]
+ENDPOINTS = [Endpoint("run imports", send, CASES, leaves=Run.objects.count)]

@@ -86,7 +86,7 @@ def failures() -> Iterator[list[str]]:
         logging.getLogger().removeHandler(handler)
 
 
-def answer_of(client: Client, method: str, address: str, query: str) -> Any:
+def response_of(client: Client, method: str, address: str, query: str) -> Any:
     """The answer; what it changed is undone."""
     client.raise_request_exception = False
     cookies = deepcopy(client.cookies)  # some answers sign out

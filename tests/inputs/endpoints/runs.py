@@ -9,7 +9,7 @@ from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.inputs.cases import (
     Answer,
     Case,
-    Door,
+    Endpoint,
     World,
     told_as_text,
     told_by_page,
@@ -226,13 +226,13 @@ ACTS = [
     Case("a move of no meaning", ("runs/{run}/move", {"where": "sideways"})),
     Case("a comment without an end", ("runs/{run}/groups/1/0/marks/", {"position": "0", "comment": "x" * 100_000})),
 ]  # fmt: skip
-DOORS = [
-    Door("a launch's TOML", send_toml, TOMLS, leaves=Run.objects.count),
-    Door("a launch's fields", send_form, FORMS, leaves=Run.objects.count),
-    Door("a launch by the API", send_launch, LAUNCHES, leaves=Run.objects.count),
-    Door("the run table's queries", ask_list, QUERIES, status=200),
-    Door("parameters of the API", ask_api, ASKED_OF_THE_API),
-    Door("parameters of pages", ask_page, ASKED_OF_PAGES, status=200),
-    Door("parameters of scripts", ask_script, ASKED_BY_SCRIPTS, status=400),
-    Door("deeds on runs", act, ACTS, status=200, leaves=SavedView.objects.count),
+ENDPOINTS = [
+    Endpoint("a launch's TOML", send_toml, TOMLS, leaves=Run.objects.count),
+    Endpoint("a launch's fields", send_form, FORMS, leaves=Run.objects.count),
+    Endpoint("a launch by the API", send_launch, LAUNCHES, leaves=Run.objects.count),
+    Endpoint("the run table's queries", ask_list, QUERIES, status=200),
+    Endpoint("parameters of the API", ask_api, ASKED_OF_THE_API),
+    Endpoint("parameters of pages", ask_page, ASKED_OF_PAGES, status=200),
+    Endpoint("parameters of scripts", ask_script, ASKED_BY_SCRIPTS, status=400),
+    Endpoint("deeds on runs", act, ACTS, status=200, leaves=SavedView.objects.count),
 ]

@@ -8,7 +8,7 @@ from dashboard.accounts.models import Invitation, Team
 from dashboard.alerts.models import Channel
 from dashboard.analysis.reports.models import Report
 from dashboard.api.models import ApiToken
-from tests.inputs.cases import Answer, Case, Door, World, told_by_page
+from tests.inputs.cases import Answer, Case, Endpoint, World, told_by_page
 
 
 def send_token(world: World, changes: dict[str, Any]) -> Answer:
@@ -106,12 +106,14 @@ TEAMS = [
     Case("a name without an end", "x" * 5_000),
     Case("a name of signs alone", "!!!"),
 ]  # fmt: skip
-DOORS = [
-    Door("API tokens", send_token, TOKENS, leaves=ApiToken.objects.count),
-    Door("rules of alerts", send_rule, RULES, status=400),
-    Door("channels", send_channel, CHANNELS, status=400, leaves=Channel.objects.count),
-    Door("reports", send_report, REPORTS, status=400, leaves=Report.objects.count),
-    Door("blocks of a report", preview, BLOCKS, status=200),
-    Door("invitations", invite, INVITATIONS, leaves=Invitation.objects.count),
-    Door("teams", name_team, TEAMS, leaves=Team.objects.count),
+ENDPOINTS = [
+    Endpoint("API tokens", send_token, TOKENS, leaves=ApiToken.objects.count),
+    Endpoint("rules of alerts", send_rule, RULES, status=400),
+    Endpoint(
+        "channels", send_channel, CHANNELS, status=400, leaves=Channel.objects.count
+    ),
+    Endpoint("reports", send_report, REPORTS, status=400, leaves=Report.objects.count),
+    Endpoint("blocks of a report", preview, BLOCKS, status=200),
+    Endpoint("invitations", invite, INVITATIONS, leaves=Invitation.objects.count),
+    Endpoint("teams", name_team, TEAMS, leaves=Team.objects.count),
 ]

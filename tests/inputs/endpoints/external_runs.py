@@ -15,7 +15,7 @@ from tests.dashboard.training.sending import lines_of
 from tests.inputs.cases import (
     Answer,
     Case,
-    Door,
+    Endpoint,
     World,
     in_one_line,
     told_as_text,
@@ -26,7 +26,7 @@ KEY = UUID(int=9)
 GOOD = [json.loads(line) for line in lines_of(LogBuilder().stepped(1))]
 
 
-def open_outside(world: World) -> Run:
+def open_external(world: World) -> Run:
     opening = Opening(key=KEY, name="theirs", tool="TRL")
     return open_run(opening, team=world.team, user=world.user)[0]
 
@@ -37,7 +37,7 @@ def send_opening(world: World, tree: Any) -> Answer:
 
 def send_line(world: World, line: bytes) -> Answer:
     """The warning that stands for the line; the line before it was good."""
-    run = open_outside(world)
+    run = open_external(world)
     first = json.dumps(GOOD[1] | {"line": 1}).encode()
     answer = _post(world, run, first + b"\n" + line + b"\n")
     if answer.status_code != 200:
@@ -48,14 +48,14 @@ def send_line(world: World, line: bytes) -> Answer:
 
 
 def send_batch(world: World, sent: dict[str, Any]) -> Answer:
-    answer = _post(world, open_outside(world), **sent)
+    answer = _post(world, open_external(world), **sent)
     if answer.status_code < 400:
         return told_as_text(answer)
     return told_by_problem(answer)
 
 
 def send_life(world: World, tree: Any) -> Answer:
-    run = open_outside(world)
+    run = open_external(world)
     return told_by_problem(world.program.post(f"/outside-runs/{run.pk}/lives", tree))
 
 
@@ -184,15 +184,17 @@ LIVES = [
     Case("a host with a NUL", {"from_step": 0, "host": "a\0b"}),
     Case("a host without an end", {"from_step": 0, "host": "x" * 500}),
 ]  # fmt: skip
-DOORS = [
-    Door("opening an outside run", send_opening, OPENINGS, leaves=Run.objects.count),
-    Door(
+ENDPOINTS = [
+    Endpoint(
+        "opening an outside run", send_opening, OPENINGS, leaves=Run.objects.count
+    ),
+    Endpoint(
         "lines of a log",
         send_line,
         LINES,
         status=200,
         leaves=Step.objects.count,
     ),
-    Door("batches of lines", send_batch, BATCHES, leaves=RunEvent.objects.count),
-    Door("lives of an outside run", send_life, LIVES),
+    Endpoint("batches of lines", send_batch, BATCHES, leaves=RunEvent.objects.count),
+    Endpoint("lives of an outside run", send_life, LIVES),
 ]

@@ -1,0 +1,24 @@
+"""Each way in, with what comes through it and must be answered."""
+
+from __future__ import annotations
+
+from tests.inputs.cases import Endpoint
+from tests.inputs.endpoints import (
+    datasets,
+    external_runs,
+    imported_runs,
+    requests,
+    rewards,
+    runs,
+    teams,
+)
+
+ENDPOINTS: list[Endpoint] = [
+    *imported_runs.ENDPOINTS,
+    *external_runs.ENDPOINTS,
+    *rewards.ENDPOINTS,
+    *runs.ENDPOINTS,
+    *datasets.ENDPOINTS,
+    *requests.ENDPOINTS,
+    *teams.ENDPOINTS,
+]
