@@ -9,19 +9,19 @@ ROOT = Path(__file__).parents[1]
 
 
 def hide_gpus() -> None:
-    """Unless COHORT_TEST_DEVICE=cuda: most tests name no device and compare bits.
+    """Unless COHORT_TEST_DEVICE=cuda: most tests set no device and compare bits.
 
-    To be called before torch looks for GPUs. Processes that tests start inherit it.
+    Call it before torch detects GPUs. Child processes inherit it.
     """
     if os.environ.get("COHORT_TEST_DEVICE", "cpu") == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def python_path() -> str:
-    """PYTHONPATH with this repository first, and behind it what was there."""
+    """PYTHONPATH with this repository first."""
     return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
 def child_environment() -> dict[str, str]:
-    """That of a Python process that imports this repository."""
+    """Environment of a Python process that imports this repository."""
     return os.environ | {"PYTHONPATH": python_path()}

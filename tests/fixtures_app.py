@@ -1,4 +1,4 @@
-"""The real web process on loopback, and a real browser looking at it."""
+"""A web process on loopback, and a browser."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ test_database_url.__test__ = False
 
 @pytest.fixture
 def app_environment(transactional_db: None) -> dict[str, str]:
-    """What a process of Cohort needs to see the test's database, Redis and data."""
+    """Environment of a Cohort process with the test's database, Redis and data."""
     return {
         **os.environ,
         "DATABASE_URL": test_database_url(),
@@ -74,18 +74,18 @@ def app_environment(transactional_db: None) -> dict[str, str]:
 
 
 class WebProcesses:
-    """One web process, kept from test to test while its environment is the same."""
+    """One web process, reused between tests while its environment is the same."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._web: subprocess.Popen[bytes] | None = None
         self._env: dict[str, str] = {}
         self._port = 0
-        self.log = folder / "web.log"  # the present one's
+        self.log = folder / "web.log"  # of the current process
 
     def serve(self, env: dict[str, str]) -> str:
-        """Its address."""
-        # Each test has others of these, and the web process reads none of them.
+        """Returns its URL."""
+        # These differ between tests, and the web process reads none of them.
         others = ("PYTEST_", "XDG_", "COHORT_TOKEN")
         env = {k: v for k, v in env.items() if not k.startswith(others)}
         if self._web is None or self._web.poll() is not None or env != self._env:
@@ -94,19 +94,19 @@ class WebProcesses:
         return f"http://127.0.0.1:{self._port}"
 
     def kill(self) -> None:
-        """kill -9: nothing is said to who is connected."""
+        """kill -9: open connections break."""
         assert self._web, "no web process was started"
         self._web.kill()
         self._web.wait()
 
     def end(self) -> None:
-        """As asked: who is connected is told."""
+        """SIGTERM: open connections are closed properly."""
         assert self._web, "no web process was started"
         self._web.terminate()
         self._web.wait(10)
 
-    def start_again(self) -> None:
-        """At the address of the one that ended."""
+    def restart(self) -> None:
+        """At the same URL."""
         self._start(self._env, self._port)
 
     def stop(self) -> None:
@@ -142,13 +142,13 @@ def web_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProce
 def live_app(
     app_environment: dict[str, str], web_processes: WebProcesses
 ) -> Iterator[str]:
-    """Address of a web process serving the test's database; rows must be committed."""
+    """URL of a web process with the test's database; rows must be committed."""
     yield web_processes.serve(app_environment)
-    # The tables are emptied next, which would wait for what it is still answering.
-    _wait_until_nothing_is_asked()
+    # Emptying the tables would wait for running requests.
+    _wait_until_idle()
 
 
-def _wait_until_nothing_is_asked() -> None:
+def _wait_until_idle() -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with connection.cursor() as cursor:
@@ -159,7 +159,9 @@ def _wait_until_nothing_is_asked() -> None:
             if cursor.fetchone() == (0,):
                 return
         time.sleep(0.05)
-    raise AssertionError("The web process still asks the database 30 s after its test.")
+    raise AssertionError(
+        "The web process still queries the database 30 s after its test."
+    )
 
 
 def _wait_until_served(url: str, web: subprocess.Popen[bytes], log: Path) -> None:
@@ -176,7 +178,7 @@ def _wait_until_served(url: str, web: subprocess.Popen[bytes], log: Path) -> Non
 
 @pytest.fixture(scope="session")
 def playwright() -> Iterator[Playwright]:
-    # Playwright's loop stays open on this thread; Django would take it for async code.
+    # Playwright's loop stays open in this thread; Django would assume async code.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     with sync_playwright() as playwright:
         yield playwright
@@ -184,7 +186,7 @@ def playwright() -> Iterator[Playwright]:
 
 @pytest.fixture(scope="session")
 def browser(playwright: Playwright) -> Iterator[Browser]:
-    """Debian's chromium. `make test` installs it where it can."""
+    """The system's Chromium, which `make test` installs if possible."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     assert path, "Browser tests need chromium (apt-get install chromium)."
     browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
@@ -196,14 +198,14 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 def open_browser(
     browser: Browser, live_app: str
 ) -> Iterator[Callable[[User | None], BrowserContext]]:
-    """Open a fresh profile, signed in as this user; base_url is the live app."""
+    """Opens a new browser profile, signed in as this user; base_url is the live app."""
     contexts: list[BrowserContext] = []
 
     def open_as(user: User | None) -> BrowserContext:
         context = browser.new_context(
             base_url=live_app,
             viewport={"width": 1440, "height": 900},
-            # Else axe may meet a colour on its way from one theme to the other.
+            # Otherwise axe may see a colour in the middle of a theme transition.
             reduced_motion="reduce",
         )
         if user is not None:
@@ -223,7 +225,7 @@ def page(alice: User, open_browser: Callable[[User | None], BrowserContext]) -> 
 
 
 def set_password(user: User, password: str) -> None:
-    """As web processes check it: tests themselves hash otherwise, see conftest.py."""
+    """Hashed for web processes; tests use another hash, see conftest.py."""
     user.password = PBKDF2PasswordHasher().encode(password, get_random_string(22))
     user.save(update_fields=["password"])
 

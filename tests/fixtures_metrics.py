@@ -1,4 +1,4 @@
-"""What /readyz and /metrics tell, from nothing on."""
+"""An empty report for /readyz and /metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People of two teams, and browsers' worth of Django clients for them."""
+"""Users of two teams, and signed-in Django clients."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def alice(team: Team) -> User:
 
 @pytest.fixture
 def bob(team: Team) -> User:
-    """May look at the team's things, not change them."""
+    """Viewer of the team."""
     return _join(team, "bob", Role.VIEWER)
 
 
 @pytest.fixture
 def charlie(db: None) -> User:
-    """A stranger: signed in, but in another team."""
+    """Owner of another team."""
     other = Team.objects.create(slug="other", name="Other")
     return _join(other, "charlie", Role.OWNER)
 

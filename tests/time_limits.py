@@ -1,14 +1,13 @@
-"""Pages that look for as long as there is something to find.
+"""Raise the time limits of page queries, so that tests do not depend on the load.
 
-How far a page comes in half a second says how busy the machine is. Tests of what it
-says when it did not come to the end set its seconds themselves.
+Tests of a limit set it themselves.
 """
 
 from __future__ import annotations
 
 import importlib
 
-LOOKING = {
+LIMITS = {
     "dashboard.datasets.row_pages": ("SEARCH_SECONDS", "COUNT_SECONDS"),
     "dashboard.pages.dataset_making": ("COUNT_SECONDS",),
     "dashboard.analysis.rescoring.selection": ("MAX_SECONDS",),
@@ -20,8 +19,8 @@ SECONDS = 60
 
 
 def raise_time_limits() -> None:
-    """Web processes, which tests start too, have the seconds that users have."""
-    for module, names in LOOKING.items():
+    """In this process only; web processes started by tests keep the real limits."""
+    for module, names in LIMITS.items():
         for name in names:
             loaded = importlib.import_module(module)
             assert hasattr(loaded, name), f"{module} has no {name}"

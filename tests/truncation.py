@@ -1,7 +1,7 @@
-"""Leaving the database empty after a test that committed.
+"""Empty the database quickly after a test that committed.
 
-Django truncates every table: a hundred, each with new files for itself and its indices,
-and then makes anew what migrations leave. Few of them hold anything.
+Django truncates all hundred tables, which creates new files for each table and index,
+and then restores the rows of migrations. Only few tables have rows.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from django.test import TransactionTestCase
 
 from dashboard.accounts.models import AuditEntry
 
-# What migrating leaves in them depends on the models alone.
-KEPT = {"auth_permission", "django_content_type"}
+# Their rows come from migrations and depend only on the models.
+MIGRATED = {"auth_permission", "django_content_type"}
 
 
 def truncate_at_teardown() -> None:
-    """From now on, when a test of TransactionTestCase ends, as pytest-django has it."""
+    """Replace the teardown of TransactionTestCase, which pytest-django uses."""
     TransactionTestCase._fixture_teardown = _empty_tables
 
 
@@ -26,16 +26,20 @@ def _empty_tables(case: TransactionTestCase) -> None:
     for tries_left in (2, 1, 0):
         try:
             _lock_and_empty(_tables())
-        except OperationalError as error:  # a deadlock with who still writes, perhaps
+        except (
+            OperationalError
+        ) as error:  # such as a deadlock with a process that still writes
             if not tries_left:
-                raise AssertionError(f"{error}\nNot idle: {_others()}") from error
+                raise AssertionError(
+                    f"{error}\nNot idle: {_active_sessions()}"
+                ) from error
         else:
             return
 
 
 def _lock_and_empty(tables: tuple[str, ...]) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
-        # Whoever else still writes is waited for, as TRUNCATE would.
+        # Waits for other writers, as TRUNCATE does.
         cursor.execute("SET LOCAL lock_timeout = '30s'")
         cursor.execute("SET LOCAL statement_timeout = '60s'")
         cursor.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")
@@ -44,8 +48,8 @@ def _lock_and_empty(tables: tuple[str, ...]) -> None:
             cursor.execute(f"{_empty(table)} {table}")
 
 
-def _others() -> list[tuple[object, ...]]:
-    """What the other sessions of this database are at."""
+def _active_sessions() -> list[tuple[object, ...]]:
+    """Active sessions of other processes."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pid, backend_type, application_name, state, query"
@@ -56,7 +60,7 @@ def _others() -> list[tuple[object, ...]]:
 
 
 def _empty(table: str) -> str:
-    """The audit log's trigger lets no entry be deleted."""
+    """The audit log's trigger refuses DELETE."""
     return "TRUNCATE" if table == AuditEntry._meta.db_table else "DELETE FROM"
 
 
@@ -69,4 +73,4 @@ def _tables() -> tuple[str, ...]:
     names = connection.introspection.django_table_names(
         only_existing=True, include_views=False
     )
-    return tuple(sorted(set(names) - KEPT))
+    return tuple(sorted(set(names) - MIGRATED))

@@ -13,7 +13,7 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.browser.oidc_provider import CLIENT, SECRET, Provider, serve_provider
 from tests.fixtures_app import (
     WebProcesses,
-    _wait_until_nothing_is_asked,
+    _wait_until_idle,
     set_password,
 )
 
@@ -39,7 +39,7 @@ def live_app(
     values = {"URL": provider.url, "ID": CLIENT, "SECRET": SECRET, "NAME": "Work"}
     named = {f"COHORT_OIDC_{name}": value for name, value in values.items()}
     yield web_processes.serve(app_environment | named)
-    _wait_until_nothing_is_asked()
+    _wait_until_idle()
 
 
 def sign_in_at_provider(page: Page, button: str, *, name: str) -> None:

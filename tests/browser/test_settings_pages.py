@@ -29,7 +29,7 @@ from tests.dashboard.api.asking import make_token
 from tests.dashboard.samples.factories import make_run
 from tests.fixtures_app import (
     WebProcesses,
-    _wait_until_nothing_is_asked,
+    _wait_until_idle,
     set_password,
 )
 
@@ -78,7 +78,7 @@ def live_app(
         "COHORT_GITHUB_SECRET": "quiet",
     }
     yield web_processes.serve(app_environment | given)
-    _wait_until_nothing_is_asked()
+    _wait_until_idle()
 
 
 def look(page: Page, addresses: tuple[str, ...]) -> list[str]:

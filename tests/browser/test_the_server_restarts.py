@@ -53,7 +53,7 @@ def test_the_page_reconnects_and_catches_up(
     page.wait_for_timeout(3_000)
     assert page.evaluate(f"{REWARD}.x.length") == 6
     expect(link).to_have_attribute("data-link", re.compile("offline|connecting"))
-    web_processes.start_again()
+    web_processes.restart()
 
     expect(link).to_have_attribute("data-link", "live", timeout=20_000)
     wait_until(page, f"{REWARD}.x.length === 11")

@@ -72,7 +72,7 @@ def test_all_viewers_reconnect_and_miss_nothing(
     crowd.ask("note", group="viewers")
     crowd.begin("come_back", group="viewers")
     end(web_processes)
-    web_processes.start_again()
+    web_processes.restart()
     back = crowd.answer()
     show.wait_for_the_end()
 
