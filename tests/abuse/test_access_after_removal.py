@@ -1,4 +1,4 @@
-"""Who has left a team, or was put out, has kept nothing that lets them in again."""
+"""Former members cannot return with old invitations or tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neither an answer, nor how long it takes, tells a stranger who has an account."""
+"""Neither a response nor its duration reveals whether an account exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dashboard.accounts.models import User
 pytestmark = pytest.mark.django_db
 HERE = "tests.abuse.test_account_enumeration"
 answered = threading.Event()
-asked = threading.Event()
+sending = threading.Event()
 order: list[str] = []
 
 
@@ -26,14 +26,14 @@ class Slow(BaseEmailBackend):
     """A mail server that answers when the browser has been answered."""
 
     def send_messages(self, messages: Any) -> int:
-        asked.set()
+        sending.set()
         order.append("sent late" if answered.wait(5) else "kept the browser waiting")
         return len(messages)
 
 
 class Away(BaseEmailBackend):
     def send_messages(self, messages: Any) -> int:
-        asked.set()
+        sending.set()
         raise SMTPServerDisconnected("Connection unexpectedly closed")
 
 
@@ -49,11 +49,11 @@ class Counted(MD5PasswordHasher):
 def _mail_is_set_up(settings: Settings) -> None:
     settings.MAIL_IS_SET_UP = True
     answered.clear()
-    asked.clear()
+    sending.clear()
     order.clear()
 
 
-def ask_for_a_new_password(email: str) -> tuple[int, str, str]:
+def request_password_reset(email: str) -> tuple[int, str, str]:
     page = Client().post("/account/password/reset/", {"email": email})
     return page.status_code, page.headers["Location"], page.text
 
@@ -65,13 +65,13 @@ def test_a_password_reset_has_the_same_response_for_any_address(
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
     settings.EMAIL_BACKEND = f"{HERE}.{server}"
 
-    known = ask_for_a_new_password("alice@example.org")
+    known = request_password_reset("alice@example.org")
     answered.set()
-    unknown = ask_for_a_new_password("nobody@example.org")
+    unknown = request_password_reset("nobody@example.org")
 
     assert known == unknown
     assert known[0] == 302
-    assert asked.wait(5), "nothing was sent"
+    assert sending.wait(5), "nothing was sent"
     adapters._senders.submit(lambda: None).result(5)
     assert order == (["sent late"] if server == "Slow" else [])
 
@@ -92,7 +92,7 @@ def test_sign_up_works_without_the_mail_server(alice: User, settings: Settings) 
 def test_every_name_has_the_same_response_and_number_of_hashes(
     alice: User, bob: User, charlie: User, settings: Settings
 ) -> None:
-    """alice has a password, bob none, charlie is deactivated, nobody is nobody."""
+    """alice has a password, bob none, charlie is deactivated, "nobody" is unknown."""
     settings.PASSWORD_HASHERS = [f"{HERE}.Counted"]
     for user in (alice, charlie):
         user.set_password("the right one")
@@ -105,10 +105,10 @@ def test_every_name_has_the_same_response_and_number_of_hashes(
             before = Counted.num_hashed
             form = {"username": name, "password": password}
             page = Client().post("/sign-in/", form, REMOTE_ADDR=f"10.0.0.{len(found)}")
-            said = "Please enter a correct username and password" in page.text
+            is_refused = "correct username" in page.text
             found[name, password] = (
                 page.status_code,
-                said,
+                is_refused,
                 Counted.num_hashed - before,
             )
 

@@ -1,4 +1,4 @@
-"""API tokens in the wrong hands, in a wrong place, or guessed."""
+"""API tokens that are leaked, misplaced or guessed."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def test_events_for_other_runs_are_refused(
     for run in (theirs, ours.pk, 2**63 - 1):
         assert tell(program, run, body).status_code == 404
         assert program.get(f"/outside-runs/{run}/events").status_code == 404
-        life = program.post(f"/outside-runs/{run}/lives", {"from_step": 0})
-        assert life.status_code == 404
+        attempt = program.post(f"/outside-runs/{run}/lives", {"from_step": 0})
+        assert attempt.status_code == 404
     assert set(Run.objects.values_list("last_step", flat=True)) <= {0, ours.last_step}
 
 

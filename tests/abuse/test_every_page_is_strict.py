@@ -1,4 +1,4 @@
-"""What each page tells the browser: trust Cohort alone, show it in no frame.
+"""Security headers and escaping of every page.
 
 Whatever has a name may be called by markup, and no page takes it for any; a text that
 turns the direction of writing turns itself alone.

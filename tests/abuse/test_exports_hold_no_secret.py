@@ -1,4 +1,4 @@
-"""Nothing that lets somebody in, or signs for Cohort, is in what people take along."""
+"""Exports contain no credentials and no signing keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An account elsewhere is no way into somebody's here, whatever it is called."""
+"""An external account signs in only the user who connected it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_callback_is_valid_once_and_in_one_browser(alice_in: Client) -> None:
 def test_an_account_cannot_be_connected_to_anothers_session(
     alice_in: Client, bob_client: Client
 ) -> None:
-    """By an address that is opened, as a page of another site may have it opened."""
+    """By a link that another site opens."""
     assert bob_client.get("/account/providers/oidc/go").status_code == 405
     strict = Client(enforce_csrf_checks=True)
     assert strict.post("/account/providers/oidc/go").status_code == 403

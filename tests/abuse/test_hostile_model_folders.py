@@ -1,4 +1,4 @@
-"""A model's folder that holds pipes, devices and templates without an end."""
+"""Model folders with pipes, devices and endless templates."""
 
 from __future__ import annotations
 

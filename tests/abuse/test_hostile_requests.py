@@ -1,4 +1,4 @@
-"""Requests and handshakes as no browser sends them, straight into the socket."""
+"""Malformed requests and handshakes, sent directly to the socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers send to the pages that let people in: second factors and passkeys."""
+"""Hostile input to the sign-in pages, second factors and passkeys."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def _registration(
         attestation = {"fmt": "none", "authData": auth_data, "attStmt": {}}
     if not isinstance(attestation, bytes):
         attestation = cbor.encode(attestation)
-    said = client_data or _client_data("webauthn.create", challenge)
+    client_json = client_data or _client_data("webauthn.create", challenge)
     return {
         "id": websafe_encode(key_id),
         "rawId": websafe_encode(key_id),
         "type": "public-key",
         "response": {
-            "clientDataJSON": websafe_encode(said),
+            "clientDataJSON": websafe_encode(client_json),
             "attestationObject": websafe_encode(attestation),
         },
         "clientExtensionResults": {"credProps": {"rk": True}},
@@ -113,7 +113,7 @@ def _challenge(client: Client, address: str) -> str:
 
 @pytest.fixture
 def _without_throttle(settings: Settings) -> None:
-    """Every one of many tries is looked at."""
+    """No attempt is throttled."""
     settings.ACCOUNT_RATE_LIMITS = False
     settings.MFA_RATE_LIMITS = False
 
@@ -149,47 +149,51 @@ def guarded(alice: User, key: Key) -> User:
 
 
 @pytest.fixture
-def nobody() -> Client:
+def anonymous() -> Client:
     return Client(raise_request_exception=False)
 
 
 @pytest.fixture
-def half_in(guarded: User) -> Client:
-    """The password was right, and the second factor is asked for."""
+def half_signed_in(guarded: User) -> Client:
+    """Past the password, before the second factor."""
     client = Client(raise_request_exception=False)
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
     return client
 
 
 @pytest.fixture
-def just_in(guarded: User) -> Client:
-    """Who has just said who they are may change their factors."""
+def recently_signed_in(guarded: User) -> Client:
+    """Recently authenticated, so factors may be changed."""
     client = Client(raise_request_exception=False)
     client.force_login(guarded)
     client.post("/account/reauthenticate/", {"password": PASSWORD})
     return client
 
 
-def test_a_malformed_credential_is_a_bad_request(nobody: Client) -> None:
-    assert nobody.post(LOGIN, {"credential": '{"id": 1}'}).status_code == 400
+def test_a_malformed_credential_is_a_bad_request(anonymous: Client) -> None:
+    assert anonymous.post(LOGIN, {"credential": '{"id": 1}'}).status_code == 400
 
 
 def test_valid_responses_of_a_key_sign_in(
-    nobody: Client, half_in: Client, just_in: Client, guarded: User, key: Key
+    anonymous: Client,
+    half_signed_in: Client,
+    recently_signed_in: Client,
+    guarded: User,
+    key: Key,
 ) -> None:
     for client, address, leads_to in (
-        (nobody, LOGIN, "/"),
-        (half_in, AUTHENTICATE, "/"),
-        (just_in, REAUTHENTICATE, "/"),
+        (anonymous, LOGIN, "/"),
+        (half_signed_in, AUTHENTICATE, "/"),
+        (recently_signed_in, REAUTHENTICATE, "/"),
     ):
-        said = json.dumps(key.signs(_challenge(client, address), guarded))
+        credential = json.dumps(key.signs(_challenge(client, address), guarded))
 
-        answer = client.post(address, {"credential": said})
+        answer = client.post(address, {"credential": credential})
 
         assert (answer.status_code, answer.headers["Location"]) == (302, leads_to)
     other = Key()
-    said = json.dumps(other.registers(_challenge(just_in, ADD)))
-    added = just_in.post(ADD, {"name": "Other", "credential": said})
+    credential = json.dumps(other.registers(_challenge(recently_signed_in, ADD)))
+    added = recently_signed_in.post(ADD, {"name": "Other", "credential": credential})
     assert added.status_code == 302
     kept = Authenticator.objects.get(data__name="Other").wrap()
     assert kept.authenticator_data.credential_data.public_key == other.public
@@ -199,22 +203,26 @@ def test_valid_responses_of_a_key_sign_in(
 @pytest.mark.usefixtures("_without_throttle")
 @pytest.mark.slow
 def test_no_part_of_a_credential_causes_a_server_error(
-    nobody: Client, half_in: Client, just_in: Client, guarded: User, key: Key
+    anonymous: Client,
+    half_signed_in: Client,
+    recently_signed_in: Client,
+    guarded: User,
+    key: Key,
 ) -> None:
     wrong = {}
     for client, address in (
-        (nobody, LOGIN),
-        (half_in, AUTHENTICATE),
-        (just_in, REAUTHENTICATE),
-        (just_in, ADD),
+        (anonymous, LOGIN),
+        (half_signed_in, AUTHENTICATE),
+        (recently_signed_in, REAUTHENTICATE),
+        (recently_signed_in, ADD),
     ):
         challenge = _challenge(client, address)
-        said = (
+        credential = (
             Key().registers(challenge)
             if address == ADD
             else key.signs(challenge, guarded)
         )
-        for what, odd in with_odd_values(said):
+        for what, odd in with_odd_values(credential):
             status = _status(client, "post", address, credential=odd)
             if status >= 500:
                 wrong[address, what] = status
@@ -228,7 +236,7 @@ def _status(client: Client, method: str, address: str, **form: str) -> int:
 
 
 def _bad_registrations(challenge: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Well-formed outside, hostile inside."""
+    """Well-formed, with hostile content."""
     key = Key()
     for name, odd in ODD_VALUES.items():
         if name == "empty":  # base64 of nothing: a challenge that is wrong
@@ -265,7 +273,7 @@ def _bad_registrations(challenge: str) -> Iterator[tuple[str, dict[str, Any]]]:
         )
     for name, public in {
         "no algorithm": {1: 2},
-        "an algorithm that nobody has": {1: 2, 3: -65_535},
+        "an unknown algorithm": {1: 2, 3: -65_535},
         "no point": {1: 2, 3: -7, -1: 1},
         "a point off the curve": {1: 2, 3: -7, -1: 1, -2: b"\1", -3: b"\1"},
         "a point of text": {1: 2, 3: -7, -1: 1, -2: "x", -3: "y"},
@@ -274,10 +282,12 @@ def _bad_registrations(challenge: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"public key: {name}", _registration(key.id, challenge, public)
 
 
-def test_a_key_that_cannot_sign_is_refused(just_in: Client) -> None:
+def test_a_key_that_cannot_sign_is_refused(recently_signed_in: Client) -> None:
     found = {}
-    for what, said in _bad_registrations(_challenge(just_in, ADD)):
-        found[what] = _status(just_in, "post", ADD, credential=json.dumps(said))
+    for what, credential in _bad_registrations(_challenge(recently_signed_in, ADD)):
+        found[what] = _status(
+            recently_signed_in, "post", ADD, credential=json.dumps(credential)
+        )
 
     assert found == dict.fromkeys(found, 400)
 
@@ -285,16 +295,19 @@ def test_a_key_that_cannot_sign_is_refused(just_in: Client) -> None:
 @pytest.mark.usefixtures("_without_throttle", "_with_providers")
 @pytest.mark.slow
 def test_no_field_of_sign_in_pages_causes_a_server_error(
-    addresses: dict[str, str], nobody: Client, half_in: Client, just_in: Client
+    addresses: dict[str, str],
+    anonymous: Client,
+    half_signed_in: Client,
+    recently_signed_in: Client,
 ) -> None:
     key = Authenticator.objects.get(type=Authenticator.Type.WEBAUTHN).pk
-    unanswered, asked = [], set()
+    unanswered, tried = [], set()
     for name in (*OPEN, *PERSONAL):
         address = re.sub(r"/keys/\d+/", f"/keys/{key}/", addresses[name])
-        for client in (nobody, half_in, just_in):
+        for client in (anonymous, half_signed_in, recently_signed_in):
             for method in ("get", "post"):
                 for field, odd, form in _odd_forms(client, method, address):
-                    asked.add((name, field))
+                    tried.add((name, field))
                     with failures() as found:
                         status = _status(client, method, address, **form)
                     if status >= 500 or found:
@@ -302,14 +315,14 @@ def test_no_field_of_sign_in_pages_causes_a_server_error(
                         unanswered.append(what)
 
     assert unanswered == []
-    assert {("mfa_login_webauthn", "credential"), ("mfa_authenticate", "code")} < asked
-    assert ("account_reset_password", "email") in asked
+    assert {("mfa_login_webauthn", "credential"), ("mfa_authenticate", "code")} < tried
+    assert ("account_reset_password", "email") in tried
 
 
 def _odd_forms(
     client: Client, method: str, address: str
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Each field with each odd value: alone, and beside the others."""
+    """Each field with each odd value: alone, and with the others."""
     names = names_read(lambda query: response_of(client, method, address, query))
     for name in names:
         for what, odd in ODD_VALUES.items():
@@ -317,6 +330,6 @@ def _odd_forms(
             if method == "post" and len(names) > 1:
                 yield (
                     name,
-                    f"{what}, beside others",
+                    f"{what}, with others",
                     dict.fromkeys(names, "1") | {name: odd},
                 )

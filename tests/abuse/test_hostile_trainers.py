@@ -1,4 +1,4 @@
-"""A token of the ingest scope in the wrong hands: what it sends is kept or refused."""
+"""A leaked ingest token: what it sends is stored or refused."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def program(alice: User) -> Program:
 def test_any_line_gets_a_response_and_pages_still_open(
     program: Program, alice_client: Client
 ) -> None:
-    """What cannot be kept becomes a warning: a refused line would be sent for ever."""
+    """An invalid line becomes a warning; a refused one would be sent forever."""
     run = open_one(program).json()["id"]
     number, waiting = 1, list[bytes]()
 
@@ -167,9 +167,9 @@ def test_any_line_gets_a_response_and_pages_still_open(
             assert answer == (200, number - 1), kind
 
     assert_every_page_opens(alice_client, run)
-    told = Run.objects.get()
-    assert told.groups.count() > 5
-    assert not any("\0" in name or len(name) > 120 for name in told.metric_names)
+    stored = Run.objects.get()
+    assert stored.groups.count() > 5
+    assert not any("\0" in name or len(name) > 120 for name in stored.metric_names)
 
 
 def test_any_final_event_gets_a_response(
@@ -194,13 +194,13 @@ def assert_every_page_opens(client: Client, run: int) -> None:
 
 
 @pytest.fixture
-def alone(team: Team, alice: User) -> Quota:
+def quota(team: Team, alice: User) -> Quota:
     """One run at once, and 3,000 bytes."""
     Use.objects.create(team=team, parts={}, measured_at=timezone.now())
     return Quota.objects.create(team=team, max_runs=1, max_bytes=3_000)
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("quota")
 def test_runs_over_the_quota_are_refused(program: Program) -> None:
     run = open_one(program, key=KEY).json()["id"]
 
@@ -216,7 +216,7 @@ def test_runs_over_the_quota_are_refused(program: Program) -> None:
 
 
 def test_a_team_over_its_quota_gets_429_and_the_trainer_retries(
-    program: Program, alone: Quota, alice_client: Client
+    program: Program, quota: Quota, alice_client: Client
 ) -> None:
     run = open_one(program).json()["id"]
     long = written(GROUP | {"prompt": "x" * 2_000}, 1, 1)
@@ -232,15 +232,15 @@ def test_a_team_over_its_quota_gets_429_and_the_trainer_retries(
     assert alice_client.get("/alpha/settings/storage").status_code == 200
     Quota.objects.update(max_bytes=10_000)
     assert tell(program, run, more, first=2).status_code == 200
-    # Its texts are counted once, and no more when they have been deleted.
+    # Its texts are counted once, and not after their deletion.
     sizes = {"num_completions": 4, "num_chars": 9, "num_bits": 0}
     CompletionBlock.objects.create(
         run=Run.objects.get(), first_step=1, last_step=2, **sizes
     )
-    assert measure(alone.team).parts["completions"] == 0
-    assert quota_usage(alone.team).parts["outside"] == len(long) + len(more)
+    assert measure(quota.team).parts["completions"] == 0
+    assert quota_usage(quota.team).parts["outside"] == len(long) + len(more)
     Run.objects.update(completions_deleted_at=timezone.now())
-    assert quota_usage(alone.team).parts["outside"] == 0
+    assert quota_usage(quota.team).parts["outside"] == 0
 
 
 def test_a_huge_group_is_truncated_on_its_page(
@@ -273,7 +273,7 @@ ADDRESSES = (
 
 @pytest.fixture
 def evil_run(program: Program) -> int:
-    """Everything that a trainer may name is called so."""
+    """A run whose names are all hostile."""
     named = {
         "name": EVIL[:80], "tool": EVIL[:40], "version": EVIL[:40], "model": EVIL,
         "host": EVIL[:120], "notes": EVIL, "settings": {EVIL: EVIL},

@@ -1,4 +1,4 @@
-"""What fails while a file is sent: nobody takes a part of it for the whole."""
+"""A download that fails midway is not mistaken for a complete file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUM_ROWS = 200
 
 @pytest.fixture
 def address(team: Team) -> str:
-    """Of a file of 4 MB whose last row is found to be gone at its end."""
+    """URL of a 4 MB file whose last row is missing."""
     rows = (Row(prompt=f"{i} " + "x" * 20_000, answer="1") for i in range(NUM_ROWS))
     version: DatasetVersion = create_dataset_version(
         team=team, name="large", rows=rows, mapping={}, source={}, user=None
@@ -49,13 +49,13 @@ def test_an_incomplete_download_fails_and_is_logged_once(
         with pytest.raises(http.client.IncompleteRead):
             answer.read()
 
-    told = web_processes.log.read_text()[before:]
-    assert told.count("Traceback") == 1, told
+    log = web_processes.log.read_text()[before:]
+    assert log.count("Traceback") == 1, log
     page.goto("/")
-    with page.expect_download() as begun:
+    with page.expect_download() as started:
         page.evaluate(
             "(at) => { const a = document.createElement('a'); a.href = at;"
             " a.download = ''; document.body.append(a); a.click(); }",
             address,
         )
-    assert begun.value.failure()
+    assert started.value.failure()

@@ -1,4 +1,4 @@
-"""Sockets unpack nothing, and take small messages alone."""
+"""Sockets have no compression and a small maximum message size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 TOO_BIG = 1009  # RFC 6455, 7.4.1
 
 
-def say_and_read_to_the_end(page: ClientConnection, text: str) -> None:
+def send_and_read_all(page: ClientConnection, text: str) -> None:
     page.send(text)
     while True:
         page.recv(timeout=20)
@@ -38,7 +38,7 @@ def test_a_message_of_more_than_16_kib_ends_its_socket(
         assert page.protocol.extensions == []
         page.recv(timeout=20)
         with pytest.raises(ConnectionClosed) as closed:
-            say_and_read_to_the_end(page, "a" * 16_385)
+            send_and_read_all(page, "a" * 16_385)
 
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == TOO_BIG

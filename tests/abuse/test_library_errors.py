@@ -1,4 +1,4 @@
-"""What Python and its libraries say tells a person nothing to do: nobody reads it.
+"""Errors of Python and libraries are replaced by our own messages.
 
 tests/inputs/endpoints asks the same of all that comes in by any door.
 """
@@ -53,23 +53,23 @@ TEXTS = {
 
 @pytest.mark.parametrize("of", TEXTS)
 def test_unreadable_input_has_our_own_error(of: str, tmp_path: Path) -> None:
-    text, told = TEXTS[of], []
+    text, messages = TEXTS[of], []
     for read in (read_toml, read_json, read_phases):
         with pytest.raises(ValueError, match=r"\w") as refused:
             read(text)
-        told.append(str(refused.value))
+        messages.append(str(refused.value))
     for suffix in ("toml", "json"):
         path = tmp_path / f"run.{suffix}"
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=r"\w") as refused:
             read_config(path)
-        told.append(str(refused.value))
+        messages.append(str(refused.value))
         path.write_bytes(b"\xff\xfe" + text.encode())
         with pytest.raises(ValueError, match=r"\w") as refused:
             read_config(path)
-        told.append(str(refused.value))
+        messages.append(str(refused.value))
 
-    assert [each for each in told if LIBRARIES.search(each)] == []
+    assert [m for m in messages if LIBRARIES.search(m)] == []
 
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ NETWORK = (
 
 @pytest.mark.parametrize("error", NETWORK, ids=lambda error: type(error).__name__)
 def test_each_network_error_has_its_own_message(error: Exception) -> None:
-    said = why_unreachable(error)
+    message = why_unreachable(error)
 
-    assert type(error).__name__ not in said
-    assert not LIBRARIES.search(said)
-    assert ". " in said  # what happened, and what to do
+    assert type(error).__name__ not in message
+    assert not LIBRARIES.search(message)
+    assert ". " in message  # what happened, and what to do
 
 
 MAIL = (
@@ -122,10 +122,10 @@ MAIL = (
 def test_each_mail_server_error_has_its_own_message(
     error: smtplib.SMTPException | OSError,
 ) -> None:
-    said = why_not_mailed(error)
+    message = why_not_mailed(error)
 
-    assert type(error).__name__ not in said
-    assert not LIBRARIES.search(said)
+    assert type(error).__name__ not in message
+    assert not LIBRARIES.search(message)
 
 
 @pytest.mark.django_db
@@ -162,7 +162,7 @@ def test_a_role_is_written_without_an_article(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_user_who_locked_a_run_is_named(team: Team, alice: User) -> None:
-    """PostgreSQL has read by then that nobody had locked it."""
+    """PostgreSQL has already read it as unlocked."""
     run = make_run(team)
 
     def describe() -> str:
@@ -189,10 +189,10 @@ def test_the_user_who_locked_a_run_is_named(team: Team, alice: User) -> None:
     with ThreadPoolExecutor(2) as pool:
         locking = pool.submit(lock)
         assert is_locked.wait(30)
-        told = pool.submit(describe)
+        future = pool.submit(describe)
         wait_until_somebody_waits_for_a_lock()
         may_go_on.set()
         locking.result(30)
-        said = told.result(30)
+        message = future.result(30)
 
-    assert str(alice) in said
+    assert str(alice) in message

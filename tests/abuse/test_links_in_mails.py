@@ -1,4 +1,4 @@
-"""A letter's link leads to Cohort, whatever host somebody says that it is."""
+"""Links in mails use Cohort's URL, not a forged Host header."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVIL = {"HTTP_HOST": "evil.example"}
 
 @pytest.fixture(autouse=True)
 def _wide_open(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As some run it behind a proxy."""
+    """As in some deployments behind a proxy."""
     settings.ALLOWED_HOSTS = ["*"]
     settings.MAIL_IS_SET_UP = True
     settings.LINKS_BEGIN = "https://cohort.example.org"
@@ -65,7 +65,7 @@ def test_links_do_not_use_loopback_names(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server answers to its loopback names whether or not somebody named them."""
+    """A server accepts its loopback names even if they are not configured."""
     hosts = f"{before}cohort.example.org,cohort.lan"
     monkeypatch.setenv("COHORT_ALLOWED_HOSTS", hosts)
     environment = read_environment()

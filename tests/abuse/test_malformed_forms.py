@@ -1,4 +1,4 @@
-"""Forms as no browser sends them: each address answers with 4xx and says so."""
+"""Malformed forms: each URL responds with 4xx and a message."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ def faults(client: Client, rows: Iterable[Row], kinds: Sequence[str] = ()) -> li
     """What fails, or refuses by an answer of none of these kinds."""
     wrong: list[Any] = []
     for name, method, address, what in rows:
-        with failures() as told:
+        with failures() as errors:
             answer = ask(client, method, address, FORMS[what])
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
         is_told = answer.status_code < 400 or not kinds or kind in kinds
-        if answer.status_code >= 500 or told or not is_told:
-            wrong.append((name, what, answer.status_code, kind, told))
+        if answer.status_code >= 500 or errors or not is_told:
+            wrong.append((name, what, answer.status_code, kind, errors))
     return wrong
 
 

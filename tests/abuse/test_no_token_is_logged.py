@@ -1,4 +1,4 @@
-"""What lets somebody in stands in no log."""
+"""Credentials are not logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whose every number is odd: all that reads it answers, in strict JSON."""
+"""Runs with extreme numbers: every page and operation responds, in strict JSON."""
 
 from __future__ import annotations
 
@@ -262,15 +262,15 @@ def ask_all(client: Client, addresses: list[str]) -> dict[str, list[str]]:
     wrong = {}
     client.raise_request_exception = False
     for address in addresses:
-        with failures() as told:
+        with failures() as errors:
             try:
                 with transaction.atomic():
                     found = faults_of(client.get(address))
                     transaction.set_rollback(True)
-            except Exception as error:  # noqa: BLE001  # any is a fault that is told
+            except Exception as error:  # noqa: BLE001  # any exception is a fault
                 found = [repr(error)]
-        if found or told:
-            wrong[address] = [*found, *told]
+        if found or errors:
+            wrong[address] = [*found, *errors]
     return wrong
 
 
@@ -341,21 +341,21 @@ def reports(runs: list[Run], team: Team, alice: User) -> list[int]:
 def of_pages(
     addresses: dict[str, str], runs: list[Run], reports: list[int], rescored: list[int]
 ) -> list[str]:
-    asked = [at for name, at in addresses.items() if name not in POST_ONLY]
+    paths = [at for name, at in addresses.items() if name not in POST_ONLY]
     ids = [run.pk for run in runs[1:]]
-    asked += [f"/alpha/{at}" for at in of_runs(ids)]
-    asked += [f"/alpha/{at}" for pk in ids[::2] for at in of_run(pk)]
+    paths += [f"/alpha/{at}" for at in of_runs(ids)]
+    paths += [f"/alpha/{at}" for pk in ids[::2] for at in of_run(pk)]
     for pk, end in product(reports, ("", "export.html")):
-        asked.append(f"/alpha/reports/{pk}/{end}")
+        paths.append(f"/alpha/reports/{pk}/{end}")
     for pk, end in product(rescored, ("", "completions.csv", "completions.jsonl")):
-        asked.append(f"/alpha/rescorings/{pk}/{end}")
+        paths.append(f"/alpha/rescorings/{pk}/{end}")
     for pk in Alert.objects.values_list("pk", flat=True):
-        asked.append(f"/alpha/alerts/{pk}/")
-    return list(dict.fromkeys(asked))
+        paths.append(f"/alpha/alerts/{pk}/")
+    return list(dict.fromkeys(paths))
 
 
 def of_api(runs: list[Run], report: int) -> list[str]:
-    """Every operation that reads something of a run, asked of all of them."""
+    """Every operation that reads a run, for all runs."""
     found = []
     alert = Alert.objects.latest("pk").pk
     every = ",".join(str(run.pk) for run in runs)
@@ -381,10 +381,10 @@ def of_api(runs: list[Run], report: int) -> list[str]:
     return [BASE + at for at in dict.fromkeys(found)]
 
 
-def of_each_kind(asked: list[str], every: int) -> list[str]:
+def of_each_kind(paths: list[str], every: int) -> list[str]:
     """The first of each page, and every so many of the others."""
-    firsts = {re.sub(r"\d+", "#", at.partition("?")[0]): at for at in asked[::-1]}
-    return list(dict.fromkeys([*firsts.values(), *asked[::every]]))
+    firsts = {re.sub(r"\d+", "#", at.partition("?")[0]): at for at in paths[::-1]}
+    return list(dict.fromkeys([*firsts.values(), *paths[::every]]))
 
 
 @pytest.mark.usefixtures("no_limits")

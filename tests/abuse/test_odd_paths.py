@@ -1,4 +1,4 @@
-"""A path that somebody types leads nowhere but where it may."""
+"""Hostile paths stay inside the allowed folders."""
 
 from __future__ import annotations
 

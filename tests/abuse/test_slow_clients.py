@@ -1,4 +1,4 @@
-"""Clients that send a byte now and then keep the web process from nobody else."""
+"""Slow uploads do not block the web process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns that keep a backtracking engine busy for years are judged or refused."""
+"""Patterns that need years in a backtracking engine are scored or refused."""
 
 from __future__ import annotations
 

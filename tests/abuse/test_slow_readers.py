@@ -1,4 +1,4 @@
-"""Downloads that nobody reads on keep the database from nobody else."""
+"""Stalled downloads do not block database connections."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who finds a browser that is signed in neither learns its owner's password nor ends
-the account; who knows the password does not get past the second factor."""
+"""A signed-in browser left unattended does not allow guessing the password or deleting
+the account; a known password does not bypass the second factor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW = {"new_password1": "another long secret", "new_password2": "another long se
 
 @pytest.fixture
 def browser(alice: User) -> Client:
-    """Signed in a while ago."""
+    """Signed in some time ago."""
     alice.set_password(PASSWORD)
     alice.save()
     client = Client()
@@ -76,12 +76,12 @@ def test_deleting_an_account_requires_the_password(browser: Client, bob: User) -
     bob.save()
     browser.force_login(bob)
 
-    asked = browser.post("/account/data/", {"username": "bob"})
+    response = browser.post("/account/data/", {"username": "bob"})
 
-    assert asked.headers["Location"].startswith("/account/reauthenticate/")
+    assert response.headers["Location"].startswith("/account/reauthenticate/")
     assert User.objects.filter(username="bob").exists()
     form = {"password": PASSWORD, "next": "/account/data/"}
-    browser.post(asked.headers["Location"], form)
+    browser.post(response.headers["Location"], form)
     assert not User.objects.filter(username="bob").exists()
 
 

@@ -1,4 +1,4 @@
-"""`python -m trainer`, but for its model, which never returns in step 30."""
+"""`python -m trainer` with a model that never returns in step 30."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def main() -> int:
 
     sample_batch = trainer.grpo.sample_batch
 
-    def sample(run: Any, phase: Any, step: int, *given: Any, **named: Any) -> Any:
+    def sample(run: Any, phase: Any, step: int, *args: Any, **kwargs: Any) -> Any:
         if step == HANGS_AT:
             transformers_engine.draw_tokens = lambda *_, **__: sleep_for_ever()
-        return sample_batch(run, phase, step, *given, **named)
+        return sample_batch(run, phase, step, *args, **kwargs)
 
     trainer.grpo.sample_batch = sample
     return trainer_main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A way to PostgreSQL that counts what is asked of it, and strikes at one of it."""
+"""A proxy of PostgreSQL that counts statements and injects a fault at one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from django.db import connection
 
 # By their first byte: https://www.postgresql.org/docs/18/protocol-message-formats.html
-QUERY, SYNC = b"Q", b"S"  # each ends what a client asks, and is then answered
-READY, COPY_IN = b"Z", b"G"  # each ends an answer
+QUERY, SYNC = b"Q", b"S"  # each ends a request of the client
+READY, COPY_IN = b"Z", b"G"  # each ends a response
 KEY = b"K"
 BLOCK = 65_536
 
@@ -54,7 +54,7 @@ class Proxy:
         self._at, self._strike = at, strike
 
     def close(self) -> None:
-        # Wakes the thread that accepts, which closing alone does not.
+        # Wakes the accepting thread; close() would not.
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
 
@@ -68,7 +68,7 @@ class Proxy:
             line.start()
 
     def _count(self) -> Strike | None:
-        """What is to happen at the statement that comes now."""
+        """The fault to inject at the current statement."""
         self.num_statements += 1
         return self._strike if self.num_statements == self._at else None
 
@@ -82,7 +82,7 @@ class _Line:
         self._client = client
         self._server = _reach_server()
         self._strike_at = strike_at
-        self._pending: Strike | None = None  # until the answer has come
+        self._pending: Strike | None = None  # until the response has arrived
         self._backend = 0
 
     def start(self) -> None:
@@ -152,10 +152,10 @@ def _read_exactly(end: socket.socket, size: int) -> bytes:
 
 
 def _peer_of(client: socket.socket) -> int:
-    told = client.getsockopt(
+    credentials = client.getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
     )
-    pid: int = struct.unpack("3i", told)[0]
+    pid: int = struct.unpack("3i", credentials)[0]
     return pid
 
 
@@ -172,6 +172,6 @@ def _reach_server() -> socket.socket:
 def _terminate(backend: int) -> None:
     """On a connection of this thread."""
     with connection.cursor() as cursor:
-        # It answers once the other is gone, or after a second.
+        # Returns once the backend has ended, or after a second.
         cursor.execute("SELECT pg_terminate_backend(%s, 1000)", [backend])
     connection.close()

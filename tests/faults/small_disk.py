@@ -1,4 +1,4 @@
-"""A disk of its own, small enough to be filled."""
+"""A small disk that can be filled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def small_disk(folder: Path, *, mebibytes: int, inodes: int = 10_000) -> Iterato
 
 
 def fill(folder: Path, *, leave: int) -> None:
-    """Until so many bytes are free, whoever else writes there."""
+    """Until `leave` bytes are free, despite other writers."""
     with (folder / BALLAST).open("ab", buffering=0) as file:
         room = max(0, shutil.disk_usage(folder).free - max(leave, 2 * MEBIBYTE))
         os.posix_fallocate(file.fileno(), file.tell(), room)
@@ -51,7 +51,7 @@ def fill(folder: Path, *, leave: int) -> None:
 
 
 def crowd(folder: Path) -> None:
-    """With as many files as it takes, which need no byte: no folder can be added."""
+    """Use up all inodes with empty files, so that no folder can be created."""
     (folder / CROWD).mkdir()
     with suppress(OSError):
         for number in count():

@@ -1,4 +1,4 @@
-"""PostgreSQL is gone, or its disk is full, in the middle of a real run."""
+"""PostgreSQL is stopped, or its disk is full, during a real run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder() -> Iterator[Path]:
 
 
 def environment(server: EmbeddedPostgres, folder: Path) -> dict[str, str]:
-    """Of processes that are to use it, a copy of the template."""
+    """Environment of processes that use this server."""
     return {
         **os.environ,
         "DATABASE_URL": address(server),
@@ -52,13 +52,13 @@ def address(server: EmbeddedPostgres) -> str:
     return f"postgresql://cohort@/cohort?host={server.socket_folder}"
 
 
-def ask(server: EmbeddedPostgres, sql: str, *values: object) -> list[tuple[Any, ...]]:
+def query(server: EmbeddedPostgres, sql: str, *values: object) -> list[tuple[Any, ...]]:
     with psycopg.connect(address(server)) as connection:
         return connection.execute(sql, values).fetchall()
 
 
 class StoredRun:
-    """One that trains until it is stopped."""
+    """A run that trains until it is stopped."""
 
     def __init__(
         self, server: EmbeddedPostgres, env: dict[str, str], model: Path
@@ -73,38 +73,40 @@ class StoredRun:
         self.log = attempt / "events.jsonl"
         self.supervisor_log = attempt / "supervisor.log"
 
-    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
-        return ask(self._server, sql, self.id)
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
+        return query(self._server, sql, self.id)
 
-    def place(self) -> tuple[str, int, int]:
+    def status(self) -> tuple[str, int, int]:
         """State, last step and attempt."""
         sql = "SELECT state, last_step, epoch FROM runs_run WHERE id = %s"
-        ((state, last_step, attempt),) = self._ask(sql)
+        ((state, last_step, attempt),) = self._query(sql)
         assert state != "failed"
         return state, last_step, attempt
 
     def last_step_logged(self) -> int:
-        """By its trainer, whether it is stored or not."""
+        """By its trainer, stored or not."""
         whole, _, _ = self.log.read_bytes().rpartition(b"\n")
         return max(series([json.loads(line) for line in whole.split(b"\n")]))
 
     def request_stop(self) -> None:
-        """As the web process does, which is not here."""
+        """As the web process does."""
         stop = "UPDATE runs_run SET state = 'stopping' WHERE id = %s RETURNING id"
-        assert self._ask(stop)
+        assert self._query(stop)
 
     def assert_as_logged(self) -> None:
-        """In one life, each step, group and line of its log, once."""
-        told = read_log(self.log)
-        assert self.place() == ("stopped", max(series(told)), 1)
-        assert self._series() == series(told)
-        assert self._groups() == groups(told)
+        """In one attempt, with each step, group and line of its log once."""
+        logged = read_log(self.log)
+        assert self.status() == ("stopped", max(series(logged)), 1)
+        assert self._series() == series(logged)
+        assert self._groups() == groups(logged)
         lines = "SELECT line FROM runs_runevent WHERE run_id = %s ORDER BY seq"
-        assert [line for (line,) in self._ask(lines)] == [one["line"] for one in told]
+        assert [line for (line,) in self._query(lines)] == [
+            event["line"] for event in logged
+        ]
 
     def _series(self) -> Series:
-        ((names,),) = self._ask("SELECT metric_names FROM runs_run WHERE id = %s")
-        rows = self._ask("SELECT step, values FROM runs_step WHERE run_id = %s")
+        ((names,),) = self._query("SELECT metric_names FROM runs_run WHERE id = %s")
+        rows = self._query("SELECT step, values FROM runs_step WHERE run_id = %s")
         stored = {
             step: untimed(dict(zip(names, values, strict=False)))
             for step, values in rows
@@ -113,7 +115,7 @@ class StoredRun:
         return stored
 
     def _groups(self) -> Groups:
-        rows = self._ask(
+        rows = self._query(
             "SELECT step, prompt_index, texts, rewards, advantages"
             "  FROM samples_group g JOIN samples_groupcompletions ON group_id = g.id"
             " WHERE run_id = %s"
@@ -128,7 +130,7 @@ class StoredRun:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[EmbeddedPostgres]:
-    """A cluster of its own, as durable as in real use."""
+    """A separate cluster with the usual durability."""
     copy_template(folder / "pg")
     server = EmbeddedPostgres(
         folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
@@ -156,7 +158,7 @@ def test_a_run_survives_a_database_outage(
     run = StoredRun(server, env, tiny_model)
     worker = Worker("one", env=env, log=folder / "worker.log")
     try:
-        wait_for(lambda: run.place()[1] >= 20, what="step 20")
+        wait_for(lambda: run.status()[1] >= 20, what="step 20")
         assert server.child is not None
         server.child.send_signal(strike)
         server.child.wait()
@@ -165,9 +167,9 @@ def test_a_run_survives_a_database_outage(
         size_after = run.log.stat().st_size
         last_step = run.last_step_logged()
         server.start()
-        wait_for(lambda: run.place()[1] > last_step, what="what it missed")
+        wait_for(lambda: run.status()[1] > last_step, what="what it missed")
         run.request_stop()
-        wait_for(lambda: run.place()[0] == "stopped", what="its end")
+        wait_for(lambda: run.status()[0] == "stopped", what="its end")
     finally:
         worker.terminate()
 
@@ -252,7 +254,7 @@ def is_back(server: EmbeddedPostgres) -> Callable[[], bool]:
     """Started again by what `manage.py up` has for it."""
     supervisor = Supervisor([], servers=[server], tell=lambda _: None)
 
-    def look() -> bool:
+    def check() -> bool:
         supervisor.look()
         try:
             connect(server).close()
@@ -260,7 +262,7 @@ def is_back(server: EmbeddedPostgres) -> Callable[[], bool]:
             return False
         return True
 
-    return look
+    return check
 
 
 def test_training_continues_on_a_full_database_disk_and_is_stored_later(
@@ -271,7 +273,7 @@ def test_training_continues_on_a_full_database_disk_and_is_stored_later(
     run = StoredRun(server, env, tiny_model)
     worker = Worker("one", env=env, log=folder / "worker.log")
     try:
-        wait_for(lambda: run.place()[1] >= 20, what="step 20")
+        wait_for(lambda: run.status()[1] >= 20, what="step 20")
         fill(server.folder / "pg_wal", leave=0)
         insert_until_it_fails(server)
         struck_at = run.last_step_logged()
@@ -279,9 +281,9 @@ def test_training_continues_on_a_full_database_disk_and_is_stored_later(
         make_room(server.folder / "pg_wal")
         wait_for(is_back(server), what="the database", seconds=60)
         last_step = run.last_step_logged()
-        wait_for(lambda: run.place()[1] > last_step, what="what it missed")
+        wait_for(lambda: run.status()[1] > last_step, what="what it missed")
         run.request_stop()
-        wait_for(lambda: run.place()[0] == "stopped", what="its end")
+        wait_for(lambda: run.status()[0] == "stopped", what="its end")
     finally:
         worker.terminate()
 

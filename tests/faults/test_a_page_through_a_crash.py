@@ -1,4 +1,4 @@
-"""kill -9 of a trainer under a page that somebody looks at."""
+"""kill -9 of a trainer while its page is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whose trainer dies each time ends with a reason; other runs go on."""
+"""A run whose trainer dies each time fails with a reason; other runs continue."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def poisoning(tmp_path: Path) -> str:
     return str(folder)
 
 
-def lives(run: Run) -> Iterator[Run]:
-    """The run after each of its lives; the rest that follows is cut short."""
+def attempts_of(run: Run) -> Iterator[Run]:
+    """The run after each of its attempts, without the backoff that follows."""
     while run.state != RunState.FAILED:
         attempt = run.attempt
         wait_for(lambda: has_ended(run, attempt), what=f"an end of life {attempt + 1}")  # noqa: B023 - waited for in this turn
@@ -78,7 +78,7 @@ def test_a_poison_run_fails_with_a_reason_and_others_continue(
     (folder / "poison").write_text(str(signal_number))
     start_worker("one", PYTHONPATH=poisoning)
 
-    attempts = [run.num_losses for run in lives(poisoned)]
+    attempts = [run.num_losses for run in attempts_of(poisoned)]
     wait_for(is_in(other, RunState.FINISHED), what="the other run")
 
     assert poisoned.attempt == len(attempts) == num_lives

@@ -37,7 +37,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def stacks(folder: Path) -> Iterator[list[Stack]]:
-    """Those that were started, one behind the other, on one folder."""
+    """Stacks started one after the other on one folder."""
     stacks: list[Stack] = []
     yield stacks
     for stack in stacks:
@@ -51,12 +51,12 @@ def ask(folder: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
 
 
 def launch(stack: Stack, model: Path, *, count: int) -> list[int]:
-    told = _ask_python(stack, "launch_run.py", str(model), str(NUM_STEPS), str(count))
-    return [int(line) for line in told.split()]
+    output = _ask_python(stack, "launch_run.py", str(model), str(NUM_STEPS), str(count))
+    return [int(line) for line in output.split()]
 
 
 def _ask_python(stack: Stack, script: str, *arguments: str) -> str:
-    """A script's answer, of the database that the stack has or had."""
+    """Output of a script with the stack's database."""
     command = [sys.executable, f"tests/faults/{script}", *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=stack.env, check=True, stdout=subprocess.PIPE, text=True
@@ -64,30 +64,30 @@ def _ask_python(stack: Stack, script: str, *arguments: str) -> str:
 
 
 def cut_power(stack: Stack) -> list[str]:
-    """Nobody is told anything; what ran until now, by its command line."""
+    """Kills everything; returns the command lines."""
     pids = stop_all(stack.pid)
     commands = [command_of(pid) for pid in pids]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    # Behind a power cut there are no zombies either: PostgreSQL takes the number of one
-    # in its lock file for a server that runs.
+    # After a power cut there are no zombies either: PostgreSQL would take one's process
+    # id in its lock file for a running server.
     others = [pid for pid in pids if pid != stack.pid]
-    wait_for(lambda: not any(map(is_there, others)), what="the end of all", seconds=30)
+    wait_for(lambda: not any(map(exists, others)), what="the end of all", seconds=30)
     return commands
 
 
 def stop_all(parent: int) -> list[int]:
-    """So that none can notice that another is gone; some come and go meanwhile."""
+    """Suspend all, so that none notices that another has ended."""
     stopped: list[int] = []
     while new := set(descendants(parent, parents_of_all())) - set(stopped):
         for pid in new:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         stopped += new
-    return [pid for pid in stopped if is_there(pid)]
+    return [pid for pid in stopped if exists(pid)]
 
 
-def is_there(pid: int) -> bool:
+def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
@@ -110,7 +110,7 @@ def test_a_power_cut_loses_only_the_steps_after_the_last_checkpoint(
     assert [part for part in parts if not any(part in one for one in killed)] == []
     assert _run(folder, run_id) == ("finished", NUM_STEPS, 2)
     assert _resumed_from(folder, run_id) >= 20
-    # It waited for its turn, and still did when there was power again.
+    # It was queued, and still is after the restart.
     assert _run(folder, next_id) == ("finished", NUM_STEPS, 1)
     steps = range(1, NUM_STEPS + 1)
     for each in (run_id, next_id):

@@ -1,4 +1,4 @@
-"""The web process ends, asked or by kill -9, under those who watch a run."""
+"""The web process ends by SIGTERM or kill -9 while viewers watch a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.load.stage import read_truth, set_scene
 from tests.load.steady_trainer import Pace
 
 pytestmark = pytest.mark.faults
-BACK_SECONDS = 20  # with the machine to itself, as it is while it soaks
+BACK_SECONDS = 20  # on an idle machine, as in soak tests
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def back_seconds(request: pytest.FixtureRequest) -> int:
 def show(
     app_environment: dict[str, str], team: Team, alice: User, tmp_path: Path
 ) -> Iterator[Show]:
-    """A run that goes on through it all."""
+    """A run that trains throughout."""
     pace = Pace(num_steps=900, events_per_second=50)
     scene = set_scene(team, alice, optim={"num_steps": pace.num_steps})
     show = Show(scene, pace, env=app_environment, log=tmp_path / "supervisor.log")

@@ -134,7 +134,7 @@ def test_old_and_new_processes_train_one_run_together(
     pages = OlderPages(live_app, alice_client, run)
     wait_for(reaches(run, 10), what="step 10")
 
-    # The database comes first; whoever is at work goes on beside it.
+    # The database first, while the processes keep running.
     with at_rest(started_trainer(data_folder, run)):
         next_version.manage("migrate", "--no-input", env=app_environment)
         assert pages.assert_served()["seq"] >= 10
@@ -158,7 +158,7 @@ def test_old_and_new_processes_train_one_run_together(
     assert LATER_METRIC in run.metric_names
     assert LATER_EVENT in types
 
-    # And back, without a word to anybody.
+    # And back, without a notification.
     os.killpg(trainer, signal.SIGKILL)
     newer.kill_all()
     lose_lease(run)

@@ -35,25 +35,25 @@ CLOCK = """
 
 static long shift(void) { return atol(getenv("CLOCK_SHIFT")); }
 
-int clock_gettime(clockid_t clock, struct timespec *told) {
+int clock_gettime(clockid_t clock, struct timespec *ts) {
     int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
-    int status = real(clock, told);
+    int status = real(clock, ts);
     if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
-        told->tv_sec += shift();
+        ts->tv_sec += shift();
     return status;
 }
 
-int gettimeofday(struct timeval *restrict told, void *restrict zone) {
+int gettimeofday(struct timeval *restrict tv, void *restrict zone) {
     int (*real)(struct timeval *, void *) = dlsym(RTLD_NEXT, "gettimeofday");
-    int status = real(told, zone);
-    told->tv_sec += shift();
+    int status = real(tv, zone);
+    tv->tv_sec += shift();
     return status;
 }
 
-time_t time(time_t *told) {
+time_t time(time_t *result) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    if (told) *told = now.tv_sec;
+    if (result) *result = now.tv_sec;
     return now.tv_sec;
 }
 """
@@ -151,7 +151,7 @@ def test_reaping_and_claiming_use_the_clock_of_the_database(
     Run.objects.filter(id=resting.id).update(not_before=Now() + half)
     Run.objects.filter(id=rested.id).update(not_before=Now() - half)
 
-    told = run_in_database(
+    output = run_in_database(
         "from datetime import timedelta\n"
         "from dashboard.training.lease import claim_run\n"
         "from dashboard.training.lease import reap\n"
@@ -160,4 +160,4 @@ def test_reaping_and_claiming_use_the_clock_of_the_database(
         {**app_environment, **shifted},
     )
 
-    assert told == f"[{expired.id}] False True"
+    assert output == f"[{expired.id}] False True"

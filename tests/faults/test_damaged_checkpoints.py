@@ -1,4 +1,4 @@
-"""A bit that flips and a file that is cut: found out, told, and gone back behind."""
+"""A flipped bit and a truncated file are found, reported and skipped."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def test_a_run_skips_damaged_checkpoints_and_reports_them(
     assert ended.state == RunState.FINISHED
     assert f"step-{ended.attempts.get(number=2).from_step:06}-attempt-1" == whole.name
     assert_whole(ended, undisturbed, num_steps=30)
-    told = supervisor_log(data_folder, run, attempt=2)
-    assert f"{newest.name}: {WEIGHTS} has SHA-256" in told
-    assert f"{older.name}: {OPTIMIZER} has SHA-256" in told
+    log = supervisor_log(data_folder, run, attempt=2)
+    assert f"{newest.name}: {WEIGHTS} has SHA-256" in log
+    assert f"{older.name}: {OPTIMIZER} has SHA-256" in log
     assert "passed over" in trainer_log(data_folder, run, attempt=2)
     # What the run's page shows as its warnings.
     warned = run.events.get(type="warned", body__code="checkpoint_damaged")

@@ -1,4 +1,4 @@
-"""Real trainers: a fork repeats its parent, and an extension goes on where it ended."""
+"""A fork equals its parent, and an extension continues its run, with real trainers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_fork_equals_its_parent_and_an_extension_an_uninterrupted_run(
     extend_run(run=run, user=alice, num_steps=80)
     longer = run_attempt(run)
 
-    # Its totals go on from its parent's.
+    # Its totals continue from its parent's.
     assert stored_series(child) == {
         step: undisturbed.series[step] for step in range(41, 61)
     }

@@ -63,9 +63,9 @@ def completions(folder: Path) -> list[dict[str, Any]]:
     events = read_log(folder / "out" / "events.jsonl")
     groups = [event for event in events if event["type"] == "group_scored"]
     found = [
-        each | {"prompt": group["prompt"]}
+        row | {"prompt": group["prompt"]}
         for group in groups
-        for each in group["completions"]
+        for row in group["completions"]
     ]
     assert len(found) == NUM_COMPLETIONS
     return found
@@ -80,12 +80,10 @@ def test_temporary_errors_are_retried_and_every_completion_is_scored(
     assert trainers.run(folder, env=allowed(judging)) == 0, log_of(folder)
 
     scored = completions(folder)
-    assert [each["reward"] for each in scored] == pytest.approx(
-        [6 / 9] * NUM_COMPLETIONS
-    )
+    assert [row["reward"] for row in scored] == pytest.approx([6 / 9] * NUM_COMPLETIONS)
     assert judging.faults == []
     # What is written twice of one prompt is one question.
-    num_questions = len({(each["prompt"], each["text"]) for each in scored})
+    num_questions = len({(row["prompt"], row["text"]) for row in scored})
     assert len(judging.asked) == num_questions + len(PASSING)
 
 
@@ -97,9 +95,9 @@ def test_permanent_errors_leave_no_score_after_the_retries(
 
     assert trainers.run(folder, env=allowed(judging)) == 0, log_of(folder)
 
-    told = completions(folder)
-    assert {each["reward"] for each in told} == {None}
-    assert all("500" in each["errors"]["judge"] for each in told)
+    rows = completions(folder)
+    assert {row["reward"] for row in rows} == {None}
+    assert all("500" in row["errors"]["judge"] for row in rows)
 
 
 def test_a_resumed_run_reuses_replies_of_the_judge(
@@ -118,8 +116,8 @@ def test_a_resumed_run_reuses_replies_of_the_judge(
     assert ended.state == RunState.FINISHED
     assert ended.attempts.get(number=2).from_step == 20
     replies = run_directory(run.id).path.glob("epochs/*/judges/*")
-    asked = [line["question"] for path in replies for line in read_log(path)]
-    assert len(set(asked)) == len(asked) > 0
+    questions = [line["question"] for path in replies for line in read_log(path)]
+    assert len(set(questions)) == len(questions) > 0
 
 
 def test_a_spent_budget_ends_the_requests(
@@ -130,6 +128,6 @@ def test_a_spent_budget_ends_the_requests(
     assert trainers.run(folder, env=allowed(judging)) == 0, log_of(folder)
 
     assert len(judging.asked) == 10
-    unscored = [each for each in completions(folder) if each["reward"] is None]
+    unscored = [row for row in completions(folder) if row["reward"] is None]
     assert unscored
-    assert all("budget" in each["errors"]["judge"].lower() for each in unscored)
+    assert all("budget" in row["errors"]["judge"].lower() for row in unscored)

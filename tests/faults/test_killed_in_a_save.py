@@ -1,4 +1,4 @@
-"""SIGKILL at each point of a checkpoint's save: a valid one is there, and exact."""
+"""SIGKILL at each point of a checkpoint's save leaves a valid, exact checkpoint."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ KILLED_AT = 4
 POINTS = re.findall(
     r'^    "(.+?)": ', Path(__file__).with_name("trainer_mishaps.py").read_text(), re.M
 )
-# One of each part of a save; the others under --soak.
+# One point per part of a save; the others with --soak.
 OFTEN = {
     "weights half", "manifest missing", "before rename", "after rename",
     "half of the pruning",
 }  # fmt: skip
-# The new checkpoint has its name, and is what the run goes on from.
+# The new checkpoint is renamed, and the run continues from it.
 WHOLE = POINTS[POINTS.index("after rename") :]
 
 
@@ -49,7 +49,7 @@ def undisturbed(
 
 
 def contents(out: Path, *, attempt: int) -> dict[str, str]:
-    """SHA-256 of what the run's last checkpoint holds, but for its life's number."""
+    """SHA-256 of what the run's last checkpoint holds, except its attempt."""
     folder = out / "checkpoints" / f"step-{NUM_STEPS:06d}-attempt-{attempt}"
     names = ("model/model.safetensors", "optimizer.safetensors", "controllers.json")
     return {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
@@ -87,15 +87,15 @@ def test_a_run_killed_in_a_save_continues_bit_for_bit(
     resumed = read_log(out / "events.jsonl")
     assert (resumed[0]["type"], resumed[0]["step"]) == ("run_resumed", found.step)
     assert contents(out, attempt=2) == contents(undisturbed, attempt=1)
-    told = series(read_log(undisturbed / "events.jsonl"))
+    expected = series(read_log(undisturbed / "events.jsonl"))
     first = series(read_log(out / "events-1.jsonl"))
     assert {s: _bare(m) for s, m in (first | series(resumed)).items()} == {
-        s: _bare(m) for s, m in told.items()
+        s: _bare(m) for s, m in expected.items()
     }
     left = {path.name for path in (out / "checkpoints").iterdir()}
     assert left == {f"step-{NUM_STEPS:06d}-attempt-2"}
 
 
 def _bare(metrics: dict[str, float | None]) -> dict[str, float | None]:
-    """Totals begin anew where a log of its own begins."""
+    """Without totals, which start again with a new log."""
     return {n: v for n, v in metrics.items() if not n.startswith("total/")}

@@ -1,4 +1,4 @@
-"""kill -9 of a worker in the middle of an import or a rescoring: all is done once."""
+"""kill -9 of a worker during an import or a rescoring: everything is done once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_killed_import_starts_over(
     from dashboard.jobs.models import Job, JobState
     from dashboard.jobs.queue import notify_workers, reap
 
-    def is_under_way() -> bool:
+    def is_running() -> bool:
         return Job.objects.filter(importjob=job, unit=unit, done__gt=0).exists()
 
     def is_done() -> bool:
@@ -60,12 +60,12 @@ def test_a_killed_import_starts_over(
 
     first = start_worker("one", queue="default")
     notify_workers("default")
-    wait_for(is_under_way, what=unit)
+    wait_for(is_running, what=unit)
     first.kill_all()
     assert DatasetRow.objects.count() == 0
     assert DatasetVersion.objects.count() == 0
 
-    # As after 20 s of silence, which the page and beat look for.
+    # As after 20 s without a heartbeat, which the page and beat check.
     Job.objects.update(lease_until=Now() - timedelta(seconds=1))
     reap()
     start_worker("two", queue="default")
@@ -84,12 +84,12 @@ def test_a_terminated_worker_releases_its_import_to_another(
     from dashboard.jobs.models import Job, JobState
     from dashboard.jobs.queue import notify_workers
 
-    def is_under_way() -> bool:
+    def is_running() -> bool:
         return Job.objects.filter(importjob=job, done__gt=0).exists()
 
     worker = start_worker("one", queue="default")
     notify_workers("default")
-    wait_for(is_under_way, what="the first bytes")
+    wait_for(is_running, what="the first bytes")
 
     worker.terminate(timeout_seconds=10)
 
@@ -114,7 +114,7 @@ def test_a_killed_rescoring_resumes(
         make_scored_run(team, num_steps=NUM_RESCORED_STEPS, num_prompts=1)
     )
 
-    def is_under_way() -> bool:
+    def is_running() -> bool:
         return RescoredStep.objects.count() > 3
 
     def is_done() -> bool:
@@ -124,12 +124,12 @@ def test_a_killed_rescoring_resumes(
 
     first = start_worker("one", queue="default")
     notify_workers("default")
-    wait_for(is_under_way, what="the first steps")
+    wait_for(is_running, what="the first steps")
     first.kill_all()
     kept = list(RescoredStep.objects.order_by("step").values_list("pk", flat=True))
     assert len(kept) < NUM_RESCORED_STEPS, "it was done before it was killed"
 
-    # As after 20 s of silence, which the beat looks for.
+    # As after 20 s without a heartbeat, which beat checks.
     Job.objects.update(lease_until=Now() - timedelta(seconds=1))
     reap()
     start_worker("two", queue="default")

@@ -1,4 +1,4 @@
-"""kill -9 of a trainer and of a worker, in the middle of real runs."""
+"""kill -9 of a trainer and of a worker during real runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_killed_trainer_is_resumed_from_its_checkpoint(
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
-def kill_all_of_it_at_once(worker: Worker, trainer: int) -> None:
+def kill_all_at_once(worker: Worker, trainer: int) -> None:
     os.killpg(trainer, signal.SIGKILL)
     worker.kill_all()
 
@@ -64,7 +64,7 @@ def kill_while_its_trainer_hangs(worker: Worker, trainer: int) -> None:
     "strike",
     [
         kill_while_its_trainer_hangs,
-        pytest.param(kill_all_of_it_at_once, marks=pytest.mark.soak),
+        pytest.param(kill_all_at_once, marks=pytest.mark.soak),
     ],
 )
 def test_a_killed_workers_run_is_resumed_by_another(
@@ -102,7 +102,7 @@ def test_a_restarted_worker_continues_its_run(
 
     worker.kill()
     start_worker("one")
-    # At once, though its lease has most of a minute to run.
+    # At once, although its lease is valid for most of a minute.
     wait_for(is_in(run, RunState.QUEUED), what="the run to be queued", seconds=40)
     end_backoff(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
@@ -112,18 +112,18 @@ def test_a_restarted_worker_continues_its_run(
     assert TrainingWorker.objects.get().name == run.worker
 
 
-def tell_worker(worker: Worker) -> None:
+def terminate_worker(worker: Worker) -> None:
     worker.child.terminate()
 
 
-def tell_each_of_its_processes(worker: Worker) -> None:
+def terminate_each_process(worker: Worker) -> None:
     """As systemd does when it stops a service."""
     os.killpg(worker.child.pid, signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
     "tell",
-    [tell_worker, pytest.param(tell_each_of_its_processes, marks=pytest.mark.soak)],
+    [terminate_worker, pytest.param(terminate_each_process, marks=pytest.mark.soak)],
 )
 def test_a_terminated_worker_releases_its_run_to_another(
     launch_tiny: Callable[..., Run],

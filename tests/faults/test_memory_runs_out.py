@@ -1,4 +1,4 @@
-"""The kernel's OOM killer takes a trainer: the run says so and is resumed."""
+"""The kernel's OOM killer ends a trainer: the run reports it and is resumed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def group_without_memory() -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Its last process may still be on its way out."""
+    """Its last process may still be ending."""
     deadline = time.monotonic() + 10
     while True:
         try:

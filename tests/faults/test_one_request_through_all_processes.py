@@ -1,4 +1,4 @@
-"""A request's number in the log lines of the web, the worker and the trainer."""
+"""A request id in the log lines of web, worker and trainer."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ REQUEST_ID = "one-request-of-a-test-1"
 
 
 def lines_of(log: Path) -> list[dict[str, Any]]:
-    """All but the picture that a worker shows as it starts."""
+    """All except the banner of a worker."""
     return [json.loads(t) for t in log.read_text().split("\n") if t.startswith("{")]
 
 
 def resume(address: str, run: Run, token: str) -> str:
-    asked = urllib.request.Request(  # noqa: S310 - loopback
+    request = urllib.request.Request(  # noqa: S310 - loopback
         f"{address}/api/v1/runs/{run.pk}/resume",
         method="POST",
         headers={"Authorization": f"Bearer {token}", "X-Request-ID": REQUEST_ID},
     )
-    with urllib.request.urlopen(asked) as answer:  # noqa: S310 - loopback
-        return str(answer.headers["X-Request-ID"])
+    with urllib.request.urlopen(request) as response:  # noqa: S310 - loopback
+        return str(response.headers["X-Request-ID"])
 
 
 def test_one_request_id_from_the_web_to_the_trainer(
@@ -51,7 +51,7 @@ def test_one_request_id_from_the_web_to_the_trainer(
     address = web_processes.serve(env)
     worker = Worker("one", env=env, log=tmp_path / "worker.log")
     try:
-        told = resume(address, run, token)
+        request_id = resume(address, run, token)
         wait_for(
             lambda: Run.objects.filter(pk=run.pk, state=RunState.FINISHED).first(),
             what="the run finishes",
@@ -60,7 +60,7 @@ def test_one_request_id_from_the_web_to_the_trainer(
         worker.terminate()
         web_processes.stop()
 
-    assert told == REQUEST_ID
+    assert request_id == REQUEST_ID
     web = lines_of(web_processes.log)
     [acted] = [line for line in web if line.get("request_id") == REQUEST_ID]
     assert acted["process"] == "web"
@@ -80,7 +80,7 @@ def test_one_request_id_from_the_web_to_the_trainer(
     text = (attempt / "trainer.log").read_text()
     assert "step 2/2" in text  # people read text
     assert REQUEST_ID not in text
-    # The message that woke the worker had the number too, whatever run it was for.
+    # The message that woke the worker had the id too, for whichever run.
     woken = [line for line in rest if line.get("task") == "training.work"]
     assert REQUEST_ID in {line.get("request_id") for line in woken}
     assert token not in web_processes.log.read_text() + worker.log.read_text()

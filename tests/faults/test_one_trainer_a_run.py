@@ -53,7 +53,7 @@ def test_a_message_delivered_ten_times_starts_one_trainer(
 
     workers = [start_worker(name) for name in ("one", "two", "three")]
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
-    wait_for(lambda: num_heard(workers) == 10, what="every message to be heard")
+    wait_for(lambda: num_received(workers) == 10, what="all messages to arrive")
 
     assert run.attempts.count() == run.attempt == 1
     supervisor_log = run_directory(run.id).attempt(1).supervisor_log.read_text()
@@ -61,7 +61,7 @@ def test_a_message_delivered_ten_times_starts_one_trainer(
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
-def num_heard(workers: list[Worker]) -> int:
+def num_received(workers: list[Worker]) -> int:
     message = "] succeeded in "
     return sum(worker.log.read_text().count(message) for worker in workers)
 
@@ -84,7 +84,7 @@ def stop_between_transactions(groups: list[int]) -> bool:
 
 def is_taken_up(run: Run) -> Callable[[], bool]:
     def look() -> bool:
-        # As beat does: what is rung first goes to the zombie, which still listens.
+        # As beat does: the zombie still listens and may take the first notification.
         send_work(app)
         return run.events.filter(attempt=2).exists()
 

@@ -1,4 +1,4 @@
-"""Nobody lends a hand: leases run out, beat finds it out and rings, by the clock."""
+"""Recovery without help: leases expire, and beat reaps and wakes workers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_run_of_a_killed_worker_continues_on_another(
     start_worker("two")
 
     begin = time.monotonic()
-    worker.kill()  # and nobody tells its trainer
+    worker.kill()  # without a signal to its trainer
     wait_for(lambda: not is_alive(trainer), what="its trainer to go", seconds=10)
     left = PROMISED_SECONDS - (time.monotonic() - begin)
     next_life = run.attempts.filter(number=2)

@@ -1,4 +1,4 @@
-"""Redis forgets everything, is away, is started again: real runs do not care."""
+"""Redis is emptied, stopped and restarted during real runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.load.stage import scene_of
 
 pytestmark = pytest.mark.faults
 ENDLESS_STEPS = 1_000_000
-LIVE_SECONDS = 15  # a page shows what is new again
-TAKEN_SECONDS = 30  # a worker takes runs again
+LIVE_SECONDS = 15  # until a page is live again
+TAKEN_SECONDS = 30  # until a worker claims runs again
 
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedRedis]:
-    """One of the test's own. Short: a unix socket's path holds 107 characters."""
+    """Of this test. Short: the path of a unix socket has at most 107 characters."""
     folder = Path(tempfile.mkdtemp(prefix="cohort-redis-", dir="/tmp"))
     server = EmbeddedRedis(socket=folder / "r" / "redis.sock", log=folder / "log")
     server.start()
@@ -46,7 +46,7 @@ def env(app_environment: dict[str, str], server: EmbeddedRedis) -> dict[str, str
 
 @pytest.fixture
 def worker(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
-    """It trains."""
+    """A training worker."""
     worker = Worker("one", env=env, log=tmp_path / "one.log")
     yield worker
     worker.terminate()
@@ -85,7 +85,7 @@ def watch(
 
 
 def see_more(crowd: Crowd, when: str) -> None:
-    """Each page is told of further steps, by its socket."""
+    """Each page receives further steps by its socket."""
     begin = time.monotonic()
     crowd.ask("see", group="viewers", count=10)
     seconds = time.monotonic() - begin
@@ -97,8 +97,8 @@ def end(run: Run, user: User) -> None:
     wait_for(is_in(run, RunState.STOPPED), what="its end", seconds=TAKEN_SECONDS)
 
 
-def wait_until_taken(run: Run) -> None:
-    """By a worker, and then until its trainer is there."""
+def wait_until_claimed(run: Run) -> None:
+    """Claimed by a worker, and its trainer started."""
     wait_for(run.attempts.exists, what="a worker", seconds=TAKEN_SECONDS)
     wait_for(reaches(run, 1), what="the first step of the run that waited")
 
@@ -121,7 +121,7 @@ def test_runs_survive_an_emptied_redis(
     see_more(crowd, "after all was wiped")
     end(running, alice)
 
-    wait_until_taken(waiting)
+    wait_until_claimed(waiting)
     assert waiting.attempt == 1
     assert_as_logged(running)
 
@@ -146,7 +146,7 @@ def test_training_and_pages_survive_a_redis_outage(
     server.child.wait()
     size_before = log.stat().st_size
     see_more(crowd, "without Redis")
-    waiting = launch_tiny(num_steps=ENDLESS_STEPS)  # nobody hears of it
+    waiting = launch_tiny(num_steps=ENDLESS_STEPS)  # no worker is notified
     time.sleep(max(0.0, begin + outage_seconds - time.monotonic()))
     assert log.stat().st_size > size_before, "training went on without Redis"
     server.start()
@@ -154,7 +154,7 @@ def test_training_and_pages_survive_a_redis_outage(
     end(running, alice)
 
     # The worker that was busy all the time takes the next run, as beat rings again.
-    wait_until_taken(waiting)
+    wait_until_claimed(waiting)
     assert waiting.attempt == 1
     assert_as_logged(running)
     assert worker.child.poll() is None

@@ -83,5 +83,5 @@ def test_a_run_pauses_if_more_than_a_fifth_of_scores_fail(
     paused = run_attempt(run)
 
     assert paused.state == RunState.PAUSED, paused.fail_reason
-    for told in ("100%", "reward.max_error_share", "20%", "grader"):
-        assert told in paused.pause_reason
+    for text in ("100%", "reward.max_error_share", "20%", "grader"):
+        assert text in paused.pause_reason

@@ -29,11 +29,11 @@ STRIDE = 2 * len(Strike)  # without --soak each kind strikes a few times in a li
 
 
 class AttemptProcess:
-    """Makes lives that reach the database through the proxy."""
+    """Runs attempts whose database connection goes through the proxy."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         command = [sys.executable, "-m", "tests.faults.struck_attempts", str(folder)]
-        self._log = folder / "lives.log"
+        self._log = folder / "attempts.log"
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
                 command,
@@ -46,16 +46,16 @@ class AttemptProcess:
             )
 
     def run_attempt(self, run: Run) -> int:
-        """How the process of this life ended."""
+        """Exit code of the process of this attempt."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(f"{run.id}\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, self.said()
+        assert line, self.log()
         return int(line)
 
-    def said(self) -> str:
+    def log(self) -> str:
         return self._log.read_text()[-3_000:]
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ def stride(request: pytest.FixtureRequest) -> int:
 
 
 def take_up(run: Run) -> None:
-    """As reaper, dispatcher and another worker do, where somebody must."""
+    """As reaper, dispatcher and another worker do, if needed."""
     run.refresh_from_db()
     if run.state in (RunState.STARTING, RunState.RUNNING):
         lose_lease(run)
@@ -134,7 +134,7 @@ def test_a_run_struck_at_any_statement_ends_complete(
         if proxy.num_statements < at:
             break
         run.refresh_from_db()
-        message = f"{strike.name} at statement {at}: {run.state}\n{attempts.said()}"
+        message = f"{strike.name} at statement {at}: {run.state}\n{attempts.log()}"
         if strike.is_sigterm:  # handed back at once, if it was not over yet
             assert run.state in (RunState.QUEUED, RunState.FINISHED), message
             assert run.num_losses == 0, message

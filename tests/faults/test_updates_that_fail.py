@@ -1,4 +1,4 @@
-"""Memory that runs out and losses that are no number, in trainers of their own."""
+"""Out of memory and NaN losses, in separate trainer processes."""
 
 from __future__ import annotations
 
@@ -69,10 +69,12 @@ def test_a_nan_loss_is_skipped_and_counted(
     assert status == 0, (folder / "trainer.log").read_text()
     events = read_log(folder / "out" / "events.jsonl")
     assert [w["step"] for w in warnings(events, "update_skipped")] == [3]
-    told = series(events)
-    assert list(told) == list(range(1, NUM_STEPS + 1))
-    assert [step for step in told if "loss" not in told[step]] == [3]
-    assert {metrics["lr"] for metrics in told.values()} == {1e-3}
+    metrics_by_step = series(events)
+    assert list(metrics_by_step) == list(range(1, NUM_STEPS + 1))
+    assert [
+        step for step in metrics_by_step if "loss" not in metrics_by_step[step]
+    ] == [3]
+    assert {metrics["lr"] for metrics in metrics_by_step.values()} == {1e-3}
 
 
 def test_three_nan_losses_in_a_row_roll_back_at_half_the_learning_rate(

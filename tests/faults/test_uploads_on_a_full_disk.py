@@ -1,4 +1,4 @@
-"""An upload that finds no room is refused in words and leaves no half file."""
+"""An upload without free space is refused and leaves no partial file."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def test_an_upload_larger_than_the_free_space_is_refused_early(
     answer = begin(alice_client)
 
     assert answer.status_code == 422
-    for told in ("16 MiB", "a.jsonl", "3 MiB"):
-        assert told in answer.json()["error"]
+    for text in ("16 MiB", "a.jsonl", "3 MiB"):
+        assert text in answer.json()["error"]
     assert not [path for path in disk.rglob("*") if path.is_file()]
 
 
 def test_a_part_on_a_full_disk_leaves_no_partial_file(
     alice_client: Client, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Somebody else was quicker to write than the look at the disk could tell.
+    # Another process has filled the disk after the check.
     monkeypatch.setattr(limits, "RESERVED_BYTES", -(2**40))
     upload_id = begin(alice_client).json()["id"]
     assert send(alice_client, upload_id, offset=0).status_code == 200
@@ -67,6 +67,6 @@ def test_a_part_on_a_full_disk_leaves_no_partial_file(
     assert stored.read_bytes() == CONTENT[: 2 * MEBIBYTE]
 
     make_room(disk)
-    told = send(alice_client, upload_id, offset=2 * MEBIBYTE)
-    assert told.json()["received"] == len(CONTENT)
+    response = send(alice_client, upload_id, offset=2 * MEBIBYTE)
+    assert response.json()["received"] == len(CONTENT)
     assert stored.read_bytes() == CONTENT

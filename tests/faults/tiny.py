@@ -1,4 +1,4 @@
-"""A run small enough to live several lives in a test: a model of random weights."""
+"""A run small enough for several attempts in a test, with random weights."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def config_tree(model: Path, *, num_steps: int = NUM_STEPS) -> dict[str, Any]:
 
 def judged_by(judging: Judging, **params: Any) -> dict[str, Any]:
     """The part of a configuration in which a model is the judge."""
-    asked = {"base_url": judging.url, "model": "m", "timeout_seconds": 0.5} | params
-    rule = {"name": "judge", "kind": "llm_judge", "weight": 1.0, "params": asked}
+    settings = {"base_url": judging.url, "model": "m", "timeout_seconds": 0.5} | params
+    rule = {"name": "judge", "kind": "llm_judge", "weight": 1.0, "params": settings}
     return {"recipe": {"rules": [rule]}, "max_error_share": 1.0}
 
 
@@ -91,7 +91,7 @@ def save_model(folder: Path) -> None:
 
 
 def undisturbed_log(tree: dict[str, Any], rows: str) -> list[dict[str, Any]]:
-    """The events of a run that nothing happens to, by the trainer alone."""
+    """The events of a run without faults, from the trainer alone."""
 
     def make(draft: Path) -> None:
         draft.mkdir()
@@ -117,8 +117,8 @@ def _save_model(folder: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    letters = "0123456789+= abcdef"
-    vocabulary = {token: n for n, token in enumerate(["<pad>", "<eos>", *letters])}
+    characters = "0123456789+= abcdef"
+    vocabulary = {token: n for n, token in enumerate(["<pad>", "<eos>", *characters])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -186,7 +186,7 @@ def series(events: list[dict[str, Any]]) -> Series:
 
 
 def untimed(metrics: dict[str, float | None]) -> dict[str, float | None]:
-    """Without times, and without what a step has no value of.
+    """Without times, and without metrics that a step has no value of.
 
     The log leaves such a metric out, the database has a null.
     """

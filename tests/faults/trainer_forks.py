@@ -2,7 +2,7 @@
 
 Reads an order a line, {"argv", "log", "mishap", "env"}, and answers with the exit
 status of the process that carried it out, negative for a signal. A mishap is
-[NAME, ARGUMENT…] of `trainer_mishaps` and befalls that process alone.
+[NAME, ARGUMENT…] of `trainer_mishaps` and affects only that process.
 """
 
 from __future__ import annotations

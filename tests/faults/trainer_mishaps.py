@@ -1,4 +1,4 @@
-"""What befalls a trainer from within, in a process of its own."""
+"""Faults injected into a trainer process."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def losses_are_no_number(*numbers: int) -> None:
     """Of the updates of these numbers, counted from 1."""
     count = 0
 
-    def broken(*given: Any, **named: Any) -> Any:
+    def broken(*args: Any, **kwargs: Any) -> Any:
         nonlocal count
         count += 1
-        loss, statistics = objective(*given, **named)
+        loss, statistics = objective(*args, **kwargs)
         return loss * (torch.nan if count in numbers else 1.0), statistics
 
     trainer.grpo.objective = broken  # type: ignore[assignment]  # on purpose
@@ -66,10 +66,10 @@ def it_dies_in_a_save(step: int, point: str) -> None:
 def _at_save(step: int, prepare: Callable[[], None]) -> None:
     write = loop.write_checkpoint
 
-    def write_checkpoint(*given: Any, step: int) -> None:
+    def write_checkpoint(*args: Any, step: int) -> None:
         if step == now:
             prepare()
-        write(*given, step=step)
+        write(*args, step=step)
 
     now = step
     loop.write_checkpoint = write_checkpoint
@@ -81,12 +81,12 @@ def _before(
     """Act before the n-th call of a function."""
     through, count = getattr(module, name), 0
 
-    def replaced(*given: Any, **named: Any) -> Any:
+    def replaced(*args: Any, **kwargs: Any) -> Any:
         nonlocal count
         count += 1
         if count == call:
-            act(*given, **named)
-        return through(*given, **named)
+            act(*args, **kwargs)
+        return through(*args, **kwargs)
 
     setattr(module, name, replaced)
 
@@ -94,9 +94,9 @@ def _before(
 def _after(module: Any, name: str, act: Callable[..., object]) -> None:
     through = getattr(module, name)
 
-    def replaced(*given: Any, **named: Any) -> Any:
-        found = through(*given, **named)
-        act(*given, **named)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        found = through(*args, **kwargs)
+        act(*args, **kwargs)
         return found
 
     setattr(module, name, replaced)
@@ -137,7 +137,7 @@ def _with_half_a_manifest() -> None:
 
 
 def _in_the_midst_of_pruning() -> None:
-    """When one file of the checkpoint that goes is gone."""
+    """After one file of the pruned checkpoint is deleted."""
 
     def remove_one(path: Path) -> None:
         if path.name.startswith("step-"):
