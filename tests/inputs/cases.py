@@ -1,4 +1,4 @@
-"""What is sent to which endpoint, and what must be answered."""
+"""Bad inputs of an endpoint, and the responses that they must get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program
 
-# What Python and its libraries say, which tells a person nothing to do.
+# Messages of Python and its libraries, which do not help a user.
 LIBRARIES = re.compile(
     r"set_int_max_str_digits|recursion depth|codec can't|utf-8-sig|gaierror|\[?Errno"
     r"|Traceback|<class '|object has no|has no attribute|\(char \d|pydantic"
@@ -26,19 +26,19 @@ LIBRARIES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is there when something bad comes in."""
+    """Objects that exist before the bad input."""
 
-    client: Client  # of Alice, who may do everything
-    program: Program  # with a token that may, too
+    client: Client  # of Alice, the owner
+    program: Program  # with an admin token
     team: Team
     user: User
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     status: int
-    said: str  # whatever of it tells what is wrong, in one line
+    message: str  # the error, in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Case:
     status: int | None = None
 
 
-Send = Callable[[World, Any], Answer]
+Send = Callable[[World, Any], Response]
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`leaves`: a count that nothing bad changes, such as that of datasets."""
+    """`leaves`: a count that bad input must not change, such as of datasets."""
 
     name: str
     send: Send
@@ -94,26 +94,26 @@ class _Telling(HTMLParser):
             self.texts.append(data)
 
 
-def told_by_page(response: Any, *, sees_hidden: bool = False) -> Answer:
+def message_of_page(response: Any, *, sees_hidden: bool = False) -> Response:
     """What a page says in red; `sees_hidden`: also where a script is to show it."""
     parser = _Telling(sees_hidden=sees_hidden)
     parser.feed(response.content.decode())
-    return Answer(response.status_code, in_one_line(" ".join(parser.texts)))
+    return Response(response.status_code, in_one_line(" ".join(parser.texts)))
 
 
-def told_by_problem(response: Any) -> Answer:
+def message_of_problem(response: Any) -> Response:
     """Of the API: the detail, and the fields with it."""
     assert response["Content-Type"] == "application/problem+json", response.content
     tree = json.loads(response.content)
     errors = [f"{each['field']}: {each['message']}" for each in tree.get("errors", [])]
-    return Answer(
+    return Response(
         response.status_code, in_one_line(" ".join([tree["detail"], *errors]))
     )
 
 
-def told_as_text(response: Any) -> Answer:
+def told_as_text(response: Any) -> Response:
     """Of an answer that is short as a whole: JSON for a script, or plain text."""
-    return Answer(response.status_code, in_one_line(response.content.decode()))
+    return Response(response.status_code, in_one_line(response.content.decode()))
 
 
 def in_one_line(text: str) -> str:

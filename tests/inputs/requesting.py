@@ -1,4 +1,4 @@
-"""Which parameters a page reads, found out by asking it."""
+"""Find out which parameters a page reads, by requesting it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from django.http import QueryDict
 from django.test import Client
 from django.utils.datastructures import MultiValueDict
 
-Ask = Callable[[str], Any]
-# What each name is first given, so that what is read only then shows too.
+Request = Callable[[str], Any]
+# First value of each name, since some are only read after others.
 FIRST_VALUE = "1"
 READERS = ("__getitem__", "_getlist")
 
 
 @contextmanager
 def read_names() -> Iterator[dict[str, None]]:
-    """The names that are asked of any QueryDict meanwhile, in order."""
+    """The names that are read from any QueryDict, in order."""
     found: dict[str, None] = {}
 
     def watched(original: Any) -> Any:
@@ -34,25 +34,25 @@ def read_names() -> Iterator[dict[str, None]]:
 
         return read
 
-    kept = {name: getattr(MultiValueDict, name) for name in READERS}
-    for name, original in kept.items():
+    originals = {name: getattr(MultiValueDict, name) for name in READERS}
+    for name, original in originals.items():
         setattr(MultiValueDict, name, watched(original))
     QueryDict.__contains__ = watched(dict.__contains__)  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        for name, original in kept.items():
+        for name, original in originals.items():
             setattr(MultiValueDict, name, original)
         del QueryDict.__contains__
 
 
-def names_read(ask: Ask, rounds: int = 3) -> list[str]:
-    """Of the page that `ask` asks with a query string: what it reads, by and by."""
+def names_read(request: Request, rounds: int = 3) -> list[str]:
+    """Parameters that a page reads; `request` sends a query string to it."""
     names: dict[str, None] = {}
     for _ in range(rounds):
         query = "&".join(f"{quote_plus(name)}={FIRST_VALUE}" for name in names)
         with read_names() as found:
-            ask(query)
+            request(query)
         if found.keys() <= names.keys():
             break
         names |= found
@@ -60,7 +60,7 @@ def names_read(ask: Ask, rounds: int = 3) -> list[str]:
 
 
 class Failures(logging.Handler):
-    """What a person on call would be told of: errors logged, exceptions unanswered."""
+    """Logged errors and unhandled exceptions."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -71,7 +71,7 @@ class Failures(logging.Handler):
             self.found.append(record.getMessage()[:300])
 
     def note(self, **_: Any) -> None:
-        self.found.append("an exception that nothing answered")
+        self.found.append("an unhandled exception")
 
 
 @contextmanager
@@ -87,18 +87,18 @@ def failures() -> Iterator[list[str]]:
 
 
 def response_of(client: Client, method: str, address: str, query: str) -> Any:
-    """The answer; what it changed is undone."""
+    """The response; its changes are rolled back."""
     client.raise_request_exception = False
-    cookies = deepcopy(client.cookies)  # some answers sign out
+    cookies = deepcopy(client.cookies)  # some responses sign out
     with transaction.atomic():
         if method == "get":
-            answer = client.get(f"{address}?{query}")
+            response = client.get(f"{address}?{query}")
         else:
             form = "application/x-www-form-urlencoded"
-            answer = client.post(address, query, content_type=form)
-        if answer.streaming:
-            for _ in answer.streaming_content:
+            response = client.post(address, query, content_type=form)
+        if response.streaming:
+            for _ in response.streaming_content:
                 pass
         transaction.set_rollback(True)
     client.cookies = cookies
-    return answer
+    return response

@@ -36,18 +36,18 @@ def test_bad_input_gets_an_error_response(endpoint: Endpoint, world: World) -> N
 
 
 def _try(endpoint: Endpoint, case: Case, world: World) -> list[str]:
-    """What is wrong with the answer."""
+    """What is wrong with the response."""
     with transaction.atomic(), failures() as found:
         before = endpoint.leaves()
-        answer = endpoint.send(world, case.sent)
+        response = endpoint.send(world, case.sent)
         after = endpoint.leaves()
         transaction.set_rollback(True)
     wrong = list(found)
-    if answer.status != (case.status or endpoint.status):
-        wrong.append(f"status {answer.status}")
-    if not answer.said:
-        wrong.append("nothing is said")
-    if match := LIBRARIES.search(answer.said):
+    if response.status != (case.status or endpoint.status):
+        wrong.append(f"status {response.status}")
+    if not response.message:
+        wrong.append("no message")
+    if match := LIBRARIES.search(response.message):
         wrong.append(f"words of a library: {match[0]}")
     if before != after:
         wrong.append(f"{after} where {before} were: something was stored")

@@ -39,7 +39,7 @@ CONTENTS = {
 
 
 def file_of(kind: str, folder: Path, name: str = "given") -> Path:
-    """A file of that kind, or whatever else has its name."""
+    """A file, or another object, of that kind."""
     path = folder / name
     if kind in CONTENTS:
         path.write_bytes(CONTENTS[kind])
@@ -124,7 +124,7 @@ IMPOSSIBLE = [
 def run(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> tuple[int | str | None, list[str]]:
-    """Exit status and the lines of what was said."""
+    """Exit code and the lines of standard error."""
     try:
         code: int | str | None = main(arguments)
     except SystemExit as end:
@@ -141,11 +141,11 @@ def test_an_invalid_configuration_file_is_named_with_its_error(
         folder.mkdir()
         path = file_of(kind, folder, f"run{suffix}")
         for given in (["run", str(path), "--out", str(folder)], ["memory", str(path)]):
-            code, said = run(given, capsys)
-            names_it = bool(said) and said[0].startswith((str(path), path.name))
-            is_short = max(len(line) - len(str(path)) for line in said) < 300
-            if not (code == 2 and names_it and is_short and len(said) <= 3):
-                wrong.append((given[0], kind, suffix, code, said))
+            code, lines = run(given, capsys)
+            names_it = bool(lines) and lines[0].startswith((str(path), path.name))
+            is_short = max(len(line) - len(str(path)) for line in lines) < 300
+            if not (code == 2 and names_it and is_short and len(lines) <= 3):
+                wrong.append((given[0], kind, suffix, code, lines))
 
     assert wrong == []
 
@@ -164,7 +164,7 @@ def test_an_invalid_recipe_or_rows_file_is_refused_in_one_line(
         as_rows = ["score", "--recipe", str(recipe), "--rows", str(path)]
         found = [run(given, capsys) for given in (as_recipe, as_rows)]
         of_rows = (0, 0) if kind == "empty" else (2, 1)
-        if [(code, len(said)) for code, said in found] != [(2, 1), of_rows]:
+        if [(code, len(lines)) for code, lines in found] != [(2, 1), of_rows]:
             wrong.append((kind, found))
 
     assert wrong == []
@@ -175,9 +175,9 @@ def test_invalid_arguments_are_refused(
 ) -> None:
     wrong = []
     for arguments in MEANINGLESS:
-        code, said = run(arguments, capsys)
-        if code != 2 or not said or "Traceback" in "".join(said):
-            wrong.append((arguments, code, said))
+        code, lines = run(arguments, capsys)
+        if code != 2 or not lines or "Traceback" in "".join(lines):
+            wrong.append((arguments, code, lines))
 
     assert wrong == []
 

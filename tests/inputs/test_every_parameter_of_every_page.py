@@ -19,7 +19,7 @@ from django.test import Client
 from dashboard.runs.models import Run
 from tests.dashboard.test_every_route_is_guarded import OPEN, POST_ONLY, VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
-from tests.inputs.requesting import Ask, failures, names_read, response_of
+from tests.inputs.requesting import Request, failures, names_read, response_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 ONLY_GET = {name for name, status in VIEWERS_POST.items() if status == 405}
@@ -146,7 +146,7 @@ class Trial:
             self.unanswered.append(f"{method} {address} {what}: {status} {found}")
 
 
-def _names_to_try(ask: Ask, given: set[str]) -> list[str]:
+def _names_to_try(ask: Request, given: set[str]) -> list[str]:
     names = [name for name in names_read(ask) if not ONE_OF_MANY.search(name)]
     return [name for name in names if name not in given]
 

@@ -62,11 +62,11 @@ def closing(code: int, reason: bytes = b"") -> bytes:
 
 
 @dataclass(slots=True)
-class Heard:
-    """All that the server said until it hung up."""
+class Received:
+    """All frames of the server until it closed the connection."""
 
     frames: list[tuple[int, bytes]] = field(default_factory=list)
-    has_hung_up: bool = False
+    is_closed: bool = False
 
     @property
     def code(self) -> int | None:
@@ -83,9 +83,9 @@ class Wire:
         self._buffer = b""
 
     def shake(self, changes: dict[str, str], path: str) -> str:
-        """The answer's head."""
-        told = HANDSHAKE | changes
-        lines = [f"GET {path} HTTP/1.1", *(f"{n}: {v}" for n, v in told.items())]
+        """Returns the head of the response."""
+        headers = HANDSHAKE | changes
+        lines = [f"GET {path} HTTP/1.1", *(f"{n}: {v}" for n, v in headers.items())]
         self.send("\r\n".join([*lines, "", ""]).encode("latin-1"))
         while b"\r\n\r\n" not in self._buffer:
             data = self.socket.recv(65_536)
@@ -95,17 +95,19 @@ class Wire:
         return head.decode("latin-1")
 
     def send(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # it hung up: what it said is read yet
+        with contextlib.suppress(
+            OSError
+        ):  # closed by the server: its frames are read later
             self.socket.sendall(data)
 
     def close_sending(self) -> None:
-        """As a browser that went away; what it was told is still read."""
+        """As a browser that was closed; frames of the server are still read."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
-    def hear(self) -> Heard:
-        """Until it hangs up."""
-        heard = Heard()
+    def receive(self) -> Received:
+        """Until the server closes the connection."""
+        received = Received()
         while head := self._read(2):
             size = head[1] & 127
             assert not head[1] & 128, "a server masks nothing (RFC 6455, 5.1)"
@@ -113,11 +115,11 @@ class Wire:
                 size = int.from_bytes(self._read(2 if size == 126 else 8) or b"", "big")
             data = self._read(size)
             assert data is not None
-            heard.frames.append((head[0] & 15, data))
-            if head[0] & 15 == CLOSE:  # else it waits for the answer
+            received.frames.append((head[0] & 15, data))
+            if head[0] & 15 == CLOSE:  # the server waits for the reply
                 self.send(frame(CLOSE, data))
-        heard.has_hung_up = True
-        return heard
+        received.is_closed = True
+        return received
 
     def _read(self, size: int) -> bytes | None:
         while len(self._buffer) < size:
@@ -150,7 +152,7 @@ SENT = st.one_of(
 
 
 class Page:
-    """Opens the socket of a run, as a browser that is signed in."""
+    """Opens the socket of a run, like a signed-in browser."""
 
     def __init__(self, app: str, client: Client, team: Team) -> None:
         name = settings.SESSION_COOKIE_NAME
@@ -166,16 +168,16 @@ class Page:
         wire = Wire(self.port)
         return wire, wire.shake(self.headers, self.path + query)
 
-    def tell(self, sent: bytes, *, goes_away: bool = False) -> Heard:
-        """All that is said to this, until the server hangs up."""
+    def send(self, sent: bytes, *, goes_away: bool = False) -> Received:
+        """Send, and read until the server closes the connection."""
         wire, head = self.open()
         assert " 101 " in head, head
         wire.send(sent)
-        if goes_away:  # else half a frame, or what is allowed, is followed by silence
+        if goes_away:  # otherwise the server waits after a partial or valid frame
             wire.close_sending()
-        heard = wire.hear()
+        received = wire.receive()
         wire.socket.close()
-        return heard
+        return received
 
 
 @pytest.fixture
@@ -197,7 +199,7 @@ REFUSED = [
     (frame(3, b"x"), PROTOCOL),
     (closing(4999), 4999),
 ]
-MEANINGLESS = (
+INVALID_QUERIES = (
     "after=x",
     "after=-1",
     "after=1&attempt=x",
@@ -207,14 +209,14 @@ MEANINGLESS = (
 
 
 def test_an_invalid_message_closes_the_socket_with_a_reason(page: Page) -> None:
-    heard = [page.tell(sent) for sent, _ in REFUSED]
+    received = [page.send(sent) for sent, _ in REFUSED]
 
-    values = [(one.code, one.has_hung_up) for one in heard]
+    values = [(one.code, one.is_closed) for one in received]
     assert values == [(code, True) for _, code in REFUSED]
 
 
 def test_an_invalid_url_opens_no_socket(page: Page) -> None:
-    for query in MEANINGLESS:
+    for query in INVALID_QUERIES:
         wire, head = page.open(f"?{query}")
         wire.socket.close()
         assert " 403 " in head, query[:20]
@@ -229,14 +231,14 @@ def test_the_server_survives_any_message(page: Page) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(SENT)
-    def goes_on(sent: bytes) -> None:
-        heard = page.tell(sent, goes_away=True)
+    def survives(sent: bytes) -> None:
+        received = page.send(sent, goes_away=True)
 
-        assert heard.has_hung_up
-        assert heard.code not in (1006, 1011)  # that it failed itself
-        assert all(opcode != CLOSE for opcode, _ in heard.frames[:-1])
+        assert received.is_closed
+        assert received.code not in (1006, 1011)  # the server itself failed
+        assert all(opcode != CLOSE for opcode, _ in received.frames[:-1])
 
-    goes_on()
+    survives()
 
     wire, head = page.open()
     wire.socket.close()

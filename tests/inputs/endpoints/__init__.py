@@ -1,4 +1,4 @@
-"""Each way in, with what comes through it and must be answered."""
+"""Endpoints with their bad inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of datasets, what is said of their columns, and what is made of them."""
+"""Dataset files, column mappings, and new datasets from them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from dashboard.datasets.models import Dataset, Upload
 from tests.dashboard.runs.launching import make_dataset
 from tests.inputs.cases import (
-    Answer,
     Case,
     Endpoint,
+    Response,
     World,
+    message_of_page,
+    message_of_problem,
     told_as_text,
-    told_by_page,
-    told_by_problem,
 )
 
 GOOD = b'{"prompt": "1+1", "answer": "2", "level": 1}\n'
 
 
-def send_file(world: World, sent: tuple[str, bytes]) -> Answer:
+def send_file(world: World, sent: tuple[str, bytes]) -> Response:
     """Until its columns are chosen, where it comes so far."""
     name, data = sent
     file = SimpleUploadedFile(name, data)
@@ -36,58 +36,60 @@ def send_file(world: World, sent: tuple[str, bytes]) -> Answer:
     return _told(world.client.post(answer["Location"], mapping))
 
 
-def _told(response: Any) -> Answer:
+def _told(response: Any) -> Response:
     """Of the table of refusals its rows alone."""
-    answer = told_by_page(response)
-    return Answer(answer.status, answer.said.rpartition("Fix")[2].strip())
+    answer = message_of_page(response)
+    return Response(answer.status, answer.message.rpartition("Fix")[2].strip())
 
 
-def send_mapping(world: World, changes: dict[str, Any]) -> Answer:
+def send_mapping(world: World, changes: dict[str, Any]) -> Response:
     file = SimpleUploadedFile("rows.jsonl", GOOD)
     answer = world.client.post("/alpha/datasets/upload", {"file": file})
     mapping = {"name": "Good", "prompt": "prompt", "answer": "answer", **changes}
-    return told_by_page(world.client.post(answer["Location"], mapping))
+    return message_of_page(world.client.post(answer["Location"], mapping))
 
 
-def send_link(world: World, link: str) -> Answer:
-    return told_by_page(world.client.post("/alpha/datasets/upload", {"link": link}))
+def send_link(world: World, link: str) -> Response:
+    return message_of_page(world.client.post("/alpha/datasets/upload", {"link": link}))
 
 
-def begin(world: World, changes: dict[str, str]) -> Answer:
+def begin(world: World, changes: dict[str, str]) -> Response:
     data = {"filename": "rows.jsonl", "num_bytes": "10", "fingerprint": "f", **changes}
     return told_as_text(world.client.post("/alpha/datasets/uploads", data))
 
 
-def send_part(world: World, sent: tuple[str, bytes]) -> Answer:
+def send_part(world: World, sent: tuple[str, bytes]) -> Response:
     query, part = sent
     data = {"filename": "rows.jsonl", "num_bytes": "10", "fingerprint": "f"}
-    begun = world.client.post("/alpha/datasets/uploads", data).json()
+    upload = world.client.post("/alpha/datasets/uploads", data).json()
     return told_as_text(
         world.client.post(
-            f"/alpha/datasets/uploads/{begun['id']}/parts{query}",
+            f"/alpha/datasets/uploads/{upload['id']}/parts{query}",
             part,
             content_type="application/octet-stream",
         )
     )
 
 
-def send_by_api(world: World, sent: tuple[str, Any]) -> Answer:
+def send_by_api(world: World, sent: tuple[str, Any]) -> Response:
     path, tree = sent
-    return told_by_problem(world.program.post(path, tree))
+    return message_of_problem(world.program.post(path, tree))
 
 
-def look(world: World, query: str) -> Answer:
+def look(world: World, query: str) -> Response:
     version = make_dataset(world.team, "looked at")
-    return told_by_page(
+    return message_of_page(
         world.client.get(f"/alpha/datasets/{version.dataset_id}/?{query}")
     )
 
 
-def make(world: World, sent: tuple[str, dict[str, str]]) -> Answer:
+def make(world: World, sent: tuple[str, dict[str, str]]) -> Response:
     page, data = sent
     version = make_dataset(world.team, "made of")
     path = page.format(dataset=version.dataset_id)
-    return told_by_page(world.client.post(f"/alpha/datasets/{path}", data, follow=True))
+    return message_of_page(
+        world.client.post(f"/alpha/datasets/{path}", data, follow=True)
+    )
 
 
 def jsonl(second: bytes) -> tuple[str, bytes]:
@@ -242,7 +244,7 @@ ENDPOINTS = [
     ),
     Endpoint("columns of a file", send_mapping, MAPPINGS, leaves=Dataset.objects.count),
     Endpoint("links to datasets", send_link, LINKS, leaves=Upload.objects.count),
-    Endpoint("uploads begun", begin, BEGINNINGS, leaves=Upload.objects.count),
+    Endpoint("started uploads", begin, BEGINNINGS, leaves=Upload.objects.count),
     Endpoint("parts of a file", send_part, PARTS),
     Endpoint("datasets by the API", send_by_api, BY_API, leaves=Dataset.objects.count),
     Endpoint("rows of a dataset", look, LOOKS, status=200),

@@ -1,4 +1,4 @@
-"""What an outside trainer sends: the opening of a run, lines of its log, lives."""
+"""External trainers: openings of runs, event lines and attempts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.dashboard.api.asking import BASE
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.sending import lines_of
 from tests.inputs.cases import (
-    Answer,
     Case,
     Endpoint,
+    Response,
     World,
     in_one_line,
+    message_of_problem,
     told_as_text,
-    told_by_problem,
 )
 
 KEY = UUID(int=9)
@@ -31,32 +31,32 @@ def open_external(world: World) -> Run:
     return open_run(opening, team=world.team, user=world.user)[0]
 
 
-def send_opening(world: World, tree: Any) -> Answer:
-    return told_by_problem(world.program.post("/outside-runs", tree))
+def send_opening(world: World, tree: Any) -> Response:
+    return message_of_problem(world.program.post("/outside-runs", tree))
 
 
-def send_line(world: World, line: bytes) -> Answer:
+def send_line(world: World, line: bytes) -> Response:
     """The warning that stands for the line; the line before it was good."""
     run = open_external(world)
     first = json.dumps(GOOD[1] | {"line": 1}).encode()
     answer = _post(world, run, first + b"\n" + line + b"\n")
     if answer.status_code != 200:
-        return told_by_problem(answer)
-    told = RunEvent.objects.filter(run=run).order_by("pk").last()
-    assert told
-    return Answer(answer.status_code, in_one_line(str(told.body)))
+        return message_of_problem(answer)
+    stored = RunEvent.objects.filter(run=run).order_by("pk").last()
+    assert stored
+    return Response(answer.status_code, in_one_line(str(stored.body)))
 
 
-def send_batch(world: World, sent: dict[str, Any]) -> Answer:
+def send_batch(world: World, sent: dict[str, Any]) -> Response:
     answer = _post(world, open_external(world), **sent)
     if answer.status_code < 400:
         return told_as_text(answer)
-    return told_by_problem(answer)
+    return message_of_problem(answer)
 
 
-def send_life(world: World, tree: Any) -> Answer:
+def send_attempt(world: World, tree: Any) -> Response:
     run = open_external(world)
-    return told_by_problem(world.program.post(f"/outside-runs/{run.pk}/lives", tree))
+    return message_of_problem(world.program.post(f"/outside-runs/{run.pk}/lives", tree))
 
 
 def _post(
@@ -176,7 +176,7 @@ BATCHES = [
     Case("an encoding that is unknown", {"body": b"{}", "Content_Encoding": "br"}),
     Case("more lines than a batch has", {"body": b"\n" * 5_001}),
 ]  # fmt: skip
-LIVES = [
+ATTEMPTS = [
     Case("no step", {}),
     Case("a step below zero", {"from_step": -1}),
     Case("a step that is not there yet", {"from_step": 5}),
@@ -196,5 +196,5 @@ ENDPOINTS = [
         leaves=Step.objects.count,
     ),
     Endpoint("batches of lines", send_batch, BATCHES, leaves=RunEvent.objects.count),
-    Endpoint("lives of an outside run", send_life, LIVES),
+    Endpoint("attempts of an external run", send_attempt, ATTEMPTS),
 ]

@@ -21,7 +21,7 @@ from tests.dashboard.exchange.tools import (
     trl_rows,
     verl_jsonl,
 )
-from tests.inputs.cases import Answer, Case, Endpoint, World, told_by_page
+from tests.inputs.cases import Case, Endpoint, Response, World, message_of_page
 
 TRL = {"step": 1, "prompt": "1+1", "completion": "2", "accuracy": 1.0}
 VERL = {"input": "1+1", "output": "2", "gts": "2", "score": 1.0, "step": 1}
@@ -31,18 +31,20 @@ COHORT = {
 }  # fmt: skip
 
 
-def send(world: World, files: dict[str, bytes]) -> Answer:
-    """What is said of the files, and where something is fit what is said of its run."""
+def send(world: World, files: dict[str, bytes]) -> Response:
+    """Messages about the files and, if usable, about the run."""
     sent = [SimpleUploadedFile(name, data) for name, data in files.items()]
     address = reverse("run_imports", args=["alpha"])
     answer = world.client.post(address, {"files": sent}, follow=True)
     form = answer.context.get("form") if answer.status_code == 200 else None
     if form is None:
-        return told_by_page(answer)
+        return message_of_page(answer)
     given = {field.name: field.value() for field in form}
     given = {n: v for n, v in given.items() if v not in (None, False)}
     address = reverse("run_import", args=["alpha", RunImport.objects.latest("pk").pk])
-    return told_by_page(world.client.post(address, given | {"make": "1"}, follow=True))
+    return message_of_page(
+        world.client.post(address, given | {"make": "1"}, follow=True)
+    )
 
 
 def lines(*trees: dict[str, Any]) -> dict[str, bytes]:

@@ -8,36 +8,38 @@ from django.test import Client
 
 from tests.dashboard.api.asking import BASE
 from tests.inputs.cases import (
-    Answer,
     Case,
     Endpoint,
+    Response,
     World,
+    message_of_problem,
     told_as_text,
-    told_by_problem,
 )
 
 
-def send(world: World, sent: dict[str, str]) -> Answer:
-    """With these headers, to a page that anybody may see."""
+def send(world: World, sent: dict[str, str]) -> Response:
+    """With these headers, to a public page."""
     client = Client(raise_request_exception=False)
     answer = told_as_text(client.get("/sign-in/", headers=sent))
-    return Answer(answer.status, answer.said.rpartition("</h1>")[2])
+    return Response(answer.status, answer.message.rpartition("</h1>")[2])
 
 
-def send_cookie(world: World, cookie: str) -> Answer:
+def send_cookie(world: World, cookie: str) -> Response:
     client = Client(raise_request_exception=False, headers={"cookie": cookie})
     answer = client.get("/alpha/runs/")
-    return Answer(answer.status_code, answer.headers.get("Location", ""))
+    return Response(answer.status_code, answer.headers.get("Location", ""))
 
 
-def send_token(world: World, header: str) -> Answer:
+def send_token(world: World, header: str) -> Response:
     client = Client(raise_request_exception=False)
-    return told_by_problem(client.get(f"{BASE}/me", headers={"Authorization": header}))
+    return message_of_problem(
+        client.get(f"{BASE}/me", headers={"Authorization": header})
+    )
 
 
-def send_body(world: World, sent: tuple[str, bytes]) -> Answer:
+def send_body(world: World, sent: tuple[str, bytes]) -> Response:
     kind, body = sent
-    return told_by_problem(
+    return message_of_problem(
         world.program.client.post(
             f"{BASE}/recipes",
             data=body,
@@ -47,10 +49,10 @@ def send_body(world: World, sent: tuple[str, bytes]) -> Answer:
     )
 
 
-def send_key(world: World, key: str) -> Answer:
+def send_key(world: World, key: str) -> Response:
     tree = {"name": "a", "spec": {"rules": [{"name": "r", "kind": "length"}]}}
     program = world.program
-    return told_by_problem(
+    return message_of_problem(
         program.client.post(
             f"{BASE}/recipes",
             data=json.dumps(tree),

@@ -7,23 +7,25 @@ from typing import Any
 
 from dashboard.rewards.models import RewardRecipe
 from tests.dashboard.rewards.editor import fields
-from tests.inputs.cases import Answer, Case, Endpoint, World, told_by_page
+from tests.inputs.cases import Case, Endpoint, Response, World, message_of_page
 
 NEW = "/alpha/rewards/new"
 
 
-def send_json(world: World, text: str) -> Answer:
-    return told_by_page(world.client.post(NEW, {"action": "read_json", "json": text}))
+def send_json(world: World, text: str) -> Response:
+    return message_of_page(
+        world.client.post(NEW, {"action": "read_json", "json": text})
+    )
 
 
-def send_rule(world: World, rule: tuple[str, dict[str, str]]) -> Answer:
+def send_rule(world: World, rule: tuple[str, dict[str, str]]) -> Response:
     data = fields(rule, action="save", name="Bad")
-    return told_by_page(world.client.post(NEW, data))
+    return message_of_page(world.client.post(NEW, data))
 
 
-def send_recipe(world: World, changes: dict[str, str]) -> Answer:
+def send_recipe(world: World, changes: dict[str, str]) -> Response:
     data = fields(("numeric_answer", {}), action="save", name="Good")
-    return told_by_page(world.client.post(NEW, data | changes))
+    return message_of_page(world.client.post(NEW, data | changes))
 
 
 def recipe(**changes: Any) -> str:

@@ -1,4 +1,4 @@
-"""Settings of runs as fields and as TOML; what is asked of runs, by addresses."""
+"""Settings of runs as fields and as TOML, and actions by URL."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ from typing import Any
 from dashboard.runs.models import Run, SavedView
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.inputs.cases import (
-    Answer,
     Case,
     Endpoint,
+    Response,
     World,
+    message_of_page,
+    message_of_problem,
     told_as_text,
-    told_by_page,
-    told_by_problem,
 )
 
 
-def send_toml(world: World, text: str) -> Answer:
+def send_toml(world: World, text: str) -> Response:
     make_dataset(world.team, "toml"), make_recipe(world.team, "toml")
     address = "/alpha/runs/new/from-toml"
     answer = world.client.post(address, {"toml": text})
-    told = told_by_page(answer, sees_hidden=True)
-    return Answer(told.status, told.said.partition("The TOML holds changes")[0])
+    response = message_of_page(answer, sees_hidden=True)
+    return Response(
+        response.status, response.message.partition("The TOML holds changes")[0]
+    )
 
 
-def send_form(world: World, changes: dict[str, str]) -> Answer:
+def send_form(world: World, changes: dict[str, str]) -> Response:
     least = {
         "name": "brave-otter",
         "model_other": "org/model",
         "dataset": make_dataset(world.team, "form").pk,
         "recipe": make_recipe(world.team, "form").pk,
     }
-    return told_by_page(world.client.post("/alpha/runs/new", least | changes))
+    return message_of_page(world.client.post("/alpha/runs/new", least | changes))
 
 
-def send_launch(world: World, changes: dict[str, Any]) -> Answer:
+def send_launch(world: World, changes: dict[str, Any]) -> Response:
     tree = {
         "name": "brave-otter",
         "model": "org/model",
@@ -43,31 +45,31 @@ def send_launch(world: World, changes: dict[str, Any]) -> Answer:
         "recipe_version_id": make_recipe(world.team, "api").pk,
         **changes,
     }
-    return told_by_problem(world.program.post("/launches", tree))
+    return message_of_problem(world.program.post("/launches", tree))
 
 
-def ask_list(world: World, query: str) -> Answer:
-    return told_by_page(world.client.get("/alpha/runs/", {"q": query}))
+def ask_list(world: World, query: str) -> Response:
+    return message_of_page(world.client.get("/alpha/runs/", {"q": query}))
 
 
-def ask_api(world: World, query: str) -> Answer:
-    return told_by_problem(world.program.get(f"/{query.format(run=world.run.pk)}"))
+def ask_api(world: World, query: str) -> Response:
+    return message_of_problem(world.program.get(f"/{query.format(run=world.run.pk)}"))
 
 
-def ask_page(world: World, path: str) -> Answer:
+def ask_page(world: World, path: str) -> Response:
     address = f"/alpha/{path.format(run=world.run.pk)}"
-    return told_by_page(world.client.get(address))
+    return message_of_page(world.client.get(address))
 
 
-def ask_script(world: World, path: str) -> Answer:
+def ask_script(world: World, path: str) -> Response:
     address = f"/alpha/{path.format(run=world.run.pk)}"
     return told_as_text(world.client.get(address))
 
 
-def act(world: World, sent: tuple[str, dict[str, Any]]) -> Answer:
+def act(world: World, sent: tuple[str, dict[str, Any]]) -> Response:
     path, data = sent
     address = f"/alpha/{path.format(run=world.run.pk)}"
-    return told_by_page(world.client.post(address, data, follow=True))
+    return message_of_page(world.client.post(address, data, follow=True))
 
 
 TOMLS = [

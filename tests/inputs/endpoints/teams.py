@@ -8,45 +8,47 @@ from dashboard.accounts.models import Invitation, Team
 from dashboard.alerts.models import Channel
 from dashboard.analysis.reports.models import Report
 from dashboard.api.models import ApiToken
-from tests.inputs.cases import Answer, Case, Endpoint, World, told_by_page
+from tests.inputs.cases import Case, Endpoint, Response, World, message_of_page
 
 
-def send_token(world: World, changes: dict[str, Any]) -> Answer:
+def send_token(world: World, changes: dict[str, Any]) -> Response:
     least = {"name": "Ours", "scopes": ["read"], "lifetime": "30", **changes}
-    return told_by_page(world.client.post("/alpha/tokens/", least))
+    return message_of_page(world.client.post("/alpha/tokens/", least))
 
 
-def send_rule(world: World, changes: dict[str, str]) -> Answer:
+def send_rule(world: World, changes: dict[str, str]) -> Response:
     least = {
         "kind": "above", "metric": "kl/mean", "threshold": "1", "for_steps": "1",
         "name": "High KL", **changes,
     }  # fmt: skip
-    return told_by_page(world.client.post("/alpha/alerts/rules/", least))
+    return message_of_page(world.client.post("/alpha/alerts/rules/", least))
 
 
-def send_channel(world: World, changes: dict[str, str]) -> Answer:
+def send_channel(world: World, changes: dict[str, str]) -> Response:
     least = {"kind": "email", "address": "a@example.org", "events": "alert.fired"}
-    return told_by_page(world.client.post("/alpha/alerts/delivery/", least | changes))
+    return message_of_page(
+        world.client.post("/alpha/alerts/delivery/", least | changes)
+    )
 
 
-def send_report(world: World, changes: dict[str, str]) -> Answer:
+def send_report(world: World, changes: dict[str, str]) -> Response:
     least = {"title": "Ours", "text": "Words.", **changes}
-    return told_by_page(world.client.post("/alpha/reports/new", least))
+    return message_of_page(world.client.post("/alpha/reports/new", least))
 
 
-def preview(world: World, text: str) -> Answer:
+def preview(world: World, text: str) -> Response:
     data = {"title": "Ours", "text": text}
-    return told_by_page(world.client.post("/alpha/reports/preview", data))
+    return message_of_page(world.client.post("/alpha/reports/preview", data))
 
 
-def invite(world: World, changes: dict[str, str]) -> Answer:
-    return told_by_page(
+def invite(world: World, changes: dict[str, str]) -> Response:
+    return message_of_page(
         world.client.post("/alpha/settings/invite", changes, follow=True)
     )
 
 
-def name_team(world: World, name: str) -> Answer:
-    return told_by_page(world.client.post("/teams/new", {"name": name}, follow=True))
+def name_team(world: World, name: str) -> Response:
+    return message_of_page(world.client.post("/teams/new", {"name": name}, follow=True))
 
 
 TOKENS = [

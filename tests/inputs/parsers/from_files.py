@@ -47,21 +47,21 @@ from trainer.rewards import command
 from trainer.state import read_changes
 
 
-def apart(check: Callable[[], None]) -> None:
+def in_subprocess(check: Callable[[], None]) -> None:
     """In a process of its own, which a library may abort: the server reads so too."""
-    with tempfile.TemporaryFile("w+") as told:
+    with tempfile.TemporaryFile("w+") as errors:
         pid = os.fork()
         if not pid:
             try:
                 check()
-            except BaseException:  # noqa: BLE001 - told below
-                traceback.print_exc(file=told)
-                told.flush()
+            except BaseException:  # noqa: BLE001 - errors below
+                traceback.print_exc(file=errors)
+                errors.flush()
                 os._exit(1)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
-        told.seek(0)
-        assert os.waitstatus_to_exitcode(status) <= 0, told.read()
+        errors.seek(0)
+        assert os.waitstatus_to_exitcode(status) <= 0, errors.read()
 
 
 def check_parquet(content: bytes) -> None:
@@ -73,7 +73,7 @@ def check_parquet(content: bytes) -> None:
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
-        apart(check)
+        in_subprocess(check)
 
 
 EVENTS = [json.loads(line) for line in lines_of(LogBuilder().started().stepped(1))]
