@@ -37,7 +37,7 @@ def show(
     pace = Pace(num_steps=900, events_per_second=50)
     scene = set_scene(team, alice, optim={"num_steps": pace.num_steps})
     show = Show(scene, pace, env=app_environment, log=tmp_path / "supervisor.log")
-    show.wait_until_it_speaks()
+    show.wait_for_events()
     yield show
     show.close()
 
@@ -74,7 +74,7 @@ def test_all_viewers_reconnect_and_miss_nothing(
     end(web_processes)
     web_processes.restart()
     back = crowd.answer()
-    show.wait_for_the_end()
+    show.wait_for_end()
 
     truth = tmp_path / "truth.json"
     truth.write_text(json.dumps(read_truth(show.scene.run_id)))

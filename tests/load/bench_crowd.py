@@ -54,7 +54,7 @@ def open_page(browser: Browser, stack: Stack, show: Show) -> Page:
 
 
 def delays_until_drawn(show: Show, drawn: list[tuple[float, float]]) -> list[float]:
-    """Of each step, until something at least as new was on the screen."""
+    """Delay of each step until it, or a newer one, was on the screen."""
     lines = [json.loads(line) for line in show.events.read_bytes().splitlines()]
     values = [(e["step"], e["time"]) for e in lines if e["type"] == "step_finished"]
     delays, at = [], 0
@@ -64,7 +64,7 @@ def delays_until_drawn(show: Show, drawn: list[tuple[float, float]]) -> list[flo
             at += 1
         if at == len(drawn):
             raise AssertionError(f"step {step} was never drawn")
-        if step > first:  # those before it were drawn before it was looked
+        if step > first:  # earlier steps were drawn before the observation
             delays.append(drawn[at][1] - told_at)
     return sorted(delays)
 
@@ -155,8 +155,8 @@ def watch(stack: Stack, crowd: Crowd, seconds: float) -> tuple[dict[str, float],
 
 
 def test_stalled_readers_cost_the_others_nothing() -> None:
-    """Ordinary viewers alone for a while, then beside sockets that nobody reads."""
-    # Alone first, then beside them, then for them to catch up.
+    """Ordinary viewers alone, then together with stalled sockets."""
+    # Alone, then with them, then until they have caught up.
     pace = pace_of(SETTLING_SECONDS + 1.5 * SECONDS + 15)
     num_ordinary = NUM_VIEWERS - NUM_STALLED
     with running_stack() as stack:
@@ -171,7 +171,7 @@ def test_stalled_readers_cost_the_others_nothing() -> None:
         beside, during = watch(stack, crowd, SECONDS)
         caught_up = crowd.ask("read_on", group="stalled")
         after = resident_mb(stack.web_pid)
-        show.wait_for_the_end()
+        show.wait_for_end()
         truth = stack.truth(show.scene)
         ended = [
             crowd.ask("finish", group=group, truth=truth)
@@ -203,7 +203,7 @@ def delays(found: dict[str, float]) -> list[str]:
 
 
 def test_all_reconnected_pages_are_current_soon() -> None:
-    """Each socket is cut without a farewell at a moment of its own.
+    """Each socket is cut without a close frame at a random time.
 
     Its page connects again as static/js/live/stream.js does: after 0.25 to 0.5 s, and
     after longer pauses when it is refused. It is current once it holds whatever anybody
@@ -231,7 +231,7 @@ def test_all_reconnected_pages_are_current_soon() -> None:
                     f"{share * found['seconds']:.2f} s",
                 ]
             )
-        show.wait_for_the_end()
+        show.wait_for_end()
         truth = stack.truth(show.scene)
         ended = [
             crowd.ask("finish", group=group, truth=truth)

@@ -46,7 +46,7 @@ PACE = Pace(num_steps=500, events_per_second=200, num_groups=4)
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A kind of page, how often of all, and addresses to choose from."""
+    """A kind of page, its share of requests, and URLs to choose from."""
 
     name: str
     weight: float
@@ -70,7 +70,7 @@ def ask_steadily(
     rate: float,
     seconds: float,
 ) -> Answers:
-    """Each request is of one of the people, by chance."""
+    """Each request is from a random user."""
     draw = random.Random(0)
     kinds = draw.choices(
         asked, weights=[one.weight for one in asked], k=int(rate * seconds)
@@ -114,7 +114,7 @@ def ask_steadily(
 def _ask(
     connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str]
 ) -> str | None:
-    """What was wrong with the answer."""
+    """What was wrong with the response."""
     try:
         connection.request("GET", path, headers=dict(headers))
         answer = connection.getresponse()
@@ -134,7 +134,7 @@ def test_many_people_at_their_pages() -> None:
     with running_stack() as stack:
         show = stack.show(stack.prepare(PACE), PACE)
         show.go()
-        show.wait_for_the_end()
+        show.wait_for_end()
         asked = addresses_of(stack, show.scene)
         cookies = show.scene.cookies[1:]
         for rate in RATES:
@@ -156,7 +156,7 @@ def test_many_people_at_their_pages() -> None:
 
 
 def test_one_heavy_user_does_not_slow_down_others() -> None:
-    """50 connections on the dearest pages, beside 20 people at theirs.
+    """50 connections on the most expensive pages, with 20 ordinary users.
 
     Turn by turn with the same people alone.
     """
@@ -164,7 +164,7 @@ def test_one_heavy_user_does_not_slow_down_others() -> None:
     with running_stack() as stack:
         show = stack.show(stack.prepare(PACE), PACE)
         show.go()
-        show.wait_for_the_end()
+        show.wait_for_end()
         asked = addresses_of(stack, show.scene)
         abuser, *cookies = show.scene.cookies
         for turn in range(2 * ABUSED_TURNS):
@@ -190,7 +190,7 @@ def test_one_heavy_user_does_not_slow_down_others() -> None:
 
 @contextmanager
 def abused(stack: Stack, scene: Scene, cookie: str) -> Iterator[Counter[str]]:
-    """By somebody with NUM_ABUSING connections; by nobody without a cookie."""
+    """From a user with NUM_ABUSING connections; without a cookie, anonymous."""
     statuses: Counter[str] = Counter()
     is_over, lock = threading.Event(), threading.Lock()
     number = scene.page.strip("/").split("/")[-1]
@@ -260,7 +260,7 @@ def fetch(stack: Stack, scene: Scene, path: str) -> str:
 
 @contextmanager
 def counted_connections(stack: Stack) -> Iterator[list[int]]:
-    """How many processes PostgreSQL had at most beyond those of its own."""
+    """The highest number of PostgreSQL's connection processes."""
     most, is_over = [0], threading.Event()
 
     def look() -> None:

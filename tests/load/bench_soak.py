@@ -1,6 +1,6 @@
 """Hours of streaming in minutes: `pytest -m load -s tests/load/bench_soak.py`.
 
-8 hours of a step every 5 s are 5,760 steps, told here as fast as COHORT_LOAD_EVENTS a
+8 hours of a step every 5 s are 5,760 steps, sent here as fast as COHORT_LOAD_EVENTS a
 second, each step four groups of eight completions and its end. Pages come and go all
 the time, and some stay. Measured is the resident memory of the web process and of the
 supervisor, which ingests, the own memory of workers, PostgreSQL and Redis, and of all
@@ -67,7 +67,7 @@ def test_the_server_does_not_grow() -> None:
                     f"{prints[-1].num_files}",
                 ]
             )
-        show.wait_for_the_end()
+        show.wait_for_end()
         truth = stack.truth(show.scene)
         ended = crowd.ask("finish", group="staying", truth=truth)
     title = f"{NUM_STEPS:,} steps of {NUM_GROUPS} groups"
@@ -81,12 +81,12 @@ def test_the_server_does_not_grow() -> None:
     assert prints[-1].num_connections <= half.num_connections + 2  # two are just open
     assert prints[-1].num_others <= half.num_others
     assert prints[-1].num_files <= half.num_files + 10
-    # From when each of its threads and connections has once been used.
+    # After each thread and connection has been used once.
     others = [
         [each.megabytes[part] for each in prints] for part in ("workers", "Redis")
     ]
     for megabytes in (webs, supervisors, *others):
         assert megabytes[-1] < 1.05 * megabytes[1]
-    # A connection grows as it first answers a dear page, each of a pool's by and by, so
-    # that all of PostgreSQL grows for longer.
+    # A connection grows with its first expensive page, each connection of a pool in
+    # turn, so PostgreSQL as a whole grows for longer.
     assert max(each.connection_mb for each in prints) < CONNECTION_MB

@@ -109,7 +109,7 @@ def train(stack: Stack, starter: Path, first: bool) -> Training:
             found.used[turn].update(meter.seconds())
             found.counted[turn] += range(begin, end)
     crowd.close()
-    show.wait_for_the_end()
+    show.wait_for_end()
     events = [json.loads(line) for line in show.events.read_bytes().splitlines()]
     found.steps = [e["metrics"] for e in events if e["type"] == "step_finished"]
     return found

@@ -68,7 +68,7 @@ def main(folder: Path) -> None:
 
 @contextmanager
 def database(folder: Path) -> Iterator[None]:
-    """Of the default durability. What is in it stays."""
+    """With the default durability; its data is kept."""
     folder.mkdir(parents=True, exist_ok=True)
     sockets = folder / "s"
     server = EmbeddedPostgres(
@@ -77,7 +77,7 @@ def database(folder: Path) -> Iterator[None]:
     server.start()
     try:
         os.environ["DATABASE_URL"] = f"postgresql://cohort@/cohort?host={sockets}"
-        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # nobody listens
+        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # unused
         os.environ["COHORT_DATA"] = str(folder / "data")
         os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
         django.setup()
@@ -90,7 +90,7 @@ def database(folder: Path) -> Iterator[None]:
 
 
 def fill() -> None:
-    """What is there already is left."""
+    """Existing runs are kept."""
     from dashboard.accounts.models import Team
     from dashboard.runs.models import Run
 
@@ -101,7 +101,7 @@ def fill() -> None:
     begun, num = time.perf_counter(), len(patterns) * PATTERN_STEPS
     for name, (num_steps, group_size) in SIZES.items():
         if name not in known:
-            Run.objects.filter(name=name).delete()  # one that was broken off
+            Run.objects.filter(name=name).delete()  # an incomplete one
             make_again(patterns[group_size], name, num_steps, group_size)
         num += num_steps
         if name not in known and name in ("large", list(SIZES)[-1]):
@@ -174,7 +174,7 @@ def load() -> str:
 
 
 def ingest_rate(seconds: float = 10.0) -> float:
-    """Completions a second, in a process of its own."""
+    """Completions per second, in a separate process."""
     command = [sys.executable, "-c", INGEST, str(seconds)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
@@ -284,7 +284,7 @@ def show_pages() -> None:
 
 
 def time_page(client: Any, name: str, address: str) -> list[str]:
-    """The first with nothing kept by the process."""
+    """The first with empty caches."""
     from dashboard.samples.search.blocks import column_cache
 
     column_cache.clear()
@@ -300,7 +300,7 @@ def time_page(client: Any, name: str, address: str) -> list[str]:
 
 
 def show_deletion() -> None:
-    """By a worker's task, beside ingest of another run in a process of its own."""
+    """By a worker's task, during ingest of another run in a separate process."""
     from django.utils import timezone
 
     from dashboard.runs.models import Run

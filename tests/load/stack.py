@@ -1,4 +1,4 @@
-"""The whole of Cohort on this machine, as `manage.py up` starts it, and its viewers."""
+"""All of Cohort on this machine, as `manage.py up` starts it, and its viewers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.load.steady_trainer import GO, Pace
 
 ROOT = Path(__file__).resolve().parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
-# What a process of `up` is known by, in its command line.
+# Part of the command line of each process of `up`.
 PARTS = {
     "web": "uvicorn dashboard.asgi",
     "Redis": "redis-server",
@@ -33,7 +33,7 @@ PARTS = {
 
 
 class Crowd:
-    """The viewers' process, and what it is told."""
+    """The viewers' process, and commands to it."""
 
     def __init__(
         self, address: str, scene: Scene, *, env: Mapping[str, str], log: Path
@@ -75,9 +75,9 @@ class Crowd:
 
 
 class Show:
-    """A run from its claim to its end, by its real supervisor.
+    """A run from claim to end under the real supervisor.
 
-    Told at a pace; without one, trained.
+    With a pace, a paced fake trainer; without, a real one.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class Show:
     def events(self) -> Path:
         return Path(self.scene.folder) / "events.jsonl"
 
-    def wait_until_it_speaks(self) -> None:
+    def wait_for_events(self) -> None:
         wait_for(self.events.exists, self.process, self._log)
 
     def go(self) -> None:
         (Path(self.scene.folder) / GO).touch()
 
-    def wait_for_the_end(self, patience_seconds: float = 900) -> None:
-        status = self.process.wait(patience_seconds)
+    def wait_for_end(self, timeout_seconds: float = 900) -> None:
+        status = self.process.wait(timeout_seconds)
         assert status == 0, self._log.read_text()[-2_000:]
 
     def close(self) -> None:
@@ -112,17 +112,17 @@ class Show:
 
 
 def wait_for(
-    look: Any, process: subprocess.Popen[Any], log: Path, seconds: float = 600
+    condition: Any, process: subprocess.Popen[Any], log: Path, seconds: float = 600
 ) -> None:
     deadline = time.monotonic() + seconds
-    while not look():
+    while not condition():
         assert process.poll() is None, f"it ended:\n{log.read_text()[-2_000:]}"
         assert time.monotonic() < deadline, f"not within {seconds:g} s"
         time.sleep(0.05)
 
 
 class Stack:
-    """A running `up` with a folder of its own."""
+    """A running `up` with its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -173,7 +173,7 @@ class Stack:
         log = self.folder / "supervisor.log"
         show = Show(scene, pace, env=self.env, log=log)
         self._closing.append(show)
-        show.wait_until_it_speaks()
+        show.wait_for_events()
         return show
 
     def crowd(self, scene: Scene) -> Crowd:
@@ -211,7 +211,7 @@ class Stack:
         return found
 
     def connections(self) -> list[int]:
-        """The processes of PostgreSQL that each answer one of ours."""
+        """PostgreSQL's connection processes."""
         return list(filter(is_connection, self.pids()["PostgreSQL"]))
 
     def footprint(self) -> Footprint:
@@ -311,7 +311,7 @@ def own_mb(pid: int) -> float:
 def _told_mb(pid: int, what: str) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     match = re.search(rf"{what}:\s+(\d+) kB", status)
-    if match is None:  # it gave back its memory, and is not gone yet
+    if match is None:  # it has freed its memory and is ending
         raise LookupError(status)
     return int(match[1]) * 1024 / 1e6
 
@@ -326,7 +326,7 @@ class Footprint:
 
     @property
     def num_others(self) -> int:
-        """Processes but for those of connections."""
+        """Processes other than connections."""
         return self.num_processes - self.num_connections
 
 
@@ -338,7 +338,7 @@ def num_open_files(pid: int) -> int:
 
 
 def processor_seconds(pids: list[int]) -> float:
-    """User's and system's, of those that live."""
+    """User and system time of running processes."""
     total = 0
     for pid in pids:
         try:
@@ -352,7 +352,7 @@ def processor_seconds(pids: list[int]) -> float:
 
 @dataclass
 class Meter:
-    """Processor time of each part since it was made."""
+    """Processor time of each part since this object was created."""
 
     parts: dict[str, list[int]]
 
@@ -364,10 +364,10 @@ class Meter:
         return {part: processor_seconds(pids) for part, pids in self.parts.items()}
 
     def seconds(self) -> dict[str, float]:
-        """Asked while all of them live."""
+        """Call it while all processes run."""
         return {part: now - self._before[part] for part, now in self._read().items()}
 
     def shares(self) -> dict[str, float]:
-        """Of one core. Asked while all of them live."""
+        """Share of one core. Call it while all processes run."""
         seconds = time.monotonic() - self._begin
         return {part: used / seconds for part, used in self.seconds().items()}

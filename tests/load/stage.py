@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from dashboard.runs.models import Run
     from dashboard.runs.queries import RunDirectory
 
-NUM_VIEWERS = 20  # people besides, as one may not open all the pages of a crowd
+NUM_VIEWERS = 20  # more users, since one user may not open all pages of a crowd
 TRAINER = Path(__file__).parent / "steady_trainer.py"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """A run that `supervise` may take up, and cookies of people who may watch it."""
+    """A run for `supervise`, and cookies of its viewers."""
 
     run_id: int
     team: str
-    cookies: tuple[str, ...]  # the first is that of whoever launched it
+    cookies: tuple[str, ...]  # first: of the user who launched it
     folder: str  # where its trainer writes
 
     @property
@@ -54,7 +54,9 @@ def set_scene(team: Team, user: User, **parts: object) -> Scene:
 
     from tests.dashboard.training.factories import Launcher
 
-    with transaction.atomic():  # a worker of this machine would take it at once
+    with (
+        transaction.atomic()
+    ):  # otherwise a worker of this machine would claim it at once
         run = Launcher(team, user)(**parts)
         return _set_aside(run, user)
 
@@ -62,7 +64,7 @@ def set_scene(team: Team, user: User, **parts: object) -> Scene:
 def set_training(
     user: User, starter: Path, *, num_steps: int, num_prompts: int
 ) -> Scene:
-    """A run of the starter model in a team of its own, nothing but steps."""
+    """A run of the starter model in its own team, with only steps."""
     from django.db import transaction
 
     from dashboard.accounts.models import Membership, Role, Team
@@ -85,7 +87,7 @@ def set_training(
 def _set_aside(run: Run, user: User) -> Scene:
     from dashboard.runs.models import Run
 
-    # No worker of this machine shall take it.
+    # No worker of this machine may claim it.
     Run.objects.filter(id=run.id).update(on_hold=True)
     return scene_of(run, user)
 
@@ -124,7 +126,7 @@ def _cookie_of(user: User) -> str:
 
 
 def supervise_run(run_id: int, pace: Pace | None) -> None:
-    """By the real supervisor; without a pace, a real trainer."""
+    """With the real supervisor; without a pace, also a real trainer."""
     from django.db import transaction
 
     from dashboard.runs.models import Run
@@ -149,7 +151,7 @@ def supervise_run(run_id: int, pace: Pace | None) -> None:
 
 
 def read_truth(run_id: int) -> dict[str, Any]:
-    """All of a run that its viewers should hold, straight from the tables."""
+    """Data of a run that its viewers must have, from the tables."""
     from dashboard.runs.models import Run, Step
 
     run = Run.objects.get(id=run_id)

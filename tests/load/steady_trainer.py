@@ -1,4 +1,4 @@
-"""A trainer that tells so many events a second, by the real one's contract.
+"""A fake trainer that reports events at a fixed rate, by the real contract.
 
 OUT EPOCH and a Pace as JSON. It tells its first step once OUT/go is there, so that
 whoever shall hear it is there too, and ends after the pace's number of steps.
@@ -38,7 +38,7 @@ NAMES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """How much is told, and how fast; a step is so many groups and its end."""
+    """Amount and rate of events; a step is its groups and its end."""
 
     num_steps: int
     events_per_second: float

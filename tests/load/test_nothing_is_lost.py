@@ -1,4 +1,4 @@
-"""Real sockets on a real run, too few for a load: what they hold is complete."""
+"""Real sockets on a real run: viewers have complete data."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PACE = Pace(num_steps=600, events_per_second=150)
 def show(
     app_environment: dict[str, str], team: Team, alice: User, tmp_path: Path
 ) -> Iterator[Show]:
-    """A run that waits to be told to go on."""
+    """A run that waits for `go`."""
     scene = set_scene(team, alice, optim={"num_steps": PACE.num_steps})
     show = Show(scene, PACE, env=app_environment, log=tmp_path / "supervisor.log")
-    show.wait_until_it_speaks()
+    show.wait_for_events()
     yield show
     show.close()
 
@@ -43,7 +43,7 @@ def crowd(
 def test_viewers_end_with_the_data_of_the_database(
     show: Show, crowd: Crowd, tmp_path: Path
 ) -> None:
-    """Those of the whole run, those that come later, lose their socket or stall."""
+    """Viewers of the whole run, late ones, ones that lose their socket or stall."""
     crowd.ask("come", group="early", count=4)
     crowd.ask("come", group="cut", count=6)
     crowd.ask("come", group="stalled", count=3, is_small=True)
@@ -56,7 +56,7 @@ def test_viewers_end_with_the_data_of_the_database(
 
     behind = crowd.ask("read_on", group="stalled")["behind"]
 
-    show.wait_for_the_end()
+    show.wait_for_end()
     held = read_truth(show.scene.run_id)
     truth = tmp_path / "truth.json"
     truth.write_text(json.dumps(held))
@@ -66,5 +66,5 @@ def test_viewers_end_with_the_data_of_the_database(
     }
     assert faults == {"early": [], "cut": [], "stalled": [], "late": []}
     assert len(held["steps"]) == PACE.num_steps
-    assert len(delays) == 6  # each of them, or it would not have answered
+    assert len(delays) == 6  # of each viewer
     assert min(behind) > 0

@@ -1,4 +1,4 @@
-"""Pages without a browser: many sockets in one process, told what to do by lines.
+"""Pages without a browser: many sockets in one process, with a command per line.
 
 `python -m tests.load.viewers ADDRESS RUN COOKIE…` reads a command a line, as JSON, and
 answers each with a line. They speak the protocol of dashboard/live/README.md as
@@ -35,14 +35,14 @@ Values = dict[str, float]
 
 @lru_cache(maxsize=64)
 def parse(text: str) -> dict[str, Any]:
-    """The same frame goes to many viewers, and costs this process one reading."""
+    """Cached, because many viewers receive the same frame."""
     frame: dict[str, Any] = json.loads(text)
     return frame
 
 
 @dataclass
 class Held:
-    """What a page holds: what batches brought, over what the last snapshot drew."""
+    """A page's data: the last snapshot and later batches."""
 
     seq: int = 0
     attempt: int | None = None
@@ -59,7 +59,7 @@ class Held:
         self.last_step = frame["run"]["last_step"]
 
     def find_fault(self, truth: dict[str, Any]) -> str | None:
-        """Where it differs from what the database holds."""
+        """The first difference from the database."""
         for name in ("seq", "attempt", "last_step"):
             if (mine := getattr(self, name)) != truth[name]:
                 return f"{name} is {mine}, not {truth[name]}"
@@ -72,7 +72,7 @@ class Held:
         return self._find_fault_of_curves(truth["steps"], begin)
 
     def _find_fault_of_curves(self, steps: dict[str, Values], begin: int) -> str | None:
-        """A thinned curve has points of every bucket, each as it was measured."""
+        """A downsampled curve has measured points of every bucket."""
         if self.snapshot is None or begin == 0:
             return None
         curves = self.snapshot["curves"]
@@ -90,7 +90,7 @@ class Held:
 
 
 class Viewer:
-    """A page: connects, takes frames, asks for what it lacks, connects again."""
+    """A page: connects, receives frames, requests missing data, reconnects."""
 
     def __init__(self, address: str, run_id: str, cookie: str) -> None:
         self._url = f"ws://{urlsplit(address).netloc}/ws/runs/{run_id}/"
@@ -126,7 +126,7 @@ class Viewer:
             await self._has_news.wait()
 
     def lose(self) -> None:
-        """As when the network is gone: no farewell."""
+        """As in a network outage: without a close frame."""
         if self._socket is not None:
             self._socket.transport.abort()
 
@@ -199,7 +199,7 @@ class Viewer:
 
 
 class Crowd:
-    """Groups of viewers by name, and the commands that they know."""
+    """Groups of viewers by name, and their commands."""
 
     def __init__(self, address: str, run_id: str, cookies: Sequence[str]) -> None:
         self._place = (address, run_id)
@@ -210,7 +210,7 @@ class Crowd:
     async def come(
         self, *, group: str, count: int, over: float = 0, is_small: bool = False
     ) -> dict[str, Any]:
-        """Each one within so many seconds; answers when all have a first frame."""
+        """Each within these seconds; responds when all have a first frame."""
         begin = time.monotonic()
         new = [Viewer(*self._place, next(self._cookies)) for _ in range(count)]
         for number, viewer in enumerate(new):
@@ -232,7 +232,7 @@ class Crowd:
         return {}
 
     async def see(self, *, group: str, count: int) -> dict[str, Any]:
-        """Answers when each of them has heard of so many further events."""
+        """Responds when each viewer has received this many further events."""
         begin = time.monotonic()
         for viewer, seq in [(v, v.held.seq + count) for v in self._groups[group]]:
             await self._until(viewer, seq, begin)
@@ -244,7 +244,7 @@ class Crowd:
         return {"seq": self._newest()}
 
     async def read_on(self, *, group: str) -> dict[str, Any]:
-        """Answers when each has caught up with what was newest when it began."""
+        """Responds when each has caught up with the newest event at the call."""
         begin, newest = time.monotonic(), self._newest()
         behind = [newest - viewer.held.seq for viewer in self._groups[group]]
         for viewer in self._groups[group]:
@@ -255,7 +255,7 @@ class Crowd:
         return {"behind": behind, "seconds": max(seconds)}
 
     async def reconnect(self, *, group: str, over: float) -> dict[str, Any]:
-        """All of them lose their connection, each at its moment of so many seconds."""
+        """All lose their connection, at random times within these seconds."""
         begin = time.monotonic()
         delays = await asyncio.gather(
             *(
@@ -271,7 +271,7 @@ class Crowd:
         viewer.lose()
         begin = time.monotonic()
         await viewer.until(lambda: viewer.num_connections > before)
-        # Whatever anybody has seen by now is what it must have to be current.
+        # A viewer is current if it has everything that any viewer has seen by now.
         return await self._until(viewer, self._newest(), begin)
 
     async def note(self, *, group: str) -> dict[str, Any]:
@@ -281,7 +281,7 @@ class Crowd:
         return {}
 
     async def come_back(self, *, group: str) -> dict[str, Any]:
-        """Answers when each has connected anew and hears what is new."""
+        """Responds when each has reconnected and receives new data."""
         begin, newest = time.monotonic(), self._newest()
         seconds = [
             await self._come_back(viewer, newest, begin)
@@ -296,7 +296,7 @@ class Crowd:
     async def finish(
         self, *, group: str, truth: str, patience: float = 60
     ) -> dict[str, Any]:
-        """Compare what they hold with what the database does, at the run's end."""
+        """Compare their data with the database, at the run's end."""
         with open(truth) as file:  # noqa: ASYNC230 - nothing else goes on by now
             wanted = json.load(file)
         viewers = self._groups[group]
@@ -317,7 +317,7 @@ class Crowd:
         }
 
     async def measure(self, *, group: str) -> dict[str, Any]:
-        """Delays, frames and characters since it was last asked."""
+        """Delays, frames and characters since the last call."""
         viewers = self._groups[group]
         delays = sorted(delay for viewer in viewers for delay in viewer.delays)
         found = {

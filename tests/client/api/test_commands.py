@@ -146,9 +146,9 @@ def test_ctrl_c_and_a_closed_pipe_end_a_command_without_a_traceback(
     os.close(reading)
     left = cohort.start("runs", "list", stdout=writing)
     os.close(writing)
-    err = left.communicate(timeout=60)[1]
+    left_err = left.communicate(timeout=60)[1]
 
     assert watching.returncode == 130
     assert out == ""
     assert f"run {shown.pk}" in err
-    assert (left.returncode, err) == (141, "")
+    assert (left.returncode, left_err) == (141, "")
