@@ -24,16 +24,16 @@ function fire(id, step, more = {}) {
   };
 }
 
-function steps(groups) {
-  return groups.map((alerts) => alerts.map(({ step }) => step));
+function steps(places) {
+  return places.map((alerts) => alerts.map(({ step }) => step));
 }
 
 test("a chart marks the alerts of its metrics, by rising step", () => {
   const alerts = [fire(3, 9), fire(2, 5, { metric: "loss" }), fire(1, 4)];
 
-  const groups = groupAlerts(alerts, ["kl/mean", "kl/max"], { last: 10 });
+  const places = groupAlerts(alerts, ["kl/mean", "kl/max"], { last: 10 });
 
-  assert.deepEqual(steps(groups), [[4], [9]]);
+  assert.deepEqual(steps(places), [[4], [9]]);
 });
 
 test("what lies outside the zoom, or past where a resume went back to, is no mark", () => {

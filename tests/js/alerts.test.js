@@ -30,8 +30,11 @@ test("the newest of those that nobody looks after is named", () => {
   });
 });
 
-test("an ended run has alerts that were open at its end", () => {
-  assert.equal(describeFiring([alert()], true).count, "1 alert open at its end");
+test("an ended run has alerts that were open when the run ended", () => {
+  assert.equal(
+    describeFiring([alert()], true).count,
+    "1 alert open when the run ended",
+  );
 });
 
 test("without any that fires there is no line", () => {

@@ -1,30 +1,31 @@
-// Where an alert fired: a thin line on the charts of its metric, with a mark at its top.
+// An alert on the charts of its metric: a thin line with a mark at its top.
 
 import { withAlpha } from "./theme.js";
 
-const MAX_MARKS = 40; // across a chart; alerts of one bucket share a mark
+const MAX_MARKS = 40; // across a chart; alerts of one interval share a mark
 const MAX_LISTED = 3; // of the alerts that share a mark
 const NEAR_START = 0.04; // of a chart's width
 
-// Alerts of these metrics by ascending step, grouped by bucket: [[alert, …], …].
+// The alerts of a chart of these metrics, by step, grouped by interval:
+// [[alert, …], …].
 export function groupAlerts(alerts, metrics, { range, last }) {
   const first = range?.first ?? 0;
-  const end = Math.min(range?.last ?? last, last); // a resume may not have arrived yet
+  const end = Math.min(range?.last ?? last, last); // a rollback may not have arrived yet
   const shown = alerts
     .filter(({ metric }) => metrics.includes(metric))
     .filter(({ step }) => step >= first && step <= end)
     .sort((a, b) => a.step - b.step || b.id - a.id);
-  const width = bucketWidth(end - first);
-  const buckets = new Map();
+  const width = intervalWidth(end - first);
+  const intervals = new Map();
   for (const alert of shown) {
-    const bucket = Math.floor(alert.step / width);
-    buckets.set(bucket, [...(buckets.get(bucket) ?? []), alert]);
+    const interval = Math.floor(alert.step / width);
+    intervals.set(interval, [...(intervals.get(interval) ?? []), alert]);
   }
-  return [...buckets.values()];
+  return [...intervals.values()];
 }
 
-// A power of two, so that no mark moves while a run grows.
-function bucketWidth(span) {
+// A power of two, so that marks do not move while a run grows.
+function intervalWidth(span) {
   let width = 1;
   while (span / width > MAX_MARKS) width *= 2;
   return width;
@@ -34,7 +35,7 @@ function bucketWidth(span) {
 export function markAlerts(groups, axis, read, { range, last } = {}) {
   const first = range?.first ?? 0;
   const span = (range?.last ?? last ?? 0) - first;
-  // The mark stays inside the axis: left of the line, except at the start of the axis.
+  // Next to the line, inside the axis range.
   const isAtStart = ({ step }) => step - first <= NEAR_START * span;
   return {
     shapes: groups.map((alerts) => {
@@ -80,14 +81,14 @@ export function markAlerts(groups, axis, read, { range, last } = {}) {
   };
 }
 
-// Firing alerts that are not muted stand out.
+// Firing alerts are highlighted.
 function colorOf(alerts, read) {
   const isLoud = alerts.some(({ state, is_muted }) => state === "firing" && !is_muted);
   return read(isLoud ? "--cohort-warning" : "--cohort-quiet");
 }
 
 export function newest(alerts) {
-  return alerts.reduce((a, b) => (b.id > a.id ? b : a));
+  return alerts.reduce((one, other) => (other.id > one.id ? other : one));
 }
 
 export function titleOf({ name, step }) {
@@ -104,7 +105,7 @@ function describe(alerts) {
   return [...listed, ...more].join("<br>");
 }
 
-// Plotly parses labels as a subset of HTML.
+// Plotly reads labels as a kind of HTML.
 function plain(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }

@@ -53,9 +53,9 @@ export function fillFigure(
   const layout = layOut(figure.layout, { axis, view, read, revision, range, scale });
   const metrics = traces.flatMap(({ meta }) => meta.terms.map(([metric]) => metric));
   const extent = { range, last: store.lastStep };
-  const alertGroups = view.alerts ? groupAlerts(alerts, metrics, extent) : [];
+  const places = view.alerts ? groupAlerts(alerts, metrics, extent) : [];
   const phases = markPhases(store.phases(), axis, read);
-  const fired = markAlerts(alertGroups, axis, read, extent);
+  const fired = markAlerts(places, axis, read, extent);
   if (tails.length || before.length) layout.showlegend = true;
   // Then a line alone has no entry all the same: the card bears its name.
   const isNamed = figure.layout.showlegend !== false;
@@ -72,7 +72,7 @@ export function fillFigure(
     },
     notes: scale.notes,
     hasBeyond: Boolean(scale.hasBeyond),
-    alerts: alertGroups.flat(),
+    alerts: places.flat(),
     axis,
   };
 }
