@@ -1,4 +1,4 @@
-"""What keeps some people from using a page."""
+"""Accessibility findings of a page."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import pytest
 from playwright.sync_api import Page
 
 AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
-# Only the findings are read, so axe works out nothing about the rest, and names no
-# element by a selector.
+# Only violations are used, so axe skips other results and selectors.
 FINDINGS = """axe
   .run({ resultTypes: ["violations"], selectors: false })
   .then((r) => r.violations.map((v) => [v.id, v.nodes[0].html]))"""
 AT_REST = """Promise.allSettled(document.getAnimations()
-  .filter((one) => one instanceof CSSTransition).map((one) => one.finished))"""
+  .filter((a) => a instanceof CSSTransition).map((a) => a.finished))"""
 
 
 Look = Callable[[Page], list[str]]
 
 
 def findings(page: Page) -> list[str]:
-    """What axe finds, and whether the page itself scrolls sideways."""
+    """Violations found by axe, and horizontal scrolling of the page."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text())
     violations = page.evaluate(FINDINGS)
@@ -36,9 +35,9 @@ def none(page: Page) -> list[str]:
 
 
 def looking_with(find: Look) -> pytest.MarkDecorator:
-    """A journey alone, and among the slow tests with a look at each of its pages."""
-    with_look = pytest.param(find, marks=pytest.mark.slow, id="for everybody")
-    return pytest.mark.parametrize("look", [pytest.param(none, id="alone"), with_look])
+    """A journey without checks, and as a slow test with checks of its pages."""
+    checked = pytest.param(find, marks=pytest.mark.slow, id="accessible")
+    return pytest.mark.parametrize("look", [pytest.param(none, id="journey"), checked])
 
 
 def findings_in_each_view(page: Page) -> list[str]:
@@ -46,10 +45,10 @@ def findings_in_each_view(page: Page) -> list[str]:
     found = []
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(200)  # Plotly draws anew 100 ms after its last resize
+        page.wait_for_timeout(200)  # Plotly redraws 100 ms after the last resize
         for theme in ("light", "dark"):
             page.evaluate("t => document.documentElement.dataset.bsTheme = t", theme)
-            page.evaluate(AT_REST)  # colours may fade from one theme to the other
+            page.evaluate(AT_REST)  # until colour transitions end
             where = f"{page.url} {width} {theme}"
             found += [f"{where}: {finding}" for finding in findings(page)]
     page.set_viewport_size({"width": 1440, "height": 900})

@@ -1,4 +1,4 @@
-"""What a new Cohort does not have yet and its pictures show: files, and a probe."""
+"""Example data for screenshots: uploaded files, and a probe."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def _upload(page: Page, team: str, name: str, content: str) -> str:
 
 
 def _upload_messy(page: Page, team: str) -> str:
-    """Of more than a mebibyte, so that its page has the refusals whenever seen."""
+    """Above 1 MiB, so that its page keeps the list of refused rows."""
     good = _rows(40_000).splitlines(keepends=True)
-    for place, bad in enumerate(BAD * 40):
-        good.insert(12 + 300 * place, bad)
+    for index, bad in enumerate(BAD * 40):
+        good.insert(12 + 300 * index, bad)
     address = _upload(page, team, "messy.csv", "".join(good))
     page.get_by_role("button", name="Import", exact=True).click()
     expect(page.locator("section.refusals")).to_be_visible(timeout=120_000)

@@ -1,5 +1,6 @@
-"""An OpenID provider on loopback: discovery, a page to sign in, codes with PKCE, ID
-tokens signed by RS256, and who somebody is. It refuses whatever the standard does."""
+"""An OpenID provider on loopback: discovery, a sign-in page, codes with PKCE, ID
+tokens signed with RS256, and user info. It refuses invalid requests as the standard
+says."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ PAGE = """<!doctype html><html lang="en"><title>Work</title><h1>Work</h1>
 
 @dataclass
 class Provider:
-    """Who was let in by which code, and what went wrong."""
+    """Users by code, and refused requests."""
 
     url: str = ""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -58,11 +59,11 @@ class Provider:
         return {"keys": [{**public, "kid": "1", "alg": "RS256", "use": "sig"}]}
 
     def check_question(self, query: dict[str, str]) -> str:
-        """Why nobody is asked for this; "" where all is well."""
+        """Why the request is refused; "" if it is valid."""
         if query.get("client_id") != CLIENT:
             return "an unknown client"
         if query.get("response_type") != "code" or not query.get("state"):
-            return "no code is asked for, or no state given"
+            return "missing response_type=code or state"
         if query.get("code_challenge_method") != "S256":
             return "no challenge"
         return "" if "openid" in query.get("scope", "").split() else "no openid"

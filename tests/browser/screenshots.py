@@ -1,10 +1,10 @@
-"""Takes the README's pictures of a Cohort that runs.
+"""Takes the README's screenshots of a running Cohort.
 
     python -m tests.browser.screenshots [--all DIR]
 
-It starts Cohort on throw-away data, waits until the first run has something to show,
-and writes static/img/screenshots/. With --all it also takes every page, in both
-themes and both widths, into DIR: that waits for a probe, which the first run delays.
+It starts Cohort with temporary data, waits for the first run's steps, and writes
+static/img/screenshots/. With --all it also takes every page, in both themes and widths,
+into DIR; that waits for a probe, which the first run delays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run's page tells, to compare it with what a fresh one tells."""
+"""The visible data of a run's page, to compare it with a new page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Page, ViewportSize
 
-# Higher than any page of a run, so that every chart is in view, and drawn.
+# Higher than any page of a run, so that every chart is visible and drawn.
 TALL: ViewportSize = {"width": 1440, "height": 9000}
 CHARTS = '[...document.querySelectorAll("[data-chart], [data-signal-chart]")]'
 TEXTS = [
@@ -17,7 +17,7 @@ TEXTS = [
     "[data-warnings]",
 ]
 PARTS = ["name", "x", "y", "z", "customdata", "visible"]
-# By chart, line and part: what differs is then named.
+# By chart, line and part, which names the differences.
 SHOWN = f"""Object.fromEntries([
   ...{CHARTS}.filter((chart) => chart.data).flatMap((chart) => {{
     const id = chart.dataset.chart ?? `signals ${{chart.dataset.signalChart}}`;
@@ -35,13 +35,13 @@ SHOWN = f"""Object.fromEntries([
 
 
 def what_is_shown(page: Page) -> dict[str, Any]:
-    """Every chart's points and marks, and what the page says in words."""
+    """Points and marks of every chart, and texts of the page."""
     shown: dict[str, Any] = page.evaluate(SHOWN)
     return shown
 
 
 def assert_a_fresh_page_shows_the_same(page: Page) -> None:
-    """In the end: signal charts wait the longer, the slower they are answered."""
+    """Waits, since signal charts update less often when responses are slow."""
     fresh = page.context.new_page()
     fresh.set_viewport_size(page.viewport_size or TALL)
     fresh.goto(page.url)

@@ -1,4 +1,4 @@
-"""A tab that goes behind another."""
+"""Hidden tabs, and delayed responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HIDE = """(isHidden) => {
 
 
 def hide(page: Page) -> None:
-    """As a browser tells a page; headless, it has no tab to hide."""
+    """Simulated, because a headless browser has no tab to hide."""
     page.evaluate(HIDE, True)
 
 
@@ -23,8 +23,8 @@ def show(page: Page) -> None:
     page.evaluate(HIDE, False)
 
 
-class HeldAnswers:
-    """Answers that come once they are let go."""
+class DelayedResponses:
+    """Responses that are delayed until `release`."""
 
     def __init__(self, page: Page, pattern: str) -> None:
         self._page = page
@@ -37,7 +37,7 @@ class HeldAnswers:
     def wait_for_one(self) -> None:
         wait_for(self._page, lambda: bool(self._routes))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         for route in list(self._routes):
             with self._page.expect_response(route.request.url):
                 route.continue_()

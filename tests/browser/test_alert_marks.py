@@ -1,4 +1,4 @@
-"""A firing is marked on the charts of its metric, while somebody looks."""
+"""A firing alert is marked on open charts of its metric."""
 
 from __future__ import annotations
 

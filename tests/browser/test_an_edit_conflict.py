@@ -1,4 +1,4 @@
-"""Two people save the same run: who comes second sees both texts, and chooses."""
+"""Two users save the same run: the second sees both texts and chooses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def save(page: Page) -> None:
 
 
 @looking_with(findings_in_each_view)
-def test_both_texts_are_shown_and_one_is_chosen(
+def test_a_conflict_shows_both_texts_to_choose_from(
     page: Page,
     team: Team,
     bob: User,
@@ -51,7 +51,7 @@ def test_both_texts_are_shown_and_one_is_chosen(
     expect(clash.get_by_label("Yours", exact=True)).to_have_value(MINE)
     assert look(page) == []
     page.get_by_role("button", name="Save").click()
-    expect(clash).to_be_visible()  # nothing is chosen yet
+    expect(clash).to_be_visible()  # no choice yet
     page.get_by_label("Yours", exact=True).fill(f"{MINE}\n{THEIRS}")
     page.get_by_label("Save yours").check()
     page.get_by_role("button", name="Save").click()
@@ -60,7 +60,7 @@ def test_both_texts_are_shown_and_one_is_chosen(
     assert run.notes == f"{MINE}\n{THEIRS}"
 
 
-def test_a_priority_that_is_set_in_the_queue_meets_another(
+def test_concurrent_priority_changes_conflict(
     page: Page, team: Team, bob: User
 ) -> None:
     run = queue_run(team)

@@ -29,7 +29,7 @@ NUM_STEPS = 2_000
 AXE = Path("node_modules/axe-core/axe.min.js")
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]')"
 SVG = "{http://www.w3.org/2000/svg}"
-# Of the pixels of [a PNG's base64, a CSS colour], how many are of about this colour.
+# Number of pixels of about a colour, given [a PNG in base64, a CSS colour].
 COUNT_PIXELS = """async ([encoded, colour]) => {
   const bytes = Uint8Array.from(atob(encoded), (character) => character.charCodeAt());
   const picture = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
@@ -55,14 +55,14 @@ def long_run(team: Team) -> Run:
 
 
 def wait_until(page: Page, expression: str, is_so: Callable[[Any], bool]) -> None:
-    # Playwright's own wait_for_function needs eval, which the page's policy refuses.
+    # wait_for_function needs eval, which the content security policy refuses.
     deadline = time.monotonic() + 15
     while not is_so(value := page.evaluate(expression)):
         assert time.monotonic() < deadline, f"{expression} is {value!r}"
         page.wait_for_timeout(50)
 
 
-def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_address(
+def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_url(
     page: Page, long_run: Run
 ) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/?smooth=0")
@@ -86,18 +86,16 @@ def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_address(
     assert page.evaluate(f"{other}.range") == [first, last]
     page.reload()
     wait_until(page, DRAWN, lambda steps: steps == every)
-    # The run's page is as it was: a double click shows all of it, and opens no group.
+    # On the run page a double click zooms out and opens no group.
     page.mouse.dblclick(x, y)
     wait_until(page, f"{REWARD}.layout.xaxis.autorange", bool)
-    page.wait_for_timeout(400)  # 300 ms after a click alone a group would open
+    page.wait_for_timeout(400)  # a single click would open a group after 300 ms
     assert "from=" not in page.url
     assert "/groups/" not in page.url
 
 
 @pytest.mark.slow
-def test_what_the_pointer_is_at_is_told_in_the_other_charts(
-    page: Page, long_run: Run
-) -> None:
+def test_hover_is_synchronized_between_charts(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
     plot = page.locator('[data-chart="reward-mean"] .nsewdrag')
     box = plot.bounding_box()
@@ -112,9 +110,7 @@ def test_what_the_pointer_is_at_is_told_in_the_other_charts(
 
 
 @pytest.mark.slow
-def test_a_chart_is_drawn_when_it_comes_into_view_or_onto_paper(
-    page: Page, long_run: Run
-) -> None:
+def test_a_chart_is_drawn_when_visible_or_printed(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     page.wait_for_timeout(500)
@@ -134,9 +130,7 @@ def test_a_chart_is_drawn_when_it_comes_into_view_or_onto_paper(
 
 
 @pytest.mark.slow
-def test_settings_are_kept_and_forgotten(
-    page: Page, long_run: Run, alice: User
-) -> None:
+def test_settings_are_saved_and_reset(page: Page, long_run: Run, alice: User) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
     with page.expect_response("**/runs/charts"):
         page.locator("[name=log]").check()
@@ -152,7 +146,9 @@ def test_settings_are_kept_and_forgotten(
 
 
 @pytest.mark.slow
-def test_one_chart_has_full_screen_a_link_and_files(page: Page, long_run: Run) -> None:
+def test_a_chart_has_full_screen_a_link_and_downloads(
+    page: Page, long_run: Run
+) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
     card = page.locator("#chart-group-std_mean")
     card.get_by_label("group/std_mean in full screen, or back").click()
@@ -199,7 +195,7 @@ def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None
     width, height, num_pixels = page.evaluate(COUNT_PIXELS, [encoded, colour])
 
     assert (width, height) == (1920, 960)
-    # The line crosses the picture, and is no more than a line.
+    # The line crosses the picture and is thin.
     assert 1_000 < num_pixels < width * height / 4
 
 
@@ -240,7 +236,7 @@ def test_a_failed_download_is_reported_on_its_button(page: Page, long_run: Run) 
 
 
 @pytest.mark.slow
-def test_a_charts_link_shows_the_same_to_somebody_else(
+def test_the_link_of_a_chart_shows_the_same_to_another_user(
     page: Page, long_run: Run
 ) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -254,13 +250,13 @@ def test_a_charts_link_shows_the_same_to_somebody_else(
     expect(card.get_by_role("button", name="Link copied")).to_be_visible()
     link = page.evaluate("navigator.clipboard.readText()")
     assert link.endswith("#chart-group-std_mean")
-    # Whatever the reader has kept: each setting is in it.
+    # Independent of saved settings, since each one is in the link.
     for part in ("smooth=0.3", "x=step", "tails=on", "from=100", "to=300"):
         assert part in link
 
 
 @pytest.mark.slow
-def test_a_hidden_tab_draws_nothing_and_catches_up_when_it_is_seen(
+def test_a_hidden_tab_draws_nothing_and_catches_up_when_visible(
     page: Page, team: Team
 ) -> None:
     story = Story(queue_run(team))
@@ -272,7 +268,7 @@ def test_a_hidden_tab_draws_nothing_and_catches_up_when_it_is_seen(
 
     hide(page)
     story.take_steps(4)
-    expect(page.locator("[data-run-step]")).to_have_text("7")  # it has heard of them
+    expect(page.locator("[data-run-step]")).to_have_text("7")  # the frames have arrived
     page.wait_for_timeout(500)
     assert page.evaluate(points) == 3
 
@@ -281,7 +277,7 @@ def test_a_hidden_tab_draws_nothing_and_catches_up_when_it_is_seen(
 
 
 @pytest.mark.slow
-def test_a_search_finds_metrics_whose_history_comes_when_they_are_seen(
+def test_a_search_finds_metrics_and_loads_their_history_when_visible(
     page: Page, long_run: Run
 ) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/metrics/?q=metric/1")
@@ -298,9 +294,7 @@ def test_a_search_finds_metrics_whose_history_comes_when_they_are_seen(
 
 
 @pytest.mark.slow
-def test_what_a_resume_goes_back_before_turns_grey_while_one_looks(
-    page: Page, team: Team
-) -> None:
+def test_superseded_steps_turn_grey_on_an_open_page(page: Page, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     story.take_steps(6, **{"reward/mean": 0.25})

@@ -1,4 +1,4 @@
-"""Evidence, not impressions: what a reader asks of runs that a trainer has made.
+"""Inspection of runs from a real trainer.
 
 Four runs of a tiny model, two learning rates by two seeds, by a real worker; then each
 way there is to inspect and to compare them, in one browser.
@@ -115,7 +115,7 @@ def all_are_settled(runs: list[Run]) -> bool:
 
 
 def choose_k(page: Page, run: Run) -> None:
-    """pass@k over training, by a slider, beside the mean."""
+    """pass@k over training, by a slider, next to the mean."""
     page.goto(f"/alpha/runs/{run.pk}/")
     chart = "document.querySelector('[data-signal-chart=\"passes\"]')"
     page.locator('[data-signal-chart="passes"]').scroll_into_view_if_needed()
@@ -152,8 +152,8 @@ def read_tokens(page: Page, run: Run) -> None:
     expect(tokens.first).to_be_visible()
     tokens.first.hover()
     readout = page.locator("[data-token-readout]")
-    for said in ("log-prob", "KL", "ratio", "entropy", "gradient coefficient"):
-        expect(readout).to_contain_text(said)
+    for name in ("log-prob", "KL", "ratio", "entropy", "gradient coefficient"):
+        expect(readout).to_contain_text(name)
     page.get_by_role("combobox", name="Colour").select_option("ratio")
     page.wait_for_url(re.compile("color=ratio"))
 

@@ -1,5 +1,5 @@
-"""Every page about people, access and the team's settings: on a wide light and a narrow
-dark screen axe finds nothing, and no page scrolls sideways."""
+"""Accessibility of pages about people, access and settings, on a wide light and a
+narrow dark screen."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ pytestmark = [
 ]
 PASSWORD = "correct horse battery"
 VIEWS = ((1440, "light"), (390, "dark"))
-OF_THE_TEAM = (
+TEAM_PAGES = (
     *("settings", "settings/storage", "settings/storage?days=1", "tokens/"),
     *("audit-log/", "workers/", "alerts/delivery/", "alerts/rules/", "runs/import/"),
 )
-OF_A_PERSON = (
+ACCOUNT_PAGES = (
     *("/account/", "/account/email/", "/account/data/", "/teams/new", "/help/"),
     *("/account/factors/", "/account/factors/totp/deactivate/"),
     *("/account/factors/recovery-codes/", "/account/factors/recovery-codes/generate/"),
     *("/account/factors/webauthn/", "/account/factors/webauthn/add/"),
 )
-OF_OPERATORS = (
+OPERATOR_PAGES = (
     *("/admin/", "/admin/upkeep/quota/", "/admin/accounts/user/"),
     "/admin/upkeep/quota/add/",
 )
-OF_NOBODY = (
+PUBLIC_PAGES = (
     *("/sign-in/", "/help/?q=reward", "/help/settings/", "/account/password/reset/"),
     *("/account/password/reset/done/", "/account/password/reset/key/done/"),
     *("/account/password/reset/key/1-gone/", "/account/inactive/"),
@@ -67,8 +67,8 @@ Opener = Callable[[User | None], BrowserContext]
 def live_app(
     app_environment: dict[str, str], web_processes: WebProcesses
 ) -> Iterator[str]:
-    """With a mail server and a provider, both out of reach, so that all is offered."""
-    given = {
+    """With an unreachable mail server and provider, so that every option is shown."""
+    variables = {
         "COHORT_EMAIL_URL": "smtp+plain://127.0.0.1:9",
         "COHORT_OIDC_URL": "http://127.0.0.1:9",
         "COHORT_OIDC_ID": "cohort",
@@ -77,12 +77,12 @@ def live_app(
         "COHORT_GITHUB_ID": "cohort",
         "COHORT_GITHUB_SECRET": "quiet",
     }
-    yield web_processes.serve(app_environment | given)
+    yield web_processes.serve(app_environment | variables)
     _wait_until_idle()
 
 
-def look(page: Page, addresses: tuple[str, ...]) -> list[str]:
-    """What is wrong with any of these pages."""
+def findings_on(page: Page, addresses: tuple[str, ...]) -> list[str]:
+    """Findings on these pages."""
     trouble: list[str] = []
     page.on("pageerror", lambda error: trouble.append(str(error)))
     for address in addresses:
@@ -106,7 +106,7 @@ def look_at(page: Page) -> list[str]:
 
 @pytest.fixture
 def busy(team: Team, alice: User, bob: User) -> User:
-    """A team with something in every table, and an owner who has set up all."""
+    """A team with rows in every table, and an owner with every factor."""
     alice.email = "alice@laboratory.example.org"
     alice.save()
     set_password(alice, PASSWORD)
@@ -154,22 +154,22 @@ def fill_channels(team: Team) -> None:
 
 
 def test_team_pages(busy: User, open_browser: Opener) -> None:
-    pages = tuple(f"/alpha/{path}" for path in OF_THE_TEAM)
+    pages = tuple(f"/alpha/{path}" for path in TEAM_PAGES)
 
-    assert look(open_browser(busy).new_page(), pages) == []
+    assert findings_on(open_browser(busy).new_page(), pages) == []
 
 
 def test_account_pages(busy: User, open_browser: Opener) -> None:
     page = sign_in(open_browser)
-    found = look(page, ("/account/reauthenticate/",))
+    found = findings_on(page, ("/account/reauthenticate/",))
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Confirm").click()
     page.wait_for_url("**/runs/")
-    found += look(page, ("/account/factors/totp/activate/",))
+    found += findings_on(page, ("/account/factors/totp/activate/",))
     TOTP.activate(busy, "JBSWY3DPEHPK3PXP")
     RecoveryCodes.activate(busy)
 
-    assert found + look(page, OF_A_PERSON) == []
+    assert found + findings_on(page, ACCOUNT_PAGES) == []
     page.context.clear_cookies()
     page = sign_in(open_browser, "**/factors/authenticate/")
     assert look_at(page) == []
@@ -188,20 +188,20 @@ def sign_in(open_browser: Opener, then: str = "**/runs/") -> Page:
 def test_operator_pages(busy: User, open_browser: Opener) -> None:
     User.objects.filter(pk=busy.pk).update(is_staff=True)
 
-    assert look(open_browser(busy).new_page(), OF_OPERATORS) == []
+    assert findings_on(open_browser(busy).new_page(), OPERATOR_PAGES) == []
 
 
 def test_pages_without_sign_in(busy: User, open_browser: Opener) -> None:
     token = invite(by=Membership.objects.get(user=busy), role="member")[1]
     uid = user_pk_to_url_str(busy)
     key = EmailAwarePasswordResetTokenGenerator().make_token(busy)
-    of_a_link = (
+    linked_pages = (
         *(f"/invitation/{token}/", "/invitation/gone/", "/sign-in/gone/"),
         f"/account/password/reset/key/{uid}-{key}/",
     )
     page = open_browser(None).new_page()
 
-    assert look(page, OF_NOBODY + of_a_link) == []
+    assert findings_on(page, PUBLIC_PAGES + linked_pages) == []
     page.goto("/sign-in/")
     page.get_by_label("Username").fill("nobody")
     page.get_by_label("Password").fill("wrong")

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from tests.browser.accessibility import findings_in_each_view
-from tests.browser.tabs import HeldAnswers, hide, show
+from tests.browser.tabs import DelayedResponses, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 
@@ -100,13 +100,13 @@ def test_an_answer_that_comes_to_a_hidden_tab_is_drawn_when_it_is_seen(
     page.goto(f"/alpha/runs/{story.run.id}/")
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}?.length === 1")
-    held = HeldAnswers(page, "**/signals/map.json*")
+    held = DelayedResponses(page, "**/signals/map.json*")
     page.get_by_label("Rows by").select_option("difficulty")
     held.wait_for_one()
     take_step(story, 4)
 
     hide(page)
-    held.let_go()
+    held.release()
     page.wait_for_timeout(300)
     assert page.evaluate(f"{COLUMNS}.length") == 1
 

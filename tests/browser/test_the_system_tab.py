@@ -1,4 +1,4 @@
-"""What a run's machine used, in a real browser, while the run goes on."""
+"""The system tab of a run while it trains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from tests.browser.accessibility import findings, findings_in_each_view
-from tests.browser.tabs import HeldAnswers, hide, show
+from tests.browser.tabs import DelayedResponses, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.training.machines import make_samples
@@ -22,9 +22,7 @@ CHARTS = [
 ]
 
 
-def test_charts_grow_while_one_looks_and_catch_up_with_a_hidden_tab(
-    page: Page, team: Team
-) -> None:
+def test_charts_grow_and_catch_up_after_a_hidden_tab(page: Page, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     make_samples(story.run, 3, gpus=2)
@@ -40,11 +38,11 @@ def test_charts_grow_while_one_looks_and_catch_up_with_a_hidden_tab(
     make_samples(story.run, 1, begin=3, gpus=2)
     wait_until(page, f"{CPU}.data[0].y.join() === '0,1,2,3'")
 
-    held = HeldAnswers(page, "**/system.json*")
+    held = DelayedResponses(page, "**/system.json*")
     make_samples(story.run, 1, begin=4, gpus=2)
     held.wait_for_one()
     hide(page)
-    held.let_go()
+    held.release()
     page.wait_for_timeout(300)
     assert page.evaluate(f"{CPU}.data[0].y.length") == 4
     show(page)
@@ -92,7 +90,7 @@ def test_the_charts_are_zoomed_and_read_together(page: Page, team: Team) -> None
     page.reload()
     wait_until(page, f"{RANGES}[0] === '{zoomed[0]}' && {RANGES}[1] === '{zoomed[0]}'")
 
-    # Also where the page began with a part of it, a double click shows all.
+    # A double click shows everything, even if the page started with a part.
     page.mouse.dblclick(x + box["width"] / 2, y)
     wait_until(page, "!location.search.includes('first=')")
     wait_until(page, f"{CPU}.data[0].x.length === 100")

@@ -18,9 +18,9 @@ def wait_until(page: Page, expression: str, *, seconds: float = 30) -> None:
         page.wait_for_timeout(50)
 
 
-def wait_for(page: Page, is_so: Callable[[], bool], *, seconds: float = 30) -> None:
-    """Until the test itself has seen it; what the page does goes on meanwhile."""
+def wait_for(page: Page, condition: Callable[[], bool], *, seconds: float = 30) -> None:
+    """Until a condition of the test holds; the page keeps running."""
     deadline = time.monotonic() + seconds
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline, f"Not within {seconds:g} s."
         page.wait_for_timeout(50)
