@@ -1,7 +1,7 @@
-"""No package of the locks has a known weakness.
+"""No locked package has a known vulnerability.
 
-pip-audit asks PyPI's list of advisories. Where that cannot be asked, or does not know a
-package, the test says what was not checked; it is never green without an answer.
+pip-audit queries PyPI's advisories. If they are unreachable or lack a package, the test
+is skipped with what was not checked; it never passes without a result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pinned(lock: str) -> set[str]:
 
 
 def audit(pins: Path) -> list[dict[str, Any]]:
-    """What pip-audit says of each package; NotChecked, in its words, where of none."""
+    """pip-audit's result for each package. NotChecked: no result, with its error."""
     options = ["--disable-pip", "--no-deps", "--format", "json", "--timeout", "10"]
     options += ["--progress-spinner", "off", "-r", str(pins)]
     done = subprocess.run(
@@ -43,30 +43,30 @@ def audit(pins: Path) -> list[dict[str, Any]]:
 
 
 class NotChecked(Exception):
-    """Nobody could be asked."""
+    """The advisories could not be queried."""
 
 
 def judge(packages: list[dict[str, Any]]) -> str:
-    """What was not checked, in words. AssertionError where something is weak."""
-    weak = {
+    """What was not checked. AssertionError: a package has a vulnerability."""
+    vulnerable = {
         f"{package['name']} {package['version']}": [
-            f"{one['id']}, mended in {', '.join(one['fix_versions']) or 'no version'}"
-            for one in package["vulns"]
+            f"{vuln['id']}, fixed in {', '.join(vuln['fix_versions']) or 'no version'}"
+            for vuln in package["vulns"]
         ]
         for package in packages
         if package.get("vulns")
     }
-    assert not weak, weak
+    assert not vulnerable, vulnerable
     assert packages, "the lock names no package"
     unknown = [package["name"] for package in packages if "skip_reason" in package]
     if not unknown:
         return ""
     shown = ", ".join(unknown[:5])
-    return f"{len(unknown)} of {len(packages)} packages, {shown} … are not listed"
+    return f"{len(unknown)} of {len(packages)} packages, {shown} … are unknown"
 
 
 def test_no_locked_package_has_a_known_vulnerability(tmp_path: Path) -> None:
-    """Of all locks: most packages are in each of them, and are asked of once."""
+    """Of all locks together, since most packages are in each of them."""
     assert len(LOCKS) == 4
     pins = sorted(set().union(*map(pinned, LOCKS)))
     (tmp_path / "pins.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
@@ -76,4 +76,4 @@ def test_no_locked_package_has_a_known_vulnerability(tmp_path: Path) -> None:
         missing = str(error)
 
     if missing:
-        pytest.skip(f"NOT CHECKED for known weaknesses: {missing}")
+        pytest.skip(f"NOT CHECKED for known vulnerabilities: {missing}")

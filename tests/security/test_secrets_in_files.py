@@ -1,7 +1,6 @@
-"""No file of the repository holds a secret.
+"""No file of the repository contains a secret.
 
-detect-secrets looks at all that git keeps. What it takes for one and is none stands
-in `KNOWN` with the reason.
+detect-secrets scans all tracked files. False positives are in `KNOWN`, with the reason.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KNOWN = {
-    "password": "stands in addresses that show the form",
+    "password": "in example URLs",
     "key": "likewise",
     "etaoinshrdlucmfwypvbgkjqxz": "the alphabet by frequency",
-    "0123456789abcdef0123": "digits in their order",
-    "dashboard.accounts.forms.ForgottenPasswordForm": "where a form's class is",
+    "0123456789abcdef0123": "ascending digits",
+    "dashboard.accounts.forms.ForgottenPasswordForm": "path of a form class",
 }
-# What a test signs in with opens nothing else.
+# Passwords of tests are not used anywhere else.
 PASSWORDS = ("Secret Keyword", "Basic Auth Credentials")
 pytestmark = pytest.mark.slow
 
@@ -58,7 +57,7 @@ def test_no_tracked_file_contains_a_secret() -> None:
         if not (file.startswith("tests/") and kind in PASSWORDS)
     ]
 
-    # Each that is known is found, so the scan is not blind.
+    # The scan works, since it finds every known one.
     known = {sha1(text.encode(), usedforsecurity=False).hexdigest() for text in KNOWN}
-    assert [one for one in found if one[2] not in known] == []
+    assert [secret for secret in found if secret[2] not in known] == []
     assert known - {digest for *_, digest in found} == set()

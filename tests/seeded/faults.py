@@ -1,7 +1,7 @@
-"""Faults of one line that the fast tests must find.
+"""One-line faults that the fast tests must find.
 
-Each has an id, the file, the line, what the fault makes of it, and the tests that find
-it. A line occurs once in its file.
+Each has an id, a file, a line that occurs once in it, the faulty line, and the tests
+that find it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m tests.seeded.run [ID …]
 
-Each fault is put into a copy of the repository and its tests are run there. The exit
-code is 1 if one survives.
+Each fault is inserted into a copy of the repository, and its tests run there. The exit
+code is 1 if a fault survives.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def main(ids: Sequence[str]) -> int:
         for fault in FAULTS:
             if ids and fault.id not in ids:
                 continue
-            begun = time.monotonic()
+            start = time.monotonic()
             found = is_found(fault, copy)
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             sys.stdout.write(
                 f"{fault.id:<4}{'found' if found else 'SURVIVED':<10}"
                 f"{seconds:4.0f} s  {fault.file}\n"
@@ -44,7 +44,7 @@ def main(ids: Sequence[str]) -> int:
 
 def copy_of_the_repository(folder: Path) -> Path:
     listed = subprocess.run(
-        ["git", "ls-files", "-z"],  # noqa: S607 - the person's own git
+        ["git", "ls-files", "-z"],  # noqa: S607 - the user's git
         cwd=ROOT,
         capture_output=True,
         check=True,
@@ -59,17 +59,17 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 
 def is_found(fault: Fault, copy: Path) -> bool:
-    """Pytest's exit code 1: tests ran, and one failed. Any other is an error here."""
+    """True for pytest's exit code 1, a failed test. Other errors are raised."""
     path = copy / fault.file
-    whole = path.read_text()
-    assert whole.count(fault.line) == 1, f"{fault.id}: its line is not there once"
-    path.write_text(whole.replace(fault.line, fault.fault))
+    original = path.read_text()
+    assert original.count(fault.line) == 1, f"{fault.id}: its line must occur once"
+    path.write_text(original.replace(fault.line, fault.fault))
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, *fault.tests.split()]
     try:
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
     finally:
-        path.write_text(whole)
+        path.write_text(original)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{fault.id}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.returncode == 1

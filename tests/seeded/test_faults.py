@@ -1,4 +1,4 @@
-"""The lines that are to be made wrong are there, once each."""
+"""Each line of a seeded fault occurs once in its file."""
 
 from __future__ import annotations
 
