@@ -1,30 +1,30 @@
-// The x axis: where a step lies on it, and which step lies where.
+// The x axis: maps steps to positions and back.
 
 import { interpolate } from "../live/store.js";
 import { clipped, timeUnit } from "./series.js";
 
-// Counted by ingest, since a thinned history can no longer be added up.
+// Totals come from ingest, since a downsampled history cannot be summed.
 export const TOTALS = { tokens: "total/tokens", samples: "total/completions" };
 const TITLES = {
   tokens: "completion tokens sampled",
   samples: "completions sampled",
 };
 
-// Why a run has no such axis, or nothing.
+// Why a run lacks this axis; undefined if it has it.
 export function missingAxis(store, x) {
   const metric = TOTALS[x];
   if (!metric || store.get(metric) || !store.clock.steps.length) return "";
   return `unavailable: this run lacks ${metric} from its first step`;
 }
 
-// `source` is the store, or a tail with its own clock and curves; `before` are the axes
-// of the runs that a fork goes on from, the first one first.
+// `source` is the store, or a superseded segment with its own clock and curves; `before`
+// are the axes of a fork's parents, oldest first.
 export function makeAxis(x, store, { last, source = store, before = [] }) {
   const axis = ownAxis(x, store, { last, source });
   return axis.steps ? bySteps(joined([...before, axis])) : axis;
 }
 
-// Of a run that a fork goes on from, or nothing where it has no place on the axis.
+// Of a fork's parent; undefined if it lacks this axis.
 export function makeParentAxis(x, store, { last, parent }) {
   const isCounted = parent.fork === null || parent.fork.seconds !== null;
   const begin = isCounted ? beginOf(parent.clock, parent.fork) : null;
@@ -50,15 +50,15 @@ function ownAxis(x, store, { last, source }) {
     kind,
     position: (step) => step,
     stepAt: (at) => at,
-    // A phase begins when the step before its first one has ended.
+    // A phase starts when the step before its first one ends.
     before: (step) => step - 0.5,
     title: "step",
     hover: "step %{x}",
   };
 }
 
-// The moment that is 0: the end of the first step of all. A fork's time goes on from its
-// parent's, as dashboard/runs/charts/series.py counts it.
+// Time 0 is the end of the first step. A fork continues its parent's time, as in
+// dashboard/runs/charts/series.py.
 export function beginOf({ steps = [], times = [] }, fork) {
   if (!times.length) return 0;
   if (fork?.seconds === null || fork?.seconds === undefined) return times[0];

@@ -1,4 +1,4 @@
-// All charts of a page: which are in view, which are stale, when they are drawn.
+// All charts of a page: visibility, staleness and scheduling of redraws.
 
 import { titleOf } from "./alert_marks.js";
 import { fillFigure, hasPoints, metricsOf } from "./figure.js";
@@ -8,16 +8,16 @@ import { ALL, openWindow } from "./window.js";
 import { widen } from "./closeups.js";
 import { slice } from "../live/thinning.js";
 
-const DOUBLE_CLICK = 300; // ms, as Plotly counts it
+const DOUBLE_CLICK = 300; // ms, as in Plotly
 const BUDGET = 40; // ms of drawing between two paints
-const MAX_PLOTS = 30; // kept drawn; of more, those that are longest out of view go
+const MAX_PLOTS = 30; // drawn at once; above this, those out of view longest are purged
 const FINGERS = window.matchMedia("(pointer: coarse)");
 const PLOT_CONFIG = { ...CONFIG, doubleClick: false };
 
 export class Board {
   #charts = new Map(); // element -> { id, figure, isVisible, drawn, seen, theme }
   #revision = 0;
-  #theme = 0; // how often it was switched
+  #theme = 0; // number of theme changes
   #frame = null;
   #click = null;
   #lastDouble = Number.NEGATIVE_INFINITY;
@@ -30,7 +30,7 @@ export class Board {
     view,
     closeups,
     parents, // of a fork
-    alerts = () => [], // that the run has had, as the server lists them
+    alerts = () => [], // of the run, as the server lists them
     onPoint,
     onZoom = () => {},
   }) {
@@ -58,19 +58,19 @@ export class Board {
     this.watcher.observe(element);
   }
 
-  // Something that charts show has changed.
+  // The data of charts has changed.
   refresh() {
     this.#revision += 1;
     this.#schedule();
   }
 
-  // A chart's data and layout as they stand, drawn or not.
+  // A chart's current data and layout, drawn or not.
   fill(element) {
     const { store, view, closeups } = this;
     return this.#fill(element, openWindow({ store, closeups, range: view.range }));
   }
 
-  // The same with every step, however many are drawn: a file is no screen.
+  // The same with every step, for downloads.
   async fillWhole(element) {
     const { store, view, closeups } = this;
     const { figure } = this.#charts.get(element);
@@ -120,10 +120,10 @@ export class Board {
       this.#unhide();
       const visible = [...this.#charts].filter(([, chart]) => chart.isVisible);
       this.#ask(visible);
-      // The stalest first: values may come faster than everything is drawn.
+      // The stalest first, since values may arrive faster than charts are drawn.
       visible.sort(([, a], [, b]) => a.drawn - b.drawn);
       const until = performance.now() + BUDGET;
-      // In the other theme at once, too, what is drawn but out of view.
+      // After a theme change, also drawn charts that are out of view.
       const outdated = [...this.#charts].filter(
         ([element, chart]) =>
           !chart.isVisible && chart.theme !== this.#theme && isPlot(element),
@@ -131,14 +131,14 @@ export class Board {
       for (const [element, chart] of [...visible, ...outdated]) {
         if (chart.drawn === this.#revision) continue;
         this.#draw(element, chart);
-        // What is drawn is painted before the others are.
+        // Paint these before drawing the others.
         if (performance.now() > until) return this.#schedule();
       }
       this.#clear();
     });
   }
 
-  // A chart that not every run fills shows up with its first value.
+  // An optional chart appears with its first value.
   #unhide() {
     for (const [element, { figure }] of this.#charts) {
       const card = element.closest(".chart");
@@ -156,7 +156,7 @@ export class Board {
     parents?.load(names);
   }
 
-  // On paper everything is in view.
+  // All charts are visible in print.
   #drawAll() {
     for (const [element, chart] of this.#charts)
       if (chart.drawn !== this.#revision && !element.closest("[hidden]"))
@@ -176,7 +176,7 @@ export class Board {
     }
   }
 
-  // What was not looked at yet, or is on its way, may have values.
+  // Charts that were not loaded yet may have values.
   #sayEmpty(element, { figure }) {
     const { store } = this;
     if (store.attempt === null) return;
@@ -193,7 +193,7 @@ export class Board {
     const card = element.closest(".chart");
     const isFilled = hasPoints(data);
     const isFirst = !isPlot(element);
-    // A range without points is told by an empty chart, not by the one before.
+    // A range without points clears the chart.
     if (!isFilled && (isFirst || !this.view.range)) {
       if (isFirst) this.#sayEmpty(element, chart);
       return;
@@ -202,7 +202,7 @@ export class Board {
     const note = card.querySelector("[data-chart-note]");
     if (note && note.title !== notes.join("; "))
       note.title = note.textContent = notes.join("; ");
-    card.classList.toggle("is-noted", hasBeyond); // it is drawn elsewhere than it lies
+    card.classList.toggle("is-noted", hasBeyond); // clipped values
     listAlerts(card.querySelector("[data-chart-alerts]"), alerts);
     if (isFirst) element.replaceChildren();
     const dragmode = FINGERS.matches ? false : "zoom"; // fingers scroll the page
@@ -229,10 +229,10 @@ export class Board {
     element.on("plotly_unhover", () => this.#echo(element, null));
   }
 
-  // A second click means something else: the whole range again.
+  // A double click resets the range instead.
   #clickOn(points) {
     const step = points.find((point) => point.customdata !== undefined)?.customdata;
-    // Plotly tells of the second click of two after it has told of both.
+    // Plotly dispatches the second click after the double click.
     if (step === undefined || performance.now() - this.#lastDouble < DOUBLE_CLICK)
       return;
     clearTimeout(this.#click);
@@ -243,11 +243,11 @@ export class Board {
     const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
     if (from === undefined || to === undefined) return;
     clearTimeout(this.#click);
-    this.#echo(null, null); // what was said of a place is no longer there
+    this.#echo(null, null); // remove synchronized hovers
     this.onZoom(makeRange(axis.stepAt(from), axis.stepAt(to)));
   }
 
-  // The same place in the other charts in view; their own hovering is no news.
+  // Show the hover in the other visible charts, without echoing theirs.
   #echo(source, x) {
     if (this.#isEchoed) return;
     this.#isEchoed = true;
@@ -260,7 +260,7 @@ export class Board {
   }
 }
 
-// The marks of a chart as links, for those who cannot point at them.
+// The marks of a chart as links, for keyboard and screen reader.
 function listAlerts(list, alerts) {
   const titles = alerts.map(titleOf);
   const known = [...list.children].map((link) => link.textContent);

@@ -1,7 +1,7 @@
-// Draws a page's figures, each on its card; again when the theme changes.
+// Draws the figures of a page on their cards, and redraws on theme changes.
 import { CONFIG, readColors, resolveColors, styleCard } from "./theme.js";
 
-// `onClick` is given the plot and the point.
+// `onClick` receives the plot and the point.
 export function drawCards(source, onClick) {
   const figures = JSON.parse(document.getElementById(source).textContent);
   const plots = [...document.querySelectorAll("[data-figure]")];

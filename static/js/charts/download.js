@@ -1,4 +1,4 @@
-// A chart as a file.
+// Downloads of a chart.
 
 import { textOf } from "./labels.js";
 
@@ -31,8 +31,8 @@ export async function savePicture(element, { format = "png", name, title }) {
   save(`${name}.${format}`, url);
 }
 
-// One row a step, or a place on another axis; of each line its values, and beside them
-// as they are drawn smoothed.
+// One row per step, or per position on another axis; for each line its raw and its
+// smoothed values.
 export function asCsv(data, by = "step") {
   const columns = data.filter((trace) => trace.customdata && !trace.meta?.isFaint);
   const named = columns.flatMap(({ name, customdata, y, meta = {} }) => {
@@ -60,7 +60,7 @@ export function asCsv(data, by = "step") {
     .concat("\n");
 }
 
-// A spreadsheet runs a text that begins like a formula; a quote before it prevents that.
+// A leading quote keeps spreadsheets from running text as a formula.
 function quote(cell) {
   const isFormula = typeof cell === "string" && /^[=+\-@\t\r]/.test(cell);
   const text = isFormula ? `'${cell}` : String(cell);

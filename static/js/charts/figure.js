@@ -12,10 +12,10 @@ import { resolveColors, styleCard, withAlpha } from "./theme.js";
 const RAW_OPACITY = 0.25;
 const NUM_SERIES_COLORS = 10;
 const BAND_ALPHA = 0.14;
-const MAX_BANDS = 4; // more of them over one another say nothing
+const MAX_BANDS = 4; // more overlapping bands are unreadable
 const LABEL_ALPHA = 0.75;
 
-// `curveOf` reads a metric as it is to be drawn: window.js opens one.
+// `curveOf` returns the points of a metric to draw; see window.js.
 export function fillFigure(
   figure,
   {
@@ -57,7 +57,7 @@ export function fillFigure(
   const phases = markPhases(store.phases(), axis, read);
   const fired = markAlerts(places, axis, read, extent);
   if (tails.length || before.length) layout.showlegend = true;
-  // Then a line alone has no entry all the same: the card bears its name.
+  // A single line has no legend entry, since the card shows its name.
   const isNamed = figure.layout.showlegend !== false;
   const name = (trace) =>
     isNamed || trace.meta.isTail || trace.meta.isParent
@@ -81,13 +81,13 @@ export function hasPoints(data) {
   return data.some((trace) => trace.x.length > 0);
 }
 
-// The metrics that a figure is made of.
+// The metrics of a figure.
 export function metricsOf(figure, store) {
   const traces = figure.data.flatMap((trace) => expand(trace, store));
   return traces.flatMap(({ meta }) => meta.terms.map(([metric]) => metric));
 }
 
-// `meta.each` stands for a family of metrics whose names are not known beforehand.
+// `meta.each` is a family of metrics with unknown names.
 function expand(trace, store) {
   if (!trace.meta.each) return [trace];
   const pattern = new RegExp(trace.meta.each);
@@ -115,12 +115,12 @@ function expand(trace, store) {
   });
 }
 
-// Without what the chart's title says of all of them.
+// Without the common part that the chart's title contains.
 function shorten(name, cut = "") {
   return name.startsWith(cut) ? name.slice(cut.length) : name;
 }
 
-// A metric's interval: its lower edge, and its upper one filled down to that.
+// A metric's interval: the lower bound, and the upper one filled down to it.
 function band(name, color, store) {
   const ends = ["low", "high"].map((end) => `${name}/${end}`);
   if (ends.some((end) => !store.get(end))) return [];
@@ -140,7 +140,7 @@ function band(name, color, store) {
 function draw(trace, { steps, values }, { axis, view, read, range }) {
   const weight = trace.meta.smooth ? view.smoothing : 0;
   const shown = clip(values);
-  const smoothed = smooth(shown, weight); // over what lies before the range, too
+  const smoothed = smooth(shown, weight); // including points before the range
   const [start, end] = bounds(steps, range);
   const x = steps.slice(start, end).map(axis.position);
   const raw = values.slice(start, end);
@@ -152,12 +152,12 @@ function draw(trace, { steps, values }, { axis, view, read, range }) {
     customdata: steps.slice(start, end),
     meta: { ...trace.meta, raw, weight },
   };
-  // Behind a band's edges and a stack's layers a raw line would say nothing.
+  // No raw line behind bands and stacked layers.
   const hasRaw = weight > 0 && trace.line?.width > 0 && !trace.stackgroup;
   return hasRaw ? [faint(colored, x, shown.slice(start, end)), line] : [line];
 }
 
-// One more point on either side, so that lines leave the chart at its edges.
+// One more point on either side, so that lines reach the edges.
 function bounds(steps, range) {
   if (!range) return [0, steps.length];
   const start = steps.findIndex((step) => step >= range.first);
@@ -191,15 +191,15 @@ function layOut(layout, { axis, view, read, revision, range, scale }) {
   const ends = range && [axis.position(range.first), axis.position(range.last)];
   return {
     ...styled,
-    title: undefined, // the card bears it
+    title: undefined, // on the card
     xaxis: {
       ...styled.xaxis,
       title: { ...styled.xaxis.title, text: axis.title },
       unifiedhovertitle: { text: axis.hover },
       ...(ends ? { range: ends, autorange: false } : { autorange: true }),
-      uirevision: `${view.x} ${ends}`, // the page zooms, all charts alike
+      uirevision: `${view.x} ${ends}`, // zoom is shared by all charts
     },
-    // Dragging chooses steps; the height follows the values.
+    // Dragging selects steps; the y range follows the values.
     yaxis: { ...styled.yaxis, ...scale.axis, fixedrange: true, showspikes: false },
     uirevision: view.x,
     datarevision: revision,

@@ -1,4 +1,4 @@
-// Plotly reads labels as a kind of HTML.
+// Plotly parses labels as a subset of HTML.
 
 export function asLabel(text) {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");

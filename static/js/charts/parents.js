@@ -7,13 +7,13 @@ import { isPlainLine } from "./tails.js";
 
 const WIDTH = 1.5;
 const OPACITY = 0.75;
-const MAX_METRICS = 200; // as many as the server gives at once
-const AGAIN_AFTER = 5_000; // ms after an answer that failed
+const MAX_METRICS = 200; // the server's maximum
+const RETRY_AFTER = 5_000; // ms after a failed request
 
 // Metrics of a fork's parents, each up to the fork point.
 export class Parents {
   #requested = new Set(); // metrics
-  #lines = []; // { name, step, fork, curves, clock }, the first run's first
+  #lines = []; // { name, step, fork, curves, clock }, oldest run first
 
   constructor({ ancestors, env, onLoaded }) {
     this.ancestors = ancestors;
@@ -30,7 +30,7 @@ export class Parents {
   async load(metrics) {
     const isNew = (name) => !this.#requested.has(name);
     const wanted = [...new Set(metrics)].filter(isNew);
-    // What they sampled is an axis of every chart.
+    // Their token and completion counts are x axes of every chart.
     if (wanted.length) wanted.push(...Object.values(TOTALS).filter(isNew));
     if (!wanted.length || !this.ancestors.length) return;
     for (const name of wanted) this.#requested.add(name);
@@ -47,25 +47,27 @@ export class Parents {
         if (!answer || answer.status >= 500) return this.#retry(metrics);
         if (!answer.ok) return;
         const { curves, clock } = await answer.json();
-        const line = this.#lines.find((one) => one.step === step && one.name === name);
+        const line = this.#lines.find(
+          (known) => known.step === step && known.name === name,
+        );
         const found = Object.entries(curves);
         if (line) for (const [metric, curve] of found) line.curves.set(metric, curve);
         else this.#lines.push({ name, step, fork, curves: new Map(found), clock });
       },
     );
     await Promise.all(requests);
-    this.#lines.sort((one, other) => one.step - other.step);
+    this.#lines.sort((a, b) => a.step - b.step);
   }
 
   #retry(metrics) {
     this.env.setTimeout(() => {
       for (const name of metrics) this.#requested.delete(name);
-      this.onLoaded(); // what is drawn then asks
-    }, AGAIN_AFTER);
+      this.onLoaded(); // redrawing requests them again
+    }, RETRY_AFTER);
   }
 }
 
-// Where they lie on an axis: { parent, axis } of each that has a place there.
+// { parent, axis } of each parent that has this axis.
 export function placeParents(parents, { view, store, last }) {
   const lines = parents?.lines ?? [];
   return lines
@@ -76,7 +78,7 @@ export function placeParents(parents, { view, store, last }) {
     .filter(({ axis }) => axis);
 }
 
-// Of each plain line of a chart what it goes on from.
+// For each plain line of a chart, the parents' part before it.
 export function drawParents(traces, { placed, view, read, range }) {
   return placed.flatMap(({ parent, axis }) => {
     const drawn = traces.filter(isPlainLine).flatMap((trace) => {

@@ -1,10 +1,10 @@
-// The y axis of a chart: logarithmic or not, with its outliers or without. What is left
-// out is told.
+// The y axis of a chart: logarithmic or linear, with or without outliers, and notes on
+// hidden points.
 
 import { clip, clipRange, LARGEST } from "./series.js";
 
 const THOUSANDS_FROM = 10_000; // 15k, which Plotly would write as 1.5e+4
-const POWERS_FROM = 1e27; // beyond the last of such letters
+const POWERS_FROM = 1e27; // beyond the last SI prefix
 
 export function fitScale(data, { isLog, isClipped, isFixed }) {
   if (isFixed) return { data, axis: {}, notes: [] };
@@ -35,7 +35,7 @@ export function fitScale(data, { isLog, isClipped, isFixed }) {
   };
 }
 
-// What is never below 0, a share for one, has no axis there either.
+// Metrics that are never negative, such as shares, start at 0.
 function fitTicks(drawn) {
   const largest = drawn.reduce((most, v) => Math.max(most, Math.abs(v) || 0), 0);
   const isLarge = largest >= THOUSANDS_FROM && largest < POWERS_FROM;
@@ -45,7 +45,7 @@ function fitTicks(drawn) {
   };
 }
 
-// Of what is in the legend or under the pointer, each value once.
+// Values in the legend or at the pointer, each once.
 function isCounted({ meta, line }) {
   return !meta.isFaint && !meta.isTail && !meta.isParent && line?.width !== 0;
 }
@@ -59,7 +59,7 @@ function share(count, points) {
   return `${some} of ${all} points`;
 }
 
-// A band reaches down to the lowest point; a line has a gap.
+// A band extends to the lowest point; a line has a gap.
 function withoutNonPositive(trace, lowest) {
   const isEdge = trace.line?.width === 0 && lowest < Infinity;
   const fit = (value) => (isEdge ? Math.max(value, lowest) : value > 0 ? value : null);

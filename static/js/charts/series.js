@@ -1,9 +1,7 @@
 // From a run's metrics to the points of one line.
 
-// An exponential moving average, as TensorBoard draws it: `weight` 0 … 1 is how much of
-// the past is kept, and early values are not pulled towards 0. What is no number stays
-// as it is and does not count; a line that never moves is not touched, so that it does
-// not waver in its last digits.
+// An exponential moving average as in TensorBoard: `weight` 0 … 1, debiased. Non-finite
+// values are skipped; a constant line is returned unchanged, without rounding noise.
 export function smooth(values, weight) {
   if (weight <= 0 || values.every((value) => value === values[0])) return values;
   let last = 0;
@@ -16,7 +14,7 @@ export function smooth(values, weight) {
   });
 }
 
-// As dashboard/runs/charts/chart.py: of larger numbers Plotly finds no range.
+// As in dashboard/runs/charts/chart.py: Plotly finds no range for larger numbers.
 export const LARGEST = 1e37;
 
 export function clip(values) {
@@ -24,7 +22,7 @@ export function clip(values) {
   return values.map((value) => Math.max(-LARGEST, Math.min(LARGEST, value)));
 }
 
-// The sum of metrics, each times its factor, at the steps where all of them have a value.
+// The weighted sum of metrics, at the steps where all have a value.
 export function combine(get, terms, constant = 0) {
   const curves = terms.map(([metric]) => get(metric));
   if (!curves.length || curves.some((curve) => !curve?.steps.length))
@@ -54,7 +52,7 @@ export function clipped(curve) {
   return values === curve.values ? curve : { ...curve, values };
 }
 
-// Layers of a stack stand on one another, so they need the same steps.
+// Stacked layers need the same steps.
 export function alignSteps(curves) {
   const filled = curves.filter((curve) => curve.steps.length);
   if (filled.length < 2) return curves;
@@ -68,8 +66,8 @@ export function alignSteps(curves) {
   }));
 }
 
-// Where most values lie: from the 5th to the 95th of a hundred, and a little more, as
-// TensorBoard scales without outliers. Nothing where that would be a single value.
+// The range without outliers, as in TensorBoard: 5th to 95th percentile plus a margin.
+// Undefined for a single value.
 export function clipRange(values, { isLog = false } = {}) {
   const scaled = isLog ? values.filter((v) => v > 0).map(Math.log10) : values;
   const sorted = scaled.filter(Number.isFinite).sort((a, b) => a - b);
@@ -86,7 +84,7 @@ function quantile(sorted, share) {
   return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
 }
 
-// Seconds in the unit that reads best over this span.
+// The unit of time for this span.
 export function timeUnit(seconds) {
   if (seconds < 120) return { name: "seconds", length: 1 };
   if (seconds < 7_200) return { name: "minutes", length: 60 };

@@ -1,8 +1,8 @@
-// From samples of a machine to the lines of its charts.
+// From samples of a machine to lines of charts.
 
 import { binaryUnit, size } from "../live/numbers.js";
 
-// What the charts hold: the columns of the server's answers, one after another.
+// The charts' data: columns of the server's responses, concatenated.
 export function join(known, newer) {
   const names = new Set([...Object.keys(known.values), ...Object.keys(newer.values)]);
   const empty = (answer) => answer.time.map(() => null);
@@ -18,7 +18,7 @@ export function join(known, newer) {
   };
 }
 
-// A metric's points; a null parts the attempts of a run, and a long silence in one.
+// A metric's points, with a null between attempts and at long gaps.
 export function line(samples, metric, axis) {
   const x = [];
   const y = [];
@@ -61,8 +61,7 @@ export function withUnit(value, unit) {
   return unit === "B/s" ? `${size(value)}/s` : size(value);
 }
 
-// What the values of an axis are divided by, and the unit that they then have: Plotly
-// knows no binary ones.
+// Divisor and unit of an axis, since Plotly has no binary prefixes.
 export function scaleOf(lists, unit) {
   if (unit === "%") return { factor: 1, suffix: " %" };
   const most = lists.reduce((top, list) => Math.max(top, ...(list ?? [])), 0);

@@ -1,4 +1,4 @@
-// What a resumed run went back before: grey and dashed, beside the history that counts.
+// Superseded segments of a resumed run: grey and dashed.
 
 import { makeAxis } from "./axis.js";
 import { clip, smooth } from "./series.js";
@@ -6,7 +6,7 @@ import { clip, smooth } from "./series.js";
 const WIDTH = 1.5;
 const OPACITY = 0.75;
 
-// Of each plain line of a chart the ends that were superseded.
+// The superseded segments of each plain line of a chart.
 export function drawTails(traces, { store, view, read, last, range }) {
   if (!view.tails) return [];
   return store.tails.flatMap((tail) => {

@@ -1,8 +1,8 @@
-// Figures name their colours as CSS variables; Plotly wants them resolved.
+// Figures use CSS variables as colours, which must be resolved for Plotly.
 
 const VARIABLE = /^var\((--[\w-]+)\)$/;
 
-// What every chart is drawn with.
+// Options of every chart.
 export const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" };
 
 export function readColors(root = document.documentElement) {
@@ -36,7 +36,7 @@ export function withAlpha(color, alpha) {
   return `rgba(${parts.join(", ")}, ${alpha})`;
 }
 
-// How every chart looks, whatever it shows; `decorate` makes each axis.
+// Layout of every chart; `decorate` changes each axis.
 export function styleLayout(layout, read, decorate) {
   const colors = layoutColors(read);
   return {
@@ -52,7 +52,7 @@ export function styleLayout(layout, read, decorate) {
   };
 }
 
-// The same on a card, which bears the title; `axis` is of both axes.
+// The same on a card, which has the title; `axis` is for both axes.
 export function styleCard(layout, read, axis = {}) {
   const decorate = (own, colors) => ({
     ...colors.axis,

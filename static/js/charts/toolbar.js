@@ -1,10 +1,10 @@
-// The controls above a run's charts: what they say is in the address, and is kept.
+// The controls above a run's charts, saved in the URL and for the user.
 
 import { missingAxis } from "./axis.js";
 import { showChoices } from "./actions.js";
 import { makeRange } from "./view.js";
 
-const KEEP_AFTER = 800; // ms: a slider moves through many values
+const SAVE_AFTER = 800; // ms: a slider moves through many values
 
 export class Toolbar {
   #timer = null;
@@ -36,7 +36,7 @@ export class Toolbar {
     this.changed({ isKept: false });
   }
 
-  // Somebody has set something, here or at a chart.
+  // A setting has changed, here or on a chart.
   changed({ isKept = true } = {}) {
     this.show();
     this.#write();
@@ -63,7 +63,7 @@ export class Toolbar {
     this.showRun();
   }
 
-  // What depends on the run: which axes it has, whether it ever went back.
+  // Options that depend on the run: its axes, and superseded steps.
   showRun() {
     const { form, store } = this;
     for (const option of this.parts.x.options) {
@@ -85,7 +85,7 @@ export class Toolbar {
     this.changed();
   }
 
-  // Once typed, not with each digit; with one end alone when Enter says so.
+  // After both ends are entered, or one end and Enter; not with each digit.
   #takeRange({ isEntered }) {
     const [from, to] = [this.parts.from.value, this.parts.to.value];
     if (!from && !to) this.zoom(null);
@@ -101,7 +101,7 @@ export class Toolbar {
 
   #keep() {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#send(), KEEP_AFTER);
+    this.#timer = setTimeout(() => this.#send(), SAVE_AFTER);
   }
 
   async #send() {
@@ -114,7 +114,7 @@ export class Toolbar {
       body,
       keepalive: true,
     }).catch(() => null);
-    // The address has it all the same.
+    // The settings are in the URL anyway.
     const status = form.querySelector("[data-keep-status]");
     status.textContent = answer?.ok ? "" : "Failed to save these settings.";
   }

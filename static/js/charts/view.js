@@ -1,4 +1,4 @@
-// How charts are drawn: as the address says, else as is kept, else as by default.
+// View settings of charts: from the URL, else saved, else defaults.
 
 const DEFAULTS = {
   smooth: "0.6",
@@ -10,7 +10,7 @@ const DEFAULTS = {
 };
 const X_AXES = ["step", "time", "tokens", "samples"];
 
-// On for all charts or none, but for those that were set otherwise: "all,kl-mean".
+// On for all charts or none, with exceptions: "all,kl-mean".
 export class Choice {
   constructor(text = "") {
     const names = text.split(",").filter(Boolean);
@@ -59,7 +59,7 @@ export class View {
     this.range = null;
   }
 
-  // What is kept for the next run; a range of steps is not.
+  // Saved for other runs, except the range of steps.
   settings() {
     return {
       smooth: String(this.smoothing),
@@ -76,7 +76,7 @@ export class View {
     return Object.keys(DEFAULTS).every((name) => settings[name] === DEFAULTS[name]);
   }
 
-  // The address of this view; other parts of the address stay.
+  // The URL of this view; other parameters stay.
   write(address, { isWhole = false } = {}) {
     const query = new URLSearchParams(address);
     for (const [name, value] of Object.entries(this.settings())) {
@@ -91,7 +91,7 @@ export class View {
       if (step === undefined) query.delete(name);
       else query.set(name, step);
     }
-    // Commas read well, and mean nothing else in an address.
+    // Commas need no escaping in a query.
     return query.toString().replaceAll("%2C", ",");
   }
 }
@@ -101,7 +101,7 @@ function readRange(from, to) {
   return makeRange(Number(from), Number(to));
 }
 
-// At least two steps wide: of one point there is nothing to see.
+// At least two steps wide, since one point shows no line.
 export function makeRange(first, last) {
   const start = Math.max(0, Math.floor(Math.min(first, last)));
   return { first: start, last: Math.max(start + 1, Math.ceil(Math.max(first, last))) };

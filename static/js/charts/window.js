@@ -1,5 +1,5 @@
-// What of a run's curves a chart needs: thinned to what a screen shows, and of a range
-// no more than lies around it.
+// The points of a run's curves that a chart needs: downsampled for the screen, and only
+// around the visible range.
 
 import { bucketWidth, slice, thin } from "../live/thinning.js";
 import { widen } from "./closeups.js";
