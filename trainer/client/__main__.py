@@ -52,7 +52,7 @@ def make_parser() -> ArgumentParser:
     parser.set_defaults(json=False)
     _add_json_option(parser)
     groups = parser.add_subparsers(required=True, metavar="COMMAND")
-    login = _add(groups, "login", commands.log_in, "store a token on this machine")
+    login = _add(groups, "login", commands.log_in, "save the server URL and a token")
     login.add_argument("url", help="server URL, such as https://cohort.example.org")
     _add_datasets(_group(groups, "datasets", "push and list datasets"))
     recipes = _group(groups, "recipes", "list reward recipes")
@@ -217,6 +217,7 @@ def _add_launch(group: Any) -> None:
         "--preset",
         dest="start",
         default="",
+        metavar="PRESET",
         help="start from a preset; `cohort presets list` lists them",
     )
     start.add_argument(
@@ -236,7 +237,7 @@ def _add_launch(group: Any) -> None:
     launch.add_argument(
         "--scaled",
         action="store_true",
-        help="scale the preset down to a small machine",
+        help="use the preset scaled down for a small machine",
     )
     launch.add_argument("--name", help="run name (default: generated)")
     launch.add_argument(
@@ -302,7 +303,7 @@ def _add_export(group: Any) -> None:
     export.add_argument(
         "--last-step", type=_count, metavar="N", help="leave out later steps"
     )
-    export.add_argument("--force", action="store_true", help="overwrite the file")
+    export.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def _add_groups(group: Any) -> None:
