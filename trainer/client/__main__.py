@@ -303,7 +303,9 @@ def _add_export(group: Any) -> None:
     export.add_argument(
         "--last-step", type=_count, metavar="N", help="leave out later steps"
     )
-    export.add_argument("--force", action="store_true", help="overwrite an existing file")
+    export.add_argument(
+        "--force", action="store_true", help="overwrite an existing file"
+    )
 
 
 def _add_groups(group: Any) -> None:
