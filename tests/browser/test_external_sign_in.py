@@ -61,7 +61,7 @@ def test_a_provider_is_connected_signs_in_and_is_disconnected(
     page.goto("/sign-in/")
 
     sign_in_at_provider(page, "Sign in with Work", name="alice")
-    expect(page.locator("[role=alert], .notice-error").first).to_be_visible()
+    expect(page.get_by_role("heading", name="not connected")).to_be_visible()
 
     page.goto("/sign-in/")
     page.get_by_label("Username").fill("alice")
@@ -80,7 +80,7 @@ def test_a_provider_is_connected_signs_in_and_is_disconnected(
     page.context.clear_cookies()
     page.goto("/alpha/settings")
     sign_in_at_provider(page, "Sign in with Work", name="bob")
-    expect(page.locator("[role=alert], .notice-error").first).to_be_visible()
+    expect(page.get_by_role("heading", name="not connected")).to_be_visible()
     trouble += findings_in_each_view(page)
     page.goto("/sign-in/")
     sign_in_at_provider(page, "Sign in with Work", name="alice")

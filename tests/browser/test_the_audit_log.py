@@ -90,6 +90,6 @@ def test_the_events_of_a_channel_are_changed(page: Page, team: Team) -> None:
     channel.refresh_from_db()
     assert "run.finished" not in channel.events
     page.get_by_role("button", name="Send again").click()
-    expect(page.locator("#messages .notice-success")).to_be_visible()
+    expect(page.locator("#messages .notice")).to_be_visible()
     failed.refresh_from_db()
     assert failed.state != "failed"
