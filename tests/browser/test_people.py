@@ -47,7 +47,7 @@ def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
 
     page.goto("/alpha/settings")
     page.get_by_label("Role of dora", exact=True).select_option("admin")
-    page.get_by_label("Change the role of dora").click()
+    page.get_by_label("Set the role of dora").click()
     expect(page.get_by_label("Role of dora", exact=True)).to_have_value("admin")
     page.locator("summary", has_text="deactivate dora").click()
     trouble += findings_in_each_view(page)
