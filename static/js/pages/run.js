@@ -1,4 +1,4 @@
-// The frame of every run page: follows the run's stream and keeps the header true.
+// The frame of every run page: follows the run's stream and updates the header.
 
 import { setText } from "../live/announce.js";
 import { duration } from "../live/numbers.js";
@@ -9,7 +9,7 @@ import { showNotice } from "../live/versions.js";
 const root = document.querySelector("[data-run]");
 const find = (name) => document.querySelector(`[data-run-${name}]`);
 
-const QUEUE_LOOK_EVERY = 10_000;
+const QUEUE_INTERVAL_MS = 10_000;
 const RESTING = new Set(["finished", "stopped", "failed", "paused"]);
 
 export const store = new RunStore();
@@ -57,7 +57,7 @@ function showRun(run) {
 
 const PRIORITIES = { "-1": "low", 0: "normal", 1: "high" };
 
-// The dialog asks about one pause: another one has its own reason and settings.
+// The dialog is for one pause: the next one has its own reason and settings.
 function followPause(run) {
   const form = document.getElementById("resume-form");
   if (!form) return;
@@ -75,20 +75,20 @@ function show(button, isOffered) {
   if (element) element.hidden = !isOffered;
 }
 
-// Not shown for an ended or waiting run, where they would look like its state.
+// About the page: next to an ended run they would read as the run's state.
 const UPDATES = { live: "live updates", polling: "updates every 4 s" };
 const LINKS = {
   connecting: "connecting",
   "catching-up": "loading updates",
   refused: "no access: reload the page",
-  outdated: "outdated: reload the page",
-  ahead: "waiting for the update",
+  outdated: "not live: reload the page",
+  ahead: "waiting for the server's update",
 };
 
 function showLink({ name, retryIn }) {
   clearInterval(countdown);
   showNotice(find("version"), name);
-  if (name === "outdated" || name === "refused") isQueued = false; // no more updates
+  if (name === "outdated" || name === "refused") isQueued = false; // no further updates
   const element = find("link");
   element.dataset.link = name;
   if (name !== "offline") {
@@ -96,7 +96,7 @@ function showLink({ name, retryIn }) {
     return;
   }
   const until = Date.now() + retryIn;
-  // Seen, and not read out each second.
+  // Hidden from screen readers, as it changes each second.
   const seconds = document.createElement("span");
   seconds.ariaHidden = "true";
   const tick = () => {
@@ -115,7 +115,7 @@ function onFrame(frame, { isBehind }) {
   if (link in UPDATES) showLink({ name: link });
   const detail = { ...frame, isBehind };
   document.dispatchEvent(new CustomEvent("runframe", { detail }));
-  // What it went back before is drawn in grey: a snapshot has it.
+  // Superseded steps are drawn in grey: a snapshot has them.
   if (isRewound) stream.resync();
 }
 
@@ -138,14 +138,14 @@ const stream = new RunStream({
   },
 });
 
-// A place in the queue changes without anything happening to this run.
+// The queue position changes without events of this run.
 setInterval(async () => {
   if (!isQueued || document.hidden) return;
   const answer = await fetch(stream.httpUrlWithQuery).catch(() => null);
   if (answer?.ok && isQueued) showRun((await answer.json()).run);
-}, QUEUE_LOOK_EVERY);
+}, QUEUE_INTERVAL_MS);
 
-// Choosing is enough; the button is for browsers without scripts.
+// The button is for browsers without scripts.
 find("priority-set")?.setAttribute("hidden", "");
 find("priority")?.addEventListener("change", ({ target }) =>
   target.form.requestSubmit(),

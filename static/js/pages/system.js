@@ -43,7 +43,7 @@ async function ask(extra = {}) {
     if (samples.time.length || found.time.length) say("");
     return found;
   } catch {
-    if (mine === turn) say("Cannot reach Cohort. Retrying…");
+    if (mine === turn) say("Cannot reach Cohort. Retrying.");
     return null;
   }
 }
