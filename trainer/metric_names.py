@@ -488,13 +488,17 @@ def title_of(name: str, *, with_unit: bool = False) -> str:
         title = f"{parts['set']}: {title.removeprefix('Held-out ')}"
     if name.endswith(("/low", "/high")):
         title += f" ({'lower' if name.endswith('/low') else 'upper'} bound)"
-    return f"{title} ({metric.unit})" if with_unit and metric.unit in SHOWN else title
+    return _with_unit(title, metric) if with_unit else title
+
+
+def _with_unit(title: str, metric: Metric) -> str:
+    return f"{title} ({metric.unit})" if metric.unit in SHOWN else title
 
 
 def list_titles() -> list[tuple[str, str, str]]:
     """Name, title and group of each metric of the registry, for the browser."""
     return [
-        (metric.name, title_of(metric.name, with_unit=True), group)
+        (metric.name, _with_unit(metric.title, metric), group)
         for group, metrics in METRICS.items()
         for metric in metrics
     ]

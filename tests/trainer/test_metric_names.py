@@ -10,6 +10,7 @@ from trainer.metric_names import (
     better_of,
     find_metric,
     group_names,
+    list_titles,
     title_of,
 )
 
@@ -52,6 +53,13 @@ def test_metrics_are_grouped_in_the_order_of_the_registry() -> None:
         (OTHER, ["speed"]),
         ("actor", ["actor/loss"]),
     ]
+
+
+def test_the_browser_gets_titles_with_their_places_for_names() -> None:
+    titles = {name: title for name, title, _ in list_titles()}
+
+    assert titles["eval/<set>/pass@<k>"] == "Held-out pass@<k>"
+    assert titles["kl/mean"] == "KL to reference (nats per token)"
 
 
 def test_the_exact_name_comes_before_one_with_places() -> None:
