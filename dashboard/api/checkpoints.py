@@ -1,4 +1,4 @@
-"""Checkpoints of a run, pinned, tried, downloaded; and models published from them."""
+"""Checkpoints of a run and models published from them."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ models_router = Router(tags=["Models"], auth=READ)
 router = Router(tags=["Checkpoints"], auth=READ)
 Name = Annotated[str, Path(max_length=120, examples=["step-000050-attempt-1"])]
 
-# Models of the team that new runs start from.
+# Published models.
 
 
 class PublishedModelOut(Schema):
     id: int = Field(examples=[2])
     name: str = Field(examples=["sums-1"])
     path: str = Field(
-        description="What a launch takes as its model.",
+        description="Model path for a launch.",
         examples=["/data/models/1/2/model"],
     )
-    run_id: int | None = Field(description="null: the run is gone.", examples=[7])
+    run_id: int | None = Field(description="null: the run was deleted.", examples=[7])
     run_name: str = Field(examples=["calm-otter-7"])
     step: int = Field(examples=[50])
-    sha256: str = Field(description="Of the checkpoint's manifest.")
+    sha256: str = Field(description="SHA-256 of the checkpoint's manifest.")
     num_bytes: int = Field(examples=[540_000_000])
     published_by: Person | None
     published_at: datetime
     needed_by: list[int] = Field(
-        description="Runs that have not ended and start from it.", examples=[[9]]
+        description="Unfinished runs that start from the model.", examples=[[9]]
     )
 
 
@@ -83,7 +83,7 @@ def model_out(
     "", response=Page[PublishedModelOut], summary="List published models"
 )
 def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """The newest first."""
+    """Newest first."""
     team = access_of(request).team
     found = team.published_models.select_related("published_by")
     needs = needs_of(team)
@@ -98,7 +98,7 @@ def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     "/{model_id}", response=Done, auth=WRITE, summary="Unpublish a model"
 )
 def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
-    """With its files; 409 while a run that has not ended needs it."""
+    """Deletes its files. 409 while an unfinished run needs the model."""
     access = access_of(request)
     with or_conflict():
         unpublish(model=_find_model(access.team, model_id), user=access.user)
@@ -108,7 +108,7 @@ def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
 def _find_model(team: Team, model_id: int) -> PublishedModel:
     found = team.published_models.select_related("published_by")
     model = found.filter(pk=model_id).first()
-    return or_404(model, f"{team} has no model {model_id}.")
+    return or_404(model, f"{team} has no model with the ID {model_id}.")
 
 
 # Checkpoints.
@@ -121,15 +121,19 @@ class CheckpointOut(Schema):
     sha256: str
     num_bytes: int = Field(examples=[540_000_000])
     saved_at: datetime
-    is_there: bool = Field(description="Its files are.")
+    is_there: bool = Field(description="False: its files were deleted.")
     is_best: bool
     is_pinned: bool
     kept_because: list[str]
-    score: Real = Field(description="Of the metric that the best is chosen by.")
+    score: Real = Field(
+        description="Value of the metric that selects the best checkpoint."
+    )
 
 
 class CheckpointsOut(Schema):
-    metric: str = Field(description="That the best is chosen by; empty: none yet.")
+    metric: str = Field(
+        description="Metric that selects the best checkpoint; empty: none yet."
+    )
     items: list[CheckpointOut]
 
 
@@ -137,7 +141,7 @@ class CheckpointsOut(Schema):
     "/{run_id}/checkpoints", response=CheckpointsOut, summary="List checkpoints"
 )
 def checkpoints(request: HttpRequest, run_id: Id) -> CheckpointsOut:
-    """All of the run, the newest first, also those whose files are deleted."""
+    """Newest first, including checkpoints with deleted files."""
     listing = list_checkpoints(get_run(access_of(request).team, run_id))
     return CheckpointsOut(
         metric=listing.metric, items=[_checkpoint(row) for row in listing.rows]
@@ -158,7 +162,7 @@ def _checkpoint(row: Listed) -> CheckpointOut:
 
 
 class PinIn(Input):
-    is_pinned: bool = Field(description="Never deleted.", examples=[True])
+    is_pinned: bool = Field(description="True: never deleted.", examples=[True])
 
 
 @router.patch(
@@ -170,7 +174,7 @@ class PinIn(Input):
 def pin_checkpoint(
     request: HttpRequest, run_id: Id, name: Name, payload: PinIn
 ) -> Done:
-    """A pinned one stays; others are left to the rules."""
+    """Cohort never deletes a pinned checkpoint."""
     change = retention.pin if payload.is_pinned else retention.unpin
     return _change(request, run_id, name, change)
 
@@ -182,7 +186,7 @@ def pin_checkpoint(
     summary="Delete a checkpoint",
 )
 def delete_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
-    """Its files; its row stays in the list."""
+    """Deletes its files; the list keeps its row."""
     return _change(request, run_id, name, retention.delete)
 
 
@@ -192,7 +196,7 @@ def delete_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
     summary="Download a checkpoint's model",
 )
 def checkpoint_model(request: HttpRequest, run_id: Id, name: Name) -> HttpResponseBase:
-    """A folder with weights, tokenizer and config, as transformers loads it."""
+    """A tar file with weights, tokenizer and config in transformers format."""
     checkpoint = _find(access_of(request).team, run_id, name)
     with or_conflict():
         archive = archive_model(checkpoint)
@@ -217,7 +221,7 @@ class PublishModelIn(Input):
 def publish_checkpoint(
     request: HttpRequest, run_id: Id, name: Name, payload: PublishModelIn
 ) -> Status[PublishedModelOut]:
-    """New runs and probes of the team can start from it; it outlives its run."""
+    """New runs and probes of the team can start from it. The model outlives its run."""
     access = access_of(request)
     checkpoint = _find(access.team, run_id, name)
     with or_conflict():
@@ -227,23 +231,26 @@ def publish_checkpoint(
 
 class TryIn(Input):
     row: StepIn | None = Field(
-        default=None, description="Of the run's dataset version.", examples=[5]
+        default=None,
+        description="Row number in the run's dataset version.",
+        examples=[5],
     )
     prompt: str = Field(
-        default="", max_length=MAX_CHARS, description="A prompt, in place of a row."
+        default="", max_length=MAX_CHARS, description="A prompt instead of a row."
     )
     num_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = Field(
         default=None,
-        description="Completions of each model; null: as many as a group has, "
-        f"{MAX_SAMPLES} at most.",
+        description="Completions per model; null: the group size, at most "
+        f"{MAX_SAMPLES}.",
     )
     max_new_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = Field(
-        default=None, description="null: the run's; so of temperature and seed."
+        default=None,
+        description="null: the run's value. Same for temperature and seed.",
     )
     temperature: Annotated[float, Field(ge=0.01, le=5)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     recipe_version_id: IdIn | None = Field(
-        default=None, description="That scores; null: the run's own recipe."
+        default=None, description="Recipe for scoring; null: the run's recipe."
     )
     is_scored: bool = True
 
@@ -257,17 +264,23 @@ class TryIn(Input):
 def try_checkpoint(
     request: HttpRequest, run_id: Id, name: Name, payload: TryIn
 ) -> Status[ProbeOut]:
-    """Sample a prompt from it and from its base model, as a probe."""
+    """Samples a prompt with the checkpoint and its base model, as a probe."""
     access = access_of(request)
     checkpoint = _find(access.team, run_id, name)
     if payload.row is None and not payload.prompt.strip():
-        raise refuse_field("body.row", "Name a row, or send a prompt.")
+        raise refuse_field(
+            "body.row", "Send a row or a prompt.", code="checkpoints.prompt_required"
+        )
     given = payload.model_dump(exclude={"recipe_version_id", "is_scored"})
     recipe = payload.recipe_version_id if payload.is_scored else UNSCORED
     query = query_of({**given, "checkpoint": checkpoint.name, "recipe": recipe})
     form = TryForm(get_run(access.team, run_id), query)
     if "checkpoint" in form.errors:
-        raise Problem(409, f"The files of {checkpoint.name} are no longer there.")
+        raise Problem(
+            409,
+            f"The files of {checkpoint.name} were deleted.",
+            code="checkpoints.files_deleted",
+        )
     refuse_errors(form, place="body", names={"recipe": "recipe_version_id"})
     with or_conflict():
         return Status(201, probe_out(form.start(access.user)))

@@ -1,4 +1,4 @@
-"""Completions of a run, searched with the filters of its tab Completions."""
+"""Searches the completions of a run, with the filters of its Completions tab."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dashboard.samples.search.results import PAGE_SIZE, Found, find
 
 router = Router(tags=["Completions"], auth=READ)
 ATTEMPTS = 3
-START_BITS = 31  # of a search's cursor: where it goes on, and what was found before
+START_BITS = 31  # a search's cursor: start position, then number of matches before
 Short = Annotated[str, Query("", max_length=200)]
 Number = Annotated[float | None, Query(None, allow_inf_nan=False)]
 
@@ -44,20 +44,22 @@ class FoundCompletion(CompletionOut):
 class FoundCompletionsOut(Schema):
     items: list[FoundCompletion]
     next_cursor: str | None
-    num_found: int = Field(description="As far as was looked.")
+    num_found: int = Field(description="Matches found so far.")
     is_counted: bool = Field(
-        description="False: there may be more than `num_found` further on, as texts "
-        "are looked through for a moment at a time. Go on with the cursor, also where "
-        "a page is empty."
+        description="False: a text search stops after a time limit, so there may be "
+        "more than `num_found` matches. Continue with the cursor, also after an empty "
+        "page."
     )
     total: int = Field(description="Completions of the run.")
 
 
 class CompletionFilters(Schema):
     text: Short
-    match: Short = Field("", description="text (default) or words")
+    match: Short = Field(
+        "", description="text: substring (default); words: whole words"
+    )
     surprise: Short = Field("", description="right_low, high_short or near")
-    outcome: Short = Field("", description="right, not_right or unscored")
+    outcome: Short = Field("", description="right (correct), not_right or unscored")
     end: Short = Field("", description="stop, length or unknown")
     first_step: StepBound
     last_step: StepBound
@@ -76,8 +78,8 @@ class CompletionFilters(Schema):
     by: Short = Field("", description="me")
     sort: Short = Field(
         "",
-        description="step, reward, advantage or length, `-` before it from the top; "
-        "-step without it",
+        description="step, reward, advantage or length; a leading `-` sorts in "
+        "descending order. Default -step.",
     )
 
 
@@ -87,7 +89,7 @@ class CompletionFilters(Schema):
 def completions(
     request: HttpRequest, run_id: Id, cursor: Cursor, filters: Query[CompletionFilters]
 ) -> FoundCompletionsOut:
-    """Fifty at a time, with the filters of the run's tab Completions."""
+    """Fifty per page, with the filters of the run's Completions tab."""
     access = access_of(request)
     run = get_run(access.team, run_id)
     found = _find(run, _form(run, _query(filters, cursor)), access.user)
@@ -109,8 +111,8 @@ def _query(filters: CompletionFilters, cursor: str) -> QueryDict:
     query = query_of(filters.model_dump())
     if cursor:
         start, before = divmod(read_cursor(cursor), 2**START_BITS)
-        place = {"start": start, "before": before} if filters.text else {"page": before}
-        query.update({name: str(value) for name, value in place.items()})
+        page = {"start": start, "before": before} if filters.text else {"page": before}
+        query.update({name: str(value) for name, value in page.items()})
     return query
 
 
@@ -120,7 +122,11 @@ def _find(run: Run, form: CompletionFilterForm, reader: Any) -> Found:
             return find(run, form, reader)
         except BlocksChanged:
             continue
-    raise Problem(409, "The run's completions changed while they were read. Try again.")
+    raise Problem(
+        409,
+        "The run's completions changed during the search. Try again.",
+        code="completions.changed",
+    )
 
 
 def _next(found: Found) -> str | None:

@@ -41,7 +41,7 @@ from dashboard.samples.rule_logs import notes_of
 from trainer.events import Signal
 
 router = Router(tags=["Completions"], auth=READ)
-STEP_BITS = 32  # a group's place in its run: its step, then its prompt
+STEP_BITS = 32  # a group's cursor: its step, then its prompt
 
 
 class CommentOut(Schema):
@@ -72,21 +72,21 @@ def marks_out(marks: Annotations) -> MarksOut:
 class GroupOut(Schema):
     step: int = Field(examples=[40])
     prompt_index: int = Field(
-        description="The row of the dataset version.", examples=[17]
+        description="Row number in the dataset version.", examples=[17]
     )
     prompt: str = Field(
-        description="As it was sampled: where a chat template holds, with its marks.",
+        description="As sampled: with the special tokens of the chat template.",
         examples=["<|im_start|>user\nWhat is 17 + 1?<|im_end|>\n"],
     )
     snippet: str = Field(
-        description="What the prompt asks, on one line, at most 160 characters.",
+        description="One line of the prompt, at most 160 characters.",
         examples=["What is 17 + 1?"],
     )
     answer: str | None = Field(examples=["18"])
     reward_mean: Real = Field(examples=[0.35])
     reward_std: Real = Field(examples=[0.57])
     signal: str = Field(examples=["mixed"])
-    is_trained: bool = Field(description="Not left out by dynamic sampling.")
+    is_trained: bool = Field(description="False: dropped by dynamic sampling.")
 
 
 class CompletionOut(Schema):
@@ -101,13 +101,13 @@ class CompletionOut(Schema):
 
 
 class RulePartOut(Schema):
-    """A rule's share of a reward: what counts of its score × its weight."""
+    """A rule's part of a reward: counted score × weight."""
 
     rule: str = Field(examples=["answer"])
     score: Real = Field(examples=[1.0])
-    counted: Real = Field(description="Once it is clipped and gated.", examples=[1.0])
+    counted: Real = Field(description="Score after clip and gate.", examples=[1.0])
     weight: Real = Field(description="At this step.", examples=[1.0])
-    part: Real = Field(description="null: it is left out.", examples=[1.0])
+    part: Real = Field(description="null: not counted.", examples=[1.0])
 
 
 class NoteOfRule(Schema):
@@ -118,7 +118,7 @@ class NoteOfRule(Schema):
 
 class MarkedCompletion(CompletionOut):
     parts: list[RulePartOut]
-    notes: list[NoteOfRule] = Field(description="What rules printed or failed with.")
+    notes: list[NoteOfRule] = Field(description="Output and errors of rules.")
     marks: MarksOut
 
 
@@ -128,7 +128,7 @@ class GroupDetail(GroupOut):
 
 
 def _as_page(run: Run, page: Page[Any]) -> Page[Any]:
-    """Groups as they are sent: what the prompts of a page ask is read at once."""
+    """Groups with their snippets, read with one query per page."""
     snippets = read_snippets(run, page.items)
     rows = [
         fill(GroupOut, group, snippet=snippets[group.prompt_index])
@@ -154,10 +154,13 @@ def groups(
     signal: Annotated[Signal | None, Query(None)],
     sort: Annotated[
         Literal["", "prompt", "mean", "-mean", "spread", "-spread"],
-        Query("", description="Of one step's groups; `-` before it from the top."),
+        Query(
+            "",
+            description="Requires `step`. A leading `-` sorts in descending order.",
+        ),
     ],
 ) -> Page[Any]:
-    """By step and prompt, without steps that a resume went back before."""
+    """By step and prompt, without superseded groups."""
     run = get_run(access_of(request).team, run_id)
     found = Group.objects.current().filter(run=run)
     if step is not None:
@@ -166,40 +169,42 @@ def groups(
         found = found.filter(signal=signal)
     if sort:
         if step is None:
-            raise refuse_field("query.step", "Name the step whose groups are sorted.")
+            raise refuse_field(
+                "query.step", "`sort` requires a step.", code="groups.step_required"
+            )
         ordered = found.order_by(*ORDERS[sort])
         page = page_from(ordered, lambda row: row, cursor=cursor, limit=limit)
         return _as_page(run, page)
     if cursor:
         at, prompt = divmod(read_cursor(cursor), 2**STEP_BITS)
-        # The first condition says the same, and is one that an index answers.
+        # `step__gte` is redundant, but lets the database use an index.
         behind = Q(step__gt=at) | Q(step=at, prompt_index__gt=prompt)
         found = found.filter(behind, step__gte=at)
     rows = list(found.order_by("step", "prompt_index")[: limit + 1])
-    page = cut(rows, limit, lambda row: row, _place)
+    page = cut(rows, limit, lambda row: row, _cursor_of)
     return _as_page(run, page)
 
 
-def _place(group: Group) -> int:
-    place: int = group.step * 2**STEP_BITS + group.prompt_index
-    return place
+def _cursor_of(group: Group) -> int:
+    cursor: int = group.step * 2**STEP_BITS + group.prompt_index
+    return cursor
 
 
 @router.get(
     "/{run_id}/groups/{step}/{prompt_index}",
     response=GroupDetail,
-    summary="Look at a group",
+    summary="Get a group",
 )
 def group(
     request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
 ) -> GroupDetail:
-    """All its completions with each rule's share, advantages, and what people said."""
+    """With all completions, the parts of each rule, advantages and annotations."""
     access = access_of(request)
     run = get_run(access.team, run_id)
     found = get_group(run, step, prompt_index)
     marks = read_annotations([found.pk], access.user)
     notes = notes_of(found)
-    standings = rank_completions(
+    ranks = rank_completions(
         found, found.completions, rule_weights(run, step), step_recipe(run, step)
     )
     return fill(
@@ -213,20 +218,20 @@ def group(
                 notes=notes.get(each.completion.position, []),
                 marks=marks.get((found.pk, each.completion.position), Annotations()),
             )
-            for each in standings
+            for each in ranks
         ],
         marks=marks_out(marks.get((found.pk, None), Annotations())),
     )
 
 
 def _completion(
-    standing: GroupRank, group: Group, *, notes: list[RuleNote], marks: Annotations
+    rank: GroupRank, group: Group, *, notes: list[RuleNote], marks: Annotations
 ) -> MarkedCompletion:
     return completion_out(
         MarkedCompletion,
-        standing.completion,
+        rank.completion,
         group.rule_names,
-        parts=[fill(RulePartOut, part, rule=part.name) for part in standing.parts],
+        parts=[fill(RulePartOut, part, rule=part.name) for part in rank.parts],
         notes=[fill(NoteOfRule, note) for note in notes],
         marks=marks_out(marks),
     )

@@ -1,4 +1,4 @@
-"""What a run measured and printed: metrics, evaluations, logs, machine, tokens."""
+"""Metrics, evaluations, logs, system metrics and token values of a run."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class MetricsOut(Schema):
     metrics: list[MetricOut] = Field(description="What the names mean.")
     points: list[PointOut]
     next_cursor: str | None
-    last_step: int = Field(description="Of the run, by now.")
+    last_step: int = Field(description="Last step of the run.")
 
 
 @router.get("/{run_id}/metrics", response=MetricsOut, summary="Read metrics")
@@ -110,21 +110,25 @@ def metrics(
         Query(
             "",
             max_length=20_000,
-            description="With commas between; without it, all of them.",
+            description="Separated by commas. Default: all.",
             examples=["reward/mean,kl/mean"],
         ),
     ],
     limit: Annotated[int, Query(1_000, ge=1, le=MAX_POINTS)],
 ) -> MetricsOut:
-    """Every point, none thinned out, by rising step; held-out scores included.
+    """All points in step order, without downsampling; held-out scores included.
 
-    Values that are no numbers are left out.
+    NaN and infinite values are missing.
     """
     found = get_run(access_of(request).team, run_id)
     known = metric_names(found)
     wanted = [name for name in names.split(",") if name] or known
     if unknown := [name for name in wanted if name not in known]:
-        raise refuse_field("query.names", f"The run has no metric {unknown[0][:80]!r}.")
+        raise refuse_field(
+            "query.names",
+            f"The run has no metric {unknown[0][:80]!r}.",
+            code="metrics.unknown",
+        )
     span = span_of(first_step, last_step)
     if cursor:
         span = Span(max(span.first, read_cursor(cursor) + 1), span.last)
@@ -148,15 +152,15 @@ def span_of(first: int | None, last: int | None) -> Span:
     if first is not None and last is not None and first > last:
         raise refuse_field(
             "query.last_step",
-            f"No step is at least {first} and at most {last}. Swap the two, or leave "
-            "one out.",
+            f"The step range {first} to {last} is empty. Swap the values or omit one.",
+            code="empty_range",
         )
     return Span(first or 0, LARGEST_STEP if last is None else last)
 
 
 class EvaluationOut(Schema):
     step: int = Field(examples=[50])
-    name: str = Field(description="Of the held-out set.", examples=["held_out"])
+    name: str = Field(description="Name of the held-out set.", examples=["held_out"])
     time: datetime
     metrics: dict[str, Real] = Field(examples=[{"eval/held_out/mean": 0.4}])
 
@@ -167,14 +171,14 @@ class EvaluationOut(Schema):
 def evaluations(
     request: HttpRequest, run_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
-    """On held-out sets, as they were made; without those that a resume went behind."""
+    """On held-out sets, in order of time, without superseded ones."""
     run = get_run(access_of(request).team, run_id)
     found = Evaluation.objects.filter(run=run, superseded_by=None)
     read = partial(fill, EvaluationOut)
     return page_by(found, read, cursor=cursor, limit=limit, key="pk")
 
 
-@router.get("/{run_id}/files/{file}", response=FILE, summary="Take a run as a file")
+@router.get("/{run_id}/files/{file}", response=FILE, summary="Export a run")
 def run_file(
     request: HttpRequest,
     run_id: Id,
@@ -182,7 +186,7 @@ def run_file(
     first_step: StepBound,
     last_step: StepBound,
 ) -> HttpResponseBase:
-    """Metrics or completions as CSV, JSON lines or Parquet; or for other tools."""
+    """Metrics or completions as CSV, JSON Lines or Parquet, or for other tools."""
     run = get_run(access_of(request).team, run_id)
     return send_file(run, span_of(first_step, last_step), file)
 
@@ -192,29 +196,31 @@ def run_file(
 
 class Which(Schema):
     source: Literal["", "both", "trainer", "supervisor"] = Field(
-        "", description="Empty: both, where the trainer's lines have times."
+        "", description="Empty: both, if the trainer's lines have timestamps."
     )
     attempt: Annotated[
         int | None,
-        Query(None, ge=0, le=LARGEST_STEP, description="The attempt; null: the last."),
+        Query(
+            None, ge=0, le=LARGEST_STEP, description="Attempt number; null: the last."
+        ),
     ]
 
 
 def _source(run: Run, which: Which) -> Source:
     found = find_source(run, query_of(which.model_dump()))
-    source = or_404(found, f"No worker has taken {run} yet, so there are no logs.")
+    source = or_404(found, f"{run} has no logs yet: no worker has started it.")
     if which.attempt is not None and source.attempt.number != which.attempt:
         raise Http404(f"{run} has no attempt {which.attempt}.")
     return source
 
 
 class LogLineOut(Schema):
-    at: int = Field(description="Its first byte.", examples=[0])
+    at: int = Field(description="Byte offset.", examples=[0])
     text: str = Field(examples=["step 1: reward 0.20"])
-    num_chars: int = Field(description="More than `text` has where it is cut.")
+    num_chars: int = Field(description="More than in `text` if that is truncated.")
     time: float | None = Field(
         default=None,
-        description="Seconds since 1970; null: not known.",
+        description="Seconds since 1970; null: unknown.",
         examples=[1_772_366_400.5],
     )
 
@@ -222,13 +228,17 @@ class LogLineOut(Schema):
 class LogOut(Schema):
     source: str = Field(examples=["trainer"])
     attempt: int = Field(examples=[1])
-    number: int = Field(description="Of the first line, from 1.", examples=[1])
-    first: int = Field(description="Byte where it begins; `before` goes back from it.")
-    next: int = Field(description="Byte to read on from: send it as `after`.")
-    is_end: bool = Field(description="Nothing comes after these lines yet.")
-    is_closed: bool = Field(description="Nothing will: this attempt has ended.")
-    size: int = Field(description="Of the log, in bytes.")
-    missing: str = Field(description="Why it is not here.")
+    number: int = Field(description="Number of the first line, from 1.", examples=[1])
+    first: int = Field(
+        description="Byte offset of the first line; send it as `before` to read back."
+    )
+    next: int = Field(
+        description="Byte offset after the last line; send it as `after` to continue."
+    )
+    is_end: bool = Field(description="True: the log has no further lines yet.")
+    is_closed: bool = Field(description="True: the attempt has ended.")
+    size: int = Field(description="Size of the log in bytes.")
+    missing: str = Field(description="Why the log is missing; empty if it is not.")
     lines: list[LogLineOut]
 
 
@@ -241,7 +251,7 @@ def run_log(
     before: Byte,
     line: Annotated[int | None, Query(None, ge=1, le=10**12)],
 ) -> LogOut:
-    """Up to 500 lines: its end, or from a byte on, up to one, or around a line."""
+    """Up to 500 lines: the last ones, after or before a byte offset, or around a line."""
     source = _source(get_run(access_of(request).team, run_id), which)
     part = read_part(source.path, after=after, before=before, line=line)
     fields: dict[str, Any] = asdict(part)
@@ -257,13 +267,11 @@ def run_log(
     )
 
 
-@logs_router.get(
-    "/{run_id}/log/file", response=FILE, summary="Take a run's log as a file"
-)
+@logs_router.get("/{run_id}/log/file", response=FILE, summary="Download a run's log")
 def run_log_file(
     request: HttpRequest, run_id: Id, which: Query[Which]
 ) -> HttpResponseBase:
-    """One attempt's; of both the trainer's."""
+    """The log of one attempt. For `both`, the trainer's."""
     run = get_run(access_of(request).team, run_id)
     source = _source(run, which)
     if not source.path.is_file():
@@ -275,7 +283,7 @@ def run_log_file(
     )
 
 
-# The machine's use, a group's tokens, the settings as a file.
+# System metrics, token values, settings.
 
 
 class SystemOut(Schema):
@@ -283,14 +291,14 @@ class SystemOut(Schema):
     time: list[float] = Field(description="Seconds since 1970.")
     step: list[int] = Field(examples=[[3, 4]])
     values: dict[str, list[Real]] = Field(
-        description="cpu and gpu_use/0 in per cent; memory, disk_free and gpu_memory/0 "
-        "in bytes; disk_read, network_sent and so on in bytes a second.",
+        description="cpu and gpu_use/0 in percent; memory, disk_free and gpu_memory/0 "
+        "in bytes; disk_read, network_sent etc. in bytes per second.",
         examples=[{"cpu": [41.0, 40.2]}],
     )
 
 
 @traces_router.get(
-    "/{run_id}/system", response=SystemOut, summary="Read a machine's use"
+    "/{run_id}/system", response=SystemOut, summary="Read system metrics"
 )
 def run_system(
     request: HttpRequest,
@@ -300,7 +308,7 @@ def run_system(
     last: Moment,
     after: Moment,
 ) -> SystemOut:
-    """About 500 points between two times or steps; `after` a time: what is new."""
+    """About 500 points between two times or steps; with `after`, newer points only."""
     run = get_run(access_of(request).team, run_id)
     window = Window(axis=x, first=first, last=last)
     return SystemOut(
@@ -310,20 +318,20 @@ def run_system(
 
 class GroupTokensOut(Schema):
     completions: list[dict[str, Any]] = Field(
-        description="Of each, by token: text, log-prob, ratio, KL, advantage, what its "
-        "gradient weighs, as far as the run keeps them."
+        description="By token: text, log-prob, ratio, KL, advantage and gradient "
+        "coefficient, as far as stored."
     )
 
 
 @traces_router.get(
     "/{run_id}/groups/{step}/{prompt_index}/tokens",
     response=GroupTokensOut,
-    summary="Read a group's tokens",
+    summary="Read token values",
 )
 def group_tokens(
     request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
 ) -> GroupTokensOut:
-    """What the update did to each; 404 says for which groups they are kept."""
+    """404 says which groups have token values."""
     run = get_run(access_of(request).team, run_id)
     found = read_tokens(get_group(run, step, prompt_index))
     return GroupTokensOut(completions=plain(or_404(found, which_are_kept(run))))
@@ -332,14 +340,14 @@ def group_tokens(
 @traces_router.get(
     "/{run_id}/config.{suffix}",
     response=FILE,
-    summary="Take a run's settings as a file",
+    summary="Download a run's settings",
 )
 def run_config_file(
     request: HttpRequest, run_id: Id, suffix: Literal["toml", "json"]
 ) -> HttpResponseBase:
-    """For `python -m trainer run`; TOML says which rows its files hold."""
+    """For `python -m trainer run`. TOML also documents the rows of its files."""
     run = get_run(access_of(request).team, run_id)
-    config = or_404(settings_of(run), f"{run} was imported: it has no settings.")
+    config = or_404(settings_of(run), f"{run} was imported and has no settings.")
     text = WRITERS[suffix](run, config)
     return attach(
         iter([text.encode()]),

@@ -1,4 +1,4 @@
-"""What each prompt of a run learnt."""
+"""Pass rates and classes of a run's prompts."""
 
 from __future__ import annotations
 
@@ -39,26 +39,29 @@ Percent = Annotated[float | None, Query(None, ge=0, le=100)]
 
 class LearntPromptOut(Schema):
     prompt_index: int = Field(
-        description="The row of the dataset version.", examples=[17]
+        description="Row number in the dataset version.", examples=[17]
     )
     text: str | None = Field(
-        description="Of a chat, what its messages say.", examples=["What is 17 + 1?"]
+        description="The question. Of a chat, the text of its messages.",
+        examples=["What is 17 + 1?"],
     )
     kind: Kind = Field(
-        description="By its last visits: never, solved, forgotten, oscillating or "
+        description="By its last groups: never, solved, forgotten, oscillating or "
         "unscored.",
         examples=["solved"],
     )
-    num_seen: int = Field(description="Groups of it.", examples=[12])
-    num_scored: int = Field(description="Completions of the last visits.", examples=[8])
-    num_right: int = Field(description="Of those.", examples=[6])
+    num_seen: int = Field(description="Number of groups.", examples=[12])
+    num_scored: int = Field(
+        description="Scored completions of the last groups.", examples=[8]
+    )
+    num_right: int = Field(description="Correct ones of those.", examples=[6])
     change: Real = Field(
-        description="Percentage points since the first visits.", examples=[50.0]
+        description="Change of the pass rate, in percentage points.", examples=[50.0]
     )
     last_step: int = Field(examples=[118])
-    solved_at: int | None = Field(description="Step of the first right visit.")
+    solved_at: int | None = Field(description="Step of the first correct group.")
     forgotten_at: int | None = Field(
-        description="Step of the first visit after the last right one."
+        description="Step of the first group after the last correct one."
     )
 
 
@@ -70,14 +73,17 @@ def _prompt(line: PromptLine) -> LearntPromptOut:
 class LearntPromptsOut(Schema):
     items: list[LearntPromptOut]
     next_cursor: str | None
-    total: int = Field(description="Prompts that were chosen.", examples=[40])
-    num_seen: int = Field(description="Prompts that the run sampled.", examples=[300])
+    total: int = Field(description="Prompts that match.", examples=[40])
+    num_seen: int = Field(description="Prompts sampled by the run.", examples=[300])
     kinds: dict[str, int] = Field(
-        description="How many of each class.", examples=[{"never": 40, "solved": 260}]
+        description="Number of prompts by class.",
+        examples=[{"never": 40, "solved": 260}],
     )
-    first_step: int | None = Field(description="Of the steps that were counted.")
+    first_step: int | None = Field(description="First step with groups.")
     last_step: int | None
-    problem: str = Field(description="Why nothing can be told right.")
+    problem: str = Field(
+        description="Why correctness is unknown; empty if it is known."
+    )
 
 
 class PromptFilters(Schema):
@@ -101,7 +107,7 @@ def run_prompts(
     limit: Limit,
     filters: Query[PromptFilters],
 ) -> LearntPromptsOut:
-    """With what each learnt, as the run's tab Prompts classifies them."""
+    """With pass rate and class, as in the run's Prompts tab."""
     run = get_run(access_of(request).team, run_id)
     form = PromptFilterForm.read(query_of(filters.model_dump()))
     refuse_errors(form)
@@ -109,7 +115,7 @@ def run_prompts(
 
 
 def _page(run: Run, found: Found, cursor: str, limit: int) -> LearntPromptsOut:
-    """One query, of what was chosen."""
+    """One query."""
     start = read_cursor(cursor) if cursor else 0
     chosen: list[Any] = [] if found.chosen is None else list(found.chosen)
     shown = chosen[start : start + limit]

@@ -1,4 +1,4 @@
-"""Reward recipes, their versions, and the kinds of rules that they can hold."""
+"""Reward recipes, their versions, and the kinds of rules."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RecipeVersionOut(Schema):
     number: int = Field(examples=[3])
     content_sha256: str
     spec: dict[str, Any] = Field(
-        description="As trainer.rewards.spec.Recipe holds it.", examples=[SPEC]
+        description="A trainer.rewards.spec.Recipe as JSON.", examples=[SPEC]
     )
     created_at: datetime
 
@@ -76,7 +76,7 @@ def version_out(row: RecipeVersion) -> RecipeVersionOut:
 
 @router.get("", response=Page[RecipeOut], summary="List recipes")
 def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """The newest first."""
+    """Newest first."""
     found = access_of(request).team.recipes.select_related("created_by")
     return page_by(found, _recipe, cursor=cursor, limit=limit)
 
@@ -89,7 +89,7 @@ def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 def recipe_versions(
     request: HttpRequest, recipe_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
-    """The newest first. A version never changes."""
+    """Newest first. A version never changes."""
     own = get_recipe(access_of(request).team, recipe_id)
     found = own.versions.select_related("recipe")
     return page_by(found, version_out, cursor=cursor, limit=limit)
@@ -112,7 +112,11 @@ def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersi
     access = access_of(request)
     name = " ".join(payload.name.split())
     if not name:
-        raise refuse_field("body.name", "A recipe needs a name; got only spaces.")
+        raise refuse_field(
+            "body.name",
+            "A recipe requires a name; got only spaces.",
+            code="rewards.name_required",
+        )
     with or_refuse("body.name"):
         version = save_recipe_version(
             team=access.team,
@@ -133,7 +137,7 @@ def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersi
 def create_recipe_version(
     request: HttpRequest, recipe_id: Id, payload: VersionIn
 ) -> Status[RecipeVersionOut]:
-    """Equal to the newest one, that is given back and none is made."""
+    """Returns the newest version if the recipe equals it."""
     access = access_of(request)
     own = get_recipe(access.team, recipe_id)
     version = save_recipe_version(
@@ -162,27 +166,31 @@ def read_spec(spec: dict[str, Any]) -> Recipe:
         raise Problem(422, detail, code="rewards.bad_recipe", errors=errors) from error
     for number, rule in enumerate(recipe.rules):
         if fault := find_fault(rule):
-            raise refuse_field(f"body.spec.rules.{number}.params.source", fault)
+            raise refuse_field(
+                f"body.spec.rules.{number}.params.source",
+                fault,
+                code="rewards.bad_source",
+            )
     return recipe
 
 
-# What a recipe says, checked; kinds of rules.
+# Summaries and checks of recipes; kinds of rules.
 
 
-class RecipeSaid(Schema):
-    sentence: str = Field(description="What it rewards, in words.")
+class RecipeSummary(Schema):
+    sentence: str = Field(description="The recipe in words.")
     formula: str = Field(examples=["1·answer + 0.2·format"])
-    lowest: float = Field(description="The reward that it can give.", examples=[0.0])
-    highest: float = Field(examples=[1.2])
+    lowest: float = Field(description="Lowest possible reward.", examples=[0.0])
+    highest: float = Field(description="Highest possible reward.", examples=[1.2])
 
 
-class RecipeVersionDetail(RecipeVersionOut, RecipeSaid):
+class RecipeVersionDetail(RecipeVersionOut, RecipeSummary):
     pass
 
 
-def _said(recipe: Recipe) -> RecipeSaid:
+def _summarize(recipe: Recipe) -> RecipeSummary:
     low, high = recipe_bounds(recipe)
-    return RecipeSaid(
+    return RecipeSummary(
         sentence=recipe_sentence(recipe),
         formula=write_formula(recipe),
         lowest=low,
@@ -193,54 +201,58 @@ def _said(recipe: Recipe) -> RecipeSaid:
 @versions_router.get(
     "/recipe-versions/{recipe_version_id}",
     response=RecipeVersionDetail,
-    summary="Look at a recipe version",
+    summary="Get a recipe version",
 )
 def recipe_version(request: HttpRequest, recipe_version_id: Id) -> RecipeVersionDetail:
-    """With what it says in words, as a formula, and in bounds."""
+    """With its summary, formula and bounds."""
     version = find_recipe_version(access_of(request).team, recipe_version_id)
-    said = _said(Recipe.model_validate(version.spec))
-    return RecipeVersionDetail(**version_out(version).model_dump(), **said.model_dump())
+    summary = _summarize(Recipe.model_validate(version.spec))
+    return RecipeVersionDetail(
+        **version_out(version).model_dump(), **summary.model_dump()
+    )
 
 
 def find_recipe_version(team: Team, version_id: int) -> RecipeVersion:
     found = RecipeVersion.objects.select_related("recipe")
     version = found.filter(recipe__team=team, pk=version_id).first()
-    return or_404(version, f"{team} has no recipe version {version_id}.")
+    return or_404(version, f"{team} has no recipe version with the ID {version_id}.")
 
 
 class RecipeFindingOut(Schema):
     kind: str = Field(examples=["trivial"])
     sentence: str
     remedy: str
-    rows: list[int] = Field(description="That show it.", examples=[[0, 3]])
+    rows: list[int] = Field(
+        description="Rows of the dataset that show it.", examples=[[0, 3]]
+    )
 
 
 class RecipeCheckIn(Input):
     spec: dict[str, Any] = Field(examples=[SPEC])
     dataset_version_id: IdIn | None = Field(
         default=None,
-        description="Rows to look at: references that no rule can read, and rewards "
-        "for completions that solve nothing.",
+        description="Checks its rows: unreadable references, and rewards for "
+        "completions that solve nothing.",
         examples=[12],
     )
 
 
-class RecipeCheckOut(RecipeSaid):
-    findings: list[RecipeFindingOut] = Field(description="Of the rows.")
+class RecipeCheckOut(RecipeSummary):
+    findings: list[RecipeFindingOut] = Field(description="Warnings about the rows.")
 
 
 @versions_router.post(
     "/recipes/check", response=RecipeCheckOut, summary="Check a recipe"
 )
 def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
-    """What is wrong with it is a 422 that names its fields; nothing is saved."""
+    """Saves nothing. 422 names the invalid fields."""
     recipe, version_id = read_spec(payload.spec), payload.dataset_version_id
     findings: list[RecipeWarning] = []
     if version_id is not None:
         version = find_version(access_of(request).team, version_id)
         findings = check_rows(recipe, version)
     return RecipeCheckOut(
-        **_said(recipe).model_dump(),
+        **_summarize(recipe).model_dump(),
         findings=[
             fill(RecipeFindingOut, found, rows=list(found.positions))
             for found in findings
@@ -252,9 +264,11 @@ class RuleKind(Schema):
     kind: str = Field(examples=["exact_answer"])
     title: str = Field(examples=["Exact answer"])
     summary: str
-    asks_a_model: bool = Field(description="Which may cost money.")
-    runs_code: bool = Field(description="In a sandbox.")
-    params: dict[str, Any] = Field(description="Its parameters as a JSON schema.")
+    asks_a_model: bool = Field(
+        description="True: the rule calls a model, which may cost money."
+    )
+    runs_code: bool = Field(description="True: the rule runs code in a sandbox.")
+    params: dict[str, Any] = Field(description="JSON schema of the parameters.")
 
 
 class RuleKinds(Schema):
@@ -263,7 +277,7 @@ class RuleKinds(Schema):
 
 @versions_router.get("/rule-kinds", response=RuleKinds, summary="List kinds of rules")
 def rule_kinds(request: HttpRequest) -> RuleKinds:
-    """What a recipe's rules can be, by title."""
+    """Sorted by title."""
     rules = sorted(RULES.values(), key=lambda rule: rule.title)
     return RuleKinds(
         items=[

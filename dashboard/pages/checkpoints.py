@@ -26,7 +26,7 @@ from dashboard.training.publishing import archive_model, publish, unpublish
 
 @require_POST
 def checkpoint_pin(request: Request, team: str, run_id: int, name: str) -> HttpResponse:
-    message = f"{name} is pinned: it is never deleted."
+    message = f"Pinned {name}. Cohort keeps it until you unpin it."
     return _change(request, team, run_id, name, retention.pin, message)
 
 
@@ -34,7 +34,7 @@ def checkpoint_pin(request: Request, team: str, run_id: int, name: str) -> HttpR
 def checkpoint_unpin(
     request: Request, team: str, run_id: int, name: str
 ) -> HttpResponse:
-    message = f"{name} is left to the rules again."
+    message = f"Unpinned {name}."
     return _change(request, team, run_id, name, retention.unpin, message)
 
 
@@ -42,7 +42,7 @@ def checkpoint_unpin(
 def checkpoint_delete(
     request: Request, team: str, run_id: int, name: str
 ) -> HttpResponse:
-    message = f"{name} was deleted."
+    message = f"Deleted {name}."
     return _change(request, team, run_id, name, retention.delete, message)
 
 
@@ -79,8 +79,8 @@ def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
             conflict,
             what=run.name,
             back=reverse("run_tab", args=[team, run.pk, "checkpoints"]),
-            labels={"metric": "Keep the best by"},
-            choices={"metric": {"": "the held-out score, else the reward"}},
+            labels={"metric": "Best by"},
+            choices={"metric": {"": "held-out score, else reward"}},
             team=run.team,
         )
     except ValueError as error:
@@ -122,7 +122,7 @@ def checkpoint_publish(
         messages.error(request, str(error))
     else:
         messages.success(
-            request, f"{model} is published: new runs and probes can start from it."
+            request, f"Published {model}. New runs and probes can start from it."
         )
     return redirect("run_tab", team, run_id, "checkpoints")
 
@@ -150,7 +150,7 @@ def model_unpublish(request: Request, team: str, model_id: int) -> HttpResponse:
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, f"{model} is no longer published.")
+        messages.success(request, f"Unpublished {model}.")
     return redirect("models", team)
 
 

@@ -70,7 +70,7 @@ def group_marks(
     group = get_group(run, step, prompt)
     target = find_target(group, request.POST.get("position", ""))
     asked = next((name for name in ACTIONS if name in request.POST), None)
-    problem = "The form named no action."
+    problem = "The request contains no action."
     if asked:
         problem = _try(asked, membership.user, target, request.POST[asked])
     if getattr(request, "htmx", False):
@@ -118,7 +118,7 @@ def run_annotations(
 ) -> HttpResponseBase:
     run = get_run(get_team(request, team), run_id)
     if export not in EXPORTS:
-        raise Http404(f"There is no export {export!r}.")
+        raise Http404(f"Unknown export: {export!r}.")
     return attach(
         (line.encode() for line in EXPORTS[export](run)),
         filename=f"{run.name}-{export}.jsonl",

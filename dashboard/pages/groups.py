@@ -211,7 +211,7 @@ def signals(request: Request, team: str, run_id: int, chart: str) -> HttpRespons
     """?first_step=&last_step= for a closer look; ?rows= orders the map's."""
     run = get_run(get_team(request, team), run_id)
     if chart not in READERS:
-        raise Http404(f"There is no signal chart {chart!r}.")
+        raise Http404(f"Unknown signal chart: {chart!r}.")
     form = SignalForm.read(request.GET)
     if form.errors:
         return JsonResponse({"errors": form.errors}, status=400)

@@ -80,7 +80,7 @@ def download_log(request: Request, team: str, run_id: int) -> Streamed:
     run = get_run(get_team(request, team), run_id)
     source = find_source(run, request.GET)
     if source is None or not source.path.is_file():
-        raise Http404("This log has not been written yet.")
+        raise Http404("This log is empty so far.")
     name = f"run-{run.id}-attempt-{source.attempt.number}-{source.name}.log"
     return attach(
         pieces_of(source), filename=name, content_type="text/plain; charset=utf-8"
@@ -94,7 +94,7 @@ def _answer(
 ) -> JsonResponse:
     source = find_source(run, request.GET)
     if source is None:
-        raise Http404("No worker has taken this run yet, so there are no logs.")
+        raise Http404("No logs yet: no worker has started this run.")
     try:
         return JsonResponse(read(request, source))
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def _read_part(request: Request, source: Source) -> dict[str, Any]:
         **fields,
         "missing": source.missing,
         "is_closed": source.attempt.ended_at is not None,
-        "is_last_life": not newer.exists(),
+        "is_last_attempt": not newer.exists(),
     }
 
 
@@ -152,7 +152,7 @@ def _number(request: Request, name: str) -> int | None:
         return None
     number = read_id(text) if len(text) <= MAX_DIGITS else None
     if number is None:
-        raise ValueError(f"{name} must be a whole number; got {text[:40]!r}.")
+        raise ValueError(f"{name} must be an integer; got {text[:40]!r}.")
     return number
 
 
@@ -216,5 +216,5 @@ def _decimal(request: Request, name: str) -> float | None:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1e12:
-        raise ValueError(f"{name} must be a number from 0 on; got {text[:40]!r}.")
+        raise ValueError(f"{name} must be a number of at least 0; got {text[:40]!r}.")
     return value

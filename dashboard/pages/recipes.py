@@ -48,10 +48,10 @@ from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 COMBINATIONS = {
-    "sum": "Their sum",
-    "product": "Their product",
-    "minimum": "The smallest of them",
-    "normalize_then_sum": "Their sum, each normalised within its group (GDPO)",
+    "sum": "Sum",
+    "product": "Product",
+    "minimum": "Minimum",
+    "normalize_then_sum": "Sum, each normalised within its group (GDPO)",
 }
 EDITS = ("add", "remove", "up", "down", "read_json")  # actions on what is typed
 
@@ -317,10 +317,7 @@ def show_meanwhile(existing: RewardRecipe, mine: Recipe) -> dict[str, Any]:
 
 def _outcome(version: RecipeVersion, newest: RecipeVersion | None) -> str:
     if version == newest:
-        return (
-            f"Version {version.number} says the same already, so no new version was "
-            "made."
-        )
+        return f"No changes: version {version.number} already has these rules."
     return f"Saved as version {version.number}."
 
 

@@ -69,11 +69,13 @@ def run(request: Request, team: str, run_id: int) -> HttpResponse:
 
 def _show_trashed(request: Request, team: Team, run: Run) -> HttpResponse:
     assert run.trashed_at
-    forgotten_at = run.trashed_at + KEPT
-    context = {"team": team, "run": run, "kept": KEPT.days}
-    return render(
-        request, "runs/trashed.html", {**context, "forgotten_at": forgotten_at}
-    )
+    context = {
+        "team": team,
+        "run": run,
+        "kept": KEPT.days,
+        "deleted_at": run.trashed_at + KEPT,
+    }
+    return render(request, "runs/trashed.html", context)
 
 
 @require_GET
@@ -109,7 +111,7 @@ def _config(run: Run) -> dict[str, Any]:
     if config is None:
         return {
             "rules": run.config["reward"]["recipe"]["rules"],
-            "told": [(k, write_setting(v)) for k, v in told_settings(run.config)],
+            "reported": [(k, write_setting(v)) for k, v in told_settings(run.config)],
         }
     return {
         "parts": compare_with_defaults(config),
@@ -137,7 +139,7 @@ def config_file(request: Request, team: str, run_id: int, suffix: str) -> HttpRe
     """The snapshot as a file for `python -m trainer run`."""
     run_ = get_run(get_team(request, team), run_id)
     if suffix not in WRITERS:
-        raise Http404("A config is written as toml or json.")
+        raise Http404("Config files have the suffix toml or json.")
     config = settings_of(run_)
     if config is None:
         raise Http404("An imported run has no settings.")

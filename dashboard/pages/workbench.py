@@ -254,7 +254,7 @@ class Page:
                 request_stop(probe=probe, user=self.request.user)
             return self.render()
         if recipe is None:
-            self.problem = "The recipe is not complete: its fields say what is wrong."
+            self.problem = "The recipe is incomplete. Fix the marked fields."
             return self.render(status=422)
         if action == "save":
             return self._save(recipe)
@@ -287,7 +287,7 @@ class Page:
         """Sample the rows shown, or probe as many as asked for."""
         version = self.choice.chosen["dataset"]
         if version is None:
-            self.problem = "There is no dataset to sample yet. Upload one first."
+            self.problem = "This team has no dataset. Upload one first."
             return self.render(status=422)
         try:
             probe = self._start_probe(recipe, version, is_sample=is_sample)

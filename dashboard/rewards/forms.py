@@ -38,7 +38,8 @@ class NewRecipeForm(forms.Form):
         if RewardRecipe.objects.filter(team=self.team, name=name).exists():
             raise forms.ValidationError(
                 f'{self.team} already has a recipe named "{name}". Choose another '
-                "name, or edit that recipe."
+                "name, or edit that recipe.",
+                code="name_taken",
             )
         return name
 
@@ -56,7 +57,7 @@ class TryForm(forms.Form):
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     offset = forms.IntegerField(
-        label="From row",
+        label="First row",
         required=False,
         min_value=0,
         max_value=LARGEST,
@@ -64,11 +65,11 @@ class TryForm(forms.Form):
         widget=forms.NumberInput(attrs={"class": "form-control"}),
     )
     seed = forms.IntegerField(
-        label="Or drawn by seed",
+        label="Seed",
         required=False,
         min_value=0,
         max_value=LARGEST,
-        help_text=f"Leave it empty for {NUM_ROWS} consecutive rows.",
+        help_text=f"Draws {NUM_ROWS} random rows. Empty: consecutive rows.",
         widget=forms.NumberInput(attrs={"class": "form-control"}),
     )
 

@@ -1,4 +1,4 @@
-"""Warnings about a recipe, as far as scores can tell. Pure functions."""
+"""Warnings about a recipe, derived from scores. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.rewards.scoring import Score
 
 # Fewer completions may well agree by chance.
 MIN_COMPLETIONS = 4
-# Of the way from nothing to the highest reward. Half of it for nothing is a lot.
+# Share of the highest reward that a baseline completion must not reach.
 HIGH_SHARE = 0.5
 MOST_POSITIONS = 8  # rows that a warning names
 
@@ -37,21 +37,21 @@ class ScoredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadReference:
-    """Rows that a rule cannot judge any completion of."""
+    """Rows for which a rule cannot score any completion."""
 
     rule: str
     error: str  # of the first one
     positions: tuple[int, ...]
-    num_rows: int  # how many there are among those looked at
+    num_rows: int  # of the checked rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineScore:
-    """What a completion that solves nothing is given, over some rows."""
+    """The mean score of a completion that solves nothing, over some rows."""
 
     label: str  # "an empty completion"
     mean: float
-    positions: tuple[int, ...]  # where it is given the most
+    positions: tuple[int, ...]  # of the highest scores
     num_rows: int
 
 
@@ -64,7 +64,7 @@ def find_in_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
 
 
 def find_constant_rules(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
-    """Rules that give all completions of several the same."""
+    """Rules with the same score for every completion."""
     found = []
     for rule, values in _by_rule(groups).items():
         given = [value for value in values if value is not None]
@@ -75,9 +75,8 @@ def find_constant_rules(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
                 kind="constant",
                 sentence=f"Rule {rule} gives {given[0]:.4g} to all {len(given):,} "
                 "completions.",
-                remedy="It adds the same to every reward and so teaches nothing here. "
-                "Look whether it reads the completion as you think; try completions "
-                "that differ in what it looks at, or take it out.",
+                remedy="A constant score adds no signal. Check what the rule reads, "
+                "test completions that differ in it, or remove the rule.",
                 positions=_positions(groups),
             )
         )
@@ -102,8 +101,8 @@ def find_rules_that_agree(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
                 kind="agree",
                 sentence=f"Rules {one} and {other} give the same score to each of "
                 f"{len(pairs):,} completions.",
-                remedy="One of them is enough: together they only weigh more. Keep "
-                "one, or change what the other looks at.",
+                remedy="The second rule adds only weight. Remove one, or change what "
+                "it reads.",
                 positions=_positions(groups),
             )
         )
@@ -117,38 +116,34 @@ def find_flat_groups(groups: Sequence[ScoredGroup]) -> list[RecipeWarning]:
     if not flat:
         return []
     if len(flat) == len(compared):
-        message = (
-            "The total never differs within a group"
-            if len(compared) > 1
-            else "The total does not differ within the group"
-        )
-        sentence = f"{message}: there is no signal to learn from."
+        groups_ = "each group have" if len(compared) > 1 else "the group have"
+        sentence = f"All completions of {groups_} the same reward: no training signal."
     else:
         sentence = (
-            f"In {len(flat):,} of {len(compared):,} groups all completions get the "
-            "same total, so these teach nothing."
+            f"In {len(flat):,} of {len(compared):,} groups all completions have the "
+            "same reward: no training signal."
         )
     return [
         RecipeWarning(
             kind="flat",
             sentence=sentence,
-            remedy="Where all fail, use easier rows or a rule that gives partial "
-            "credit; where all succeed, use harder rows.",
+            remedy="If all fail, use easier rows or a rule with partial credit. If "
+            "all succeed, use harder rows.",
             positions=_positions(flat),
         )
     ]
 
 
 def find_unread_references(
-    unread: Sequence[UnreadReference], *, num_looked: int, num_rows: int
+    unread: Sequence[UnreadReference], *, num_checked: int, num_rows: int
 ) -> list[RecipeWarning]:
     return [
         RecipeWarning(
             kind="reference",
-            sentence=f"Rule {each.rule} cannot judge {each.num_rows:,} of "
-            f"{_looked(num_looked, num_rows)}. {each.error}",
-            remedy="Without a score these rows train nothing. Map another column as "
-            "the answer, change the rule's settings, or leave the rows out.",
+            sentence=f"Rule {each.rule} cannot score {each.num_rows:,} of "
+            f"{_rows_checked(num_checked, num_rows)}. {each.error}",
+            remedy="Rows without a score give no training signal. Map another column "
+            "as the answer, change the rule's settings, or remove the rows.",
             positions=each.positions,
         )
         for each in unread
@@ -161,7 +156,7 @@ def find_high_baselines(
     bounds: tuple[float, float],
     num_rows: int,
 ) -> list[RecipeWarning]:
-    """Completions that solve nothing and are given much of the highest reward.
+    """Completions that solve nothing and get much of the highest reward.
 
     Much is HIGH_SHARE of the way up to it from 0, or from the lowest reward where that
     is more than 0 or the highest is not.
@@ -176,24 +171,24 @@ def find_high_baselines(
         found.append(
             RecipeWarning(
                 kind="trivial",
-                sentence=f"{each.label[:1].upper()}{each.label[1:]} is given "
+                sentence=f"{each.label[:1].upper()}{each.label[1:]} scores "
                 f"{each.mean:.4g} on average, {share:.0%} of the way to the highest "
-                f"reward, {high:.4g} ({_looked(each.num_rows, num_rows)}).",
-                remedy="The model will find this out before it learns the task. Give "
-                "more weight to what is right, or ask for more than the form.",
+                f"reward, {high:.4g} ({_rows_checked(each.num_rows, num_rows)}).",
+                remedy="The model learns this before it learns the task. Increase the "
+                "weight of correctness, or require more than the format.",
                 positions=each.positions,
             )
         )
     return found
 
 
-def _looked(num_looked: int, num_rows: int) -> str:
+def _rows_checked(num_checked: int, num_rows: int) -> str:
     """
-    >>> "all 12 rows", "200 rows looked at, of 5,000"
+    >>> "all 12 rows", "200 checked rows (of 5,000)"
     """
-    if num_looked == num_rows:
+    if num_checked == num_rows:
         return f"all {num_rows:,} rows"
-    return f"{num_looked:,} rows looked at, of {num_rows:,}"
+    return f"{num_checked:,} checked rows (of {num_rows:,})"
 
 
 def _by_rule(groups: Sequence[ScoredGroup]) -> Mapping[str, list[float | None]]:

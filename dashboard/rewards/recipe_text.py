@@ -33,33 +33,33 @@ CALLS = {
 PHRASES = {
     "code_tests": "code passes the row's tests",
     "contains": "{verb} of the phrases",
-    "cosine_length": "is right and short",
+    "cosine_length": "is correct and short",
     "countdown": "equation reaches the target",
-    "exact_answer": "answer is exactly right",
+    "exact_answer": "answer matches exactly",
     "format_tags": "uses {tags}",
-    "json_schema": "is JSON of the schema",
+    "json_schema": "is JSON that matches the schema",
     "language": "is written in {language}",
-    "length_rank": "is right and shorter than the others",
+    "length_rank": "is correct and shorter than the others",
     "length": "is {minimum:,} to {maximum:,} {unit} long",
     "llm_judge": "score of the judge {model}",
     "majority": "agrees with the majority",
-    "math_verify": "answer is mathematically right",
-    "multiple_choice": "chooses the right option",
-    "numeric_answer": "answer is numerically right",
-    "python_function": "what a Python function gives",
-    "reasoning_answer": "is right behind the reasoning",
-    "reasoning_gym": "task's own scorer",
+    "math_verify": "answer is mathematically correct",
+    "multiple_choice": "chooses the correct option",
+    "numeric_answer": "answer is numerically correct",
+    "python_function": "score of a Python function",
+    "reasoning_answer": "answer after the reasoning is correct",
+    "reasoning_gym": "score of the reasoning-gym task",
     "reasoning_steps": "shows {num_steps:,} steps",
     "regex": "{verb} /{pattern}/",
-    "repetition": "repeats no {ngram_size} {unit}",
+    "repetition": "repeats no {ngram_size}-gram of {unit}",
     "reward_model": "score of the reward model {path}",
     "script": "is written in {scripts}",
-    "soft_overlong": "stays clear of {limit:,} {unit}",
+    "soft_overlong": "stays below {limit:,} {unit}",
     "xml_well_formed": "is well-formed XML",
 }
 LISTS = {
     "product": "the product of",
-    "minimum": "the smallest of",
+    "minimum": "the minimum of",
     "normalize_then_sum": "the sum, each normalised within its group, of",
 }
 MATCH_VERBS = {
@@ -141,7 +141,7 @@ def read_schedule(text: str) -> dict[str, Any]:
         if found is None or len(words | {found["word"]}) > 1:
             again = " or ".join(f'"{word} 0.1 at step 200"' for word in words or SHAPES)
             raise ValueError(
-                f'The weight later cannot be read at "{text[position:].strip()[:20]}". '
+                f'Invalid weight schedule at "{text[position:].strip()[:20]}". '
                 f"Write {again}."
             )
         words.add(found["word"])
@@ -171,7 +171,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             raise DuplicateKey(
-                f"The key {key[:40]!r} is in one object twice. Keep one of the two."
+                f"Duplicate key {key[:40]!r} in an object. Remove one of the two."
             )
         found[key] = value
     return found
@@ -184,14 +184,14 @@ def read_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_each_key_once)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"This is not JSON: {error.msg} at line {error.lineno}, column "
-            f"{error.colno}."
+            f"Invalid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
         ) from None
     except DuplicateKey:
         raise
     except (ValueError, RecursionError):
         raise ValueError(
-            "This JSON nests too deep or holds a number that is too long. Shorten it."
+            "This JSON is nested too deeply or contains a number that is too long. "
+            "Shorten it."
         ) from None
 
 
@@ -220,7 +220,7 @@ def describe(problem: Any) -> str:
     if problem["type"] == "value_error":
         return message
     if problem["type"] == "string_too_short" and not problem["input"]:
-        return "This is empty. Fill it in."
+        return "A value is required."
     if problem["type"] == "string_pattern_mismatch":
         message = f"Must match {problem['ctx']['pattern']}"
     seen = repr(problem["input"])
@@ -247,7 +247,7 @@ def _without_names(spec: Spec) -> Spec:
 
 def recipe_sentence(recipe: Recipe) -> str:
     """
-    >>> "1 × answer is numerically right + 0.2 × uses think and answer tags"
+    >>> "1 × answer is numerically correct + 0.2 × uses think and answer tags"
     """
     text = " ".join(
         f"{'−' if rule.weight < 0 and rule.schedule is None else '+'} {_term(rule)}"
@@ -272,7 +272,7 @@ def _term(rule: RuleSpec, *, is_listed: bool = False) -> str:
     gate = rule.only_if
     if gate is not None:
         text += f", only if {gate.rule} ≥ {gate.at_least:g}"
-        text += " (left out otherwise)" if rule.may_not_apply else ""
+        text += " (not counted otherwise)" if rule.may_not_apply else ""
     return text
 
 

@@ -39,7 +39,7 @@ THINK_TAG, ANSWER_TAG = "think", "answer"
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One way to say nothing, in forms of which one may suit a recipe better."""
+    """A completion that solves nothing, in the forms that recipes accept."""
 
     label: str
     texts: tuple[str, ...]
@@ -63,14 +63,14 @@ class Tags:
 def check_rows(recipe: Recipe, version: DatasetVersion) -> list[RecipeWarning]:
     """Warnings about references and baselines; versions never change.
 
-    At most some hundred rows for some seconds, and it says how many were looked at.
+    Checks at most MAX_ROWS rows for a few seconds; warnings say how many.
     """
     spec = recipe.model_dump_json()
     key = f"row-check-{version.pk}-{hashlib.sha256(spec.encode()).hexdigest()}"
     found: list[RecipeWarning] | None = cache.get(key)
     if found is None:
         found, is_whole = _check(recipe, version)
-        if is_whole:  # else the machine was busy, and may look at more later
+        if is_whole:  # else the machine was busy: the next check may reach more rows
             cache.set(key, found, CACHE_SECONDS)
     return found
 
@@ -79,15 +79,15 @@ def _check(recipe: Recipe, version: DatasetVersion) -> tuple[list[RecipeWarning]
     rows = sample_rows(version)
     owner = f"team {version.dataset.team_id}"
     read = _try_references(recipe, rows, owner)
-    looked = [pair for pair in zip(rows, read, strict=True) if pair[1].score]
+    checked = [pair for pair in zip(rows, read, strict=True) if pair[1].score]
     findings = find_unread_references(
-        unread_references(looked), num_looked=len(looked), num_rows=version.num_rows
+        unread_references(checked), num_checked=len(checked), num_rows=version.num_rows
     )
     baselines, is_whole = _try_baselines(recipe, rows, owner)
     findings += find_high_baselines(
         baselines, bounds=recipe_bounds(recipe), num_rows=version.num_rows
     )
-    return findings, is_whole and len(looked) == len(rows)
+    return findings, is_whole and len(checked) == len(rows)
 
 
 def sample_rows(version: DatasetVersion) -> list[DatasetRow]:
@@ -119,8 +119,8 @@ def baseline_completions(
     number = str(random.Random(seed).randint(0, 100))  # noqa: S311 - a repeatable guess
     return [
         Baseline("an empty completion", ("",)),
-        Baseline("the prompt, said again", (prompt,)),
-        Baseline("only tags, with nothing in them", (tags.around(""), tags.tight)),
+        Baseline("a copy of the prompt", (prompt,)),
+        Baseline("empty tags", (tags.around(""), tags.tight)),
         *guesses,
         *letters,
         Baseline("a random number from 0 to 100", written(number, tags)),
@@ -128,7 +128,7 @@ def baseline_completions(
 
 
 def written(answer: str, tags: Tags) -> tuple[str, ...]:
-    """An answer as recipes look for it: plain, tagged, boxed, behind a marker."""
+    """An answer as recipes read it: plain, tagged, boxed, after a marker."""
     return (
         answer,
         tags.around(answer),
@@ -147,7 +147,7 @@ def choice_letters(answers: Sequence[str]) -> list[str]:
 
 
 def tags_of(recipe: Recipe) -> Tags:
-    """The tags that the recipe's rules name, or the usual ones."""
+    """The tags that the recipe's rules name, or the default ones."""
     think = answer = ""
     for rule in recipe.rules:
         think = think or str(rule.params.get("think_tag") or "")
@@ -161,20 +161,20 @@ def _try_references(
     recipe: Recipe, rows: Sequence[DatasetRow], owner: str
 ) -> list[Trial]:
     tags = tags_of(recipe)
-    alone = [[as_sample(row, tags.around(row.answer or "1"))] for row in rows]
+    groups = [[as_sample(row, tags.around(row.answer or "1"))] for row in rows]
     tried = try_groups(
-        recipe, alone, seconds=REFERENCE_SECONDS, owner=owner, reads_rows=True
+        recipe, groups, seconds=REFERENCE_SECONDS, owner=owner, reads_rows=True
     )
     return [trial for (trial,) in tried]
 
 
 def unread_references(
-    looked: Sequence[tuple[DatasetRow, Trial]],
+    checked: Sequence[tuple[DatasetRow, Trial]],
 ) -> list[UnreadReference]:
-    """The rules that gave no score, and the rows that they gave none for."""
+    """Rules without a score for some rows, and these rows."""
     rows: defaultdict[str, list[int]] = defaultdict(list)
     errors: dict[str, str] = {}
-    for row, trial in looked:
+    for row, trial in checked:
         assert trial.score is not None
         for rule, error in trial.score.errors.items():
             rows[rule].append(row.position)
@@ -194,7 +194,7 @@ def _try_baselines(
     recipe: Recipe, rows: Sequence[DatasetRow], owner: str
 ) -> tuple[list[BaselineScore], bool]:
     if any(judges_several(rule) for rule in recipe.rules):
-        return [], True  # there is nothing to compare one with, or a model to be asked
+        return [], True  # one completion cannot be compared; a model call costs money
     answers = [row.answer for row in rows if row.answer is not None]
     tags = tags_of(recipe)
     # Of a drawn sample the first are a sample too; of a small version, spread out.
@@ -225,7 +225,7 @@ def _mean_scores(
     made: Sequence[Sequence[Baseline]],
     trials: Sequence[Trial],
 ) -> list[BaselineScore]:
-    """Of each kind the form that is given the most, over the rows that have a score."""
+    """For each kind, the form with the highest mean over the scored rows."""
     replies = iter(trials)
     totals: defaultdict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
     for row, baselines in zip(rows, made, strict=True):

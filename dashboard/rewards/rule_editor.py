@@ -47,10 +47,10 @@ def find_code_fault(source: str) -> str:
         line = (error.text or "").strip()[:60]
         return (
             f"Line {error.lineno} is not valid Python: {error.msg}; got {line!r}. "
-            "Correct the line."
+            "Fix the line."
         )
     except (ValueError, RecursionError, MemoryError):
-        return "The code is nested too deep to be read. Make it flatter."
+        return "The code is nested too deeply to parse. Reduce the nesting."
     return ""
 
 

@@ -140,7 +140,7 @@ def as_value(field: ParamField, text: str) -> Any:
     if field.is_optional and not text.strip():
         return None
     if field.kind == "choice" and text not in field.choices:
-        raise Unreadable(f"Choose one of the list; got {text[:60]!r}.")
+        raise Unreadable(f"Choose an option from the list; got {text[:60]!r}.")
     if field.kind == "lines":
         return [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
     if field.kind in ("object", "json"):
@@ -151,7 +151,7 @@ def as_value(field: ParamField, text: str) -> Any:
                 '{"tag": "final"}' if field.kind == "object" else '[1, 2] or ["a"]'
             )
             raise Unreadable(
-                f"This is not JSON: {text[:60]!r}. Write something such as {example}."
+                f"Invalid JSON: {text[:60]!r}. Example: {example}."
             ) from None
     # Browsers send line ends as CR LF whatever was typed.
     return text.replace("\r\n", "\n")

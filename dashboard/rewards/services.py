@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.edits import Clash, EditConflict
+from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from trainer.rewards.spec import Recipe
 
@@ -26,11 +27,13 @@ def save_recipe_version(
     description: str = "",
     seen: int | None = None,
 ) -> RecipeVersion:
-    """Keep the recipe as the next version of `existing`, or of a new one.
+    """Save the recipe as the next version of `existing`, or of a new one.
 
-    A recipe equal to the newest version gives that version back. ValueError when
-    `existing` is not given and the team has a recipe of this name. EditConflict when
-    the newest version is not the one that the user has `seen`.
+    Returns the newest version if the recipe equals it.
+
+    Raises:
+        UserError: `existing` is None and the team has a recipe of this name.
+        EditConflict: the newest version is not the one that the user has `seen`.
     """
     spec = recipe.model_dump(mode="json")
     sha256 = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
@@ -39,7 +42,7 @@ def save_recipe_version(
             # Two saves at once would otherwise both take the next number.
             owner = RewardRecipe.objects.select_for_update().get(pk=existing.pk)
         else:
-            owner = _begin(team, name, description, user)
+            owner = _create(team, name, description, user)
         newest = owner.versions.order_by("-number").first()
         if newest and newest.content_sha256 == sha256:
             return newest
@@ -63,14 +66,14 @@ def save_recipe_version(
 
 
 def free_name(team: Team, name: str) -> str:
-    """This name, or with the first number that makes it one the team does not have."""
+    """This name, or with the first number that the team does not use yet."""
     names = set(
         RewardRecipe.objects.filter(team=team, name__startswith=name).values_list(
             "name", flat=True
         )
     )
     candidates = (name, *(f"{name} {number}" for number in range(2, len(names) + 3)))
-    return next(one for one in candidates if one not in names)
+    return next(candidate for candidate in candidates if candidate not in names)
 
 
 def list_recipes(team: Team) -> list[RewardRecipe]:
@@ -83,7 +86,7 @@ def list_recipes(team: Team) -> list[RewardRecipe]:
     return list(
         team.recipes.annotate(
             num_versions=Count("versions", distinct=True),
-            # A relation of a higher floor, named by string only.
+            # A relation of a higher layer, named by string only.
             num_runs=Count("versions__runs", distinct=True),
         )
         .prefetch_related(Prefetch("versions", newest, to_attr="newest"))
@@ -103,13 +106,14 @@ def versions_with_use(recipe: RewardRecipe) -> list[RecipeVersion]:
     )
 
 
-def _begin(team: Team, name: str, description: str, user: User | None) -> RewardRecipe:
+def _create(team: Team, name: str, description: str, user: User | None) -> RewardRecipe:
     recipe, is_new = RewardRecipe.objects.get_or_create(
         team=team, name=name, defaults={"description": description, "created_by": user}
     )
     if not is_new:
-        raise ValueError(
+        raise UserError(
+            "rewards.name_taken",
             f'{team} already has a recipe named "{name}". Choose another name, or '
-            "save this as a new version of that recipe."
+            "save this as a new version of that recipe.",
         )
     return recipe

@@ -26,8 +26,8 @@ from trainer.rewards.spec import Recipe, judges_several
 
 NUM_PROCESSES = 2  # of each web process
 PAGE_SECONDS = 10.0  # a page waits no longer for a machine that is too busy to tell
-NO_TIME = "The time for one look was over. Score fewer completions at once."
-BUSY = "Others are scoring at the moment. Change something to try again."
+NO_TIME = "Scoring timed out. Score fewer completions at once."
+BUSY = "All scoring processes are busy. Try again in a moment."
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class _Process:
                 trials += _trials(child.read(timeout_seconds=left), size)
         except NoReply as loss:
             is_late = time.monotonic() >= deadline
-            message = NO_TIME if is_late else f"Its scoring process was lost: {loss}."
+            message = NO_TIME if is_late else f"The scoring process failed: {loss}."
             trials.append(Trial(None, problem=message))
         if len(trials) < wanted or trials[-1].problem:
             self.end()  # with replies that nobody waits for any more

@@ -102,13 +102,11 @@ def _refuse(completions: list[str], left: int) -> list[str]:
     longest = max(map(len, completions), default=0)
     if longest > MAX_CHARS:
         return [
-            f"A completion has {longest:,} characters; {MAX_CHARS:,} can be tried here."
-            " Shorten it."
+            f"A completion has {longest:,} characters; the limit is {MAX_CHARS:,}. "
+            "Shorten it."
         ]
     if len(completions) > left:
-        return [
-            f"There are more than {MAX_COMPLETIONS} completions in all. Leave some out."
-        ]
+        return [f"More than {MAX_COMPLETIONS} completions in total. Remove some."]
     return []
 
 

@@ -1,4 +1,4 @@
-"""What people say of groups and completions: thumbs, tags, comments; their exports."""
+"""Annotations of groups and completions: thumbs, tags, comments; their exports."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from django.utils import timezone
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.database import clean_text
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from dashboard.samples.models import (
     MAX_COMMENT_CHARS,
@@ -32,7 +33,7 @@ from dashboard.samples.models import (
 )
 from trainer.client.lines import number
 
-# As Django lets a username be spelled; what ends a sentence is no part of it.
+# The characters of a Django username; punctuation after it does not count.
 NAME = re.compile(r"(?<![\w@.+-])@([\w@.+-]*\w)")
 MAX_MENTIONS = 50  # of a comment
 
@@ -45,14 +46,14 @@ Place = tuple[int, int | None]  # a group, and the completion in it
 
 
 def find_mentioned(team: Team, text: str) -> list[User]:
-    """The team's members whom a text names, however they write their names."""
+    """The team's members that a text mentions, ignoring case."""
     names = {name.lower() for name in NAME.findall(text)}
     members = [user for user in team.members.all() if user.username.lower() in names]
     return members[:MAX_MENTIONS]
 
 
 def mention(comment: Comment, team: Team) -> None:
-    """Whoever names themselves need not be told."""
+    """The author is not notified of their own name."""
     Mention.objects.bulk_create(
         Mention(comment=comment, user=user)
         for user in find_mentioned(team, comment.text)
@@ -85,6 +86,11 @@ class Target:
     def key(self) -> str:
         return "group" if self.position is None else str(self.position)
 
+    def __str__(self) -> str:
+        if self.position is None:
+            return "This group"
+        return f"Completion {self.position + 1}"
+
     @property
     def tags(self) -> QuerySet[Tag]:
         return Tag.objects.filter(group=self.group, position=self.position)
@@ -95,7 +101,7 @@ class Target:
 
 
 def find_target(group: Group, position: str) -> Target:
-    """`position` as it is sent: empty for the group; 404 when it has none such."""
+    """`position` as sent: empty for the group; 404 if it does not exist."""
     if not position:
         return Target(group, None)
     known = position.isascii() and position.isdigit() and len(position) <= 5
@@ -111,7 +117,7 @@ def _num_completions(group: Group) -> int:
 
 
 def judge(user: User, target: Target, *, is_up: bool | None) -> None:
-    """Good, bad, or None: the person's judgement is taken back."""
+    """Good, bad, or None to remove the judgement."""
     at: dict[str, Any] = {
         "group": target.group,
         "position": target.position,
@@ -131,15 +137,19 @@ def _record(user: User, target: Target, verb: str, **detail: Any) -> None:
 
 @transaction.atomic
 def add_tag(user: User, target: Target, text: str) -> None:
-    """Words become one, in small letters; ValueError for what is no tag."""
+    """Words are joined by hyphens, in lower case."""
     name = "-".join(text.lower().split())
     if not TAG.fullmatch(name):
-        raise ValueError(
-            f"A tag is of letters, digits and . : + - _, {MAX_TAG_CHARS} at most, such "
-            f"as “reward-hack”; got {text[:80]!r}."
+        raise UserError(
+            "samples.bad_tag",
+            f"A tag has up to {MAX_TAG_CHARS} letters, digits and . : + - _, for "
+            f"example “reward-hack”; got {text[:80]!r}.",
         )
     if target.tags.exclude(name=name).count() >= MAX_TAGS:
-        raise ValueError(f"There are {MAX_TAGS} tags already. Remove one first.")
+        raise UserError(
+            "samples.too_many_tags",
+            f"{target} already has {MAX_TAGS} tags, the maximum. Remove one first.",
+        )
     _, is_new = Tag.objects.get_or_create(
         group=target.group, position=target.position, name=name, defaults={"user": user}
     )
@@ -155,17 +165,21 @@ def remove_tag(user: User, target: Target, name: str) -> None:
 
 @transaction.atomic
 def add_comment(user: User, target: Target, text: str) -> None:
-    # Forms send the ends of lines as two characters; who writes counts one.
+    # Forms send CR LF; the author's character count has one for a line end.
     text = clean_text(text).replace("\r\n", "\n").strip()
     if not text:
-        raise ValueError("A comment needs some text.")
+        raise UserError("samples.empty_comment", "A comment requires text.")
     if len(text) > MAX_COMMENT_CHARS:
-        raise ValueError(
-            f"A comment has {MAX_COMMENT_CHARS:,} characters at most; this one has "
-            f"{len(text):,}. Shorten it."
+        raise UserError(
+            "samples.comment_too_long",
+            f"A comment has at most {MAX_COMMENT_CHARS:,} characters; got "
+            f"{len(text):,}. Shorten it.",
         )
     if target.comments.count() >= MAX_COMMENTS:
-        raise ValueError(f"There are {MAX_COMMENTS} comments already.")
+        raise UserError(
+            "samples.too_many_comments",
+            f"{target} already has {MAX_COMMENTS} comments, the maximum.",
+        )
     comment = Comment.objects.create(
         group=target.group, position=target.position, user=user, text=text
     )
@@ -175,7 +189,7 @@ def add_comment(user: User, target: Target, text: str) -> None:
 
 @transaction.atomic
 def delete_comment(user: User, target: Target, comment_id: str) -> None:
-    """One's own; another's is left."""
+    """Only the user's own."""
     if comment_id.isascii() and comment_id.isdigit() and len(comment_id) <= 18:
         own = target.comments.filter(user=user, pk=int(comment_id))
         if own.delete()[0]:
@@ -184,11 +198,11 @@ def delete_comment(user: User, target: Target, comment_id: str) -> None:
 
 @dataclass(kw_only=True, slots=True)
 class Annotations:
-    """What was said of one completion or group."""
+    """All annotations of one completion or group."""
 
     num_up: int = 0
     num_down: int = 0
-    mine: bool | None = None  # the reader's own judgement
+    mine: bool | None = None  # the current user's judgement
     tags: list[Tag] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
 
@@ -220,7 +234,7 @@ def read_annotations(
 
 
 def suggest_tags(team: Team) -> list[str]:
-    """The team's own words, the newest first in case there are many."""
+    """The team's tags, the newest if there are many."""
     of_team = Tag.objects.filter(group__run__team=team, group__run__deleted_at=None)
     names = of_team.order_by("-pk")
     newest = names.values_list("name", flat=True)[: 20 * MAX_SUGGESTED]
@@ -245,7 +259,7 @@ def _of_run(run: Run) -> list[QuerySet[Any]]:
 
 
 def annotation_lines(run: Run) -> Iterator[str]:
-    """A line for each group and completion that something was said of."""
+    """A line for each annotated group and completion."""
     for group, completions, by_place in _read(run):
         for place in [None, *completions]:
             found = by_place.get((group.pk, place))
@@ -258,10 +272,10 @@ def annotation_lines(run: Run) -> Iterator[str]:
 
 
 def preference_lines(run: Run) -> Iterator[str]:
-    """Pairs as DPO learns from, in TRL's columns: prompt, chosen, rejected.
+    """Preference pairs in TRL's columns: prompt, chosen, rejected.
 
-    Of a group each completion that more people judged good than bad, with each that
-    more judged bad than good; the same text is no pair.
+    Pairs each completion of a group with more good than bad judgements with each that
+    has more bad than good ones, except equal texts.
     """
     for group, completions, by_place in _read(run):
         balance = {

@@ -1,4 +1,4 @@
-"""What is known of a completion by its numbers, as bits of a byte, and filters by it.
+"""Flags of a completion as bits of a byte, and filters by them.
 
 right: its reward is the highest that the recipe can give at its step, as in pass@k.
 right_low: every rule that compares with the row's answer gives its full score, and yet
@@ -17,26 +17,26 @@ CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (
 
 
 class FlagFilter(NamedTuple):
-    """Which bits of a completion are looked at, and which of them are set."""
+    """The bits that a filter compares, and their values."""
 
     label: str
     mask: int
     value: int
 
 
-# In the order in which forms and facets offer them.
+# In the order of forms and facets.
 ENDS = {
-    "stop": FlagFilter("ended by itself", CUT | END_UNKNOWN, 0),
-    "length": FlagFilter("cut at the length limit", CUT, CUT),
-    "unknown": FlagFilter("not known", END_UNKNOWN, END_UNKNOWN),
+    "stop": FlagFilter("stopped", CUT | END_UNKNOWN, 0),
+    "length": FlagFilter("truncated", CUT, CUT),
+    "unknown": FlagFilter("unknown", END_UNKNOWN, END_UNKNOWN),
 }
 OUTCOMES = {
-    "right": FlagFilter("right", RIGHT, RIGHT),
-    "not_right": FlagFilter("not right", RIGHT | UNSCORED, 0),
+    "right": FlagFilter("correct", RIGHT, RIGHT),
+    "not_right": FlagFilter("incorrect", RIGHT | UNSCORED, 0),
     "unscored": FlagFilter("no score", UNSCORED, UNSCORED),
 }
 SURPRISES = {
-    "right_low": FlagFilter("right answer, low reward", RIGHT_LOW, RIGHT_LOW),
+    "right_low": FlagFilter("correct answer, low reward", RIGHT_LOW, RIGHT_LOW),
     "high_short": FlagFilter("high reward, short", HIGH_SHORT, HIGH_SHORT),
     "near": FlagFilter("near-duplicate in its group", NEAR, NEAR),
 }

@@ -1,4 +1,4 @@
-"""Filters and views of completions, groups and rule logs, held in the address."""
+"""Filters and views of completions, groups and rule logs, stored in the URL."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self, get_args
 from urllib.parse import urlencode
 
 from django import forms
+from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
 from dashboard.samples.flags import ENDS, OUTCOMES, SURPRISES, FlagFilter
@@ -37,7 +38,7 @@ GROUP_VIEWS = [
 ]
 GROUP_LAYOUTS = [("side", "side by side"), ("stacked", "stacked")]
 COMPLETION_ORDERS = [
-    ("position", "as sampled"),
+    ("position", "sampling order"),
     ("-reward", "best reward first"),
     ("reward", "worst reward first"),
     ("-length", "longest first"),
@@ -46,23 +47,23 @@ COMPLETION_ORDERS = [
 TOKEN_COLORS = [
     ("logprob", "log-prob"),
     ("entropy", "entropy"),
-    ("kl", "KL to the reference"),
+    ("kl", "KL from reference"),
     ("ratio", "ratio"),
-    ("clipped", "clipped or not"),
+    ("clipped", "clipping"),
     ("advantage", "advantage"),
     ("coefficient", "gradient coefficient"),
-    ("none", "none: only where each begins"),
+    ("none", "token boundaries only"),
 ]
-NOTE_KINDS = [("error", "errors only"), ("print", "prints only")]
+NOTE_KINDS = [("error", "errors"), ("print", "output")]
 MARKS = [
-    ("", "no filter"),
-    ("any", "in any way"),
+    ("", "all"),
+    ("any", "annotated"),
     ("good", "good"),
     ("bad", "bad"),
-    ("tagged", "with a tag"),
-    ("commented", "with a comment"),
+    ("tagged", "tagged"),
+    ("commented", "commented"),
 ]
-MATCHES = [("text", "this text"), ("words", "these words")]
+MATCHES = [("text", "substring"), ("words", "whole words")]
 
 
 def labelled(filters: Mapping[str, FlagFilter]) -> list[tuple[str, str]]:
@@ -88,11 +89,11 @@ def _class_of(widget: forms.Widget) -> str:
 
 
 class FilterForm(forms.Form):
-    """Filters held in the address. A bad value is named, and left out."""
+    """Filters stored in the URL. An invalid value is reported and ignored."""
 
     defaults: ClassVar[dict[str, Any]] = {}
-    hidden: ClassVar[tuple[str, ...]] = ("page",)  # which page, not what is on it
-    further: ClassVar[tuple[str, ...]] = ()  # filters that are folded away
+    hidden: ClassVar[tuple[str, ...]] = ("page",)  # not filters
+    further: ClassVar[tuple[str, ...]] = ()  # filters in a closed section
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -122,7 +123,7 @@ class FilterForm(forms.Form):
 
     @property
     def uses_further(self) -> bool:
-        """Or has a mistake in one, which must be seen."""
+        """Whether one is set or invalid, so that the section must be open."""
         return any(
             self.value(name) not in (None, "") or name in self.errors
             for name in self.further
@@ -141,17 +142,20 @@ class FilterForm(forms.Form):
         if first is not None and last is not None and first > last:
             self.add_error(
                 high,
-                f"No {noun} is at least {first} and at most {last}. "
-                "Swap the two, or leave one empty.",
+                ValidationError(
+                    f"The {noun} range {first} to {last} is empty. Swap the values or "
+                    "clear one.",
+                    code="empty_range",
+                ),
             )
 
 
-def offer_rules(form: FilterForm, rules: Iterable[str], *, nothing: str) -> None:
-    """These, and the one in the address, whatever it is."""
+def offer_rules(form: FilterForm, rules: Iterable[str]) -> None:
+    """Set the choices to these rules and the one in the URL, even if unknown."""
     names = dict.fromkeys([*rules, *filter(None, [form.value("rule")])])
     widget = form.fields["rule"].widget
     assert isinstance(widget, forms.Select)
-    widget.choices = [("", nothing), *((name, name) for name in names)]
+    widget.choices = [("", "all rules"), *((name, name) for name in names)]
 
 
 class GroupFilterForm(FilterForm):
@@ -174,9 +178,9 @@ class GroupViewForm(FilterForm):
         "diff": False,
     }
 
-    view = forms.ChoiceField(required=False, label="Read as", choices=GROUP_VIEWS)
+    view = forms.ChoiceField(required=False, label="View", choices=GROUP_VIEWS)
     color = forms.ChoiceField(required=False, label="Colour", choices=TOKEN_COLORS)
-    layout = forms.ChoiceField(required=False, label="Lay out", choices=GROUP_LAYOUTS)
+    layout = forms.ChoiceField(required=False, label="Layout", choices=GROUP_LAYOUTS)
     sort = forms.ChoiceField(required=False, label="Order", choices=COMPLETION_ORDERS)
     diff = forms.BooleanField(
         required=False, label="Differences from the best", widget=forms.CheckboxInput
@@ -184,7 +188,7 @@ class GroupViewForm(FilterForm):
 
     @property
     def choices(self) -> list[tuple[forms.BoundField, str]]:
-        """What is offered, and what is chosen of it: colours are those of tokens."""
+        """Each select with its value; colours apply to tokens only."""
         is_colored = self.value("view") == "tokens"
         names = ["view", *(["color"] if is_colored else []), "layout", "sort"]
         return [(self[name], self.value(name)) for name in names]
@@ -195,7 +199,7 @@ class GroupViewForm(FilterForm):
 
     @property
     def query(self) -> str:
-        """Of an address that shows another group in the same way; "?…" or empty."""
+        """For links to other groups with the same view: "?…" or empty."""
         chosen = {name: self.value(name) for name in self.fields}
         other = {k: v for k, v in chosen.items() if v != self.defaults[k]}
         if "diff" in other:
@@ -223,52 +227,52 @@ class CompletionFilterForm(FilterForm):
     )
 
     text = forms.CharField(required=False, max_length=200, label="Text contains")
-    match = forms.ChoiceField(required=False, label="Look for", choices=MATCHES)
+    match = forms.ChoiceField(required=False, label="Match", choices=MATCHES)
     surprise = forms.ChoiceField(
         required=False,
-        label="Surprising",
-        choices=[("", "no filter"), *labelled(SURPRISES)],
+        label="Unusual",
+        choices=[("", "all"), *labelled(SURPRISES)],
     )
     outcome = forms.ChoiceField(
-        required=False, label="Outcome", choices=[("", "any"), *labelled(OUTCOMES)]
+        required=False, label="Outcome", choices=[("", "all"), *labelled(OUTCOMES)]
     )
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
     last_step = forms.IntegerField(required=False, min_value=0, label="To step")
-    min_reward = number_field("Reward at least")
-    max_reward = number_field("Reward at most")
+    min_reward = number_field("Minimum reward")
+    max_reward = number_field("Maximum reward")
     end = forms.ChoiceField(
         required=False,
-        label="Why it ended",
-        choices=[("", "every reason"), *labelled(ENDS)],
+        label="Finish reason",
+        choices=[("", "all"), *labelled(ENDS)],
     )
     prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
-    min_advantage = number_field("Advantage at least")
-    max_advantage = number_field("Advantage at most")
+    min_advantage = number_field("Minimum advantage")
+    max_advantage = number_field("Maximum advantage")
     min_length = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="Tokens at least"
+        required=False, min_value=0, max_value=2**31 - 1, label="Minimum tokens"
     )
     max_length = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="Tokens at most"
+        required=False, min_value=0, max_value=2**31 - 1, label="Maximum tokens"
     )
     rule = forms.CharField(
         required=False, max_length=40, label="Rule", widget=forms.Select
     )
-    min_score = number_field("Its score at least")
-    max_score = number_field("Its score at most")
+    min_score = number_field("Minimum score")
+    max_score = number_field("Maximum score")
     tag = forms.CharField(
         required=False,
         max_length=40,
         label="Tag",
         widget=forms.TextInput(attrs={"list": "team-tags", "autocomplete": "off"}),
     )
-    mark = forms.ChoiceField(required=False, label="Marked", choices=MARKS)
+    mark = forms.ChoiceField(required=False, label="Annotation", choices=MARKS)
     by = forms.ChoiceField(
-        required=False, label="Marked by", choices=[("", "anybody"), ("me", "me")]
+        required=False, label="Annotated by", choices=[("", "anyone"), ("me", "me")]
     )
     sort = forms.ChoiceField(required=False, label="Order", choices=COMPLETION_SORTS)
     page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
-    # With a text there are no pages: how many completions have been looked through in
-    # this order, and how many of them were found.
+    # A text search has no pages: how many completions it has searched in this order,
+    # and how many of them matched.
     start = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
     before = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
 
@@ -280,13 +284,16 @@ class CompletionFilterForm(FilterForm):
         self.refuse_empty_range("min_score", "max_score", "score")
         bounds = (self.cleaned_data.get(name) for name in ("min_score", "max_score"))
         if not self.cleaned_data.get("rule") and any(b is not None for b in bounds):
-            self.add_error("rule", "Choose the rule whose score is meant.")
+            error = ValidationError(
+                "Choose a rule for the score range.", code="required"
+            )
+            self.add_error("rule", error)
         return super().clean()
 
     @classmethod
     def of_rules(cls, query: QueryDict, rules: Iterable[str]) -> Self:
         form = cls.read(query)
-        offer_rules(form, rules, nothing="any rule")
+        offer_rules(form, rules)
         return form
 
 
@@ -304,7 +311,7 @@ class RewardLogForm(FilterForm):
         required=False, max_length=40, label="Rule", widget=forms.Select
     )
     kind = forms.ChoiceField(
-        required=False, label="What", choices=[("", "everything"), *NOTE_KINDS]
+        required=False, label="Type", choices=[("", "all"), *NOTE_KINDS]
     )
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
     last_step = forms.IntegerField(required=False, min_value=0, label="To step")
@@ -313,9 +320,8 @@ class RewardLogForm(FilterForm):
 
     @classmethod
     def of_rules(cls, query: QueryDict, rules: Iterable[str]) -> Self:
-        """Offers these rules, and the one in the address, whatever it is."""
         form = cls.read(query)
-        offer_rules(form, rules, nothing="every rule")
+        offer_rules(form, rules)
         return form
 
     def clean(self) -> dict[str, Any] | None:

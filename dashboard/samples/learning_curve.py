@@ -20,9 +20,9 @@ MAX_TICKS = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """A visit, or of many several together: counts are summed, mean and std averaged.
+    """A visit, or several pooled: counts are summed, mean and std averaged.
 
-    Counted are groups with no score, too: they have no pass rate and no mean.
+    Groups without a score count too: they have no pass rate and no mean.
     """
 
     first: int  # step
@@ -45,7 +45,7 @@ class Point:
     def words(self) -> str:
         if self.num_visits == 1:
             return f"step {self.last:,}"
-        return f"{self.num_visits:,} visits, steps {self.first:,} to {self.last:,}"
+        return f"{self.num_visits:,} groups, steps {self.first:,} to {self.last:,}"
 
 
 def make_points(visits: Visits) -> list[Point]:
@@ -82,7 +82,7 @@ def _pass_rate(points: Sequence[Point]) -> dict[str, Any]:
         y=[point.share for point in known],
         line={"color": "var(--cohort-series-3)", "width": 2},
         hovertext=[
-            f"{point.words}<br>right: {point.num_right:,} of {point.num_scored:,} "
+            f"{point.words}<br>correct: {point.num_right:,} of {point.num_scored:,} "
             f"({point.percent:.3g} %)"
             for point in known
         ],
@@ -123,7 +123,7 @@ def _reward(points: Sequence[Point]) -> dict[str, Any]:
 
 
 def _along(points: Sequence[Point]) -> dict[str, Any]:
-    """What both lines have; a click on a point opens its newest group."""
+    """Common parts of both lines; a click on a point opens its newest group."""
     steps = [point.last for point in points]
     is_marked = len(points) <= FEW_POINTS
     return {
@@ -146,19 +146,19 @@ def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
 
 
 def _ticks(steps: Sequence[int]) -> dict[str, Any]:
-    """Steps are whole numbers: between few of them no tick says 1.5, or 2 twice."""
+    """Steps are integers: avoid ticks such as 1.5, or 2 twice."""
     if not steps or steps[-1] - steps[0] >= MAX_TICKS:
         return {"nticks": MAX_TICKS}
     return {"dtick": 1, "range": [steps[0] - 0.5, steps[-1] + 0.5]}
 
 
 def describe(points: Sequence[Point], *, of: str) -> str:
-    """The chart in a sentence, for who does not see it."""
+    """The chart in words, for screen readers."""
     values = [(p.percent if of == "pass" else p.mean, p.last) for p in points]
     known = [(v, step) for v, step in values if v is not None and math.isfinite(v)]
     name, unit = ("Pass rate", " %") if of == "pass" else ("Mean reward", "")
     if not known:
-        return f"{name}: no visit has one."
+        return f"{name}: no values."
     (low, low_at), (high, high_at) = min(known), max(known)
     first, last = known[0], known[-1]
     return (

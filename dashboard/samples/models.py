@@ -1,4 +1,4 @@
-"""Groups and completions, what is said of them, and what searches and charts read."""
+"""Groups and completions, their annotations, and data of searches and charts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_COMMENT_CHARS = 4_000
 
 
 class Annotation(models.Model):
-    """What somebody says of a group or of one of its completions."""
+    """A user's annotation of a group or of one of its completions."""
 
     group = models.ForeignKey(
         "samples.Group", models.CASCADE, related_name="%(class)ss", db_index=False
@@ -31,7 +31,7 @@ class Annotation(models.Model):
 
 
 class Thumb(Annotation):
-    """One person's judgement."""
+    """One user's judgement."""
 
     user = models.ForeignKey(User, models.CASCADE, related_name="+")
     is_up = models.BooleanField()
@@ -50,7 +50,7 @@ class Thumb(Annotation):
 
 
 class Tag(Annotation):
-    """A word of the team's."""
+    """A tag, shared by the team."""
 
     user = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
     name = models.CharField(max_length=MAX_TAG_CHARS)
@@ -82,10 +82,10 @@ class Comment(Annotation):
 
 
 class Mention(models.Model):
-    """A person whom a comment names."""
+    """A user mentioned in a comment."""
 
     comment = models.ForeignKey(Comment, models.CASCADE, related_name="mentions")
-    # The shell of every page counts what its reader has not seen.
+    # Every page counts the unseen mentions of its user.
     user = models.ForeignKey(
         User, models.CASCADE, related_name="mentions", db_index=False
     )
@@ -163,7 +163,7 @@ class CompletionBlock(models.Model):
 
 class GroupQuerySet(models.QuerySet["Group"]):
     def current(self) -> Self:
-        """Without the steps that a resume went back before."""
+        """Without superseded groups."""
         return self.filter(superseded_by__isnull=True)
 
 
@@ -230,7 +230,7 @@ class GroupCompletions(models.Model):
     )
     texts = ArrayField(models.TextField())
     num_bytes = models.PositiveIntegerField()  # of the texts, as UTF-8
-    # Null, here and below: an imported run does not tell.
+    # Null, here and below: unknown for some imported runs.
     num_tokens = ArrayField(models.PositiveIntegerField(null=True))
     end_reasons = ArrayField(
         models.CharField(max_length=10)
@@ -246,10 +246,7 @@ class GroupCompletions(models.Model):
 
 
 class GroupTokens(models.Model):
-    """What the update did to each token of a group: of the few that are kept so.
-
-    It is kept as long as its group.
-    """
+    """The token values of a group; stored for a few groups, deleted with them."""
 
     group = models.OneToOneField(
         Group, models.CASCADE, primary_key=True, related_name="tokens"
@@ -262,10 +259,10 @@ class GroupTokens(models.Model):
 
 
 class RuleNote(models.Model):
-    """What a rule printed about a completion, or why it gave it no score.
+    """What a rule printed for a completion, or why it gave no score.
 
-    It is kept as long as its group: most completions have none, so the reward log of a
-    run is read without looking at them.
+    Deleted with its group. Most completions have none, so the reward log of a run is
+    read without reading them.
     """
 
     run = models.ForeignKey(
@@ -291,7 +288,7 @@ class RuleNote(models.Model):
 
 
 class StepRollup(models.Model):
-    """What the signal charts need of a step, made when it is ingested.
+    """The data of one step for the signal charts, computed at ingestion.
 
     The columns are packed records, laid out in signals/records.py: a run of 100,000
     steps is read in one piece (DECISIONS.md, 9).
@@ -341,7 +338,7 @@ class Completion:
     group: Group
     position: int  # 0 … G-1
     text: str
-    # None, here and below: an imported run does not tell.
+    # None, here and below: unknown for some imported runs.
     num_tokens: int | None
     end_reason: str  # trainer.events.EndReason
     reward: float | None

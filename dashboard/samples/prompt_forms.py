@@ -1,4 +1,4 @@
-"""Which prompts of a run, and which visits of one, held in the address."""
+"""Filters of a run's prompts and of one prompt's groups, stored in the URL."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from django import forms
+from django.core.exceptions import ValidationError
 
 from dashboard.samples.forms import FilterForm, number_field
 from dashboard.samples.pass_rates import KINDS, Kind
@@ -17,18 +18,18 @@ CLASS_WORDS = {
     "solved": "solved",
     "forgotten": "forgotten",
     "oscillating": "oscillating",
-    "unscored": "without a score",
+    "unscored": "not scored",
 }
 PROMPT_CHOICES = [
-    ("all", "sampled: all of them"),
-    ("never", "never solved: right at no visit"),
-    ("solved", "solved: right at the last visits"),
-    ("forgotten", "forgotten: no longer right"),
-    ("oscillating", "oscillating: now right, now wrong"),
-    ("unscored", "without a score"),
-    ("unsolved", "unsolved: not right recently"),
-    ("failed", "failed: right at most this often"),
-    ("mixed", "mixed: right between these, which carries signal"),
+    ("all", "sampled: all prompts"),
+    ("never", "never solved: no correct group"),
+    ("solved", "solved: last groups correct"),
+    ("forgotten", "forgotten: correct before, not in the last groups"),
+    ("oscillating", "oscillating: sometimes correct in the last groups"),
+    ("unscored", "not scored"),
+    ("unsolved", "unsolved: pass rate 0"),
+    ("failed", "failed: pass rate up to a limit"),
+    ("mixed", "mixed: pass rate between two limits"),
 ]
 PROMPT_SORTS = [
     ("pass", "lowest pass rate first"),
@@ -44,7 +45,7 @@ PROMPT_SORTS = [
 
 
 class PromptFilterForm(FilterForm):
-    """Which prompts of a run, by class or by the share that was right."""
+    """Filters a run's prompts by class or pass rate."""
 
     defaults: ClassVar[dict[str, Any]] = {
         "which": "all",
@@ -56,14 +57,12 @@ class PromptFilterForm(FilterForm):
         "page": 1,
     }
 
-    which = forms.ChoiceField(
-        required=False, label="Prompts that are", choices=PROMPT_CHOICES
-    )
-    at_most = number_field("Failed: at most, %", min_value=0, max_value=100)
-    low = number_field("Mixed: from, %", min_value=0, max_value=100)
-    high = number_field("to, %", min_value=0, max_value=100)
+    which = forms.ChoiceField(required=False, label="Class", choices=PROMPT_CHOICES)
+    at_most = number_field("Failed: maximum pass rate, %", min_value=0, max_value=100)
+    low = number_field("Mixed: minimum pass rate, %", min_value=0, max_value=100)
+    high = number_field("Mixed: maximum pass rate, %", min_value=0, max_value=100)
     visits = forms.IntegerField(
-        required=False, min_value=1, max_value=1_000_000, label="Last visits"
+        required=False, min_value=1, max_value=1_000_000, label="Last groups"
     )
     first_step = forms.IntegerField(
         required=False, min_value=0, max_value=2**31 - 1, label="From step"
@@ -80,25 +79,29 @@ class PromptFilterForm(FilterForm):
         if "high" not in self.errors and low > high:
             self.add_error(
                 "high",
-                f"No share is at least {low:g} % and at most {high:g} %. Swap the two.",
+                ValidationError(
+                    f"The pass rate range {low:g} to {high:g} % is empty. Swap the "
+                    "values.",
+                    code="empty_range",
+                ),
             )
         return super().clean()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in ("at_most", "low", "high", "visits"):
-            usual = f"{self.defaults[name]:g}"
-            self.fields[name].widget.attrs["placeholder"] = usual
+            default = f"{self.defaults[name]:g}"
+            self.fields[name].widget.attrs["placeholder"] = default
 
     @property
     def kind(self) -> Kind | None:
-        """The class that is wanted, if it is one."""
+        """The chosen class; None for a filter by pass rate."""
         which = self.value("which")
         return which if which in KINDS else None
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The lowest and highest share that is wanted, in percent; None: any."""
+        """The lowest and highest pass rate, in percent; None: any."""
         return {
             "unsolved": (0.0, 0.0),
             "failed": (0.0, self.value("at_most")),
@@ -113,24 +116,24 @@ class PromptFilterForm(FilterForm):
         low, high = self.bounds or (0.0, 100.0)
         return {
             "unsolved": "unsolved",
-            "failed": f"right at most {high:g} % of the time",
-            "mixed": f"right {low:g} to {high:g} % of the time",
+            "failed": f"correct in at most {high:g} % of completions",
+            "mixed": f"correct in {low:g} to {high:g} % of completions",
         }[which]
 
     def span_words(self, span: Span) -> str:
         num = self.value("visits")
-        visits = "last visit" if num == 1 else f"last {num:,} visits"
-        return f"the {visits} in {span.words}"
+        groups = "last group" if num == 1 else f"last {num:,} groups"
+        return f"the {groups} of {span.words}"
 
     @property
     def view_query(self) -> str:
-        """The part of one prompt's address that shows the same visits; may be empty."""
+        """The query string of one prompt's page for the same groups; may be empty."""
         names = ("visits", "first_step", "last_step")
-        given = {name: self.cleaned_data.get(name) for name in names}
-        return urlencode({k: v for k, v in given.items() if v not in (None, "")})
+        values = {name: self.cleaned_data.get(name) for name in names}
+        return urlencode({k: v for k, v in values.items() if v not in (None, "")})
 
     def query_of(self, span: Span) -> str:
-        """The part of the address that shows these prompts, also after more steps."""
+        """The query string that shows these prompts, also after more steps."""
         names = {"failed": ("at_most",), "mixed": ("low", "high")}
         which = self.value("which")
         chosen = {"which": which}
@@ -146,12 +149,12 @@ class PromptFilterForm(FilterForm):
 
 
 class PromptViewForm(FilterForm):
-    """Which visits of one prompt."""
+    """Filters the groups of one prompt."""
 
     defaults: ClassVar[dict[str, Any]] = {"visits": 3, "page": 1}
 
     visits = forms.IntegerField(
-        required=False, min_value=1, max_value=1_000_000, label="Last visits"
+        required=False, min_value=1, max_value=1_000_000, label="Last groups"
     )
     first_step = forms.IntegerField(
         required=False, min_value=0, max_value=2**31 - 1, label="From step"
@@ -163,8 +166,8 @@ class PromptViewForm(FilterForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        usual = str(self.defaults["visits"])
-        self.fields["visits"].widget.attrs["placeholder"] = usual
+        default = str(self.defaults["visits"])
+        self.fields["visits"].widget.attrs["placeholder"] = default
 
     def clean(self) -> dict[str, Any] | None:
         self.refuse_empty_range("first_step", "last_step", "step")

@@ -1,4 +1,4 @@
-"""The prompts of a run: which a filter chooses, and what their table says of each."""
+"""The prompts of a run: filtered, and as rows of a table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PromptLine:
 
 
 class Prompted(Protocol):
-    """A group, or what tells of one."""
+    """A group, or another object with its prompt."""
 
     @property
     def prompt_index(self) -> int: ...
@@ -69,19 +69,19 @@ class Prompted(Protocol):
 
 
 def read_snippets(run: Run, groups: Iterable[Prompted]) -> dict[int, str]:
-    """What each group's prompt asks, on one line, by prompt. One query.
+    """One line of each group's prompt, by prompt. One query.
 
-    A prompt as sampled begins with the chat template's marks and its system message,
-    the same in every row: without the dataset's row, its end tells more.
+    A prompt as sampled begins with the chat template's special tokens and its system
+    message, which are equal in all rows: without the dataset's row, show its end.
     """
     prompts = {group.prompt_index: group.prompt for group in groups}
     version = run.dataset_version
     stored = version.rows.filter(position__in=prompts) if version else ()
-    asked = {row.position: row.question for row in stored}
+    questions = {row.position: row.question for row in stored}
     return {
         index: _end_of(prompt)
-        if asked.get(index, prompt) == prompt
-        else shorten(asked[index])
+        if questions.get(index, prompt) == prompt
+        else shorten(questions[index])
         for index, prompt in prompts.items()
     }
 
@@ -140,7 +140,7 @@ def _step(step: Any) -> int | None:
 
 
 def _draw(visits: Visits) -> Sparkline:
-    """A bar a visit, as high as its pass rate; of many, one for several together."""
+    """One bar per visit, of the height of its pass rate; many visits are pooled."""
     parts = np.array_split(visits, min(len(visits), MAX_BARS))
     counts = [(int(p["num_right"].sum()), int(p["num_scored"].sum())) for p in parts]
     shares = [right / scored if scored else None for right, scored in counts]
@@ -150,18 +150,18 @@ def _draw(visits: Visits) -> Sparkline:
 def _describe(visits: Visits) -> str:
     scored = visits[visits["num_scored"] > 0]
     if not len(scored):
-        return "No completion could be told right or wrong"
+        return "Pass rate: correctness unknown"
     shares = scored["num_right"] / scored["num_scored"]
     if len(scored) == 1:
-        return f"Pass rate at 1 visit: {100 * shares[0]:.3g} %"
+        return f"Pass rate in 1 group: {100 * shares[0]:.3g} %"
     named = {
-        "at first": shares[0],
-        "at last": shares[-1],
-        "at the lowest": shares.min(),
-        "at the highest": shares.max(),
+        "first": shares[0],
+        "last": shares[-1],
+        "lowest": shares.min(),
+        "highest": shares.max(),
     }
-    message = ", ".join(f"{100 * share:.3g} % {when}" for when, share in named.items())
-    return f"Pass rate over {len(scored):,} visits: {message}"
+    message = ", ".join(f"{name} {100 * share:.3g} %" for name, share in named.items())
+    return f"Pass rate in {len(scored):,} groups: {message}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +169,7 @@ class Found:
     span: Span | None = None
     visits: Visits | None = None
     counts: Counts | None = None
-    chosen: Tallies | None = None  # None: there is nothing to choose
+    chosen: Tallies | None = None  # None: no prompt matches
     problem: str = ""
 
 
@@ -178,7 +178,7 @@ def find_prompts(run: Run, form: PromptFilterForm) -> Found:
     if span is None or form.errors or run.dataset_version is None:
         return Found(span=span)
     visits = read_visits(run, span)
-    # A run of an outside trainer may number its prompts as it likes.
+    # An external trainer may number its prompts freely.
     num_known = np.searchsorted(visits["prompt"], run.dataset_version.num_rows)
     visits = visits[:num_known]
     tallies = tally(visits, num_last=form.value("visits"))

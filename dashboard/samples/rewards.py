@@ -1,4 +1,4 @@
-"""How a completion came by its reward, and how it stands in its group."""
+"""The parts of a completion's reward, and its rank in the group."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class RulePart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRank:
-    """One completion beside the others of its group."""
+    """One completion compared with the others of its group."""
 
     completion: Completion
     parts: list[RulePart]
     other: float | None  # of the reward, in no rule's part
-    advantage_bar: Balance | None  # None: it is not known
-    num_alike: int  # completions of the group with this very text, itself included
+    advantage_bar: Balance | None  # None: unknown
+    num_alike: int  # completions of the group with this text, including this one
     is_best: bool
     is_worst: bool
 
@@ -49,7 +49,7 @@ def rank_completions(
     weights: dict[str, float],
     recipe: Recipe | None = None,
 ) -> list[GroupRank]:
-    """Each beside the others, by the weights of its step; `recipe` says what counts."""
+    """Parts and rank of each, by the weights of the step; `recipe` gates and clips."""
     texts = Counter(c.text for c in completions)
     rewards = [c.reward for c in completions if c.reward is not None]
     best, worst = max(rewards, default=0.0), min(rewards, default=0.0)
@@ -142,11 +142,11 @@ def sort_ranks(ranks: list[GroupRank], sort: str) -> list[GroupRank]:
     return [s for _, s in keyed] + [s for s in ranks if key(s) is None]
 
 
-# The engine's penalty for length stands among the rules as what it took off.
+# The engine logs its length penalty as a rule with a negative score.
 PENALTIES = {"overlong": 1.0}
-NOBODY_SAID = (
-    "This run has no threshold for correct completions. Use mean rewards and "
-    "Completions by reward."
+NO_THRESHOLD = (
+    "This run has no threshold for correct completions. Use mean rewards, or sort "
+    "completions by reward."
 )
 
 
@@ -201,7 +201,7 @@ def right_reward(recipe: Recipe, step: int) -> float | None:
 
 
 def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
-    """By step the reward from which a completion is right; None: nobody can tell."""
+    """By step the reward from which a completion is right; None: unknown."""
     found: dict[int, float | None] = {}
     if run.is_imported:
         return dict.fromkeys(steps, run.config["reward"]["right_from"])
@@ -226,7 +226,7 @@ def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
 def why_nothing_is_right(run: Run, step: int) -> str:
     """Empty where there is a highest reward at this step."""
     if run.is_imported:
-        return "" if run.config["reward"]["right_from"] is not None else NOBODY_SAID
+        return "" if run.config["reward"]["right_from"] is not None else NO_THRESHOLD
     recipe = step_recipe(run, step)
     if recipe is None:
         return (
@@ -236,7 +236,7 @@ def why_nothing_is_right(run: Run, step: int) -> str:
     if right_reward(recipe, step) is None:
         return (
             "The recipe has no highest reward, so correctness is unknown. Use mean "
-            "rewards and Completions by reward."
+            "rewards, or sort completions by reward."
         )
     return ""
 

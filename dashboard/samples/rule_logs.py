@@ -1,4 +1,4 @@
-"""What the rules of a run printed and failed with."""
+"""Output and errors of a run's rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {"error": True, "print": False}
 class Entry:
     note: RuleNote
     snippet: str  # of the prompt
-    num_kept: int  # of the group.num_notes texts of its group
+    num_kept: int  # stored entries, of the group.num_notes of its group
 
 
 def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
@@ -32,10 +32,10 @@ def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
         "last_step": "step__lte",
         "prompt": "group__prompt_index",
     }
-    given = {lookup: form.value(name) for name, lookup in lookups.items()}
-    given["is_error"] = KINDS.get(form.value("kind"))
+    values = {lookup: form.value(name) for name, lookup in lookups.items()}
+    values["is_error"] = KINDS.get(form.value("kind"))
     return found.filter(
-        **{k: v for k, v in given.items() if v not in (None, "")}
+        **{k: v for k, v in values.items() if v not in (None, "")}
     ).order_by("-step", "id")
 
 
@@ -56,7 +56,7 @@ def read_entries(run: Run, ids: list[int]) -> list[Entry]:
 
 
 def count_kept(group_ids: Iterable[int]) -> dict[int, int]:
-    """How many texts of each group are kept; groups without are left out."""
+    """Number of stored entries by group; groups without entries are missing."""
     kept = RuleNote.objects.filter(group__in=group_ids).values_list("group")
     return dict(kept.annotate(num=Count("id")).order_by())
 

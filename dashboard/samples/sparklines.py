@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 HEIGHT = 24.0
 MAX_WIDTH = 160.0
+SIGNAL_WORDS = {"all_right": "all correct", "all_wrong": "all wrong"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """The rewards a sparkline's height stands for; it always holds 0."""
+    """The range of rewards of a sparkline; it always contains 0."""
 
     low: float
     high: float
@@ -92,6 +93,6 @@ def draw_balance(value: float, *, largest: float) -> Balance:
 def signal_words(signal: str) -> str:
     """
     >>> signal_words("all_right")
-    'all right'
+    'all correct'
     """
-    return signal.replace("_", " ")
+    return SIGNAL_WORDS.get(signal, signal)

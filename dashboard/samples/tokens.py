@@ -1,4 +1,4 @@
-"""A group's token values: stored as one packed record, read back, or why not kept.
+"""A group's token values: packed, unpacked, or why there are none.
 
 Compressed by zlib: the length of a head in bytes ("<I"), the head as JSON, then columns
 over all tokens of the group, completion after completion, little-endian: for each token
@@ -87,12 +87,12 @@ def _pack_column(completions: Sequence[MeasuredCompletion], name: str) -> bytes:
         signs = (ABSENT if value is None else value for value in values)
         return np.fromiter(signs, SIGN).tobytes()
     numbers = np.fromiter((math.nan if v is None else v for v in values), np.float64)
-    with np.errstate(over="ignore"):  # beyond float32 is no number to look at
+    with np.errstate(over="ignore"):  # too large for float32: shown as missing
         return numbers.astype(NUMBER).tobytes()
 
 
 def unpack_tokens(packed: bytes) -> list[dict[str, Any]]:
-    """Each completion's lists; null for those that it has not."""
+    """The lists of each completion; None for missing ones."""
     data = zlib.decompress(packed)
     (length,) = HEAD_LENGTH.unpack_from(data)
     at = HEAD_LENGTH.size
@@ -138,7 +138,7 @@ def _read_column(values: NDArray[Any]) -> list[float | None] | None:
 
 
 def read_tokens(group: Group) -> list[dict[str, Any]] | None:
-    """Of each completion; None where they were not kept. One query."""
+    """Of each completion; None if not stored. One query."""
     kept = GroupTokens.objects.filter(group=group)
     packed = kept.values_list("packed", flat=True).first()
     return None if packed is None else unpack_tokens(bytes(packed))
@@ -167,21 +167,21 @@ def _nearest(found: Iterable[int], place: int) -> list[int]:
 
 
 def which_are_kept(run: Run) -> str:
-    """A sentence on the groups whose token values the run keeps."""
+    """Which groups of the run have token values, in words."""
     if run.is_outside:
-        return f"{run.imported_from} has sent no token values of this group."
+        return f"{run.imported_from} sent no token values of this group."
     if run.is_imported:
-        return f"Files of {run.imported_from} hold no token values."
+        return f"Runs imported from {run.imported_from} have no token values."
     # Phases cannot change this part.
     logging = LoggingConfig.model_validate(run.config["logging"])
     if logging.token_groups == 0:
-        return "Token values are kept for no group (logging.token_groups is 0)."
+        return "This run stores no token values: logging.token_groups is 0."
     groups = (
         "1 group" if logging.token_groups == 1 else f"{logging.token_groups} groups"
     )
     every = logging.tokens_every_steps
     steps = "every step" if every == 1 else f"the first and every {ordinal(every)} step"
     return (
-        f"Token values are kept for {groups} of {steps} (logging.token_groups, "
-        "logging.tokens_every_steps). This group is not among them."
+        f"This run stores token values for {groups} of {steps} (logging.token_groups, "
+        "logging.tokens_every_steps). This group has none."
     )

@@ -1,8 +1,7 @@
-"""A run's checkpoints as files: those of the trainer, and those that are kept.
+"""A run's checkpoints as files: those of the trainer, and kept ones.
 
-The trainer alone decides what stays in `checkpoints`, where it deletes all but the
-newest. What shall outlive that lies in `kept` as well, by links to the same files: they
-take no disk space of their own, and nothing that the trainer deletes is lost to them.
+The trainer owns `checkpoints` and deletes all but the newest there. Checkpoints to keep
+are hard-linked into `kept`, which takes no disk space.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict
 
 from dashboard.datasets.limits import check_disk_space
+from dashboard.project.errors import UserError
 from dashboard.runs.queries import run_directory
 
 BLOCK_BYTES = 8 * 1024 * 1024
@@ -27,8 +27,11 @@ MANIFEST = "manifest.json"
 MODEL = "model"  # the part of a checkpoint that needs nothing else
 
 
-class Damaged(ValueError):
-    """A checkpoint that must not be gone on from; the message says what is wrong."""
+class Damaged(UserError):
+    """A checkpoint that no run may continue from; the message has the reason."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("checkpoints.damaged", message)
 
 
 class ManifestFile(BaseModel):
@@ -39,7 +42,7 @@ class ManifestFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What the trainer writes last: each file of the checkpoint, and its hash."""
+    """Each file of the checkpoint with its hash; the trainer writes it last."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -47,19 +50,19 @@ class Manifest(BaseModel):
 
 
 def read_manifest(path: Path) -> tuple[Manifest, str]:
-    """With its own SHA-256, which is what the run's log names."""
+    """The manifest and its SHA-256, which the run's event log records."""
     try:
         data = (path / MANIFEST).read_bytes()
         manifest = Manifest.model_validate_json(data)
     except (OSError, ValueError) as error:
-        raise Damaged(f"{path.name}: its manifest cannot be read: {error}") from error
+        raise Damaged(f"{path.name}: failed to read the manifest: {error}") from error
     return manifest, hashlib.sha256(data).hexdigest()
 
 
 def verify_file(
     path: Path, name: str, expected: ManifestFile, on_progress: Callable[[], None]
 ) -> None:
-    """Damaged, where a file of the checkpoint is not what was written."""
+    """Raise Damaged if the hash of a file differs from the manifest."""
     digest = hashlib.sha256()
     try:
         with open_file(path, name) as file:
@@ -67,39 +70,45 @@ def verify_file(
                 digest.update(block)
                 on_progress()
     except OSError as error:
-        raise Damaged(f"{path.name}: {name} cannot be read: {error}") from error
+        raise Damaged(f"{path.name}: failed to read {name}: {error}") from error
     check_digest(path, name, expected, digest.hexdigest())
 
 
 def check_digest(path: Path, name: str, expected: ManifestFile, found: str) -> None:
     if found != expected.sha256:
         raise Damaged(
-            f"{path.name}: {name} has SHA-256 {found[:12]}…, but was written with "
+            f"{path.name}: {name} has SHA-256 {found[:12]}…; expected "
             f"{expected.sha256[:12]}…."
         )
 
 
 def open_file(path: Path, name: str) -> BinaryIO:
-    """A plain file within the checkpoint: nobody is led out of it by a link."""
+    """A regular file within the checkpoint; links out of it are refused."""
     file = path / name
     try:
         is_inside = file.resolve().is_relative_to(path.resolve())
     except (ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
         raise Damaged(
-            f"{path.name}: its manifest names {name!r}, which is no file's name."
+            f"{path.name}: the manifest contains an invalid file name: {name!r}."
         ) from None
     if not is_inside:
-        raise Damaged(f"{path.name}: its manifest names {name!r}, outside of it.")
-    # A pipe would be waited for.
+        raise Damaged(
+            f"{path.name}: the manifest contains a path outside the checkpoint: "
+            f"{name!r}."
+        )
+    # Opening a pipe would block.
     opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise Damaged(f"{path.name}: {name!r} is no plain file.")
+        raise Damaged(f"{path.name}: {name!r} is not a regular file.")
     return os.fdopen(opened, "rb")
 
 
-class FilesGone(ValueError):
-    """The text is for the user."""
+class FilesGone(UserError):
+    """The files of a checkpoint were deleted."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("checkpoints.files_deleted", message)
 
 
 class CheckpointStore:
@@ -111,15 +120,15 @@ class CheckpointStore:
 
     @property
     def is_seen(self) -> bool:
-        """Whether the run's files lie where this process can look."""
+        """Whether this process can read the run's files."""
         return self.own.parent.is_dir()
 
     def find(self, name: str) -> Path | None:
-        """The folder of a checkpoint; None when it is no longer there."""
-        return next(self._places(name), None)
+        """The folder of a checkpoint; None if deleted."""
+        return next(self._folders(name), None)
 
     def names(self) -> set[str]:
-        """All that are there."""
+        """Of all checkpoints with files."""
         found: set[str] = set()
         for folder in (self.own, self.kept):
             if folder.is_dir():
@@ -134,12 +143,12 @@ class CheckpointStore:
         return {path.name for path in self.kept.glob("step-*")}
 
     def keep(self, name: str) -> None:
-        """Have it outlive what the trainer deletes.
+        """Link it into `kept`, so that it outlives the trainer's cleanup.
 
         Raises:
-            FilesGone: the trainer was faster.
-            Damaged: its manifest cannot be read.
-            OSError: the disk knows no links.
+            FilesGone: the trainer has deleted it.
+            Damaged: the manifest is unreadable.
+            OSError: the disk does not support links.
         """
         if (self.kept / name).is_dir():
             return
@@ -149,21 +158,21 @@ class CheckpointStore:
         manifest, _ = read_manifest(source)
         link_files(source, self.kept / name, [*manifest.files, MANIFEST])
 
-    def let_go(self, name: str) -> None:
-        """Leave it to the trainer again."""
+    def release(self, name: str) -> None:
+        """Unlink it from `kept`."""
         discard(self.kept / name)
 
     def remove(self, name: str) -> None:
-        """Delete it here and there."""
-        for path in list(self._places(name)):
+        """Delete it from both folders."""
+        for path in list(self._folders(name)):
             discard(path)
 
-    def _places(self, name: str) -> Iterator[Path]:
-        # a run that went back before it has set it aside
+    def _folders(self, name: str) -> Iterator[Path]:
+        # renamed by a resume that went back before it
         aside = sorted(self.own.glob(f"superseded-{name}-*"))
         return (
             path
-            # what is kept first: it stays while somebody reads it
+            # kept ones first: they stay while they are read
             for path in (self.kept / name, self.own / name, *aside)
             if path.is_dir()
         )
@@ -176,12 +185,12 @@ def link_files(
     *,
     link: Callable[[str, str], object] = os.link,
 ) -> None:
-    """Files of a checkpoint under another folder too, whole or not at all.
+    """Link files of a checkpoint into another folder, all or none.
 
     Raises:
-        FilesGone: somebody deleted them meanwhile.
+        FilesGone: they were deleted meanwhile.
         Damaged: a name leads out of the checkpoint.
-        OSError: the disk knows no links.
+        OSError: the disk does not support links.
     """
     unfinished = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
@@ -203,12 +212,12 @@ def link_or_copy(
     purpose: str,
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """ValueError, where there is no disk space for the copy that `purpose` names."""
+    """Raises ValueError if the disk has no space for a copy."""
     try:
         os.link(source, target)
     except FileNotFoundError:
         raise
-    except OSError:  # two disks, or one that knows no links
+    except OSError:  # two disks, or no support for links
         check_disk_space(Path(source).stat().st_size, purpose=purpose)
         with open(source, "rb") as file, open(target, "wb") as copy:
             while block := file.read(BLOCK_BYTES):
@@ -220,12 +229,12 @@ def _settle(unfinished: Path, target: Path) -> None:
     try:
         unfinished.rename(target)
     except OSError:
-        if not target.is_dir():  # else somebody else has just done the same
+        if not target.is_dir():  # else another process was faster
             raise
 
 
 def discard(path: Path) -> None:
-    """Out of sight at once, then deleted: nobody finds half of it."""
+    """Rename, then delete, so that no reader finds a partial checkpoint."""
     hidden = path.with_name(f".{path.name}.{uuid4().hex}.discarded")
     try:
         path.rename(hidden)
@@ -236,6 +245,6 @@ def discard(path: Path) -> None:
 
 def gone(name: str) -> str:
     return (
-        f"The files of {name} were deleted: the run keeps only its newest checkpoints. "
+        f"The run deleted the files of {name}: it keeps only its newest checkpoints. "
         "Choose a newer one."
     )

@@ -1,4 +1,4 @@
-"""A run's checkpoints with what they were worth, and why each is still there."""
+"""A run's checkpoints with their scores and the reasons to keep them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+from dashboard.project.errors import UserError
 from dashboard.runs.charts.chart import is_score
 from dashboard.runs.checkpoints.files import (
     MANIFEST,
@@ -31,8 +32,8 @@ NOTHING = "none"  # in Run.best_by: no checkpoint is kept for being the best
 @dataclass(slots=True)
 class Listed:
     checkpoint: Checkpoint
-    is_there: bool
-    score: float | None = None  # of the metric that the best is chosen by
+    is_there: bool  # its files exist
+    score: float | None = None  # of the metric that selects the best
     reward: float | None = None
     is_best: bool = False
     is_resumed_from: bool = False
@@ -47,7 +48,7 @@ class Listed:
 class Listing:
     run: Run
     rows: list[Listed]
-    metric: str  # "": none has been measured
+    metric: str  # "": none measured yet
     choices: list[str]
     is_seen: bool
 
@@ -87,10 +88,10 @@ def list_checkpoints(run: Run) -> Listing:
 
 
 def resumable(run: Run) -> Checkpoint | None:
-    """What an ended run would go on from: the newest that its trainer's folder has.
+    """The checkpoint that an ended run would continue from.
 
-    Its trainer deletes older ones, and nobody goes on from what is kept beside them.
-    Where the files are not seen, what is recorded counts.
+    It is the newest in the trainer's folder: kept and pinned ones do not count. If the
+    files cannot be read, the newest recorded one.
     """
     store = CheckpointStore(run.pk)
     newest: Checkpoint | None = run.newest_checkpoint
@@ -107,20 +108,20 @@ def _mark(run: Run, rows: list[Listed]) -> None:
     current = [row for row in history if row.is_there]
     if current and run.state not in ENDED:
         current[0].is_resumed_from = True
-        current[0].reasons.append("the run continues from it")
+        current[0].reasons.append("needed to resume")
     keep_last = run.config["checkpoint"]["keep_last"]
-    newest = f"among the newest {keep_last}" if keep_last > 1 else "the newest"
+    newest = f"newest {keep_last}" if keep_last > 1 else "newest"
     for row in history[:keep_last]:
         row.reasons.append(newest)
     if best := best_of(current):
         best.is_best = True
         if run.best_by != NOTHING:
-            best.reasons.append("the best")
+            best.reasons.append("best")
     for row in present:
         if row.checkpoint.pinned_at is not None:
             row.reasons.append("pinned")
         if row.checkpoint.superseded_by is not None:
-            row.reasons.append(f"left behind by attempt {row.checkpoint.superseded_by}")
+            row.reasons.append(f"superseded by attempt {row.checkpoint.superseded_by}")
 
 
 def best_of(rows: Iterable[Listed]) -> Listed | None:
@@ -130,7 +131,7 @@ def best_of(rows: Iterable[Listed]) -> Listed | None:
 
 
 def best_metric(run: Run, scores: dict[str, dict[int, float]]) -> str:
-    """What the best is chosen by: as asked, else a held-out score, else the reward."""
+    """The metric that selects the best: as set, else held-out score, else reward."""
     if run.best_by not in ("", NOTHING):
         return run.best_by
     held_out = [
@@ -152,32 +153,32 @@ def read_scores(run: Run) -> dict[str, dict[int, float]]:
             if _is_score(name) and value is not None:
                 found.setdefault(name, {})[step] = value
     if REWARD in run.metric_names:
-        place = f"values__{run.metric_names.index(REWARD)}"
+        column = f"values__{run.metric_names.index(REWARD)}"
         current = run.steps.filter(superseded_by=None, step__in=steps)
-        for step, value in current.values_list("step", place):
+        for step, value in current.values_list("step", column):
             if value is not None and math.isfinite(value):
                 found.setdefault(REWARD, {})[step] = value
     return found
 
 
 def _is_score(name: str) -> bool:
-    """More of it is better, and it is no bound of an interval."""
+    """Whether higher is better; bounds of intervals do not count."""
     return is_score(name.rpartition("/")[2])
 
 
 def fork_point_name(step: int) -> str:
-    """How a fork calls what it begins from: saved before its first attempt."""
+    """The name of a fork's first checkpoint, from before its first attempt."""
     return f"step-{step:06d}-attempt-0"
 
 
 def fork_point_of(run: Run, directory: RunDirectory) -> Path:
-    """Where a fork keeps the checkpoint that it begins from."""
-    assert run.fork_step is not None, "no fork"
+    """The folder of the checkpoint that a fork continues from."""
+    assert run.fork_step is not None, "not a fork"
     return directory.checkpoints / fork_point_name(run.fork_step)
 
 
 def add_fork_point(run: Run, checkpoint: Checkpoint) -> None:
-    """What a fork begins from is its own first checkpoint."""
+    """Record the fork point as the fork's own first checkpoint."""
     Checkpoint.objects.create(
         run=run,
         step=checkpoint.step,
@@ -197,11 +198,10 @@ def take_checkpoint(
     sha256: str,
     on_progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make a checkpoint of this run this folder's too: by links, else by copies.
+    """Link or copy a checkpoint of this run into `target`, all files or none.
 
-    Nobody writes into a checkpoint, so both runs may have one file. Once all are
-    linked, whoever deletes the source takes nothing from us. ValueError: it is not
-    there, or not what it was; nothing is left then.
+    Checkpoints are never written to, so two runs can share files. Raises ValueError if
+    the checkpoint was deleted or changed.
     """
     source = CheckpointStore(run_id).find(name)
     if source is None:
@@ -209,13 +209,14 @@ def take_checkpoint(
     try:
         manifest, found = read_manifest(source)
     except Damaged as error:
-        if not source.is_dir():  # it went between the two looks
+        if not source.is_dir():  # deleted meanwhile
             raise FilesGone(gone(name)) from error
         raise
     if found != sha256:
-        raise ValueError(
-            f"Checkpoint {name} is not what it was: its manifest has another SHA-256. "
-            "Fork from another checkpoint."
+        raise UserError(
+            "checkpoints.changed",
+            f"The manifest of checkpoint {name} changed: its SHA-256 differs from the "
+            "recorded one. Fork from another checkpoint.",
         )
     link = partial(link_or_copy, purpose="forking this run", on_progress=on_progress)
     link_files(source, target, [*manifest.files, MANIFEST], link=link)
@@ -223,10 +224,10 @@ def take_checkpoint(
 
 @contextmanager
 def fork_draft(checkpoint: Checkpoint) -> Iterator[Path | None]:
-    """The directory of a fork to be, with its checkpoint; gone again unless moved.
+    """The folder of a new fork, with its checkpoint; deleted unless moved.
 
-    None where this machine does not see the parent's files: a worker that does takes
-    them. Taken at once, they outlive whatever the parent deletes while the fork waits.
+    Taken at once, so that the fork can wait while the parent deletes checkpoints. None
+    if this machine cannot read the parent's files: then a worker takes them.
     """
     if not CheckpointStore(checkpoint.run_id).is_seen:
         yield None

@@ -46,8 +46,8 @@ class Facets:
     def all(self, marks: Sequence[Label]) -> list[Facet]:
         found = [
             self._of_flags("Outcome", "outcome", OUTCOMES),
-            self._of_flags("Surprising", "surprise", SURPRISES),
-            self._of_flags("Why it ended", "end", ENDS),
+            self._of_flags("Unusual", "surprise", SURPRISES),
+            self._of_flags("Finish reason", "end", ENDS),
             self._of_rules(),
             self._of_steps(),
             *self._of_marks(marks),
@@ -97,9 +97,9 @@ class Facets:
                 values.append(self._value(f"{name} at least 1", full[name], at_least))
             if self._bound("max_score", 0) >= 0:
                 values.append(self._value(f"{name} at most 0", none[name], at_most))
-        title = "Scores of rules"
+        title = "Rule scores"
         if len(names) > MOST_TALLIED and not chosen:
-            title = f"Scores of {len(full)} of {len(names)} rules"
+            title = f"Rule scores ({len(full)} of {len(names)} rules)"
         return Facet(title=title, values=values)
 
     def _bound(self, field: str, default: float) -> float:

@@ -1,4 +1,4 @@
-"""How a run's rules make a reward, and how their scores become parts of it."""
+"""How the rules of a run combine into the reward, and the parts of each."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from trainer.rewards.rules.rightness import AnswerReader, answer_reader
 from trainer.rewards.scoring import parts_of
 from trainer.rewards.spec import Recipe
 
-# sum: parts add up to the reward. normalized: each rule is compared by itself, and
-# their advantages add up. The others: parts are joined, and add up to nothing.
+# sum: parts add up to the reward. normalized: each rule has its own advantages, which
+# add up. product, minimum: parts do not add up.
 Kind = Literal["sum", "normalized", "product", "minimum"]
 
 DOMINANT = 0.9
-DIFFERS = 0.1  # of the groups: less is hardly anything to learn from
-HEARD = 0.5  # of what its weight asks for
+MIN_DIFFERING = 0.1  # share of the groups: below, a rule has hardly any signal
+SUPPRESSED = 0.5  # share of what the weight implies
 
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """Of one phase of a run; without a recipe when a rule is not known any more."""
+    """Of one phase of a run; without a recipe if a rule no longer exists."""
 
     kind: Kind
     recipe: Recipe | None
-    weights: Mapping[str, float]  # of what the recipe does not name, or is unknown
-    right: float | None = None  # the reward of a right one, where no recipe tells
+    weights: Mapping[str, float]  # of names that are not in the recipe
+    right: float | None = None  # threshold for correct completions without a recipe
 
     def parts(
         self,
@@ -80,14 +80,14 @@ class Composition:
         matrix = np.full((len(rules), len(names)), np.nan)
         for row, scored in zip(matrix, rules, strict=True):
             parts = parts_of(self.recipe, scored, step=step)
-            for place, name in enumerate(names):
+            for column, name in enumerate(names):
                 if name in parts:
                     value = parts[name].value
                 else:
                     score = scored.get(name)
                     weight = self.weights.get(name, 1.0)
                     value = None if score is None else weight * score
-                row[place] = np.nan if value is None else value
+                row[column] = np.nan if value is None else value
         return matrix
 
 
@@ -151,84 +151,76 @@ class RuleContribution:
 def judge(
     rules: Sequence[RuleContribution], *, num_groups: int, num_steps: int
 ) -> dict[str, list[str]]:
-    """Whether a rule dominates the reward, and hides others by that.
+    """Warnings and facts about rules that dominate the reward or never differ.
 
-    A rule dominates where it supplies more than 90 % of the variance of rewards within
-    groups, which updates follow. That is as it should be where it is the task itself
-    and the others are small beside it, or are met by all completions alike: a fact.
+    A rule dominates with more than 90 % of the reward variance within groups, which
+    updates follow. That is a fact, as it may be the task itself. It is a warning if it
+    suppresses another rule. Rule r with weight w differs within the share d of the
+    groups; with equal score variance its share would be
 
-    It is worth a warning where it drowns another rule, one that has something to say
-    and is not heard. Rule r with weight w differs within the share d of the groups. If
-    scores were spread alike where they differ, it would supply
+        expected(r) = w² d / Σ w² d     over the rules that count.
 
-        asked(r) = w² d / Σ w² d     over the rules that count.
+    r is suppressed if d is above 10 % and its share is below half of expected(r). For a
+    product or a minimum, w = 1.
 
-    r is drowned where d is above 10 % and it supplies less than half of asked(r). Where
-    rewards are a product or a minimum, weights ask for nothing: w = 1.
-
-    A rule that gives all completions of each group the same teaches nothing. Where it
-    gives them something that is a fact, such as a format that is learnt; where it gives
-    them nothing it cannot be learnt, which is a warning.
-
-    Sentences: warnings, and plain facts. Of a single rule there are none.
+    A rule that is constant within each group gives no signal: a fact if its part is not
+    0, such as a format the model has learned; else a warning. One rule has neither.
     """
     found: dict[str, list[str]] = {"warnings": [], "facts": []}
     if len(rules) < 2 or not num_groups:
         return found
-    ruling = next((s for s in rules if (s.share or 0) > DOMINANT), None)
-    if ruling is not None:
-        drowned = [s for s in rules if s is not ruling and _drowned(s, rules)]
-        kind = "warnings" if drowned else "facts"
-        found[kind].append(_say_dominance(ruling, drowned, num_steps))
-    silent = [s for s in rules if not s.differs]
-    for rule in silent:
+    dominant = next((s for s in rules if (s.share or 0) > DOMINANT), None)
+    if dominant is not None:
+        others = [s for s in rules if s is not dominant and _is_suppressed(s, rules)]
+        kind = "warnings" if others else "facts"
+        found[kind].append(_describe_dominance(dominant, others, num_steps))
+    constant = [s for s in rules if not s.differs]
+    for rule in constant:
         kind = "facts" if rule.part else "warnings"
-        found[kind].append(_say_silence(rule, num_groups, num_steps))
+        found[kind].append(_describe_constant(rule, num_groups, num_steps))
     return found
 
 
-def _asked(rule: RuleContribution, among: Sequence[RuleContribution]) -> float:
+def _expected_share(rule: RuleContribution, among: Sequence[RuleContribution]) -> float:
     total = sum(s.weight**2 * s.differs for s in among)
     return rule.weight**2 * rule.differs / total if total else 0.0
 
 
-def _drowned(rule: RuleContribution, among: Sequence[RuleContribution]) -> bool:
-    has_say = rule.differs > DIFFERS
-    return has_say and (rule.share or 0) < HEARD * _asked(rule, among)
+def _is_suppressed(rule: RuleContribution, among: Sequence[RuleContribution]) -> bool:
+    has_signal = rule.differs > MIN_DIFFERING
+    expected = _expected_share(rule, among)
+    return has_signal and (rule.share or 0) < SUPPRESSED * expected
 
 
-def _say_dominance(
-    ruling: RuleContribution, drowned: Sequence[RuleContribution], num_steps: int
+def _describe_dominance(
+    dominant: RuleContribution, suppressed: Sequence[RuleContribution], num_steps: int
 ) -> str:
     message = (
-        f"{ruling.rule} supplies {100 * (ruling.share or 0):.0f} % of the variance of "
-        f"rewards within groups over the last {num_steps} steps."
+        f"{dominant.rule} made {100 * (dominant.share or 0):.0f} % of the reward "
+        f"variance within groups in the last {num_steps} steps."
     )
-    if not drowned:
-        return (
-            f"{message} It hides no other rule: they differ in few groups, or count as "
-            "little as their weights say."
-        )
-    hidden = " and ".join(
-        f"{s.rule}, which differs within {100 * s.differs:.0f} % of the groups but "
-        f"supplies {100 * (s.share or 0):.0f} %"
-        for s in drowned
+    if not suppressed:
+        return message
+    others = " and ".join(
+        f"{s.rule} differs within {100 * s.differs:.0f} % of the groups but made "
+        f"{100 * (s.share or 0):.0f} %"
+        for s in suppressed
     )
     return (
-        f"{message} It hides {hidden}, less than half of what its weight asks for. If "
-        "that is not meant, change the weights or the range of the scores."
+        f"{message} {others}, less than half of what its weight implies. If "
+        "unintended, change the weights or the score ranges."
     )
 
 
-def _say_silence(rule: RuleContribution, num_groups: int, num_steps: int) -> str:
-    what = "something, the same" if rule.part else "nothing"
+def _describe_constant(rule: RuleContribution, num_groups: int, num_steps: int) -> str:
+    score = "the same score" if rule.part else "0"
     message = (
-        f"{rule.rule} gave {what} to all completions in each of the "
-        f"{num_groups:,} groups of the last {num_steps} steps"
+        f"{rule.rule} gave {score} to all completions of each of the {num_groups:,} "
+        f"groups in the last {num_steps} steps"
     )
     if rule.part:
-        return f"{message}: nothing is left to learn from it."
+        return f"{message}: it gives no training signal."
     return (
-        f"{message}, so it cannot be learnt. See in a group why: the prompt may not "
-        "ask for it, or the rule may never match."
+        f"{message}, so the model cannot learn it. Open a group to see why: the prompt "
+        "may not request it, or the rule may never match."
     )

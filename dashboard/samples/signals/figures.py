@@ -46,8 +46,8 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="map",
             source="map",
             title="Signal map",
-            about="Each group by its spread, under the effective batch: "
-            "completions of mixed groups",
+            about="One cell per group; darker: rewards differ more. Top: completions "
+            "of mixed groups",
             figure=_map(),
             is_wide=True,
         ),
@@ -55,45 +55,44 @@ def signal_charts() -> tuple[SignalChart, ...]:
             id="rewards",
             source="rewards",
             title="Rewards",
-            about="Share of completions by reward; lines: 5 %, median, 95 %",
+            about="Share of completions by reward. Lines: 5 %, median, 95 %",
             figure=_distribution("reward", "var(--cohort-series-1)"),
         ),
         SignalChart(
             id="advantages",
             source="advantages",
             title="Advantages",
-            about="Of the batch's completions; lines: 5 %, median, 95 %",
+            about="Share of the batch by advantage. Lines: 5 %, median, 95 %",
             figure=_distribution("advantage", "var(--cohort-series-4)"),
         ),
         SignalChart(
             id="mean",
             source="rules",
             title="Mean reward by rule",
-            about="Each rule's part of it, over the sum of all parts' sizes",
+            about="Mean part of each rule, divided by the sum of absolute parts",
             figure=_rules(),
         ),
         SignalChart(
             id="variance",
             source="rules",
             title="Reward share by rule",
-            about="Each rule's share in how rewards differ within groups",
+            about="Share of reward variance within groups, by rule",
             figure=_rules(),
         ),
         SignalChart(
             id="passes",
             source="passes",
             title="pass@k and maj@k",
-            about="Of the training groups; dotted: held out. Chance that one of k "
-            "completions is right, and that their majority is. pass@1 and maj@k that "
-            "rise alone are sharpening; pass@k that rises too, new ability",
+            about="pass@k: share of prompts with a correct one of k completions. "
+            "maj@k: share with a correct majority. Dotted: held-out",
             figure=_passes(),
             is_wide=True,
         ),
         SignalChart(
             id="anatomy",
             source="anatomy",
-            title="Step anatomy",
-            about="Where each step's time goes, and how much of it to dead groups",
+            title="Step timing",
+            about="Time by phase; dashed: time spent on groups without signal",
             figure=_step_timing(),
             is_wide=True,
         ),
@@ -225,7 +224,7 @@ def _step_timing() -> dict[str, Any]:
         ]
     ]
     dead = go.Scatter(
-        name="on dead groups",
+        name="without signal",
         mode="lines",
         line={
             "color": "var(--cohort-text)",
@@ -237,7 +236,7 @@ def _step_timing() -> dict[str, Any]:
     )
     return _figure(
         [*phases, dead],
-        y="seconds a step",
+        y="seconds per step",
         barmode="stack",
         bargap=0,
         hovermode="x unified",

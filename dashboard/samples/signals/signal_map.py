@@ -36,7 +36,7 @@ MAX_ROWS = 80
 ORDERS = {  # of the map's rows
     "dataset": "prompt number",
     "difficulty": "mean reward, lowest first",
-    "first_seen": "first step that sampled it",
+    "first_seen": "first sampled step",
 }
 
 OTHER = "other"

@@ -1,13 +1,13 @@
-// What a completion has that another has not, and the other way round, word by word.
+// Word-by-word differences between two completions.
 
-const PATIENCE = 150; // ms: texts that share little take long to compare
+const TIMEOUT_MS = 150; // texts that share little take long to compare
 
-const LEAST_SHARED = 0.25; // of the longer one's words; below, no two lines meet
+const LEAST_SHARED = 0.25; // of the longer text's words
 
-// { pieces: [{ kind: "same" | "added" | "removed", text }], added, removed, shared }, in
-// words; null: texts too long to be compared in a page's time.
+// { pieces: [{ kind: "same" | "added" | "removed", text }], added, removed, shared },
+// counted in words; null: the comparison timed out.
 export function compare(base, text, diff) {
-  const found = diff.diffWordsWithSpace(base, text, { timeout: PATIENCE });
+  const found = diff.diffWordsWithSpace(base, text, { timeout: TIMEOUT_MS });
   if (!found) return null;
   const pieces = found.map(({ added, removed, value }) => ({
     kind: added ? "added" : removed ? "removed" : "same",
@@ -22,7 +22,7 @@ export function compare(base, text, diff) {
   };
 }
 
-// Whether what they share is more than chance.
+// Whether the texts share enough words to show differences.
 export function isAlike({ added, removed, shared }) {
   return shared >= LEAST_SHARED * (shared + Math.max(added, removed));
 }
@@ -35,13 +35,13 @@ const countWords = (pieces, kind) =>
 const inWords = (count) => `${count} ${count === 1 ? "word" : "words"}`;
 
 export function describe(found, name) {
-  if (!found) return `It and ${name} are too long, and too unlike, to be compared.`;
+  if (!found) return `Too long and too different to compare with ${name}.`;
   const { pieces, added, removed, shared } = found;
-  if (pieces.every(({ kind }) => kind === "same")) return `The same text as ${name}.`;
+  if (pieces.every(({ kind }) => kind === "same")) return `Same text as ${name}.`;
   if (!isAlike(found))
-    return `It shares ${inWords(shared)} of ${shared + added} with ${name}: too few to show where they differ.`;
-  if (!added && !removed) return `The words of ${name}, with other spaces.`;
-  return `Beside ${name}: ${inWords(added)} of its own, ${inWords(removed)} not here.`;
+    return `Shares ${inWords(shared)} of ${shared + added} with ${name}: too few to show differences.`;
+  if (!added && !removed) return `Differs from ${name} only in whitespace.`;
+  return `Compared with ${name}: ${inWords(added)} added, ${inWords(removed)} removed.`;
 }
 
 const TAGS = { added: "ins", removed: "del", same: "span" };

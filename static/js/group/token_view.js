@@ -1,20 +1,20 @@
-// Puts tokens in place of texts, and says what is known of the one that is pointed at.
+// Replaces texts by tokens, and shows the values of the selected token.
 
 import { describe, makeScale, makeTokens } from "./tokens.js";
 
 const MAX_TOKENS = 4_096; // of a completion; more would make the page slow
 
-let asked = null;
+let request = null;
 let completions = new Map(); // by position
 
 async function read(url, signal) {
   const answer = await fetch(url, { signal });
-  const told = await answer.json().catch(() => ({}));
-  if (answer.ok) return told.completions;
-  throw new Error(told.error ?? `The server answered ${answer.status}.`);
+  const body = await answer.json().catch(() => ({}));
+  if (answer.ok) return body.completions;
+  throw new Error(body.error ?? `The server returned status ${answer.status}.`);
 }
 
-function tellLegend(legend, scale) {
+function drawLegend(legend, scale) {
   const title = document.createElement("span");
   title.textContent = scale.words;
   const steps = scale.legend.map(({ level, text }) => {
@@ -30,22 +30,22 @@ function tellLegend(legend, scale) {
 function drawTokens(element, completion, scale) {
   const tokens = makeTokens(completion, scale).slice(0, MAX_TOKENS);
   element.replaceChildren(...tokens);
-  // Of a very long group the trainer tells of the first of each completion only.
+  // For a very long group the trainer logs only the first tokens of each completion.
   const count = Math.max(completion.ids.length, Number(element.dataset.numTokens));
   if (count <= tokens.length) return;
   const rest = document.createElement("p");
   rest.className = "completion-note";
-  rest.textContent = `The first ${tokens.length} of ${count} tokens are shown.`;
+  rest.textContent = `Showing the first ${tokens.length} of ${count} tokens.`;
   element.append(rest);
 }
 
-function tell(token) {
+function select(token) {
   const element = token.closest("[data-tokens]");
   const completion = completions.get(Number(element.dataset.tokens));
-  for (const other of document.querySelectorAll(".token.is-told")) {
-    other.classList.remove("is-told");
+  for (const other of document.querySelectorAll(".token.is-selected")) {
+    other.classList.remove("is-selected");
   }
-  token.classList.add("is-told");
+  token.classList.add("is-selected");
   const readout = document.querySelector("[data-token-readout]");
   readout.textContent = describe(completion, Number(token.dataset.at));
 }
@@ -55,18 +55,18 @@ function move(event) {
   const element = event.target.closest?.("[data-tokens]");
   if (!delta || !element || event.ctrlKey || event.altKey || event.metaKey) return;
   const tokens = [...element.querySelectorAll(".token")];
-  const at = tokens.findIndex((token) => token.classList.contains("is-told"));
+  const at = tokens.findIndex((token) => token.classList.contains("is-selected"));
   const next =
     tokens[at < 0 ? 0 : Math.min(tokens.length - 1, Math.max(0, at + delta))];
   if (!next) return;
   event.preventDefault();
-  tell(next);
+  select(next);
   next.scrollIntoView({ block: "nearest" });
 }
 
 function point(event) {
   const token = event.target.closest?.("[data-tokens] .token");
-  if (token) tell(token);
+  if (token) select(token);
 }
 
 document.addEventListener("pointerover", point);
@@ -74,32 +74,32 @@ document.addEventListener("click", point);
 document.addEventListener("keydown", move);
 
 export async function drawTokenView(page, onDrawn) {
-  asked?.abort();
+  request?.abort();
   const list = page.querySelector("[data-tokens-of]");
   if (!list) return;
-  asked = new AbortController();
-  const trouble = page.querySelector("[data-token-trouble]");
-  const { signal } = asked;
+  request = new AbortController();
+  const notice = page.querySelector("[data-token-trouble]");
+  const { signal } = request;
   try {
     const found = await read(list.dataset.tokensOf, signal);
     completions = new Map(found.map((completion) => [completion.position, completion]));
     const scale = makeScale(found, list.dataset.color);
     if (!scale) {
-      trouble.hidden = false;
-      trouble.textContent =
-        "This was not measured of the group's tokens: they are shown without colour.";
+      notice.hidden = false;
+      notice.textContent =
+        "This group has no values of this kind. Tokens are shown without colour.";
     }
     const used = scale ?? makeScale(found, "none");
     for (const element of list.querySelectorAll("[data-tokens]")) {
       const completion = completions.get(Number(element.dataset.tokens));
       if (completion) drawTokens(element, completion, used);
     }
-    tellLegend(page.querySelector("[data-token-legend]"), used);
+    drawLegend(page.querySelector("[data-token-legend]"), used);
     page.querySelector("[data-token-bar]").hidden = false;
     onDrawn();
   } catch (error) {
     if (signal.aborted) return;
-    trouble.hidden = false;
-    trouble.textContent = error.message;
+    notice.hidden = false;
+    notice.textContent = error.message;
   }
 }

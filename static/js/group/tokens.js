@@ -1,4 +1,4 @@
-// The tokens of completions: how strongly each is coloured, and what is said of it.
+// The tokens of completions: their colours and descriptions.
 
 import { sig4 } from "../live/numbers.js";
 
@@ -8,7 +8,7 @@ const NUM_LEVELS = 4;
 const SCALES = {
   logprob: { words: "log-prob, nats", of: (value) => -value, sign: -1 },
   entropy: { words: "entropy, nats", of: (value) => value },
-  kl: { words: "KL to the reference, nats", of: (value) => value },
+  kl: { words: "KL from reference, nats", of: (value) => value },
   ratio: { words: "ratio", of: Math.log, isTwoSided: true, back: Math.exp },
   advantage: { words: "advantage", of: (value) => value, isTwoSided: true },
   coefficient: {
@@ -64,10 +64,10 @@ export function makeScale(completions, name) {
 }
 
 const CLIPPED = {
-  "-1": "clipped from below",
+  "-1": "clipped below",
   0: "not clipped",
-  1: "clipped from above",
-  2: "bounded (dual clip)",
+  1: "clipped above",
+  2: "dual-clipped",
 };
 
 function makeClipScale(completions) {
@@ -77,16 +77,16 @@ function makeClipScale(completions) {
     level: levelOf(value),
     text: CLIPPED[value],
   }));
-  return { name: "clipped", words: "clipped or not", levelOf, legend };
+  return { name: "clipped", words: "clipping", levelOf, legend };
 }
 
-// What a token looks like: spaces and ends of lines are seen.
+// A token's text with visible whitespace.
 export function show(piece) {
   return piece.replaceAll("\r", "␍").replaceAll("\t", "⇥\t").replaceAll("\n", "↵\n");
 }
 
 const VALUES = [
-  ["sampling_logprob", "sampled with", " nats"],
+  ["sampling_logprob", "sampling log-prob", " nats"],
   ["entropy", "entropy", " nats"],
   ["kl", "KL", " nats"],
   ["ratio", "ratio", ""],
@@ -94,7 +94,7 @@ const VALUES = [
   ["coefficient", "gradient coefficient", ""],
 ];
 
-// Marks of direction would turn the words behind them around.
+// Bidirectional control characters would reorder the following words.
 const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 const quote = (piece) =>
@@ -103,7 +103,7 @@ const quote = (piece) =>
     (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
 
-// Everything that is known of one token, in the order of the engine's formula.
+// All values of one token, in the order of the engine's formula.
 export function describe(completion, at) {
   const { ids, pieces, logprob, clipped } = completion;
   const parts = [

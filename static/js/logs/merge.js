@@ -1,19 +1,19 @@
-// A trainer's lines with its worker's among them, by their times.
+// Merges the trainer's and the worker's lines by time.
 
 const STAMP = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})? /;
 
-// What a line's element is called, and its address: a worker's lines count apart.
+// ID and URL fragment of a line; the worker's lines are numbered separately.
 export function lineId({ number, isWorker }) {
   return `${isWorker ? "W" : "L"}${number}`;
 }
 
-// The worker's lines that fall between those of the trainer that the page holds. A line
-// of the trainer whose time is not known goes with the one before it.
-export function interleave(main, beside) {
+// The trainer's lines of the page with the worker's lines between them. A trainer line
+// without a time follows the one before it.
+export function interleave(main, other) {
   const { lines } = main;
   const from = main.first > 0 ? timed(lines)?.time : -Infinity;
   const to = main.isEnd ? Infinity : timed([...lines].reverse())?.time;
-  const worker = dated(beside.lines)
+  const worker = dated(other.lines)
     .filter(({ time }) => time >= from && time <= to)
     .map((line) => ({ ...line, isWorker: true }));
   const merged = [];

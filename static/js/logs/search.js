@@ -1,4 +1,4 @@
-// A search of a log: which of the lines that match is the present one.
+// A search of a log: its matches and the current one.
 
 import { lineId } from "./merge.js";
 
@@ -23,7 +23,7 @@ export class LogSearch {
     this.take({ matches: [], first: 0, total: 0, stopped: "" }, -1);
   }
 
-  // The place `step` further, around the end; what must be asked for to show it.
+  // Moves `step` matches, wrapping around; returns the first match to request, or null.
   turn(step) {
     this.current = (this.current + step + this.total) % this.total;
     const isListed = this.match !== undefined;
@@ -35,7 +35,7 @@ export class LogSearch {
   }
 
   get label() {
-    if (!this.total) return `No line matches. ${this.stopped}`.trim();
+    if (!this.total) return `No matches. ${this.stopped}`.trim();
     return `${this.current + 1} of ${this.total}. ${this.stopped}`
       .replace(/\. $/, "")
       .trim();

@@ -1,4 +1,4 @@
-// The search of a log: its form, which the address keeps, and the list of what matches.
+// The search of a log: its form, stored in the URL, and the list of matches.
 
 import { matchItem } from "./match.js";
 
@@ -10,7 +10,7 @@ export class SearchBar {
   #toLine;
   #show;
 
-  // `toLine` shows a line that matches, `show` the lines as they are marked now.
+  // `toLine` shows a matching line, `show` redraws the lines with their matches.
   constructor({ find, search, server, toLine, show }) {
     this.#find = find;
     this.#form = find("search");
@@ -32,7 +32,7 @@ export class SearchBar {
     });
   }
 
-  // What the address asks for, if anything.
+  // Runs the search of the URL, if any.
   readAddress() {
     const query = new URLSearchParams(location.search);
     if (!query.get("q")) return;
@@ -53,12 +53,12 @@ export class SearchBar {
   #submit(event) {
     event.preventDefault();
     const values = this.#values();
-    const asked = Object.values(values).join("\0");
-    if (asked === this.#form.dataset.asked && this.#search.total) {
+    const submitted = Object.values(values).join("\0");
+    if (submitted === this.#form.dataset.submitted && this.#search.total) {
       this.#turn(1);
       return;
     }
-    this.#form.dataset.asked = asked;
+    this.#form.dataset.submitted = submitted;
     writeAddress(values);
     if (values.q) this.#run(0, { isShown: true });
     else this.#clear();
@@ -107,7 +107,7 @@ export class SearchBar {
     const list = this.#find("matches");
     list.hidden = matches.length === 0;
     list.replaceChildren(
-      ...matches.map((one) => matchItem(one, { isCurrent: one === match })),
+      ...matches.map((each) => matchItem(each, { isCurrent: each === match })),
     );
   }
 }

@@ -1,43 +1,43 @@
-// What a page asks the server about a log. An answer is null after its reason was told.
+// Requests about a log. The result is null after an error was shown.
 
 const WORKER = { source: "supervisor" };
 
 export class LogServer {
-  #log; // what the page's element says: the addresses, which log, of which life
-  #say;
+  #log; // the element's data: URLs, source and attempt
+  #showStatus;
 
-  constructor({ dataset }, say) {
+  constructor({ dataset }, showStatus) {
     this.#log = dataset;
-    this.#say = say;
+    this.#showStatus = showStatus;
   }
 
   part(parameters) {
-    return this.#ask(this.#log.part, parameters);
+    return this.#request(this.#log.part, parameters);
   }
 
   workerPart(parameters) {
     return this.part({ ...WORKER, ...parameters });
   }
 
-  // All of a line that is shown in part.
+  // The whole of a truncated line.
   whole({ at, isWorker }) {
-    return this.#ask(this.#log.line, { at, ...(isWorker ? WORKER : {}) });
+    return this.#request(this.#log.line, { at, ...(isWorker ? WORKER : {}) });
   }
 
   matches(parameters) {
-    return this.#ask(this.#log.searchUrl, parameters);
+    return this.#request(this.#log.searchUrl, parameters);
   }
 
-  async #ask(url, parameters) {
+  async #request(url, parameters) {
     const { source, attempt } = this.#log;
     const query = new URLSearchParams({ source, attempt, ...parameters });
     try {
       const answer = await fetch(`${url}?${query}`);
       const body = await answer.json();
       if (answer.ok) return body;
-      this.#say(body.error ?? `The server answered ${answer.status}.`);
+      this.#showStatus(body.error ?? `The server returned status ${answer.status}.`);
     } catch {
-      this.#say("Cohort cannot be reached; asking again.");
+      this.#showStatus("Cannot reach Cohort. Retrying.");
     }
     return null;
   }

@@ -19,7 +19,7 @@ export function listenToCopy(button, readLines) {
       await navigator.clipboard.writeText(lines.map(({ text }) => text).join("\n"));
       button.textContent = `Copied ${lines.length.toLocaleString("en-US")} lines`;
     } catch {
-      button.textContent = "Not allowed here";
+      button.textContent = "Copying is not allowed";
     }
     setTimeout(() => {
       button.textContent = "Copy";

@@ -11,7 +11,7 @@ export class WorkerLog {
     this.#server = server;
   }
 
-  // As much of it as a page may hold; it is short.
+  // Up to MAX_LINES of it; it is short.
   async open() {
     const part = await this.#server.workerPart({});
     if (!part) return;

@@ -1,6 +1,6 @@
-// The checkpoints tab: its list follows the run, its dialogs know which one is meant.
+// The Checkpoints tab: live list and dialogs.
 
-const ENOUGH_MS = 500; // between two looks: a saved checkpoint comes with its scores
+const REFRESH_MS = 500; // between refreshes: scores follow a saved checkpoint
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-open-dialog][data-action]");
@@ -16,11 +16,11 @@ document.addEventListener("click", (event) => {
 let timer = null;
 let known = "";
 
-function isNews(frame) {
+function needsRefresh(frame) {
   if (frame.type === "snapshot") return true;
   const types = (frame.events ?? []).map((event) => event.type);
   if (types.includes("checkpoint_saved") || frame.evaluations?.length) return true;
-  // Somebody has pinned or deleted one, or the run has another state.
+  // A checkpoint was pinned or deleted, or the run changed state.
   return frame.steps?.length === 0 && types.length === 0;
 }
 
@@ -28,25 +28,25 @@ document.addEventListener("runframe", ({ detail: frame }) => {
   const state = frame.run?.state ?? known;
   const hasChanged = known !== "" && state !== known;
   known = state;
-  if (hasChanged || isNews(frame)) lookIn(ENOUGH_MS);
+  if (hasChanged || needsRefresh(frame)) refreshIn(REFRESH_MS);
 });
 
-function lookIn(milliseconds) {
-  if (timer === null) timer = setTimeout(look, milliseconds);
+function refreshIn(milliseconds) {
+  if (timer === null) timer = setTimeout(refresh, milliseconds);
 }
 
-async function look() {
+async function refresh() {
   timer = null;
   const list = document.getElementById("checkpoints");
   const isUsed =
     list.contains(document.activeElement) &&
     document.activeElement.tagName === "SELECT";
   if (isUsed || document.querySelector("dialog[open]")) {
-    lookIn(2_000);
+    refreshIn(2_000);
     return;
   }
   const response = await fetch(location.href).catch(() => null);
-  if (!response?.ok) return; // the next frame asks again
+  if (!response?.ok) return; // the next frame retries
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const fresh = page.getElementById("checkpoints");
   if (!fresh || fresh.innerHTML === list.innerHTML) return;

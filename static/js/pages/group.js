@@ -1,4 +1,4 @@
-// One group: j and k walk its completions, a button copies a link, long texts open.
+// One group: keyboard navigation, links and long texts.
 import "../copy_link.js";
 import { drawDifferences } from "../group/differences.js";
 import { drawTokenView } from "../group/token_view.js";
@@ -6,7 +6,7 @@ import { bindKeys, isPlain, isTyping, moveIndex } from "../keys.js";
 
 bindKeys();
 
-function walk(delta) {
+function move(delta) {
   const cards = [...document.querySelectorAll("[data-completion]")];
   const at = cards.findIndex((card) => card.contains(document.activeElement));
   const card = cards[moveIndex(at, delta, cards.length)];
@@ -14,7 +14,7 @@ function walk(delta) {
   card?.scrollIntoView({ block: "nearest", behavior: "smooth" });
 }
 
-function readOtherwise(key) {
+function cycleSelect(key) {
   const selects = [...document.querySelectorAll("[data-cycle-key]")];
   const select = selects.find(({ dataset }) => dataset.cycleKey === key);
   if (!select) return;
@@ -25,8 +25,8 @@ function readOtherwise(key) {
 document.addEventListener("keydown", (event) => {
   if (!isPlain(event) || isTyping(event.target)) return;
   const delta = { j: 1, k: -1 }[event.key];
-  if (delta) walk(delta);
-  else readOtherwise(event.key);
+  if (delta) move(delta);
+  else cycleSelect(event.key);
 });
 
 function toggleText(button) {
@@ -41,8 +41,8 @@ document.addEventListener("click", (event) => {
   if (toggle) toggleText(toggle);
 });
 
-// A button appears only where the text does not fit.
-function offerMore() {
+// Shows the button only if the text is too long.
+function showToggles() {
   for (const button of document.querySelectorAll("[data-toggle-text]")) {
     const text = document.getElementById(button.getAttribute("aria-controls"));
     button.hidden = text.scrollHeight <= text.clientHeight + 1;
@@ -51,13 +51,13 @@ function offerMore() {
 
 function drawPage() {
   const page = document.getElementById("group-page");
-  offerMore();
+  showToggles();
   drawDifferences(page);
-  drawTokenView(page, offerMore);
+  drawTokenView(page, showToggles);
 }
 
 drawPage();
-// Marks, too, are swapped: drawn texts stay as they are then.
+// Swapped annotations leave the drawn texts unchanged.
 document.addEventListener("htmx:afterSettle", ({ target }) => {
   if (target.id === "group-page") drawPage();
 });

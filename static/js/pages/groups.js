@@ -1,4 +1,4 @@
-// The step slider: shows its step while it moves, goes there when let go.
+// The step slider: shows its step while dragged, navigates on release.
 import { bindKeys } from "../keys.js";
 import "../live/newer.js";
 

@@ -1,4 +1,4 @@
-// A log that is followed as it is written, searched, and linked to by line.
+// A live log with search and links to lines.
 
 import { size } from "../live/numbers.js";
 import { LogLines } from "../logs/lines.js";
@@ -12,13 +12,13 @@ import { WorkerLog } from "../logs/worker.js";
 const root = document.querySelector("[data-log]");
 const find = (name) => root.querySelector(`[data-log-${name}]`);
 
-const ASK_EVERY = 1_000;
-const LOOK_EVERY = 2_000; // without a frame of the run
-const LOOK_CLOSED_EVERY = 10_000; // another life may begin
+const MIN_INTERVAL = 1_000;
+const POLL_INTERVAL = 2_000; // without a frame of the run
+const CLOSED_INTERVAL = 10_000; // another attempt may start
 const END_PIXELS = 8;
 
 class LogPage {
-  #server = new LogServer(root, (text) => this.#say(text));
+  #server = new LogServer(root, (text) => this.#showStatus(text));
   #window = new LogWindow(); // of the trainer's log, or the one that is shown
   #worker = root.dataset.source === "both" ? new WorkerLog(this.#server) : null;
   #search = new LogSearch();
@@ -36,8 +36,8 @@ class LogPage {
   });
   #view = find("view");
   #isFollowing = !location.hash;
-  #isAsking = false;
-  #askedAt = 0;
+  #isLoading = false;
+  #requestedAt = 0;
   #numNew = 0;
   #isClosed = "closed" in root.dataset;
 
@@ -47,11 +47,11 @@ class LogPage {
     find("later").addEventListener("click", () => this.#read());
     find("newer").addEventListener("click", () => this.#toEnd());
     window.addEventListener("hashchange", () => this.#toHash());
-    document.addEventListener("runframe", () => this.#look(ASK_EVERY));
-    document.addEventListener("visibilitychange", () => this.#look(ASK_EVERY));
+    document.addEventListener("runframe", () => this.#poll(MIN_INTERVAL));
+    document.addEventListener("visibilitychange", () => this.#poll(MIN_INTERVAL));
     setInterval(
-      () => this.#look(this.#isClosed ? LOOK_CLOSED_EVERY : LOOK_EVERY),
-      LOOK_EVERY,
+      () => this.#poll(this.#isClosed ? CLOSED_INTERVAL : POLL_INTERVAL),
+      POLL_INTERVAL,
     );
     const onWrap = () => this.#followEnd();
     listenToWrap(find("wrap"), { view: this.#view, onWrap });
@@ -67,16 +67,16 @@ class LogPage {
     this.#bar.readAddress();
   }
 
-  #say(text) {
+  #showStatus(text) {
     const status = find("status");
     if (status.textContent !== text) status.textContent = text;
   }
 
-  // New lines, unless they were asked for just now or nobody looks.
-  #look(every) {
-    const isDue = Date.now() - this.#askedAt >= every;
-    if (document.hidden || this.#isAsking || !isDue) return;
-    // Far from the end, or with all that a page may hold, only the button tells.
+  // Reads new lines, unless the last request is recent or the page is hidden.
+  #poll(every) {
+    const isDue = Date.now() - this.#requestedAt >= every;
+    if (document.hidden || this.#isLoading || !isDue) return;
+    // Away from the end, or with a full window, only the button changes.
     if (!this.#window.isEnd || (!this.#isFollowing && this.#window.isFull)) {
       this.#count();
       return;
@@ -101,24 +101,24 @@ class LogPage {
   }
 
   async #part(parameters) {
-    this.#isAsking = true;
-    this.#askedAt = Date.now();
+    this.#isLoading = true;
+    this.#requestedAt = Date.now();
     const part = await this.#server.part(parameters);
-    this.#isAsking = false;
-    if (part) this.#tell(part);
+    this.#isLoading = false;
+    if (part) this.#showState(part);
     return part;
   }
 
-  #tell(part) {
+  #showState(part) {
     this.#isClosed = part.is_closed;
     const empty = find("empty");
     empty.hidden = part.size > 0 || this.#worker?.isEmpty === false;
-    empty.textContent = part.missing || "Nothing has been written to this log yet.";
-    const life = part.is_last_life
+    empty.textContent = part.missing || "This log is empty so far.";
+    const note = part.is_last_attempt
       ? ""
-      : " A later attempt has a log of its own: reload the page and choose it above.";
+      : " There is a later attempt: reload the page and choose it above.";
     const state = part.is_closed ? "complete" : "live";
-    this.#say(`${size(part.size)}, ${state}.${life}`);
+    this.#showStatus(`${size(part.size)}, ${state}.${note}`);
   }
 
   async #toEnd() {
@@ -153,7 +153,7 @@ class LogPage {
   }
 
   async #toLine(wanted) {
-    const where = wanted.isWorker ? this.#placeOf(wanted) : this.#lineOf(wanted);
+    const where = wanted.isWorker ? this.#workerLineOf(wanted) : this.#lineOf(wanted);
     if (where) {
       const part = await this.#part(where);
       if (!part) return;
@@ -165,18 +165,18 @@ class LogPage {
     if (!line) {
       const whose = wanted.isWorker ? "of the worker" : "";
       const number = wanted.number.toLocaleString("en-US");
-      this.#say(`The log shown has no line ${number} ${whose}`.trim().concat("."));
+      this.#showStatus(`This log has no line ${number} ${whose}`.trim().concat("."));
       return;
     }
     this.#view.scrollTop = line.offsetTop - this.#view.clientHeight / 3;
   }
 
-  // What must be asked for to show a line, if anything.
+  // The request that shows a line, or null.
   #lineOf({ number }) {
     return this.#window.has(number) ? null : { line: number };
   }
 
-  #placeOf({ number }) {
+  #workerLineOf({ number }) {
     const isShown = this.#lines().some(
       (line) => line.isWorker && line.number === number,
     );
@@ -205,7 +205,7 @@ class LogPage {
       button.textContent = text || label;
     }
     button.hidden = !isOffered && (this.#isFollowing || this.#window.isEnd);
-    if (!button.hidden && !button.textContent) button.textContent = "To the end ↓";
+    if (!button.hidden && !button.textContent) button.textContent = "Jump to the end ↓";
   }
 
   #show() {

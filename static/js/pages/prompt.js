@@ -1,4 +1,4 @@
-// A prompt's learning curve, from the page's figures; drawn again with the theme.
+// A prompt's learning curve; redrawn when the theme changes.
 import {
   CONFIG,
   readColors,

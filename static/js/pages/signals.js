@@ -319,7 +319,7 @@ document.addEventListener("visibilitychange", () => {
   for (const source of sources.values()) source.schedule();
 });
 
-// `view` says which steps are shown; `onZoom` is told of others that are wanted.
+// `view` says which steps are shown; `onZoom` receives others.
 export function linkSignals({ view, onZoom }) {
   zoom = onZoom;
   follow(view);

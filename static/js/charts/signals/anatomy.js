@@ -9,7 +9,7 @@ export function fillAnatomy(figure, answer, { read, revision, query }) {
   const share = (value, i) => percent(value / seconds.step[i]);
   const describe = (value, i, lost) => {
     const whole = `${sig4(value)} s (${share(value, i)})`;
-    return lost ? `${whole}, ${sig4(lost)} s on dead groups` : whole;
+    return lost ? `${whole}, ${sig4(lost)} s without signal` : whole;
   };
   const bars = placeBars(columns);
   const traces = resolveColors(figure.data, read);
@@ -33,7 +33,7 @@ export function fillAnatomy(figure, answer, { read, revision, query }) {
     isEmpty: !columns.length,
     note: answer.note,
     table: {
-      head: ["Steps", "Seconds", ...answer.phases, "On dead groups"],
+      head: ["Steps", "Seconds", ...answer.phases, "Without signal"],
       rows: columns.map((column, i) => ({
         step: column.last,
         cells: [

@@ -7,11 +7,11 @@ import { describeSteps, layOut, placeBars, placeColumns, whole } from "./columns
 // In the server's order: trainer.events.Signal, then dead groups of several kinds.
 const BANDS = [
   { mark: "◆", words: "mixed" },
-  { mark: "▲", words: "all right", code: 0.5 },
+  { mark: "▲", words: "all correct", code: 0.5 },
   { mark: "▼", words: "all wrong", code: 1.5 },
   { mark: "=", words: "tied", code: 2.5 },
   { mark: "=", words: "unscorable", code: 2.5 },
-  { mark: "=", words: "dead for several reasons", code: 2.5 },
+  { mark: "=", words: "several kinds without signal", code: 2.5 },
 ];
 const MIXED = 0;
 // With fewer cells than these, each has room for its mark.
@@ -92,7 +92,7 @@ function describeColumn(column) {
   const batch = `${whole(column.num_effective)} of ${whole(column.num_sampled)} completions`;
   const lines = [
     describeSteps(column),
-    `${batch} could teach${column.first === column.last ? "" : " a step"}`,
+    `${batch} with signal${column.first === column.last ? "" : " per step"}`,
     `${whole(mixed)} of ${whole(all)} groups are mixed`,
   ];
   return lines.join("<br>");
@@ -125,7 +125,7 @@ function describeExtent(answer) {
 
 function tabulate(columns) {
   const names = ["mixed", "all_right", "all_wrong", "tied", "unscorable"];
-  const words = ["◆ mixed", "▲ all right", "▼ all wrong", "= tied", "= unscorable"];
+  const words = ["◆ mixed", "▲ all correct", "▼ all wrong", "= tied", "= unscorable"];
   return {
     head: ["Steps", ...words, "Effective batch", "Sampled"],
     rows: columns.map((column) => ({

@@ -5,7 +5,7 @@ import { asLabel } from "../labels.js";
 import { resolveColors } from "../theme.js";
 import { describeSteps, layOut, percent, placeBars, whole } from "./columns.js";
 
-const MAX_SETS = 4; // of held-out prompts; more lines over one another say nothing
+const MAX_SETS = 4; // held-out sets; more lines are unreadable
 
 const show = (share) => (share === null ? "–" : percent(share));
 
@@ -18,27 +18,27 @@ export function chooseKs(num) {
 
 function tellOlder(num) {
   if (!num) return "";
-  const steps = num === 1 ? "1 step is" : `${whole(num)} steps are`;
-  return `${steps} older than this chart; manage.py fill_rollups makes it of them.`;
+  const steps = num === 1 ? "1 step has" : `${whole(num)} steps have`;
+  return `${steps} no data for this chart; manage.py fill_rollups computes it.`;
 }
 
 function tellVotes({ columns, majorities }) {
   if (!columns.length || majorities.length) return "";
-  return "No maj@k: no rule of this run reads an answer that two completions could share.";
+  return "No maj@k: no rule of this run reads a comparable answer.";
 }
 
 function tellSets(names) {
   if (names.length <= MAX_SETS) return "";
-  return `The first ${MAX_SETS} of ${names.length} held-out sets are drawn.`;
+  return `Showing the first ${MAX_SETS} of ${names.length} held-out sets.`;
 }
 
-// The largest k up to this one that an evaluation told of.
+// The largest measured k up to this one.
 export function nearestK(scores, kind, k) {
-  const told = Object.keys(scores)
+  const measured = Object.keys(scores)
     .filter((score) => score.startsWith(`${kind}@`))
     .map((score) => Number(score.slice(kind.length + 1)))
     .filter((each) => each > 1 && each <= k);
-  return told.length ? Math.max(...told) : null;
+  return measured.length ? Math.max(...measured) : null;
 }
 
 // The held-out sets' pass@k and maj@k, as near to k as they were measured.

@@ -12,19 +12,19 @@ const REST = "other";
 const KINDS = {
   sum: { mean: "", variance: "" },
   normalized: {
-    mean: "Rules are compared by themselves; Reward share by rule shows what updates follow.",
+    mean: "Each rule is normalised separately; updates follow Reward share by rule.",
     variance:
-      "Rules are compared by themselves, so shares are of their advantages' sum.",
+      "Each rule is normalised separately, so shares are of the sum of advantages.",
   },
   product: {
-    mean: "The reward is a product, so these compare sizes and add up to nothing.",
+    mean: "The reward is a product, so the parts do not add up to it.",
     variance:
-      "The reward is a product, so these are each rule's squared correlation with it, of the sum of all.",
+      "The reward is a product: each rule's squared correlation with it, as a share of the sum.",
   },
   minimum: {
-    mean: "The reward is the smallest part, so these compare sizes and add up to nothing.",
+    mean: "The reward is the smallest part, so the parts do not add up to it.",
     variance:
-      "The reward is the smallest part, so these are each rule's squared correlation with it, of the sum of all.",
+      "The reward is the smallest part: each rule's squared correlation with it, as a share of the sum.",
   },
 };
 
