@@ -251,7 +251,7 @@ def run_log(
     before: Byte,
     line: Annotated[int | None, Query(None, ge=1, le=10**12)],
 ) -> LogOut:
-    """Up to 500 lines: the last ones, after or before a byte offset, or around a line."""
+    """Up to 500 lines: the last, after or before a byte offset, or around a line."""
     source = _source(get_run(access_of(request).team, run_id), which)
     part = read_part(source.path, after=after, before=before, line=line)
     fields: dict[str, Any] = asdict(part)

@@ -170,7 +170,7 @@ def _notify(run: Run) -> None:
 def unseen(run: Run) -> str:
     worker = run.worker or "its worker"
     return (
-        f"This server cannot read the files of run {run.pk}: they are on the machine of "
-        f"{worker}, in {CheckpointStore(run.pk).own}. Set COHORT_DATA to the same "
+        f"This server cannot read the files of run {run.pk}: they are on the machine "
+        f"of {worker}, in {CheckpointStore(run.pk).own}. Set COHORT_DATA to the same "
         "folder on both machines."
     )
