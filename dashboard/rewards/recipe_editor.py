@@ -1,4 +1,4 @@
-"""A recipe while it is being written: what was typed, and what is wrong with it."""
+"""The recipe form: its input and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RecipeDraft:
     clip: dict[str, str] = field(default_factory=dict)  # clip_low and clip_high
     recipe: Recipe | None = None
     json_text: str = ""
-    typed_json: str | None = None  # what could not be read
+    typed_json: str | None = None  # invalid JSON
     json_errors: list[str] = field(default_factory=list)
 
     @classmethod
@@ -48,13 +48,13 @@ class RecipeDraft:
             rule.prefix = f"rules-{number}"
             rule.validate()
         if len(self.specs) == len(self.rules):
-            self._join(self.specs)
+            self._combine(self.specs)
         self.json_text = write_json(self.recipe) if self.recipe else ""
         if self.typed_json is not None:
             self.json_text = self.typed_json
         return self.recipe
 
-    def _join(self, specs: list[RuleSpec]) -> None:
+    def _combine(self, specs: list[RuleSpec]) -> None:
         try:
             self.recipe = Recipe.model_validate(
                 {
@@ -70,7 +70,7 @@ class RecipeDraft:
 
     @property
     def specs(self) -> list[RuleSpec]:
-        """Of the rules that are right, once they are validated."""
+        """Of the valid rules, after validation."""
         return [rule.spec for rule in self.rules if rule.spec and not rule.errors]
 
     @property
@@ -79,7 +79,7 @@ class RecipeDraft:
 
     @property
     def wrong_names(self) -> list[str]:
-        """Of the rules in which something is wrong, once they are validated."""
+        """Of the rules with errors, after validation."""
         return [rule.name or rule.rule.title for rule in self.rules if rule.errors]
 
     @property
@@ -88,8 +88,7 @@ class RecipeDraft:
 
     def add(self, kind: str) -> None:
         if kind in RULES and not self.is_full:
-            taken = [rule.name for rule in self.rules]
-            self.rules.append(RuleDraft.new(kind, taken))
+            self.rules.append(RuleDraft.new(kind, self.names))
 
     def remove(self, number: int) -> None:
         if number < len(self.rules):

@@ -1,11 +1,11 @@
-"""Recipes as text: a formula, a sentence, JSON; and whether two are the same.
+"""Recipes as text: a formula, a sentence, JSON; and whether two are equal.
 
 A formula as pages, exports and the API show it:
 
     0.5·format + 1·answer clipped to [0, 1] if format ≥ 1, clipped to [0, 1]
     product((1 to 0.2 at step 100)·format, 1·answer if format ≥ 1 else n/a)
 
-Rules stand by their names; their kinds and settings are no part of it.
+Formulas contain the names of rules, not their kinds and settings.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dashboard.project.errors import UserError
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, RuleSpec
 from trainer.rewards.terms import Clip, Schedule
 
 Spec = dict[str, Any]
 
-# How a recipe's ways to combine are called here; a sum is written with its signs.
+# Names of combinations; a sum is written with signs.
 CALLS = {
     "product": "product",
     "minimum": "minimum",
@@ -94,7 +95,7 @@ def write_formula(recipe: Recipe) -> str:
 def _write_sum(rules: Sequence[RuleSpec]) -> str:
     text = ""
     for rule in rules:
-        # A schedule stands in brackets, its signs with it.
+        # A schedule is in brackets, with its signs.
         is_less = rule.schedule is None and math.copysign(1, rule.weight) < 0
         sign = "−" if is_less else "+"
         term = _write_term(rule).removeprefix("−") if is_less else _write_term(rule)
@@ -114,13 +115,13 @@ def _write_term(rule: RuleSpec) -> str:
 
 
 def write_weight(weight: float, schedule: Schedule | None) -> str:
-    """A weight as it goes: 0.5, or (0.5 to 0.1 at step 200)."""
+    """0.5, or with a schedule (0.5 to 0.1 at step 200)."""
     start = _write_number(weight)
     return start if schedule is None else f"({start} {write_schedule(schedule)})"
 
 
 def write_schedule(schedule: Schedule) -> str:
-    """How a weight goes on: to 0.1 at step 200."""
+    """to 0.1 at step 200"""
     word = "to" if schedule.shape == "linear" else "then"
     return " ".join(
         f"{word} {_write_number(point.weight)} at step {point.step}"
@@ -129,7 +130,7 @@ def write_schedule(schedule: Schedule) -> str:
 
 
 def read_schedule(text: str) -> dict[str, Any]:
-    """The tree of what `write_schedule` writes; ValueError says from where it is wrong.
+    """The schedule of `write_schedule`'s text as a tree; UserError quotes the error.
 
     >>> read_schedule("to 0.1 at step 200 to 0 at step 400")
     """
@@ -140,9 +141,10 @@ def read_schedule(text: str) -> dict[str, Any]:
         found = _POINT.match(text, position)
         if found is None or len(words | {found["word"]}) > 1:
             again = " or ".join(f'"{word} 0.1 at step 200"' for word in words or SHAPES)
-            raise ValueError(
+            raise UserError(
+                "rewards.bad_schedule",
                 f'Invalid weight schedule at "{text[position:].strip()[:20]}". '
-                f"Write {again}."
+                f"Write {again}.",
             )
         words.add(found["word"])
         weight = float(found["weight"]) * (-1 if found["sign"] else 1)
@@ -162,36 +164,42 @@ def _write_number(value: float) -> str:
     return str(value).removesuffix(".0").replace("-", "−", 1 if value < 0 else 0)
 
 
-class DuplicateKey(ValueError):
-    """A key of an object, of which only one value could be meant."""
+class DuplicateKey(UserError):
+    """A key that an object has twice."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            "rewards.duplicate_key",
+            f"Duplicate key {key[:40]!r} in an object. Remove one of the two.",
+        )
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise DuplicateKey(
-                f"Duplicate key {key[:40]!r} in an object. Remove one of the two."
-            )
+            raise DuplicateKey(key)
         found[key] = value
     return found
 
 
 def read_json(text: str) -> Any:
-    """The tree a JSON text describes; ValueError says where the text is wrong."""
+    """Parse JSON; UserError has line and column of an error."""
     try:
         text = text.removeprefix("\ufeff")  # the byte order mark of some editors
         return json.loads(text, object_pairs_hook=_each_key_once)
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"Invalid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+        raise UserError(
+            "rewards.bad_json",
+            f"Invalid JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
         ) from None
     except DuplicateKey:
         raise
     except (ValueError, RecursionError):
-        raise ValueError(
+        raise UserError(
+            "rewards.bad_json",
             "This JSON is nested too deeply or contains a number that is too long. "
-            "Shorten it."
+            "Shorten it.",
         ) from None
 
 
@@ -200,7 +208,7 @@ def write_json(recipe: Recipe) -> str:
 
 
 def read_recipe(text: str) -> Recipe:
-    """The recipe a JSON text describes; ValueError with one sentence a line."""
+    """Parse a recipe; ValueError with one error per line."""
     tree = read_json(text)
     try:
         return Recipe.model_validate(tree)
@@ -210,8 +218,8 @@ def read_recipe(text: str) -> Recipe:
 
 
 def _located(problem: Any) -> str:
-    place = ".".join(str(part) for part in problem["loc"])
-    return f"{place}: {describe(problem)}" if place else describe(problem)
+    path = ".".join(str(part) for part in problem["loc"])
+    return f"{path}: {describe(problem)}" if path else describe(problem)
 
 
 def describe(problem: Any) -> str:
@@ -229,19 +237,19 @@ def describe(problem: Any) -> str:
 
 
 def is_same_reward(one: Spec, other: Spec) -> bool:
-    """Parameters that are left out are their defaults; names are labels alone."""
+    """Missing parameters have their defaults; names of rules do not count."""
     kinds = [[rule["kind"] for rule in spec["rules"]] for spec in (one, other)]
     return kinds[0] == kinds[1] and _without_names(one) == _without_names(other)
 
 
 def _without_names(spec: Spec) -> Spec:
-    """The recipe with all that it leaves out, and rules by their places."""
+    """The recipe with all defaults, and rules by number instead of name."""
     tree = Recipe.model_validate(spec).model_dump(mode="json")
-    places = {rule["name"]: place for place, rule in enumerate(tree["rules"])}
+    numbers = {rule["name"]: number for number, rule in enumerate(tree["rules"])}
     for rule in tree["rules"]:
-        rule["name"] = places[rule["name"]]
+        rule["name"] = numbers[rule["name"]]
         if gate := rule.get("only_if"):
-            gate["rule"] = places[gate["rule"]]
+            gate["rule"] = numbers[gate["rule"]]
     return tree
 
 
@@ -262,7 +270,7 @@ def recipe_sentence(recipe: Recipe) -> str:
 
 
 def _term(rule: RuleSpec, *, is_listed: bool = False) -> str:
-    """A rule with its weight; where terms are listed, signs stand in front of it."""
+    """A rule with its weight; in lists, the sign is part of the weight."""
     weight = f"{rule.weight if is_listed else abs(rule.weight):g}".replace("-", "−")
     if rule.schedule is not None:
         weight = write_weight(rule.weight, rule.schedule)

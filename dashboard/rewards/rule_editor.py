@@ -1,4 +1,4 @@
-"""A rule of a recipe while it is being written: what was typed, and what is wrong."""
+"""A rule of the recipe form: its input and errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from dashboard.rewards.recipe_text import describe, read_schedule, write_schedule
 from dashboard.rewards.rule_params import (
+    InvalidValue,
     ParamField,
-    Unreadable,
     as_text,
     as_texts,
     as_value,
@@ -34,11 +34,11 @@ TERM_FIELDS = (
     "schedule",
     *CLIP_FIELDS,
 )
-TERM_PLACES = ("name", "weight", "only_if", "clip", "schedule")
+TERM_ERRORS = ("name", "weight", "only_if", "clip", "schedule")
 
 
 def find_code_fault(source: str) -> str:
-    """Why the source is not Python, with the line, or "". It is parsed, never run."""
+    """The syntax error of the source, with the line, or "". Parsed, never run."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -55,7 +55,7 @@ def find_code_fault(source: str) -> str:
 
 
 def find_fault(rule: RuleSpec) -> str:
-    """The same of a rule, whatever its kind."""
+    """The syntax error of a rule's source, if it has one."""
     if rule.kind != "python_function":
         return ""
     return find_code_fault(str(rule.params.get("source", "")))
@@ -63,16 +63,16 @@ def find_fault(rule: RuleSpec) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownExample:
-    """One of a rule's examples. Texts; an empty one is not there."""
+    """One of a rule's examples. Empty texts are missing."""
 
     verdict: str
     prompt: str
     completion: str
     answer: str
     columns: str
-    others: tuple[str, ...]  # completions beside it, where they are compared
-    settings: tuple[tuple[str, str], ...]  # label and text of those that it sets
-    long_settings: tuple[tuple[str, str], ...]  # those of several lines
+    others: tuple[str, ...]  # completions to compare with
+    settings: tuple[tuple[str, str], ...]  # label and text of changed settings
+    long_settings: tuple[tuple[str, str], ...]  # with several lines
 
 
 def shown_examples(kind: str) -> list[ShownExample]:
@@ -116,7 +116,7 @@ class DraftField:
 
     @property
     def is_changed(self) -> bool:
-        # Browsers send line ends as CR LF whatever was typed.
+        # Browsers send line ends as CR LF.
         return self.text.replace("\r\n", "\n") != self.field.default
 
 
@@ -127,10 +127,10 @@ class RuleDraft:
     weight: str
     texts: dict[str, str]
     term: dict[str, str] = field(default_factory=dict)  # by the names of TERM_FIELDS
-    # By parameter name; those of TERM_PLACES are reserved, "" is the whole rule.
+    # By parameter, or by TERM_ERRORS; "" is the whole rule.
     errors: dict[str, list[str]] = field(default_factory=dict)
     spec: RuleSpec | None = None
-    prefix: str = ""  # of its fields' names; the recipe gives it
+    prefix: str = ""  # of its fields' names; set by the recipe
 
     @classmethod
     def new(cls, kind: str, taken: Iterable[str]) -> RuleDraft:
@@ -144,7 +144,7 @@ class RuleDraft:
     @classmethod
     def posted(cls, data: Mapping[str, str], prefix: str, kind: str) -> RuleDraft:
         texts = {
-            # A switch that is off, like a field left out, is not sent at all.
+            # Browsers do not send a switch that is off.
             item.name: data.get(f"{prefix}params-{item.name}", "")
             for item in param_fields(kind)
         }
@@ -173,8 +173,7 @@ class RuleDraft:
 
     @property
     def is_open(self) -> bool:
-        """Whether its settings are shown unasked: one is wrong, must be given, or is
-        a program, which is what such a rule is about."""
+        """Whether its settings are open: one is invalid, or is a program."""
         return any(item.errors or item.field.is_program for item in self.fields)
 
     @property
@@ -187,7 +186,7 @@ class RuleDraft:
 
     @property
     def is_composed(self) -> bool:
-        """Whether it has more than a weight, or something of that is wrong."""
+        """Whether it has a gate, clip or schedule, or an error in one."""
         return any(self.term.values()) or bool(
             self.gate_errors or self.clip_errors or self.schedule_errors
         )
@@ -210,11 +209,11 @@ class RuleDraft:
 
     @property
     def sandbox_problem(self) -> str:
-        """Why this machine cannot try it; "" where it can, or needs no sandbox."""
+        """Why this machine cannot run it; "" if it can, or needs no sandbox."""
         return sandbox_here().problem if self.rule.needs_sandbox else ""
 
     def validate(self) -> None:
-        """Fill `spec`, or `errors` under the field that each belongs to."""
+        """Set `spec`, or `errors` by field."""
         params = self._params()
         term = self._term()
         try:
@@ -228,26 +227,26 @@ class RuleDraft:
                 }
             )
         except ValidationError as error:
-            self._add(error, known=TERM_PLACES)
+            self._add_errors(error, known=TERM_ERRORS)
         else:
             if fault := find_fault(self.spec):
-                self._refuse("source", fault)
+                self._add_error("source", fault)
 
     def _term(self) -> dict[str, Any]:
-        """What it has beside its weight, of the texts that are there."""
-        given = {name: text.strip() for name, text in self.term.items()}
-        tree: dict[str, Any] = {"clip": clip_tree(given)}
-        if given.get("gate_rule"):
+        """Gate, clip and schedule as a tree."""
+        texts = {name: text.strip() for name, text in self.term.items()}
+        tree: dict[str, Any] = {"clip": clip_tree(texts)}
+        if texts.get("gate_rule"):
             tree["only_if"] = {
-                "rule": given["gate_rule"],
-                "at_least": given.get("gate_at_least") or "1",
-                "otherwise": given.get("gate_otherwise") or "zero",
+                "rule": texts["gate_rule"],
+                "at_least": texts.get("gate_at_least") or "1",
+                "otherwise": texts.get("gate_otherwise") or "zero",
             }
-        if given.get("schedule"):
+        if texts.get("schedule"):
             try:
-                tree["schedule"] = read_schedule(given["schedule"])
+                tree["schedule"] = read_schedule(texts["schedule"])
             except ValueError as error:
-                self._refuse("schedule", str(error))
+                self._add_error("schedule", str(error))
         return tree
 
     def _params(self) -> dict[str, Any]:
@@ -255,29 +254,29 @@ class RuleDraft:
         for item in param_fields(self.kind):
             try:
                 values[item.name] = as_value(item, self.texts[item.name])
-            except Unreadable as error:
-                self._refuse(item.name, str(error))
+            except InvalidValue as error:
+                self._add_error(item.name, str(error))
         if self.errors:
             return {}
         try:
             params = self.rule.params_model.model_validate(values)
         except ValidationError as error:
-            self._add(error, known=tuple(values))
+            self._add_errors(error, known=tuple(values))
             return {}
         checked: dict[str, Any] = params.model_dump(mode="json")
         return checked
 
-    def _add(self, error: ValidationError, known: tuple[str, ...]) -> None:
+    def _add_errors(self, error: ValidationError, known: tuple[str, ...]) -> None:
         for problem in error.errors(include_url=False):
-            place = str(problem["loc"][0]) if problem["loc"] else ""
-            if place in known:
-                self._refuse(place, describe(problem))
+            name = str(problem["loc"][0]) if problem["loc"] else ""
+            if name in known:
+                self._add_error(name, describe(problem))
             elif not self.errors:
-                # The parameters say it beside their field already.
-                self._refuse("", describe(problem))
+                # Parameters have their own errors.
+                self._add_error("", describe(problem))
 
-    def _refuse(self, place: str, sentence: str) -> None:
-        self.errors.setdefault(place, []).append(sentence)
+    def _add_error(self, name: str, message: str) -> None:
+        self.errors.setdefault(name, []).append(message)
 
 
 def _term_texts(spec: RuleSpec) -> dict[str, str]:
@@ -302,7 +301,7 @@ def clip_texts(clip: Clip | None) -> dict[str, str]:
 
 
 def clip_tree(texts: Mapping[str, str]) -> dict[str, str] | None:
-    """A clip of the ends that are given; None without any."""
+    """A clip with the non-empty ends; None without any."""
     ends = {
         name.removeprefix("clip_"): texts[name].strip()
         for name in CLIP_FIELDS

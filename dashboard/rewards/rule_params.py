@@ -17,12 +17,12 @@ INPUT_KINDS = {
     "object": "object",
     "string": "text",
 }
-# Longer texts are written in several lines.
+# Longer texts have an input with several lines.
 LONG_TEXT = 2_000
 
 
-class Unreadable(ValueError):
-    """What was typed cannot be a value of this kind."""
+class InvalidValue(ValueError):
+    """The input is not a value of this kind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,17 +51,17 @@ class ParamField:
 
     @property
     def num_lines(self) -> int:
-        """How tall its input is to begin with; a program wants to be seen whole."""
+        """The initial height of its input; more for a program."""
         return 14 if self.is_program else 4
 
     @property
     def shown_default(self) -> str:
-        """In a line of help; a longer text stands in the input alone."""
+        """For the help line; empty if the default is long."""
         return "" if self.is_tall else self.default
 
     @property
     def bounds(self) -> str:
-        """The bounds in words; a choice and a switch show theirs."""
+        """The bounds in words; empty for choices and switches."""
         if self.minimum is not None and self.maximum is not None:
             return f"{self.minimum:,} to {self.maximum:,}"
         if self.minimum is not None:
@@ -71,7 +71,7 @@ class ParamField:
         return ""
 
 
-@functools.cache  # Its schema takes 0.8 ms to make; a page asks for it many times.
+@functools.cache  # The schema takes 0.8 ms; a page needs it many times.
 def param_fields(kind: str) -> tuple[ParamField, ...]:
     schema = RULES[kind].params_model.model_json_schema()
     properties = schema.get("properties", {})
@@ -105,13 +105,13 @@ def _kind(shape: dict[str, Any]) -> str:
 
 
 def _label(name: str, title: str) -> str:
-    # pydantic makes a title of its own from the name.
+    # pydantic derives a title from the name.
     words = name.replace("_", " ")
     return title if title and title != words.title() else words.capitalize()
 
 
 def _shape(described: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Whether it may be null, and the schema of what it is otherwise."""
+    """Whether it may be null, and the schema without null."""
     options = described.get("anyOf", [])
     others = [option for option in options if option.get("type") != "null"]
     if len(others) == 1:
@@ -140,7 +140,7 @@ def as_value(field: ParamField, text: str) -> Any:
     if field.is_optional and not text.strip():
         return None
     if field.kind == "choice" and text not in field.choices:
-        raise Unreadable(f"Choose an option from the list; got {text[:60]!r}.")
+        raise InvalidValue(f"Choose an option from the list; got {text[:60]!r}.")
     if field.kind == "lines":
         return [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
     if field.kind in ("object", "json"):
@@ -150,10 +150,10 @@ def as_value(field: ParamField, text: str) -> Any:
             example = (
                 '{"tag": "final"}' if field.kind == "object" else '[1, 2] or ["a"]'
             )
-            raise Unreadable(
+            raise InvalidValue(
                 f"Invalid JSON: {text[:60]!r}. Example: {example}."
             ) from None
-    # Browsers send line ends as CR LF whatever was typed.
+    # Browsers send line ends as CR LF.
     return text.replace("\r\n", "\n")
 
 

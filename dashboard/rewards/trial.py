@@ -1,7 +1,7 @@
-"""Scoring for a page, in a child process within a time; and this machine's sandbox.
+"""Scoring for a page, in a child process with a timeout; and this machine's sandbox.
 
-A web process lends its threads to everybody, and a rule may compute for seconds or ask
-a grader that hangs. The child is the kernel's to end when the time is over.
+A rule may compute for seconds or call a grader that hangs. A child process can be
+killed at the timeout, a thread of the web process cannot.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe, judges_several
 
 NUM_PROCESSES = 2  # of each web process
-PAGE_SECONDS = 10.0  # a page waits no longer for a machine that is too busy to tell
+PAGE_SECONDS = 10.0  # to look for a sandbox on a busy machine
 NO_TIME = "Scoring timed out. Score fewer completions at once."
 BUSY = "All scoring processes are busy. Try again in a moment."
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A completion's score, and what it took; or why there is none."""
+    """A completion's score and its time; or why there is none."""
 
     score: Score | None
     seconds: float = 0.0
@@ -48,36 +48,36 @@ def try_groups(
     owner: str = "",
     reads_rows: bool = False,
 ) -> list[list[Trial]]:
-    """A trial of each completion; those for which no time was left say so.
+    """A trial of each completion; NO_TIME after the timeout.
 
     Args:
-        groups: each has the completions of one row.
-        seconds: for all of them.
-        owner: whose sandbox runs what rules of code ask for.
-        reads_rows: only see why rules cannot judge these rows; no score has a total.
+        groups: the completions of each row.
+        seconds: timeout for all of them.
+        owner: of the sandbox for rules with code.
+        reads_rows: only check whether rules can score the rows; no score has a total.
     """
-    parts = _apart(recipe, groups)
-    found = iter(_tried(recipe, parts, seconds, owner, reads_rows))
-    return [[next(found) for _ in group] for group in groups]
+    parts = _split(recipe, groups)
+    trials = iter(_try(recipe, parts, seconds, owner, reads_rows))
+    return [[next(trials) for _ in group] for group in groups]
 
 
 def try_samples(
     recipe: Recipe, samples: Sequence[Sample], *, seconds: float, owner: str = ""
 ) -> list[Trial]:
-    """`try_groups` of completions that have nothing to do with one another."""
-    alone = [[sample] for sample in samples]
-    tried = try_groups(recipe, alone, seconds=seconds, owner=owner)
+    """`try_groups` of independent completions."""
+    groups = [[sample] for sample in samples]
+    tried = try_groups(recipe, groups, seconds=seconds, owner=owner)
     return [trial for (trial,) in tried]
 
 
-def _apart(recipe: Recipe, groups: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
-    """Groups where a rule compares, else completions: each has its reply in time."""
+def _split(recipe: Recipe, groups: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
+    """Groups if a rule compares, else single completions, each with its own reply."""
     if any(judges_several(rule) for rule in recipe.rules):
         return [list(group) for group in groups if group]
     return [[sample] for group in groups for sample in group]
 
 
-def _tried(
+def _try(
     recipe: Recipe,
     parts: Sequence[Sequence[Sample]],
     seconds: float,
@@ -88,7 +88,7 @@ def _tried(
     if not parts:
         return []
     deadline = time.monotonic() + seconds
-    question = {
+    request = {
         "recipe": recipe.model_dump(mode="json"),
         "owner": owner,
         "reads_rows": reads_rows,
@@ -107,7 +107,7 @@ def _tried(
     }
     try:
         with _process(deadline) as process, slot(wait_seconds=seconds):
-            return process.ask(question, list(map(len, parts)), deadline=deadline)
+            return process.score(request, list(map(len, parts)), deadline=deadline)
     except Busy:
         return [Trial(None, problem=BUSY)] * num_samples
 
@@ -126,35 +126,35 @@ def _process(deadline: float) -> Iterator[_Process]:
 
 
 class _Process:
-    """A child, or its successor. For one thread at a time."""
+    """A child process, restarted if needed. For one thread at a time."""
 
     def __init__(self) -> None:
         self._child: Child | None = None
 
-    def ask(
-        self, question: dict[str, Any], sizes: Sequence[int], *, deadline: float
+    def score(
+        self, request: dict[str, Any], sizes: Sequence[int], *, deadline: float
     ) -> list[Trial]:
         """A trial of each completion, of groups of these sizes."""
         trials: list[Trial] = []
-        wanted = sum(sizes)
+        num_samples = sum(sizes)
         try:
             child, waited = self._running()
-            deadline += waited  # starting it is no fault of what is scored
+            deadline += waited  # starting the child does not count
             left = deadline - time.monotonic()
             if left > 0:
-                child.write(question | {"seconds": left})
+                child.write(request | {"seconds": left})
             for size in sizes:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
                 trials += _trials(child.read(timeout_seconds=left), size)
-        except NoReply as loss:
+        except NoReply as error:
             is_late = time.monotonic() >= deadline
-            message = NO_TIME if is_late else f"The scoring process failed: {loss}."
+            message = NO_TIME if is_late else f"The scoring process failed: {error}."
             trials.append(Trial(None, problem=message))
-        if len(trials) < wanted or trials[-1].problem:
-            self.end()  # with replies that nobody waits for any more
-        return trials + [Trial(None, problem=NO_TIME)] * (wanted - len(trials))
+        if len(trials) < num_samples or trials[-1].problem:
+            self.end()  # late replies must not reach the next request
+        return trials + [Trial(None, problem=NO_TIME)] * (num_samples - len(trials))
 
     def _running(self) -> tuple[Child, float]:
         if self._child is not None and self._child.is_alive():
@@ -194,19 +194,19 @@ def _end_all() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """A machine's sandbox as a page tells of it, kept with a worker as JSON."""
+    """A machine's sandbox for pages, stored with a worker as JSON."""
 
     level: str | None
-    name: str  # what the level is made of; "" where there is none
+    name: str  # mechanism of the level; "" without a sandbox
     has_group: bool
-    problem: str  # why there is none, and what to do
+    problem: str  # why there is no sandbox, and what to do
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def sandbox_here(*, timeout_seconds: float = PAGE_SECONDS) -> Sandbox:
-    """Looked for once; where there is none, again after a minute."""
+    """Cached; without a sandbox, for a minute."""
     return describe(found_here(timeout_seconds=timeout_seconds))
 
 

@@ -94,7 +94,7 @@ def test_the_whole_log_is_searched_and_a_line_has_an_address(
 
     expect(page.locator("[data-log-found]")).to_contain_text("of 89")
     expect(page.locator(".log-line.is-current mark")).to_be_in_viewport()
-    page.get_by_role("button", name="Match after").click()
+    page.get_by_role("button", name="Next match").click()
     assert "regex=1" in page.url
 
     open_logs(page, team, "#L42")

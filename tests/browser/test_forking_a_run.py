@@ -72,9 +72,9 @@ def test_a_run_is_forked_and_drawn_behind_its_parent(page: Page, team: Team) -> 
     )
     page.locator("summary", has_text="More actions").click()
     page.get_by_role("button", name="Cancel now").click()
-    expect(page.get_by_role("dialog", name="Cancel this run now?")).to_be_visible()
+    expect(page.locator("#cancel-run")).to_be_visible()
     assert findings(page) == []
-    page.get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Keep running").click()
 
     page.get_by_role("link", name="Lineage").first.click()
     expect(page.locator(".lineage [aria-current]")).to_contain_text("this run")

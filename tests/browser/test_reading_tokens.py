@@ -41,9 +41,9 @@ def run(team: Team) -> Run:
     return run
 
 
-def test_tokens_are_coloured_and_told_of(page: Page, run: Run) -> None:
+def test_tokens_are_coloured_and_described(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
-    page.get_by_role("combobox", name="Read as").select_option("tokens")
+    page.get_by_role("combobox", name="View").select_option("tokens")
 
     tokens = page.locator("#text-0 .token")
     expect(tokens).to_have_count(5)
@@ -52,8 +52,8 @@ def test_tokens_are_coloured_and_told_of(page: Page, run: Run) -> None:
     expect(tokens.nth(2)).to_have_text(" 4↵\n")
     expect(tokens.nth(4)).to_have_class(re.compile("is-special"))
     tokens.nth(2).hover()
-    # The run says that it sampled more: 10 and 11.
-    expect(page.get_by_text("The first 5 of 10 tokens are shown.")).to_be_visible()
+    # The run sampled more tokens: 10 and 11.
+    expect(page.get_by_text("5 of 10 tokens")).to_be_visible()
     readout = page.locator("[data-token-readout]")
     expect(readout).to_contain_text("Token 3 of 5 · id 102")
     expect(readout).to_contain_text("log-prob -4 nats (1.832 %)")
@@ -72,17 +72,17 @@ def test_arrow_keys_go_from_token_to_token(page: Page, run: Run) -> None:
 
     readout = page.locator("[data-token-readout]")
     expect(readout).to_contain_text("Token 2 of 5")
-    expect(readout).to_contain_text("clipped from above")
+    expect(readout).to_contain_text("clipped above")
     expect(page.locator("#text-0 .token").nth(1)).to_have_attribute("data-level", "+4")
     expect(page.locator("#text-0 .token").nth(3)).to_have_attribute("data-level", "-4")
 
 
 @pytest.mark.slow
-def test_a_value_that_was_not_measured_is_said_to_be_none(page: Page, run: Run) -> None:
+def test_missing_token_values_are_reported(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?view=tokens")
     page.get_by_role("combobox", name="Colour").select_option("kl")
 
-    expect(page.get_by_text("was not measured of the group's tokens")).to_be_visible()
+    expect(page.locator("[data-token-trouble]")).to_be_visible()
     expect(page.locator("#text-0 .token")).to_have_count(5)
     expect(page.locator(".completion-text [data-level]")).to_have_count(0)
 

@@ -29,26 +29,26 @@ test("the pieces make up both texts", () => {
   assert.equal(join(found, "same", "added"), text);
 });
 
-test("words are counted, and told beside whom", () => {
+test("added and removed words are counted", () => {
   const found = compare("the sum is 12 or so", "the sum is 15", diff);
 
   assert.equal(
     describe(found, "completion 2"),
-    "Beside completion 2: 1 word of its own, 3 words not here.",
+    "Compared with completion 2: 1 word added, 3 words removed.",
   );
 });
 
-test("the same text is told as such", () => {
+test("equal texts are reported", () => {
   assert.equal(
     describe(compare("a b", "a b", diff), "completion 1"),
-    "The same text as completion 1.",
+    "Same text as completion 1.",
   );
 });
 
-test("other spaces are no other words", () => {
+test("differences in whitespace are reported", () => {
   assert.equal(
     describe(compare("a b", "a  b", diff), "completion 1"),
-    "The words of completion 1, with other spaces.",
+    "Differs from completion 1 only in whitespace.",
   );
 });
 
@@ -58,7 +58,7 @@ test("texts that share but a word are not mixed", () => {
   assert.equal(isAlike(found), false);
   assert.equal(
     describe(found, "completion 1"),
-    "It shares 1 word of 5 with completion 1: too few to show where they differ.",
+    "Shares 1 word of 5 with completion 1: too few to show differences.",
   );
 });
 
@@ -69,5 +69,5 @@ test("texts that would take too long are given up", () => {
   const found = compare(words(7), words(11), diff);
 
   assert.equal(found, null);
-  assert.match(describe(found, "completion 1"), /too long/);
+  assert.match(describe(found, "completion 1"), /Too long/);
 });

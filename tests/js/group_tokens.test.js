@@ -59,12 +59,12 @@ test("clipped tokens are told by their side", () => {
   assert.deepEqual(COMPLETION.clipped.map(scale.levelOf), [0, "+4", -4]);
 });
 
-test("all that is known of a token is said, and nothing of what is not", () => {
+test("a token is described by its known values", () => {
   assert.equal(
     describe(COMPLETION, 1),
-    'Token 2 of 3 · id 9 · " sum" · log-prob -2 nats (13.53 %) · sampled with -2.1 nats' +
+    'Token 2 of 3 · id 9 · " sum" · log-prob -2 nats (13.53 %) · sampling log-prob -2.1 nats' +
       " · entropy 1 nats · ratio 1.649 · advantage 1.2 · gradient coefficient 0" +
-      " · clipped from above",
+      " · clipped above",
   );
 });
 

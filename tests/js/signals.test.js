@@ -98,14 +98,14 @@ test("each band has a name and, but for three, a mark of its own", () => {
     options,
   );
 
-  const told = data[2].hovertext.map(([text]) => text.split("<br>")[1]);
-  assert.deepEqual(told, [
+  const titles = data[2].hovertext.map(([text]) => text.split("<br>")[1]);
+  assert.deepEqual(titles, [
     "◆ mixed",
-    "▲ all right",
+    "▲ all correct",
     "▼ all wrong",
     "= tied",
     "= unscorable",
-    "= dead for several reasons",
+    "= several kinds without signal",
   ]);
   assert.deepEqual(data[1].z.slice(1, 3), [
     [0.5, null, null],
@@ -180,7 +180,7 @@ const rules = {
   mean: { answer: [0.8333, 1], "a<b": [0.1667, 0] },
   variance: { answer: [0.9, null], "a<b": [0.1, null] },
   rest: [0, null],
-  warnings: ["answer supplies 96%"],
+  warnings: ["answer made 96%"],
   facts: [],
 };
 const ruleFigure = { data: [{ type: "bar", marker: {} }], layout };
@@ -196,7 +196,7 @@ test("each rule is a layer, its name no markup", () => {
     ["answer", "a&lt;b"],
   );
   assert.deepEqual(data[1].customdata, ["16.7 % (0.1)", "0 % (0)"]);
-  assert.deepEqual(warnings, ["answer supplies 96%"]);
+  assert.deepEqual(warnings, ["answer made 96%"]);
 });
 
 test("what the rules leave over is a layer where there is any", () => {
@@ -213,7 +213,7 @@ test("what the rules leave over is a layer where there is any", () => {
   ]);
 });
 
-test("shares that add up to nothing say so", () => {
+test("shares of a product are explained", () => {
   const fill = (kind) =>
     fillRules(ruleFigure, { ...rules, kind }, { ...options, chart: "variance" }).note;
 
@@ -222,15 +222,15 @@ test("shares that add up to nothing say so", () => {
 });
 
 test("what is only a fact stands quietly under the chart that it is about", () => {
-  const answer = { ...rules, warnings: [], facts: ["answer supplies 96%"] };
+  const answer = { ...rules, warnings: [], facts: ["answer made 96%"] };
   const fill = (chart) => fillRules(ruleFigure, answer, { ...options, chart });
 
-  assert.equal(fill("variance").note, "answer supplies 96%");
+  assert.equal(fill("variance").note, "answer made 96%");
   assert.equal(fill("mean").note, "");
   assert.deepEqual(fill("variance").warnings, []);
 });
 
-test("a phase tells its seconds, its share and what dead groups took of it", () => {
+test("a phase shows seconds, share and time without signal", () => {
   const answer = {
     columns: [column(1)],
     phases: ["generate", "other"],
@@ -245,7 +245,7 @@ test("a phase tells its seconds, its share and what dead groups took of it", () 
 
   assert.deepEqual(
     data.map(({ customdata }) => customdata[0]),
-    ["6 s (75 %), 3 s on dead groups", "2 s (25 %)", "3 s (37.5 %)"],
+    ["6 s (75 %), 3 s without signal", "2 s (25 %)", "3 s (37.5 %)"],
   );
 });
 

@@ -48,7 +48,7 @@ def kinds(findings: list[RecipeWarning]) -> list[str]:
     return [finding.kind for finding in findings]
 
 
-def test_a_rule_that_gives_all_the_same_is_found() -> None:
+def test_a_constant_rule_is_found() -> None:
     groups = [
         group(3, {"a": 0.5, "b": 0.0}, {"a": 0.5, "b": 1.0}),
         group(7, {"a": 0.5, "b": 0.0}, {"a": 0.5, "b": None}),
@@ -60,7 +60,7 @@ def test_a_rule_that_gives_all_the_same_is_found() -> None:
     assert found.positions == (3, 7)
 
 
-def test_a_few_completions_prove_no_constant() -> None:
+def test_a_constant_rule_needs_four_completions() -> None:
     assert find_constant_rules([group(0, {"a": 1.0}, {"a": 1.0}, {"a": 1.0})]) == []
 
 
@@ -104,19 +104,19 @@ def test_nothing_is_found_where_all_is_well() -> None:
     assert find_in_groups([group(0, *scores), group(1, *scores)]) == []
 
 
-def test_it_says_how_many_references_were_looked_at() -> None:
+def test_the_number_of_checked_references_is_shown() -> None:
     unread = UnreadReference(rule="a", error="“x”.", positions=(4, 9), num_rows=12)
 
-    (part,) = find_unread_references([unread], num_looked=500, num_rows=4_000)
-    (whole,) = find_unread_references([unread], num_looked=40, num_rows=40)
+    (part,) = find_unread_references([unread], num_checked=500, num_rows=4_000)
+    (whole,) = find_unread_references([unread], num_checked=40, num_rows=40)
 
-    assert "12 of 500 rows" in part.sentence
+    assert "12 of 500" in part.sentence
     assert "4,000" in part.sentence
     assert "12 of all 40" in whole.sentence
     assert part.positions == (4, 9)
 
 
-def test_half_of_the_highest_reward_for_nothing_is_high() -> None:
+def test_a_baseline_with_half_of_the_highest_reward_is_high() -> None:
     for mean, bounds, is_found in (
         (0.2, (0.0, 1.2), False),
         (0.6, (0.0, 1.2), True),
@@ -191,13 +191,13 @@ NUMBERS = ("311", "4777", "50021", "4777")
 NEVER_GUESSED = ("311", "4777", "50021", "682", "79993")
 
 
-def test_each_kind_of_nothing_is_warned_of(team: Team) -> None:
+def test_each_kind_of_baseline_completion_is_warned_of(team: Team) -> None:
     version = version_of(team, *NUMBERS)
     for kind, params, label in (
         ("length", {"maximum": 10}, "An empty"),
-        ("contains", {"phrases": ["sorry"]}, "The prompt"),
-        ("format_tags", {}, "Only tags"),
-        ("tag_count", {"names": "answer"}, "Only tags"),
+        ("contains", {"phrases": ["sorry"]}, "A copy"),
+        ("format_tags", {}, "Empty tags"),
+        ("tag_count", {"names": "answer"}, "Empty tags"),
         ("numeric_answer", {}, "“4777”"),
         ("numeric_answer", {"source": "boxed"}, "“4777”"),
         ("regex", {"pattern": "[0-9]"}, "A random number"),
@@ -212,7 +212,7 @@ def test_a_letter_that_is_often_right_is_warned_of(team: Team) -> None:
 
     sentences = warned(version, "multiple_choice")
 
-    assert any("letter B is given 0.75" in each for each in sentences)
+    assert any("letter B scores 0.75" in each for each in sentences)
     assert not any("letter A" in each for each in sentences)
 
 

@@ -144,17 +144,15 @@ def test_a_rule_that_lacks_its_column_warns(
     assert "&quot;numbers&quot;" in page
 
 
-def test_warnings_are_asked_anew_for_other_rules(
-    alice_client: Client, version: DatasetVersion
-):
+def test_warnings_follow_the_rules(alice_client: Client, version: DatasetVersion):
     shown = {"try-version": str(version.pk), "try-offset": "0", "action": "warn"}
 
     warned = alice_client.post(TRY, fields(("countdown", {}), **shown))
-    mended = alice_client.post(TRY, fields(("length", {}), **shown))
+    fixed = alice_client.post(TRY, fields(("length", {}), **shown))
 
     assert list(warned.context["try_warnings"]) == ["countdown"]
-    assert mended.context["try_warnings"] == {}
-    assert "completion-0" not in mended.text
+    assert fixed.context["try_warnings"] == {}
+    assert "completion-0" not in fixed.text
 
 
 def test_an_error_stands_under_its_completion_and_is_no_zero(
@@ -196,7 +194,7 @@ def test_too_many_completions_are_answered(
 ):
     answer = alice_client.post(TRY, data(version, **{"completion-0": "x\n---\n" * 65}))
 
-    assert "more than 64 completions" in answer.content.decode()
+    assert "64 completions" in answer.content.decode()
 
 
 def test_when_the_time_is_over_the_rest_is_left(

@@ -52,7 +52,7 @@ def test_a_step_without_groups_shows_the_nearest_and_says_so(
     html = get(alice_client, run, "?step=13")
 
     assert prompts(html) == [1]
-    assert "step 13; step 10" in html
+    assert re.search(r"Step 13.*step 10", html)
 
 
 def test_previous_and_next_skip_steps_that_have_no_groups(
@@ -76,7 +76,7 @@ def test_the_summary_counts_the_groups_that_teach(
 
     html = get(alice_client, run)
 
-    assert "1 of 3 groups have different rewards" in html
+    assert "1 of 3 groups" in html
 
 
 def test_a_signal_leaves_only_its_groups(alice_client: Client, run: Run) -> None:
@@ -188,15 +188,15 @@ def test_groups_that_dynamic_sampling_left_out_are_shown(
     make_group(run, step=5, prompt_index=2, rewards=(0.0, 0.0), is_trained=False)
 
     page = alice_client.get(f"/{run.team.slug}/runs/{run.pk}/groups/?step=5").text
-    left_out = alice_client.get(f"/{run.team.slug}/runs/{run.pk}/groups/5/1/").text
+    dropped = alice_client.get(f"/{run.team.slug}/runs/{run.pk}/groups/5/1/").text
     trained = alice_client.get(f"/{run.team.slug}/runs/{run.pk}/groups/5/0/").text
 
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "1 of 3 groups" in text
     assert "dropped 2" in text
-    assert text.count(" left out ") == 2
-    assert "dropped this group" in left_out
-    assert "of the batch" not in trained
+    assert page.count('class="left-out"') == 2
+    assert "data-dropped" in dropped
+    assert "data-dropped" not in trained
 
 
 def test_a_snippet_is_what_the_prompt_asks_else_its_end(run: Run) -> None:

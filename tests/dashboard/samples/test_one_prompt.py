@@ -107,7 +107,7 @@ def test_the_steps_narrow_all_of_it(alice_client: Client, run: Run) -> None:
     assert texts(later) == []
 
 
-def test_figures_are_its_visits(alice_client: Client, run: Run) -> None:
+def test_figures_show_its_groups(alice_client: Client, run: Run) -> None:
     figures = get(alice_client, run).context["figures"]
 
     (line,) = figures["pass"]["data"]
@@ -118,7 +118,7 @@ def test_figures_are_its_visits(alice_client: Client, run: Run) -> None:
     assert high["y"] == pytest.approx([0.2, 0.95, 1.2])
 
 
-def test_its_table_has_every_visit(alice_client: Client, run: Run) -> None:
+def test_its_table_has_every_group(alice_client: Client, run: Run) -> None:
     page = words(get(alice_client, run))
 
     for visit in ("1 0 of 4 0 % 0.2 0", "2 1 of 4 25 % 0.45 0.5", "3 4 of 4"):
@@ -140,7 +140,7 @@ def test_a_visit_without_a_score_has_no_point() -> None:
     assert "%" not in describe(points[1:], of="pass")
 
 
-def test_many_visits_are_drawn_several_at_a_point() -> None:
+def test_many_visits_are_pooled() -> None:
     rows = [(step, 4, step % 2 * 4, float(step % 2)) for step in range(1, 2_001)]
     points = make_points(visits_of(*rows))
 
@@ -153,10 +153,10 @@ def test_many_visits_are_drawn_several_at_a_point() -> None:
 def test_a_chart_is_described_in_words() -> None:
     points = make_points(visits_of((1, 4, 2, 0.5), (5, 4, 0, 0.0), (9, 4, 3, 0.75)))
 
-    told = describe(points, of="pass")
+    text = describe(points, of="pass")
 
     # The first, the last, the lowest and the highest.
-    assert re.findall(r"(\d+) % at step (\d)", told) == [
+    assert re.findall(r"(\d+) % at step (\d)", text) == [
         ("50", "1"),
         ("75", "9"),
         ("0", "5"),
@@ -164,14 +164,12 @@ def test_a_chart_is_described_in_words() -> None:
     ]
 
 
-def test_what_a_resume_went_back_before_is_left_out(
-    alice_client: Client, run: Run
-) -> None:
+def test_superseded_groups_do_not_count(alice_client: Client, run: Run) -> None:
     run.groups.filter(step=3).update(superseded_by=2)
 
     assert len(texts(get(alice_client, run))) == 8
-    make_group(run, 3, 6, (0.2,), texts=["text anew"], attempt=2)
-    assert texts(get(alice_client, run))[:2] == ["text anew", "text 2.0"]
+    make_group(run, 3, 6, (0.2,), texts=["new text"], attempt=2)
+    assert texts(get(alice_client, run))[:2] == ["new text", "text 2.0"]
     assert "1–9 of 9 completions" in words(get(alice_client, run))
     run.groups.update(superseded_by=2)
     page = words(get(alice_client, run))

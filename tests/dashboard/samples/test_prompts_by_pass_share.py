@@ -187,7 +187,9 @@ def test_two_clicks_make_one_dataset(alice_client: Client, seen: Run):
     assert Dataset.objects.filter(name="Hard").count() == 1
 
 
-def test_where_nothing_fits_nothing_is_made(alice_client: Client, seen: Run):
+def test_no_dataset_is_created_without_matching_prompts(
+    alice_client: Client, seen: Run
+):
     query = "which=mixed&low=98"
 
     assert make(alice_client, seen, query).status_code == 422
@@ -197,17 +199,18 @@ def test_where_nothing_fits_nothing_is_made(alice_client: Client, seen: Run):
     assert Dataset.objects.count() == 1
 
 
-def test_a_bad_filter_is_named(alice_client: Client, seen: Run):
-    for query, said in {
-        "which=mixed&low=90&high=10": "90 % and at most 10 %",
-        "first_step=3&last_step=1": "3 and at most 1",
-        "at_most=101": "equal to 100",
-        "at_most=nan": "Enter a number",
-        "visits=0": "equal to 1",
-        "last_step=99999999999": "equal to 2147483647",
-        "which=x": "valid choice",
-    }.items():
-        assert said in words(alice_client.get(address(seen, query)))
+def test_an_invalid_filter_is_refused_at_its_field(alice_client: Client, seen: Run):
+    for query, field, code in (
+        ("which=mixed&low=90&high=10", "high", "empty_range"),
+        ("first_step=3&last_step=1", "last_step", "empty_range"),
+        ("at_most=101", "at_most", "max_value"),
+        ("at_most=nan", "at_most", "invalid"),
+        ("visits=0", "visits", "min_value"),
+        ("last_step=99999999999", "last_step", "max_value"),
+        ("which=x", "which", "invalid_choice"),
+    ):
+        form = alice_client.get(address(seen, query)).context["form"]
+        assert form.has_error(field, code=code), query
         assert make(alice_client, seen, query).status_code == 422
 
 

@@ -1,4 +1,4 @@
-"""What a page asks for to show a group token by token."""
+"""The token values of a group, as a page requests them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_current_groups_values_are_shown(bob_client: Client, run: Run) -> No
     assert bob_client.get(address(run)).json()["completions"][0]["pieces"] == ["new"]
 
 
-def test_of_a_group_that_was_not_kept_it_says_which_are(
+def test_a_group_without_token_values_says_which_groups_have_some(
     bob_client: Client, team: Team
 ) -> None:
     cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
@@ -106,9 +106,9 @@ def test_of_a_group_that_was_not_kept_it_says_which_are(
             {"logging": {"token_groups": 1, "tokens_every_steps": 1}},
             ("1 group", "every step"),
         ),
-        ({"logging": {"token_groups": 0}}, ("no group",)),
+        ({"logging": {"token_groups": 0}}, ("is 0",)),
     ]
-    for parts, told in cases:
+    for parts, fragments in cases:
         run = make_run(team, config=make_config(**parts))
         make_group(run, step=4, prompt_index=9)
 
@@ -117,7 +117,7 @@ def test_of_a_group_that_was_not_kept_it_says_which_are(
         assert answer.status_code == 404
         (error,) = answer.json().values()
         assert "logging.token_groups" in error
-        for fragment in told:
+        for fragment in fragments:
             assert fragment in error
 
 

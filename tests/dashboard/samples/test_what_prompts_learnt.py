@@ -188,7 +188,7 @@ def test_the_address_says_which_and_in_what_order(alice_client: Client, learnt: 
         assert listed(alice_client, learnt, query) == wanted, query
 
 
-def test_the_table_counts_each_class_and_says_what_each_prompt_learnt(
+def test_the_table_counts_classes_and_describes_each_prompt(
     alice_client: Client, learnt: Run
 ):
     page = words(alice_client.get(address(learnt)))
@@ -196,7 +196,7 @@ def test_the_table_counts_each_class_and_says_what_each_prompt_learnt(
     assert "5 of 30 prompts" in page
     for chip in ("never solved", "solved", "forgotten", "oscillating"):
         assert f"{chip} 1 of 5" in page
-    assert "without a score 1 of 5" in page
+    assert "not scored 1 of 5" in page
     assert "0 of 12 −37.5 points forgotten 4 ×" in page
     assert "forgotten from 2" in page
     assert "7 of 12 +62.5 points solved 4 ×" in page
@@ -225,9 +225,9 @@ def test_a_link_to_a_prompt_keeps_the_visits(alice_client: Client, learnt: Run):
 def test_each_curve_is_described_in_words(alice_client: Client, learnt: Run):
     page = alice_client.get(address(learnt)).text
 
-    told = re.findall(r'class="strip"[^>]*aria-label="([^"]*)"', page)
-    # At first, at last, at the lowest, at the highest.
-    assert [re.findall(r"(\d+) %", curve) for curve in told] == [
+    labels = re.findall(r'class="strip"[^>]*aria-label="([^"]*)"', page)
+    # First, last, lowest, highest.
+    assert [re.findall(r"(\d+) %", curve) for curve in labels] == [
         ["0", "0", "0", "0"],
         ["75", "0", "0", "75"],
         ["50", "0", "0", "50"],

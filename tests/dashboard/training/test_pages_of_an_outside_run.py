@@ -50,8 +50,8 @@ def test_each_page_is_there_and_says_who_trains_it(
 ) -> None:
     shown = {name: page(alice_client, name, outside.pk) for name in PAGES}
     assert "data-run-pause>" not in shown["run"]
-    for said in ("TRL 1.16.0 on node-3", "Close this run?"):
-        assert said in shown["run"]
+    for text in ("TRL 1.16.0 on node-3", "Close run"):
+        assert text in shown["run"]
     assert "2 of 2 prompts" not in shown["run_prompts"]
     assert "fsdp.offload" in page(alice_client, "run_tab", outside.pk, "config")
     page(alice_client, "run_tab", outside.pk, "checkpoints")

@@ -74,7 +74,7 @@ def test_a_damaged_file_breaks_the_download_off(saving: Saving) -> None:
     archive = ModelArchive(path, checkpoint, folder="it")
     sent: list[bytes] = []
 
-    with pytest.raises(Damaged, match="was written with"):
+    with pytest.raises(Damaged):
         sent.extend(archive)
     archive.close()
 
@@ -118,4 +118,4 @@ def test_a_link_out_of_the_folder_is_not_followed(
         follow=True,
     )
 
-    assert "outside of it" in response.content.decode()
+    assert "outside the checkpoint" in response.content.decode()

@@ -1,4 +1,4 @@
-"""What outlives the trainer's tidying, and what may be deleted by hand."""
+"""Which checkpoints are kept, and which can be deleted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, User
-from dashboard.runs.checkpoints import files as shelf_module
-from dashboard.runs.checkpoints import retention
-from dashboard.runs.checkpoints.files import CheckpointStore
+from dashboard.project.errors import UserError
+from dashboard.runs.checkpoints import files, retention
+from dashboard.runs.checkpoints.files import CheckpointStore, FilesGone
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.models import Checkpoint, Run, RunState
 from tests.dashboard.runs.checkpoints.saved import Saving
@@ -35,7 +35,7 @@ def test_the_best_outlives_what_the_trainer_deletes(saving: Saving, run: Run) ->
         saving.prune(1)
 
     assert there(run) == [2, 4]
-    assert why(Checkpoint.objects.get(step=2)) == ["the best"]
+    assert why(Checkpoint.objects.get(step=2)) == ["best"]
 
 
 def test_a_disk_that_lets_nothing_go_costs_no_line_of_the_log(
@@ -43,7 +43,7 @@ def test_a_disk_that_lets_nothing_go_costs_no_line_of_the_log(
 ) -> None:
     saving.save(score=0.5)
     broken = OSError(errno.EROFS, "Read-only file system")
-    monkeypatch.setattr(shelf_module, "discard", Mock(side_effect=broken))
+    monkeypatch.setattr(files, "discard", Mock(side_effect=broken))
 
     saving.save(score=0.9)
 
@@ -58,7 +58,7 @@ def test_a_kept_one_is_read_where_it_stays(saving: Saving, run: Run) -> None:
     assert found is not None
     saving.save(score=0.2)
     saving.prune(1)
-    assert found.is_dir(), "the trainer deletes its own alone"
+    assert found.is_dir()
 
 
 def test_a_better_one_takes_the_place_of_the_best(saving: Saving, run: Run) -> None:
@@ -87,12 +87,13 @@ def test_a_pinned_one_is_never_deleted(saving: Saving, run: Run, alice: User) ->
 
     assert there(run) == [1, 3]
     assert why(first) == ["pinned"]
-    with pytest.raises(ValueError, match="is pinned"):
+    with pytest.raises(UserError) as error:
         retention.delete(checkpoint=first, user=alice)
+    assert error.value.code == "checkpoints.pinned"
     assert AuditEntry.objects.filter(verb="checkpoint.pinned", actor=alice).exists()
 
 
-def test_unpinned_it_goes_with_what_the_trainer_has_deleted(
+def test_an_unpinned_checkpoint_is_deleted_like_others(
     saving: Saving, run: Run, alice: User
 ) -> None:
     first = saving.save(score=0.1)
@@ -105,7 +106,7 @@ def test_unpinned_it_goes_with_what_the_trainer_has_deleted(
     assert there(run) == [2]
 
 
-def test_pinning_costs_no_room(saving: Saving, run: Run, alice: User) -> None:
+def test_pinning_takes_no_disk_space(saving: Saving, run: Run, alice: User) -> None:
     first = saving.save()
     retention.pin(checkpoint=first, user=alice)
 
@@ -121,7 +122,7 @@ def test_a_pin_that_comes_too_late_says_so(
     saving.save(score=0.2)
     saving.prune(1)
 
-    with pytest.raises(ValueError, match="deleted"):
+    with pytest.raises(FilesGone):
         retention.pin(checkpoint=first, user=alice)
 
     first.refresh_from_db()
@@ -136,19 +137,20 @@ def test_half_a_deleted_checkpoint_is_not_pinned(
     saving.save(score=0.9)
     shutil.rmtree(saving.folder / first.name / "model")
 
-    with pytest.raises(ValueError, match="deleted"):
+    with pytest.raises(FilesGone):
         retention.pin(checkpoint=first, user=alice)
 
     assert not (CheckpointStore(run.pk).kept / first.name).exists()
 
 
-def test_what_the_run_goes_on_from_cannot_be_deleted(
+def test_the_checkpoint_to_resume_from_cannot_be_deleted(
     saving: Saving, run: Run, alice: User
 ) -> None:
     old, new = saving.save(score=0.9), saving.save(score=0.1)
 
-    with pytest.raises(ValueError, match="is needed"):
+    with pytest.raises(UserError) as error:
         retention.delete(checkpoint=new, user=alice)
+    assert error.value.code == "checkpoints.needed"
     retention.delete(checkpoint=old, user=alice)
 
     assert there(run) == [2]
@@ -208,7 +210,7 @@ def test_a_disk_without_links_says_so(
         retention.pin(checkpoint=first, user=alice)
 
 
-def test_the_tab_tells_what_is_kept_and_why(
+def test_the_tab_shows_what_is_kept_and_why(
     alice_client: Client, saving: Saving, run: Run
 ) -> None:
     for score in (0.9, 0.2, 0.3):
@@ -218,9 +220,9 @@ def test_the_tab_tells_what_is_kept_and_why(
     html = alice_client.get(f"/alpha/runs/{run.pk}/checkpoints/").content.decode()
 
     assert "2 of 3 kept" in html
-    assert "best on eval/heldout/mean" in html
+    assert "best by eval/heldout/mean" in html
     assert "deleted" in html
-    assert "continues from it" in html
+    assert "needed to resume" in html
 
 
 def test_a_viewer_reads_and_changes_nothing(
@@ -237,7 +239,7 @@ def test_a_viewer_reads_and_changes_nothing(
         assert bob_client.post(f"{address}{one.name}/{action}").status_code == 403
 
 
-def test_a_stranger_finds_no_checkpoint(
+def test_another_team_finds_no_checkpoint(
     charlie_client: Client, saving: Saving, run: Run
 ) -> None:
     one = saving.save()
@@ -259,15 +261,15 @@ def test_names_lead_nowhere(alice_client: Client, saving: Saving, run: Run) -> N
         assert alice_client.get(odd).status_code == 404
 
 
-def test_files_on_another_machine_are_said_to_be_there(
+def test_unreachable_files_are_reported(
     alice_client: Client, saving: Saving, run: Run
 ) -> None:
     one = saving.save()
     shutil.rmtree(saving.folder.parent)
 
     html = alice_client.get(f"/alpha/runs/{run.pk}/checkpoints/").content.decode()
-    assert "does not see" in html
+    assert "COHORT_DATA" in html
     address = f"/alpha/runs/{run.pk}/checkpoints/{one.name}"
     for action in ("pin", "delete", "publish"):
         response = alice_client.post(f"{address}/{action}", {"name": "x"}, follow=True)
-        assert "does not see" in response.content.decode()
+        assert "COHORT_DATA" in response.content.decode()
