@@ -130,13 +130,13 @@ def _find(run: Run, form: CompletionFilterForm, reader: Any) -> Found:
 
 
 def _next(found: Found) -> str | None:
-    if found.look is None:
+    if found.progress is None:
         is_last = found.number >= found.num_pages
         return None if is_last else write_cursor(found.number + 1)
-    if found.look.next_start is None:
+    if found.progress.next_start is None:
         return None
     before = found.num_before + min(PAGE_SIZE, len(found.completions))
-    return write_cursor(found.look.next_start * 2**START_BITS + before)
+    return write_cursor(found.progress.next_start * 2**START_BITS + before)
 
 
 def _completion(each: Completion) -> FoundCompletion:

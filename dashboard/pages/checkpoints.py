@@ -1,4 +1,4 @@
-"""A run's checkpoints, pinned, deleted, downloaded; and models published from them."""
+"""Actions on a run's checkpoints and published models."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _change(
     run_id: int,
     name: str,
     change: Callable[..., None],
-    said: str,
+    message: str,
 ) -> HttpResponse:
     checkpoint = _checkpoint(get_writable_team(request, team), run_id, name)
     try:
@@ -60,7 +60,7 @@ def _change(
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, said)
+        messages.success(request, message)
     return redirect("run_tab", team, run_id, "checkpoints")
 
 
@@ -95,7 +95,7 @@ def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
 def checkpoint_download(
     request: Request, team: str, run_id: int, name: str
 ) -> HttpResponseBase:
-    """The model's folder with weights, tokenizer and config, for anybody's programs."""
+    """The model's folder with weights, tokenizer and config as a tar file."""
     checkpoint = _checkpoint(get_team(request, team), run_id, name)
     try:
         archive = archive_model(checkpoint)

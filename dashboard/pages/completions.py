@@ -1,4 +1,4 @@
-"""A run's completions: searched, annotated and exported; and a person's mentions."""
+"""A run's completions: search, annotations, exports; and a user's mentions."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from dashboard.samples.search.columns import compares_answers
 from dashboard.samples.search.facets import Facet, Facets
 from dashboard.samples.search.results import TEXT_SECONDS, Found, find
 
-ATTEMPTS = 3  # to read a search while its blocks are rewritten
+ATTEMPTS = 3  # of a search while its blocks are replaced
 MENTIONS_PER_PAGE = 50
-Do = Callable[[User, Target, str], None]
-# By the name of the button, or of the field, that was sent.
-ACTIONS: dict[str, Do] = {
+Action = Callable[[User, Target, str], None]
+# By the name of the submitted button or field.
+ACTIONS: dict[str, Action] = {
     "judge": lambda user, target, value: judge(user, target, is_up=_judgement(value)),
     "untag": remove_tag,
     "uncomment": delete_comment,
@@ -69,33 +69,33 @@ def group_marks(
     run = get_run(membership.team, run_id)
     group = get_group(run, step, prompt)
     target = find_target(group, request.POST.get("position", ""))
-    asked = next((name for name in ACTIONS if name in request.POST), None)
+    action = next((name for name in ACTIONS if name in request.POST), None)
     problem = "The request contains no action."
-    if asked:
-        problem = _try(asked, membership.user, target, request.POST[asked])
+    if action:
+        problem = _try(action, membership.user, target, request.POST[action])
     if getattr(request, "htmx", False):
-        sent = {"asked": asked, "typed": request.POST.get(asked or "", "")}
-        return _answer(request, run, membership, target, problem=problem, **sent)
+        sent = {"action": action, "typed": request.POST.get(action or "", "")}
+        return _render(request, run, membership, target, problem=problem, **sent)
     if problem:
         messages.error(request, problem)
     at = "#group-marks" if target.position is None else f"#completion-{target.position}"
     return redirect(reverse("group", args=[team, run_id, step, prompt]) + at)
 
 
-def _try(asked: str, user: User, target: Target, value: str) -> str:
+def _try(action: str, user: User, target: Target, value: str) -> str:
     try:
-        ACTIONS[asked](user, target, value)
+        ACTIONS[action](user, target, value)
     except ValueError as error:
         return str(error)
     return ""
 
 
-def _answer(
+def _render(
     request: Request,
     run: Run,
     membership: Membership,
     target: Target,
-    **said: str | None,
+    **more: str | None,
 ) -> HttpResponse:
     group = target.group
     found = read_annotations([group.pk], membership.user)
@@ -103,11 +103,11 @@ def _answer(
         "team": membership.team,
         "run": run,
         "group": group,
-        "place": target.position,
+        "position": target.position,
         "key": target.key,
         "marks": found.get((group.pk, target.position), Annotations()),
         "can_write": membership.can_write,
-        **said,
+        **more,
     }
     return render(request, "samples/marks.html", context)
 
@@ -173,7 +173,7 @@ def _find(
 
 @require_safe
 def mentions(request: Request, team: str) -> HttpResponse:
-    """The reader's own; what this page has shown is new no more."""
+    """The user's own; showing the page marks them as seen."""
     membership = get_membership_for(request, team)
     found = mentions_of(membership.user, membership.team)
     number = MentionForm.read(request.GET).value("page")

@@ -20,10 +20,10 @@ from dashboard.samples.annotations import Annotations, read_annotations, suggest
 from dashboard.samples.forms import GroupFilterForm, GroupViewForm, RewardLogForm
 from dashboard.samples.groups import (
     MAX_CELLS,
-    StepPlace,
+    StepPosition,
     count_signals,
     find_page,
-    find_place,
+    find_step,
     get_group,
     list_groups,
     make_cards,
@@ -46,7 +46,7 @@ from dashboard.samples.rule_logs import find_notes, notes_of, read_entries
 from dashboard.samples.signals.figures import READERS, SignalForm
 from dashboard.samples.tokens import find_near, read_tokens, which_are_kept
 
-# Of all completions' texts together: beyond, a browser has no use for the page.
+# Of all texts together: longer pages are too slow for browsers.
 MAX_CHARS = 4 * 2**20
 
 
@@ -54,15 +54,15 @@ MAX_CHARS = 4 * 2**20
 class Card:
     """What the page shows of one completion."""
 
-    standing: GroupRank
-    text: str  # the first of it, where the group's texts are very long
+    rank: GroupRank
+    text: str  # truncated if the group's texts are very long
     notes: list[RuleNote]
-    rendered: Rendered | None  # as Markdown, where that is asked for
+    rendered: Rendered | None  # Markdown, in the view `rendered`
     marks: Annotations
 
     @property
     def completion(self) -> Completion:
-        return self.standing.completion
+        return self.rank.completion
 
 
 @require_safe
@@ -76,12 +76,12 @@ def group(
     completions = found.completions
     recipe = step_recipe(run, step)
     weights = rule_weights(run, step)
-    standings = rank_completions(found, completions, weights, recipe)
+    ranks = rank_completions(found, completions, weights, recipe)
     before, after = neighbours_in_step(found)
     notes = notes_of(found)
-    ordered = sort_ranks(standings, form.value("sort"))
+    ordered = sort_ranks(ranks, form.value("sort"))
     view = form.value("view")
-    texts = [standing.completion.text for standing in ordered]
+    texts = [rank.completion.text for rank in ordered]
     share = _share_of_page(texts)
     rendered = render_texts(texts) if view == "rendered" else [None] * len(texts)
     marks = read_annotations([found.pk], membership.user)
@@ -97,15 +97,13 @@ def group(
         "recipe": recipe,
         "cards": [
             Card(
-                standing=standing,
-                text=standing.completion.text[:share],
-                notes=notes.get(standing.completion.position, []),
+                rank=rank,
+                text=rank.completion.text[:share],
+                notes=notes.get(rank.completion.position, []),
                 rendered=html,
-                marks=marks.get(
-                    (found.pk, standing.completion.position), Annotations()
-                ),
+                marks=marks.get((found.pk, rank.completion.position), Annotations()),
             )
-            for standing, html in zip(ordered, rendered, strict=True)
+            for rank, html in zip(ordered, rendered, strict=True)
         ],
         "marks": marks.get((found.pk, None), Annotations()),
         "are_tokens_kept": view == "tokens"
@@ -114,7 +112,7 @@ def group(
         "near": lambda: find_near(found),
         "team_tags": suggest_tags(membership.team),
         "can_write": membership.can_write,
-        "base": find_base(standings) if form.shows_diff else None,
+        "base": find_base(ranks) if form.shows_diff else None,
         "num_notes_kept": sum(len(each) for each in notes.values()),
         "num_truncated": _num_truncated(completions),
         "num_distinct": len({c.text for c in completions}),
@@ -126,13 +124,13 @@ def group(
 
 
 def _share_of_page(texts: Sequence[str]) -> int | None:
-    """So many characters of each are shown; None: all of them."""
+    """Number of characters to show of each; None: all."""
     is_much = sum(map(len, texts)) > MAX_CHARS
     return MAX_CHARS // len(texts) if is_much else None
 
 
 def _num_truncated(completions: Sequence[Completion]) -> int | None:
-    """None: an imported run does not tell how they ended."""
+    """None: unknown for imported runs."""
     ends = [c.end_reason for c in completions]
     return None if "unknown" in ends else ends.count("length")
 
@@ -141,7 +139,7 @@ def _num_truncated(completions: Sequence[Completion]) -> int | None:
 def group_tokens(
     request: Request, team: str, run_id: int, step: int, prompt: int
 ) -> HttpResponse:
-    """What the update did to each token of each of the group's completions."""
+    """Token values of the group's completions."""
     run = get_run(get_team(request, team), run_id)
     completions = read_tokens(get_group(run, step, prompt))
     if completions is None:
@@ -154,22 +152,24 @@ def groups(request: Request, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = GroupFilterForm.read(request.GET)
-    place = find_place(run, form.value("step"))
+    position = find_step(run, form.value("step"))
     context = {
         "team": team_,
         "run": run,
         "tab": "groups",
         "form": form,
-        "place": place,
-        **(_describe(run, place, form) if place else {}),
+        "position": position,
+        **(_describe(run, position, form) if position else {}),
     }
     return render(request, "samples/groups.html", context)
 
 
-def _describe(run: Run, place: StepPlace, form: GroupFilterForm) -> dict[str, Any]:
+def _describe(
+    run: Run, position: StepPosition, form: GroupFilterForm
+) -> dict[str, Any]:
     page = list_groups(
         run,
-        place.step,
+        position.step,
         signal=form.value("signal"),
         sort=form.value("sort"),
         page=form.value("page"),
@@ -177,10 +177,10 @@ def _describe(run: Run, place: StepPlace, form: GroupFilterForm) -> dict[str, An
     return {
         "page": page,
         "cards": make_cards(run, list(page)),
-        "counts": count_signals(run, place.step),
-        "cells": read_signal_map(run, place.step),
+        "counts": count_signals(run, position.step),
+        "cells": read_signal_map(run, position.step),
         "max_cells": MAX_CELLS,
-        "wanted": form.value("step"),
+        "requested": form.value("step"),
         "signal": form.value("signal"),
         "sort": form.value("sort"),
     }
@@ -208,7 +208,7 @@ def reward_log(request: Request, team: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def signals(request: Request, team: str, run_id: int, chart: str) -> HttpResponse:
-    """?first_step=&last_step= for a closer look; ?rows= orders the map's."""
+    """?first_step=&last_step= zoom in; ?rows= sorts the map's rows."""
     run = get_run(get_team(request, team), run_id)
     if chart not in READERS:
         raise Http404(f"Unknown signal chart: {chart!r}.")
@@ -218,14 +218,14 @@ def signals(request: Request, team: str, run_id: int, chart: str) -> HttpRespons
     shown = form.value("rows"), *form.steps.values()
     key = (run.pk, run.attempt, run.last_step, chart, *shown)
     query = _Query(key=key, run=run, chart=chart, form=form)
-    # What has ended may still be filled, and few look at it at once.
+    # Rollups of an ended run may still be filled, so do not cache them.
     packed = _read(query) if run.has_ended else _read_once(query)
     return send_packed(request, packed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Query:
-    """Equal for all viewers of a run that goes on, until its next step."""
+    """Equal for all viewers of a running run until its next step."""
 
     key: tuple[Any, ...]
     run: Run = field(compare=False)

@@ -1,4 +1,4 @@
-"""A run's logs, and its machine's use: CPU, memory, disk, GPUs."""
+"""A run's logs and system metrics: CPU, memory, disk, GPUs."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ def run_logs(request: Request, team: str, run_id: int) -> HttpResponse:
 def log_part(request: Request, team: str, run_id: int) -> JsonResponse:
     """?after=<byte> or ?before=<byte> with &mark=, ?line=, ?time=, or the end."""
     run = get_run(get_team(request, team), run_id)
-    return _answer(request, run, _read_part)
+    return _respond(request, run, _read_part)
 
 
 @require_safe
 def log_line(request: Request, team: str, run_id: int) -> JsonResponse:
-    """?at=<byte>: the line that begins there, whole."""
+    """?at=<byte>: the whole line that begins there."""
     run = get_run(get_team(request, team), run_id)
-    return _answer(request, run, _read_line)
+    return _respond(request, run, _read_line)
 
 
 @require_safe
 def log_search(request: Request, team: str, run_id: int) -> JsonResponse:
     """?q=&regex=1&case=1&first=<of the matches to list>"""
     run = get_run(get_team(request, team), run_id)
-    return _answer(request, run, _search)
+    return _respond(request, run, _search)
 
 
 @require_safe
@@ -87,7 +87,7 @@ def download_log(request: Request, team: str, run_id: int) -> Streamed:
     )
 
 
-def _answer(
+def _respond(
     request: Request,
     run: Run,
     read: Callable[[Request, Source], dict[str, Any]],
@@ -125,7 +125,7 @@ def _read_part(request: Request, source: Source) -> dict[str, Any]:
 
 
 def _byte_at(request: Request, source: Source) -> int | None:
-    """Where the log was at `time`, whole seconds since 1970."""
+    """The byte offset of the log at `time`, in seconds since 1970."""
     moment = _number(request, "time")
     if moment is None:
         return None
@@ -179,7 +179,7 @@ def run_system(request: Request, team: str, run_id: int) -> HttpResponse:
 
 @require_safe
 def system_samples(request: Request, team: str, run_id: int) -> JsonResponse:
-    """?x=time|step&first=&last= for a closer look, &after=<time> for what is new."""
+    """?x=time|step&first=&last= zoom in, &after=<time> for newer points."""
     run = get_run(get_team(request, team), run_id)
     try:
         window = Window(

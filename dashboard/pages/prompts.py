@@ -1,4 +1,4 @@
-"""What the prompts of a run learnt, and datasets made of them."""
+"""Prompts of a run, their learning curves, and datasets from prompts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_RUNS = 100
 
 @require_safe
 def prompts_of_runs(request: Request, team: str) -> HttpResponse:
-    """Which run's prompts a dataset is made of."""
+    """Choose a run to create a dataset from its prompts."""
     team_ = get_team(request, team)
     sampled = Exists(Group.objects.filter(run=OuterRef("pk")))
     runs = Run.objects.kept().filter(sampled, team=team_)
@@ -45,12 +45,12 @@ def prompts_of_runs(request: Request, team: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
-    """What each of a run's prompts learnt; the address says which, in what order."""
+    """A run's prompts with pass rates, filtered and sorted by the URL."""
     is_post = request.method == "POST"
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
     if run.dataset_version:
-        run.dataset_version.dataset.team = membership.team  # which is at hand
+        run.dataset_version.dataset.team = membership.team  # saves a query
     form = PromptFilterForm.read(request.GET)
     found = find_prompts(run, form)
     which = form.value("which")
@@ -86,7 +86,7 @@ def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
-    """A page of what was chosen; one query."""
+    """A page of the matching prompts; one query."""
     if found.span is None or found.counts is None or found.visits is None:
         return {}
     shown = {
@@ -108,7 +108,7 @@ def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
 
 
 def _chips(form: PromptFilterForm, counts: Counts) -> list[tuple[str, str, int, bool]]:
-    """A filter each: its value, its word, how many prompts, whether it is set."""
+    """Filters by class: value, label, number of prompts, whether it is set."""
     which = form.value("which")
     chips = [("all", "all", counts.seen, which == "all")]
     return chips + [
@@ -157,8 +157,8 @@ def _learning(run: Run, prompt: int, form: PromptViewForm) -> dict[str, Any]:
         "points": points,
         "is_pooled": len(points) < len(visits),
         "figures": draw_curves(points),
-        "said_of_pass": describe(points, of="pass"),
-        "said_of_reward": describe(points, of="reward"),
+        "pass_description": describe(points, of="pass"),
+        "reward_description": describe(points, of="reward"),
         "page": page,
         "completions": completions,
     }

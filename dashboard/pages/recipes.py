@@ -1,7 +1,7 @@
-"""Reward recipes: listed, read, tried, edited. One form makes recipes and versions.
+"""Reward recipes: lists, details, tests, and one form for recipes and versions.
 
-Every button of the form posts all of it, so nothing is kept between requests: `action`
-says what to do with what was typed. With scripts, htmx swaps the part that changed.
+Every button posts the whole form with an `action`, so the server keeps no state. With
+scripts, htmx swaps the changed part.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dashboard.rewards.services import (
 from dashboard.rewards.workbench import (
     MAX_SECONDS,
     WorkbenchRow,
-    asks_models,
+    calls_models,
     pick_rows,
     try_recipe,
     warn_unscorable,
@@ -53,7 +53,7 @@ COMBINATIONS = {
     "minimum": "Minimum",
     "normalize_then_sum": "Sum, each normalised within its group (GDPO)",
 }
-EDITS = ("add", "remove", "up", "down", "read_json")  # actions on what is typed
+EDITS = ("add", "remove", "up", "down", "read_json")  # actions on the input
 
 
 @require_GET
@@ -94,7 +94,7 @@ def rewards(request: Request, team: str) -> HttpResponse:
 
 @require_POST
 def reward_try(request: Request, team: str) -> HttpResponse:
-    """Scores with what stands in the form; nothing is stored."""
+    """Scores with the form's recipe; stores nothing."""
     membership = get_membership(request.user, team)
     draft = RecipeDraft.posted(request.POST)
     draft.validate()
@@ -107,21 +107,21 @@ def reward_try(request: Request, team: str) -> HttpResponse:
         }
         return render(request, "rewards/try_warnings.html", context)
     context |= workbench_context(
-        request, membership.team, draft, may_ask=membership.can_write
+        request, membership.team, draft, may_call_models=membership.can_write
     )
     return render(request, "rewards/workbench.html", context)
 
 
 def workbench_context(
-    request: Request, team: Team, draft: RecipeDraft, *, may_ask: bool
+    request: Request, team: Team, draft: RecipeDraft, *, may_call_models: bool
 ) -> dict[str, Any]:
-    """`may_ask`: whether models may be asked, which costs the server's owner money."""
+    """`may_call_models`: whether rules may call models, which may cost money."""
     posted = request.POST if "try-offset" in request.POST else None
     form = TryForm(team, posted)
     rows = _rows(form)
     texts = {row.position: _typed(request, row) for row in rows}
     recipe = draft.recipe
-    is_refused = recipe is not None and not may_ask and asks_models(recipe)
+    is_refused = recipe is not None and not may_call_models and calls_models(recipe)
     if is_refused:
         recipe = None
     with asking_for(f"team {team.pk}"):
@@ -143,7 +143,7 @@ def workbench_context(
 def _warnings(
     team: Team, recipe: Recipe | None, rows: list[DatasetRow]
 ) -> dict[str, str]:
-    """Viewers see them too: they cost no call to a judge."""
+    """Viewers see them too: they call no judge."""
     if recipe is None:
         return {}
     with asking_for(f"team {team.pk}"):
@@ -193,9 +193,9 @@ def reward_edit(request: Request, team: str, recipe_id: int) -> HttpResponse:
 
 @require_POST
 def reward_check(request: Request, team: str) -> HttpResponse:
-    """What one changed field alters: errors, the sentence, the JSON.
+    """The effects of a changed field: errors, sentence, JSON.
 
-    Of the name, only whether it is still refused: JSON may be half typed.
+    Of the name, only whether it is still refused: the JSON may be incomplete.
     """
     team_ = get_team(request, team)
     draft = RecipeDraft.posted(request.POST)
@@ -210,7 +210,7 @@ def reward_check(request: Request, team: str) -> HttpResponse:
 def _refusal_context(
     request: Request, team: Team, draft: RecipeDraft
 ) -> dict[str, Any]:
-    """Whether what a Save was refused for still holds; nothing where none was."""
+    """Whether the reason of a refused save still applies; empty without one."""
     if "refused" not in request.POST:
         return {}
     form = NewRecipeForm(team, request.POST) if "name" in request.POST else None
@@ -255,7 +255,7 @@ def _from_json(draft: RecipeDraft, text: str) -> RecipeDraft:
     try:
         return RecipeDraft.of(read_recipe(text))
     except ValueError as error:
-        # What stands in the fields stays; the text stays too, with what is wrong.
+        # Keep the fields and the invalid text.
         draft.json_errors = str(error).splitlines()
         draft.typed_json = text
         return draft
@@ -296,14 +296,14 @@ def read_seen(given: Mapping[str, str]) -> int | None:
 
 
 def seen_by(existing: RewardRecipe | None, given: Mapping[str, str]) -> int | None:
-    """What a form says of it, when it is first shown and when it is shown again."""
+    """The form's `seen`, or the newest version when it is first shown."""
     if existing is None or "seen" in given:
         return read_seen(given)
     return existing.versions.aggregate(last=Max("number"))["last"]  # type: ignore[no-any-return]  # untyped
 
 
 def show_meanwhile(existing: RewardRecipe, mine: Recipe) -> dict[str, Any]:
-    """Of a conflict: saved again, the reader's goes over what they have then seen."""
+    """The changes of a conflict, for a second save over the newest version."""
     newest = existing.versions.select_related("created_by").latest("number")
     theirs = write_json(Recipe.model_validate(newest.spec))
     changes = compare_texts(theirs, write_json(mine))
@@ -343,8 +343,8 @@ def _render(
     if request.htmx:
         context |= _refusal_context(request, team, draft)
         return render(request, "rewards/editor_swapped.html", context)
-    # A viewer comes here by GET alone, with no completion that a model could judge.
-    context |= workbench_context(request, team, draft, may_ask=True)
+    # Viewers only get here by GET, without completions for a model to judge.
+    context |= workbench_context(request, team, draft, may_call_models=True)
     return render(request, "rewards/editor.html", context, status=status)
 
 

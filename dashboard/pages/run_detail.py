@@ -1,4 +1,4 @@
-"""A run's page: overview, lineage, settings, checkpoints, and its stream."""
+"""A run's pages: overview, lineage, settings, checkpoints, and its stream."""
 
 from __future__ import annotations
 
@@ -158,6 +158,6 @@ def config_file(request: Request, team: str, run_id: int, suffix: str) -> HttpRe
 @gzip_page
 @require_GET
 def stream(request: Request, team: str, run_id: int) -> JsonResponse:
-    """What the page lacks, as the socket would send it."""
+    """New events, as the socket sends them."""
     run_ = get_run(get_team(request, team), run_id)
     return answer_page(request, lambda position: read_frame(run_, position))

@@ -1,7 +1,6 @@
-"""The workbench: a recipe, and beside it completions and what it gives them.
+"""The workbench: a recipe and completions with their scores.
 
-Every button posts the whole form, as in the editor, so nothing is kept between requests
-but what the address says.
+Every button posts the whole form, as in the editor; the URL has the other state.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def workbench(request: Request, team: str) -> HttpResponseBase:
 
 @require_POST
 def workbench_scores(request: Request, team: str) -> HttpResponse:
-    """The scores alone: what is typed on the page stays as it is."""
+    """Only the scores, without input fields."""
     page = Page(request, get_team(request, team))
     page.draft.validate()
     return render(
@@ -93,7 +92,7 @@ def workbench_scores(request: Request, team: str) -> HttpResponse:
 
 @require_POST
 def workbench_rows(request: Request, team: str) -> HttpResponse:
-    """What the recipe makes of the dataset's rows, whatever a model says."""
+    """Checks of the recipe on the dataset's rows, without a model."""
     page = Page(request, get_team(request, team))
     recipe, version = page.draft.validate(), page.choice.chosen["dataset"]
     context = {
@@ -107,7 +106,7 @@ def workbench_rows(request: Request, team: str) -> HttpResponse:
 
 @require_GET
 def recipe_findings(request: Request, team: str) -> HttpResponse:
-    """The same, of what a launch form has chosen: saved versions by their ids."""
+    """The same for a launch form: saved versions by ID."""
     team_ = get_team(request, team)
     recipe = RecipeVersion.objects.filter(
         recipe__team=team_, pk=read_id(request.GET.get("recipe")) or 0
@@ -155,7 +154,7 @@ class Page:
         return RecipeDraft.of(Recipe.model_validate(self._spec()))
 
     def _spec(self) -> dict[str, Any]:
-        """Of the recipe named; or of the run or probe, which are what is looked at."""
+        """Of the recipe in the URL, or of the chosen run or probe."""
         if self.recipe is not None:
             versions = versions_with_use(self.recipe)
             return dict(choose_version(versions, self.given.get("version")).spec)
@@ -173,7 +172,7 @@ class Page:
 
     @property
     def address(self) -> str:
-        """The page's own, with all that a link can say."""
+        """The page's URL with its state."""
         return self._address(self.choice.address())
 
     def _address(self, chosen: str) -> str:
@@ -284,7 +283,7 @@ class Page:
         return redirect(self.address)
 
     def _start(self, recipe: Recipe, *, is_sample: bool) -> HttpResponseBase:
-        """Sample the rows shown, or probe as many as asked for."""
+        """Sample the shown rows, or start a probe."""
         version = self.choice.chosen["dataset"]
         if version is None:
             self.problem = "This team has no dataset. Upload one first."
@@ -296,7 +295,7 @@ class Page:
             return self.render(status=422)
         if not is_sample:
             return _go(self.request, reverse("probe", args=[self.team.slug, probe.pk]))
-        # The draft is in the form, so the page is shown, not gone to.
+        # The draft is in the form: render the page instead of a redirect.
         data = self.given.copy()
         data["source"], data["probe"] = FROM_PROBE, str(probe.pk)
         self.choice = ChoiceForm(self.team, data)
@@ -308,8 +307,8 @@ class Page:
         if not self.sample.is_valid():
             first = next(iter(self.sample.errors.items()))
             raise ValueError(f"{self.sample[first[0]].label}: {first[1][0]}")
-        asked = self.sample.cleaned_data
-        path = asked["model"] or asked["model_other"]
+        fields = self.sample.cleaned_data
+        path = fields["model"] or fields["model_other"]
         if problem := check_model(path):
             raise ValueError(problem)
         config = config_of_model(
@@ -318,8 +317,8 @@ class Page:
             version=version,
             starters=offered_models(self.team),
             rollout={
-                "max_new_tokens": asked["max_new_tokens"],
-                "temperature": asked["temperature"],
+                "max_new_tokens": fields["max_new_tokens"],
+                "temperature": fields["temperature"],
             },
         )
         positions = self._shown_positions() if is_sample else []
@@ -328,8 +327,8 @@ class Page:
             user=self.request.user,
             config=config,
             dataset_version=version,
-            positions=positions or draw_positions(version, asked["prompts"]),
-            num_samples=asked["samples"],
+            positions=positions or draw_positions(version, fields["prompts"]),
+            num_samples=fields["samples"],
             recipe_version=self._saved(recipe),
             is_sample=is_sample,
         )
@@ -339,7 +338,7 @@ class Page:
         return sorted({group.row.position for group in bench.groups})
 
     def _saved(self, recipe: Recipe) -> RecipeVersion | None:
-        """The version that says the same, if one does."""
+        """The saved version that equals the recipe, if any."""
         if self.recipe is None:
             return None
         spec = recipe.model_dump(mode="json")
@@ -348,7 +347,7 @@ class Page:
 
 
 def _go(request: Request, address: str) -> HttpResponse:
-    """To another page, from a request of htmx too."""
+    """Redirect, also for htmx requests."""
     if request.htmx:
         response = HttpResponse(status=204)
         response["HX-Redirect"] = address

@@ -1,4 +1,4 @@
-"""A recipe tried on pasted completions of a dataset's rows, before it is saved."""
+"""Scores pasted completions of a dataset's rows with an unsaved recipe."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 @dataclass(slots=True)
 class TriedCompletion:
-    """One completion with its score and, beside others of its row, its advantage."""
+    """One completion with its score and its advantage in its row."""
 
     completion: str
-    score: Score | None  # None: there was no time left
+    score: Score | None  # None: timed out
     seconds: float = 0.0
     advantage: float | None = None
 
@@ -67,22 +67,22 @@ def pick_rows(
 
 
 def split_completions(text: str) -> list[str]:
-    """Completions stand apart by a line of three dashes."""
+    """Split at lines of three dashes."""
     parts = SEPARATOR.split(text.replace("\r\n", "\n"))
     # The separator's own line ends are not part of a completion.
     trimmed = [part.removeprefix("\n").removesuffix("\n") for part in parts]
     return [part for part in trimmed if part.strip()]
 
 
-def asks_models(recipe: Recipe) -> bool:
-    """Which may cost the server's owner money."""
+def calls_models(recipe: Recipe) -> bool:
+    """Whether rules call models, which may cost money."""
     return any(RULES[rule.kind].batching is not None for rule in recipe.rules)
 
 
 def try_recipe(
     recipe: Recipe, rows: list[DatasetRow], texts: Mapping[int, str]
 ) -> list[WorkbenchRow]:
-    """Score the completions pasted under each row's position, for some seconds."""
+    """Score the completions of each row, by position, for MAX_SECONDS."""
     deadline = time.monotonic() + MAX_SECONDS
     left = MAX_COMPLETIONS
     benches = []
@@ -113,7 +113,7 @@ def _refuse(completions: list[str], left: int) -> list[str]:
 def _try_all(
     recipe: Recipe, row: DatasetRow, completions: list[str], deadline: float
 ) -> list[TriedCompletion]:
-    """One by one, until the time is over; together where a rule takes them so."""
+    """One by one until the deadline; together if a rule compares completions."""
     if not any(judges_several(rule) for rule in recipe.rules):
         return [_try(recipe, row, each, deadline) for each in completions]
     start = time.monotonic()
@@ -147,18 +147,18 @@ def as_sample(row: DatasetRow, completion: str) -> Sample:
 
 def _compare(tried: list[TriedCompletion]) -> None:
     """Advantage = (total - mean) / (std + eps) over the row's scored completions."""
-    scored = [(one, one.score.total) for one in tried if one.score]
+    scored = [(each, each.score.total) for each in tried if each.score]
     totals = [total for _, total in scored if total is not None]
     if len(totals) < 2:
         return
     mean, spread = statistics.fmean(totals), statistics.stdev(totals)
-    for one, total in scored:
+    for each, total in scored:
         if total is not None:
-            one.advantage = (total - mean) / (spread + EPS)
+            each.advantage = (total - mean) / (spread + EPS)
 
 
 def warn_unscorable(recipe: Recipe, rows: list[DatasetRow]) -> dict[str, str]:
-    """Rules that these rows cannot be judged by, whatever the completion says."""
+    """Errors of rules that cannot score these rows, by rule."""
     warnings: dict[str, str] = {}
     with limited_to(MAX_SECONDS):
         for row in rows:

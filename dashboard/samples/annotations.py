@@ -41,8 +41,8 @@ MAX_TAGS = 20
 MAX_COMMENTS = 200
 TAG = re.compile(rf"[\w][\w.:+-]{{0,{MAX_TAG_CHARS - 1}}}")
 MAX_SUGGESTED = 100
-AT_ONCE = 50  # groups, whose completions are in memory together
-Place = tuple[int, int | None]  # a group, and the completion in it
+AT_ONCE = 50  # groups in memory
+Key = tuple[int, int | None]  # group ID and position
 
 
 def find_mentioned(team: Team, text: str) -> list[User]:
@@ -213,10 +213,10 @@ class Annotations:
 
 def read_annotations(
     group_ids: Iterable[int], user: User | None
-) -> dict[Place, Annotations]:
+) -> dict[Key, Annotations]:
     """Of these groups and their completions; three queries."""
     ids = list(group_ids)
-    found: defaultdict[Place, Annotations] = defaultdict(Annotations)
+    found: defaultdict[Key, Annotations] = defaultdict(Annotations)
     for thumb in Thumb.objects.filter(group__in=ids):
         own = found[thumb.group_id, thumb.position]
         own.num_up += thumb.is_up
@@ -260,14 +260,14 @@ def _of_run(run: Run) -> list[QuerySet[Any]]:
 
 def annotation_lines(run: Run) -> Iterator[str]:
     """A line for each annotated group and completion."""
-    for group, completions, by_place in _read(run):
-        for place in [None, *completions]:
-            found = by_place.get((group.pk, place))
+    for group, completions, by_key in _read(run):
+        for position in [None, *completions]:
+            found = by_key.get((group.pk, position))
             if found is None:
                 continue
-            row = {**_place_of(run, group), "position": place}
-            if place is not None:
-                row |= _completion(group, completions[place])
+            row = {**_group_fields(run, group), "position": position}
+            if position is not None:
+                row |= _completion(group, completions[position])
             yield _line({**row, **_describe(found)})
 
 
@@ -277,14 +277,14 @@ def preference_lines(run: Run) -> Iterator[str]:
     Pairs each completion of a group with more good than bad judgements with each that
     has more bad than good ones, except equal texts.
     """
-    for group, completions, by_place in _read(run):
+    for group, completions, by_key in _read(run):
         balance = {
-            place: by_place[group.pk, place].balance
-            for place in completions
-            if (group.pk, place) in by_place
+            position: by_key[group.pk, position].balance
+            for position in completions
+            if (group.pk, position) in by_key
         }
-        chosen = [completions[place] for place, sum_ in balance.items() if sum_ > 0]
-        rejected = [completions[place] for place, sum_ in balance.items() if sum_ < 0]
+        chosen = [completions[i] for i, sum_ in balance.items() if sum_ > 0]
+        rejected = [completions[i] for i, sum_ in balance.items() if sum_ < 0]
         for good in chosen:
             for bad in rejected:
                 if good.text == bad.text:
@@ -296,7 +296,7 @@ def preference_lines(run: Run) -> Iterator[str]:
                         "rejected": bad.text,
                         "chosen_reward": number(good.reward),
                         "rejected_reward": number(bad.reward),
-                        **_place_of(run, group),
+                        **_group_fields(run, group),
                         "chosen_position": good.position,
                         "rejected_position": bad.position,
                     }
@@ -310,13 +310,13 @@ def _read(
     ids = list(marked.order_by("step", "prompt_index").values_list("pk", flat=True))
     for start in range(0, len(ids), AT_ONCE):
         part = ids[start : start + AT_ONCE]
-        by_place = read_annotations(part, None)
+        by_key = read_annotations(part, None)
         groups = Group.objects.prefetch_related("packed_completions").in_bulk(part)
         for group in (groups[pk] for pk in part if pk in groups):
-            yield group, {c.position: c for c in group.completions}, by_place
+            yield group, {c.position: c for c in group.completions}, by_key
 
 
-def _place_of(run: Run, group: Group) -> dict[str, Any]:
+def _group_fields(run: Run, group: Group) -> dict[str, Any]:
     return {
         "run": run.name,
         "run_id": run.pk,

@@ -1,4 +1,4 @@
-"""The groups of a step, one group and its neighbours, all completions of a prompt."""
+"""Groups of a step, one group and its neighbours, all completions of a prompt."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class GroupCard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignalCounts:
-    """How many groups of a step carry each signal."""
+    """Number of groups of a step by signal."""
 
     by_signal: dict[str, int]
     num_teaching: int  # mixed, and in the batch
@@ -82,7 +82,7 @@ def count_signals(run: Run, step: int) -> SignalCounts:
 
 
 def read_signal_map(run: Run, step: int) -> list[dict[str, object]]:
-    """Every group of the step, in few words: (prompt_index, signal, mean, spread)."""
+    """(prompt_index, signal, mean, spread) of each group of the step."""
     cells = step_groups(run, step).order_by("prompt_index")
     names = ("prompt_index", "signal", "reward_mean", "reward_std")
     return list(cells.values(*names)[:MAX_CELLS])
@@ -100,12 +100,12 @@ def list_groups(
 
 
 def _rewards() -> Prefetch[str, QuerySet[GroupCompletions], str]:
-    wanted = GroupCompletions.objects.only("rewards", "end_reasons")
-    return Prefetch("packed_completions", wanted)
+    columns = GroupCompletions.objects.only("rewards", "end_reasons")
+    return Prefetch("packed_completions", columns)
 
 
 def _packed(group: Group) -> GroupCompletions:
-    """Nothing where retention has deleted them."""
+    """Empty after retention deleted them."""
     try:
         return group.packed_completions
     except GroupCompletions.DoesNotExist:
@@ -133,7 +133,7 @@ def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
     return cards
 
 
-MAX_FOUND = 10_000  # counted and paged through; beyond it, the reader narrows
+MAX_FOUND = 10_000  # of a search; the page asks to narrow it if there are more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,8 +154,7 @@ class FoundPage:
 def find_page(found: QuerySet[Any], number: int) -> FoundPage:
     """The page of this number, or the last one. One query.
 
-    All ids are read in one pass, as a second one, to count them, would search a
-    million texts twice; the texts themselves are read for the page's rows only.
+    Reads all IDs in one pass: a separate count would search a million texts twice.
     """
     ids = list(found.values_list("id", flat=True)[: MAX_FOUND + 1])
     is_cut = len(ids) > MAX_FOUND
@@ -176,8 +175,8 @@ def find_page(found: QuerySet[Any], number: int) -> FoundPage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepPlace:
-    """A step that has groups, among the others of its run that do."""
+class StepPosition:
+    """A step with groups, and its neighbours with groups."""
 
     step: int
     first: int
@@ -186,34 +185,36 @@ class StepPlace:
     next: int | None
 
 
-def find_place(run: Run, wanted: int | None) -> StepPlace | None:
-    """The wanted step, or the nearest with groups; None: the newest. Two queries."""
+def find_step(run: Run, requested: int | None) -> StepPosition | None:
+    """The requested step, or the nearest with groups; None: the newest. Two queries."""
     groups = Group.objects.current().filter(run=OuterRef("pk"))
-    first, last, below, above = _look(
+    first, last, below, above = _first_steps(
         run,
         groups.order_by("step"),
         groups.order_by("-step"),
-        groups.filter(step__lte=wanted or 0).order_by("-step"),
-        groups.filter(step__gte=wanted or 0).order_by("step"),
+        groups.filter(step__lte=requested or 0).order_by("-step"),
+        groups.filter(step__gte=requested or 0).order_by("step"),
     )
     if first is None or last is None:
         return None
-    step = last if wanted is None else _nearest(wanted, below, above)
-    previous, after = _look(
+    step = last if requested is None else _nearest(requested, below, above)
+    previous, after = _first_steps(
         run,
         groups.filter(step__lt=step).order_by("-step"),
         groups.filter(step__gt=step).order_by("step"),
     )
-    return StepPlace(step=step, first=first, last=last, previous=previous, next=after)
+    return StepPosition(
+        step=step, first=first, last=last, previous=previous, next=after
+    )
 
 
-def _nearest(wanted: int, *around: int | None) -> int:
-    found = [step for step in around if step is not None]
-    return min(found, key=lambda step: abs(step - wanted))
+def _nearest(requested: int, *around: int | None) -> int:
+    steps = [step for step in around if step is not None]
+    return min(steps, key=lambda step: abs(step - requested))
 
 
-def _look(run: Run, *groups: QuerySet[Group]) -> tuple[int | None, ...]:
-    """The first step of each; one look at an end of the index, however long the run."""
+def _first_steps(run: Run, *groups: QuerySet[Group]) -> tuple[int | None, ...]:
+    """The first step of each query; reads only the end of the index."""
     steps = {f"at{i}": Subquery(g.values("step")[:1]) for i, g in enumerate(groups)}
     rows = Run.objects.filter(pk=run.pk).annotate(**steps).values_list(*steps)
     return tuple(rows[0])
@@ -230,10 +231,10 @@ class VisitsAround:
 
 
 def get_group(run: Run, step: int, prompt_index: int) -> Group:
-    """The group at this address, or 404.
+    """The current group, or 404.
 
-    A shared link outlives a resume that went back before its step: until the run
-    gets there again, the superseded group is found.
+    Shared links stay valid after a resume: until the run reaches the step again, this
+    is the superseded group.
     """
     found = Group.objects.filter(run=run, step=step, prompt_index=prompt_index)
     newest = F("superseded_by").desc(nulls_first=True)
@@ -281,8 +282,7 @@ def read_completions_of(
 ) -> tuple[FoundPage, list[Completion]]:
     """The page of this number, or the last one. One query.
 
-    How many each visit has is known, so only the groups of the page are looked at,
-    however many there are.
+    The visits have the numbers of completions, so only groups of the page are read.
     """
     newest = visits[::-1]
     ends = np.cumsum(newest["num_completions"])

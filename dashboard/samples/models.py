@@ -350,11 +350,6 @@ class Completion:
     def group_id(self) -> int:
         return self.group.pk
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """Its group and its position there: no other completion has these."""
-        return self.group.pk, self.position
-
     def __str__(self) -> str:
         return f"{self.group} completion {self.position}"
 

@@ -1,8 +1,7 @@
-"""How often each prompt of a run was answered rightly: now, at first, and ever.
+"""Pass rates of each prompt of a run: now, at first, and overall.
 
-A prompt's visits are its groups in which a completion could be told right or wrong; a
-visit is right when one of its completions is. The last visits are the last N, or all
-where there are fewer.
+A prompt's visits are its groups with a scored completion; a visit is right if one of
+its completions is. The last visits are the last N, or all if there are fewer.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TALLY = np.dtype(
         ("change", np.float64),  # of the share that is right; NaN before two visits
         ("solved_at", np.int64),  # the first right visit's step
         ("forgotten_at", np.int64),  # the first visit's after the last right one
-        ("kind", np.int64),  # its place in KINDS
+        ("kind", np.int64),  # index in KINDS
     ]
 )
 Tallies = NDArray[np.void]
@@ -40,17 +39,16 @@ Shares = NDArray[np.float64]
 
 
 def tally(visits: Visits, *, num_last: int) -> Tallies:
-    """One for each prompt that was seen, by its number.
+    """One record per sampled prompt, by number.
 
     change: the share right of the last k visits less that of the first k, where
         k = min(num_last, visits // 2).
     never: no visit was right.
     forgotten: one was right, of the last num_last visits none.
     oscillating: of the last num_last visits at least one was right, and at least one
-        was wrong that came after a right one, be that among them or before.
-    solved: all others, so right at each of the last num_last visits, but for those
-        before it was first right.
-    unscored: there is no visit.
+        was wrong after any right one.
+    solved: all others: right at each of the last num_last visits since the first right.
+    unscored: no visit.
 
     Of one prompt, num_last = 2, at steps 10 to 50 right of 4: 0 1 2 0 0. So 0 of 8,
     change 0/8 - 1/8, solved at 20, forgotten from 40 on.
@@ -120,14 +118,14 @@ class _Count:
         return _divide(self.right(start, end), scored)
 
     def ends_of_right(self, start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
-        """The places of the first and the last right visit; -1 where there is none."""
+        """Indices of the first and the last right visit; -1 without one."""
         after = np.searchsorted(self._right_at, start)
         before = np.searchsorted(self._right_at, end) - 1
-        places = np.append(self._right_at, NONE)  # so that there is a place to look at
+        indices = np.append(self._right_at, NONE)  # so that index -1 is valid
         has_some = before >= after
         return (
-            np.where(has_some, places[after], NONE),
-            np.where(has_some, places[before], NONE),
+            np.where(has_some, indices[after], NONE),
+            np.where(has_some, indices[before], NONE),
         )
 
 
@@ -142,21 +140,21 @@ def _divide(right: Numbers, scored: Numbers) -> Shares:
     return shares
 
 
-def _step_at(visits: Visits, places: Numbers, is_there: NDArray[np.bool_]) -> Numbers:
-    found = np.full(len(places), NONE)
-    found[is_there] = visits["step"][places[is_there]]
+def _step_at(visits: Visits, indices: Numbers, is_there: NDArray[np.bool_]) -> Numbers:
+    found = np.full(len(indices), NONE)
+    found[is_there] = visits["step"][indices[is_there]]
     return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """Of the prompts that were seen: by class, and by their last visits."""
+    """Numbers of sampled prompts, by class and by pass rate."""
 
     seen: int
     kinds: dict[Kind, int]
     unsolved: int
     mixed: int
-    solved: int  # each time
+    solved: int  # pass rate 1
 
 
 def count_prompts(tallies: Tallies) -> Counts:
@@ -172,7 +170,7 @@ def count_prompts(tallies: Tallies) -> Counts:
 
 
 def select(tallies: Tallies, *, low: float, high: float) -> Tallies:
-    """Those of which low to high percent were right at the last visits."""
+    """Prompts with a pass rate of low to high percent."""
     right, scored = tallies["num_right"], tallies["num_scored"]
     # Multiplied out, so that a share of exactly the bound is within it.
     fits = (scored > 0) & (right * 100 >= low * scored) & (right * 100 <= high * scored)
@@ -185,9 +183,9 @@ def select_kind(tallies: Tallies, kind: Kind) -> Tallies:
 
 
 def sort(tallies: Tallies, by: str) -> Tallies:
-    """By pass, change, solved, times or prompt, the highest first with a minus.
+    """By pass, change, solved, times or prompt; a leading minus reverses.
 
-    What has no such number comes last, and equals by prompt.
+    Missing values are last, ties by prompt.
     """
     name = by.removeprefix("-")
     key = KEYS[name](tallies)

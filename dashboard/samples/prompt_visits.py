@@ -1,8 +1,8 @@
-"""Every time a run sampled its prompts, and how many completions were right.
+"""Each group of a run's prompts, with its number of right completions.
 
-Right is the highest reward that the recipe can give at the step, as in pass@k. Steps
-have this in their rollups; the groups of others are counted: of a step in progress, and
-of runs that are older than the rollups' column. Neither reads a text.
+Right means the highest reward that the recipe can give at the step, as in pass@k.
+Rollups contain these numbers. Groups of a step in progress, and of runs older than the
+rollups' column, are counted. No texts are read.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dashboard.samples.signals.records import (
     unpack,
 )
 
-# Small, as a run may have a million of them, and sorting moves each.
+# Small, as a run may have a million.
 VISIT = np.dtype(
     [
         ("prompt", np.int32),
         ("step", np.int32),
         ("num_completions", np.uint16),
-        ("num_scored", np.uint16),  # those that could be told right or wrong
+        ("num_scored", np.uint16),  # with a known outcome
         ("num_right", np.uint16),
         ("mean", np.float32),  # of the rewards, NaN without one; so is their std
         ("std", np.float32),
@@ -87,7 +87,7 @@ def find_span(run: Run, *, first: int | None, last: int | None) -> Span | None:
 
 
 def newest_group(run: Run, prompt: int) -> Group:
-    """One that a resume went back before only where there is no other; or 404."""
+    """A superseded group only if there is no other; or 404."""
     groups = Group.objects.filter(run=run, prompt_index=prompt)
     current_first = F("superseded_by").desc(nulls_first=True)
     found = (
@@ -112,12 +112,12 @@ def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:
 
 
 def _by_prompt(visits: Visits) -> Visits:
-    """And then by step, as rollups come already."""
+    """By prompt, then by step (the order of rollups)."""
     steps, prompts = visits["step"], visits["prompt"]
     if len(visits) and (np.diff(steps) < 0).any():
         return visits.take(np.lexsort((steps, prompts)))
-    # Of numbers this small numpy makes a radix sort, many times as fast; and it takes
-    # records in an eighth of the time that an index in brackets does.
+    # For 16 bits numpy uses a radix sort, many times as fast. `take` is eight times as
+    # fast as indexing for records.
     is_small = not len(visits) or prompts.max() < 2**16
     keys = prompts.astype(np.uint16) if is_small else prompts
     return visits.take(np.argsort(keys, kind="stable"))
@@ -143,7 +143,7 @@ def _visits_of(groups: Records, passes: Records) -> Visits:
 
 
 def holes_in(steps: NDArray[np.int64], span: Span) -> list[tuple[int, int]]:
-    """The stretches of the span, first and last, in which no step is rolled up.
+    """The ranges of the span, first and last, without rollups.
 
     >>> holes_in(np.array([3, 4, 8]), Span(first=1, last=9))
     [(1, 2), (5, 7), (9, 9)]

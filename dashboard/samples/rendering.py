@@ -1,7 +1,7 @@
-"""Completions as their writer meant them to look: Markdown, code and formulas.
+"""Renders completions: Markdown, code and formulas.
 
-What a model wrote is untrusted: HTML in it stays text, nothing is loaded, and only
-links to web addresses are links.
+Model output is untrusted: HTML stays text, nothing is loaded, and only http(s) links
+are links.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 MAX_CHARS = 20_000
 MAX_FORMULA_CHARS = 2_000
-PAGE_SECONDS = 2.0  # some texts take as long as their length squared
+PAGE_SECONDS = 2.0  # some texts take time quadratic in their length
 WEB = ("http://", "https://")
 BLOCKS_OF_MATH = ("math_block", "math_block_label", "amsmath")
 BRACKETS = {"(": (r"\)", "math_inline"), "[": (r"\]", "math_inline_double")}
@@ -38,7 +38,7 @@ MATHML = frozenset(
     mtable mtd mtext mtr munder munderover none
     """.split()  # noqa: SIM905 - a list of them would be a screen long
 )
-LOOKS = frozenset(
+ATTRIBUTES = frozenset(
     """
     accent accentunder columnalign columnlines columnspacing depth display
     displaystyle fence form height largeop linethickness lspace mathvariant
@@ -51,12 +51,12 @@ LOOKS = frozenset(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendered:
     html: SafeString
-    num_chars: int  # of the text that are in it
-    num_left: int  # that are not
+    num_chars: int  # rendered characters
+    num_left: int  # the others
 
 
 def render_texts(texts: Sequence[str]) -> list[Rendered | None]:
-    """Each as HTML; None: those before it took all of a page's time."""
+    """Each as HTML; None after the page's timeout."""
     deadline = time.monotonic() + PAGE_SECONDS
     return [
         render_text(text) if time.monotonic() < deadline else None for text in texts
@@ -81,14 +81,11 @@ def _markdown() -> MarkdownIt:
 
 
 def make_markdown() -> MarkdownIt:
-    """Markdown and formulas in which nothing acts, and nothing is loaded."""
-    # Models end lines where they mean to.
+    """Markdown and formulas without active or loaded content."""
     made = MarkdownIt("commonmark", {"html": False, "breaks": True})
     made.enable(["table", "strikethrough"])
-    # An image's text and address are shown. A definition that is referred to often
-    # would be a page many times as long as its text.
+    # Images stay text. Repeated references to a definition could multiply the length.
     made.disable(["image", "reference"])
-    # Its documentation's way to say which links there are.
     made.validateLink = lambda url: url.lower().startswith(WEB)  # type: ignore[method-assign]
     made.inline.ruler.before("emphasis", "product", _leave_product)
     made.inline.ruler.before("escape", "bracketed", _take_bracketed)
@@ -105,7 +102,7 @@ def make_markdown() -> MarkdownIt:
 
 
 def _take_bracketed(state: StateInline, silent: bool) -> bool:
-    r"""\( … \) in a line, \[ … \] apart from it."""
+    r"""\( … \) inline, \[ … \] as a block."""
     opening = state.src[state.pos : state.pos + 2]
     if opening[:1] != "\\" or opening[1:] not in BRACKETS:
         return False
@@ -120,7 +117,7 @@ def _take_bracketed(state: StateInline, silent: bool) -> bool:
 
 
 def _leave_product(state: StateInline, silent: bool) -> bool:
-    """The * of 3*4*5 is no emphasis, as it would be in Markdown."""
+    """The * of 3*4*5 is not emphasis."""
     at, text = state.pos, state.src
     if text[at] != "*" or not 0 < at < len(text) - 1:
         return False
@@ -136,7 +133,7 @@ def _leave_product(state: StateInline, silent: bool) -> bool:
 
 
 def _open_heading(*_: Any) -> str:
-    return '<p class="rendered-heading">'  # no part of the page's outline
+    return '<p class="rendered-heading">'  # not part of the page's outline
 
 
 def _close_heading(*_: Any) -> str:
@@ -161,7 +158,7 @@ def open_cell(
     options: OptionsDict,
     env: EnvType,
 ) -> str:
-    # The page's policy lets no style through.
+    # The Content-Security-Policy blocks styles.
     style = str(tokens[at].attrs.pop("style", ""))
     if style:
         tokens[at].attrSet("align", style.removeprefix("text-align:"))
@@ -187,14 +184,14 @@ def _render_formula(
 
 
 def _formula(token: Token, *, display: str) -> str:
-    """MathML, or the formula's source where it is none that can be shown."""
+    """MathML, or the formula's source if it cannot be converted."""
     source = token.content.strip()
     if len(source) <= MAX_FORMULA_CHARS:
         try:
-            # Which it knows by its other name.
+            # The library only supports align*.
             known = source.replace("{aligned}", "{align*}")
             made = convert_to_element(known, display=display)
-        except Exception:  # noqa: BLE001 - it raises whatever a formula leads it to
+        except Exception:  # noqa: BLE001 - it raises arbitrary exceptions
             made = None
         if made is not None and _clean(made):
             return tostring(made, encoding="unicode")
@@ -202,12 +199,12 @@ def _formula(token: Token, *, display: str) -> str:
 
 
 def _clean(formula: Element) -> bool:
-    """Keep what says how a formula looks; False: a part was not understood."""
+    """Keep presentation attributes; False: unknown elements."""
     for part in formula.iter():
         if part.tag not in MATHML:
             return False
-        part.attrib = {k: v for k, v in part.attrib.items() if k in LOOKS}
-        # The library writes its signs as entities, which tostring would escape.
+        part.attrib = {k: v for k, v in part.attrib.items() if k in ATTRIBUTES}
+        # The library writes symbols as entities, which tostring would escape.
         part.text = part.text and unescape(part.text)
         if part.text == "&" or (part.text or "").startswith("\\"):
             return False

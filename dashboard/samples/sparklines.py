@@ -17,8 +17,8 @@ class Scale:
     low: float
     high: float
 
-    def place(self, value: float) -> float:
-        """The value's distance from the top."""
+    def y(self, value: float) -> float:
+        """The distance of a value from the top."""
         return HEIGHT * (self.high - value) / (self.high - self.low)
 
 
@@ -39,9 +39,9 @@ class Sparkline:
 
 
 def reward_scale(bounds: Iterable[float], rewards: Iterable[float | None]) -> Scale:
-    """The recipe's bounds, so that a bar means the same at every step.
+    """From the recipe's bounds, so that bars are comparable between steps.
 
-    Rewards outside of them (a KL taken off the reward) widen the scale.
+    Rewards beyond them (because of a KL penalty) extend the scale.
     """
     values = [0.0, *bounds, *(r for r in rewards if r is not None)]
     finite = [v for v in values if abs(v) < float("inf")]
@@ -59,7 +59,7 @@ def draw_sparkline(
         )
         for i, (reward, cut) in enumerate(zip(rewards, truncated, strict=True))
     ]
-    return Sparkline(width=pitch * len(rewards), zero=scale.place(0.0), bars=bars)
+    return Sparkline(width=pitch * len(rewards), zero=scale.y(0.0), bars=bars)
 
 
 def _draw_bar(
@@ -67,9 +67,9 @@ def _draw_bar(
 ) -> Bar:
     if reward is None:
         return Bar(x=x, y=2, width=width, height=HEIGHT - 4, kind="unscored")
-    top = scale.place(max(reward, 0.0))
+    top = scale.y(max(reward, 0.0))
     # A reward of 0 still shows: a line, not a gap.
-    height = max(1.5, scale.place(min(reward, 0.0)) - top)
+    height = max(1.5, scale.y(min(reward, 0.0)) - top)
     kind = "truncated" if cut else "scored"
     return Bar(x=x, y=min(top, HEIGHT - height), width=width, height=height, kind=kind)
 

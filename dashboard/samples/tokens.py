@@ -1,10 +1,9 @@
 """A group's token values: packed, unpacked, or why there are none.
 
 Compressed by zlib: the length of a head in bytes ("<I"), the head as JSON, then columns
-over all tokens of the group, completion after completion, little-endian: for each token
-its place in the head's vocabulary, then each column that the head names, NaN or ABSENT
-where a token has no value. float32 has more digits than the log's five, so what is read
-is what was logged.
+over all tokens of the group, completion after completion, little-endian: the index of
+each token in the head's vocabulary, then each column of the head, NaN or ABSENT for
+missing values. float32 preserves the five digits of the log.
 
     {"lengths": [500, 312], "columns": ["logprob", …],
      "vocabulary": [[17, " so", 0], …]}
@@ -41,7 +40,7 @@ NUMBERS = (
 )
 CLIPPED = "clipped"
 COLUMNS = (*NUMBERS, CLIPPED)
-PLACE, NUMBER, SIGN = np.dtype("<u4"), np.dtype("<f4"), np.dtype("i1")
+INDEX, NUMBER, SIGN = np.dtype("<u4"), np.dtype("<f4"), np.dtype("i1")
 ABSENT = -128  # of a sign
 HEAD_LENGTH = struct.Struct("<I")
 
@@ -50,7 +49,7 @@ MAX_NEAR = 12
 
 def pack_tokens(completions: Sequence[MeasuredCompletion]) -> bytes:
     vocabulary: dict[tuple[int, str, int], int] = {}
-    places = [
+    indices = [
         vocabulary.setdefault(token, len(vocabulary))
         for completion in completions
         for token in _tokens(completion)
@@ -66,7 +65,7 @@ def pack_tokens(completions: Sequence[MeasuredCompletion]) -> bytes:
         "vocabulary": list(vocabulary),
     }
     text = json.dumps(head, separators=(",", ":")).encode()
-    parts = [HEAD_LENGTH.pack(len(text)), text, np.array(places, PLACE).tobytes()]
+    parts = [HEAD_LENGTH.pack(len(text)), text, np.array(indices, INDEX).tobytes()]
     parts += [_pack_column(completions, name) for name in columns]
     return zlib.compress(b"".join(parts))
 
@@ -100,14 +99,14 @@ def unpack_tokens(packed: bytes) -> list[dict[str, Any]]:
     at += length
     ends = list(np.cumsum([0, *head["lengths"]]))
     count = int(ends[-1])
-    places = np.frombuffer(data, PLACE, count, at).tolist()
-    at += count * PLACE.itemsize
+    indices = np.frombuffer(data, INDEX, count, at).tolist()
+    at += count * INDEX.itemsize
     columns: dict[str, NDArray[Any]] = {}
     for name in head["columns"]:
         kind = SIGN if name == CLIPPED else NUMBER
         columns[name] = np.frombuffer(data, kind, count, at)
         at += count * kind.itemsize
-    tokens = [head["vocabulary"][place] for place in places]
+    tokens = [head["vocabulary"][index] for index in indices]
     return [
         {
             "position": position,
@@ -162,8 +161,8 @@ def find_near(group: Group) -> Near:
     )
 
 
-def _nearest(found: Iterable[int], place: int) -> list[int]:
-    return sorted(sorted(found, key=lambda each: abs(each - place))[:MAX_NEAR])
+def _nearest(numbers: Iterable[int], number: int) -> list[int]:
+    return sorted(sorted(numbers, key=lambda each: abs(each - number))[:MAX_NEAR])
 
 
 def which_are_kept(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Where in the blocks the few annotated completions are."""
+"""Indices of the annotated completions in the blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dashboard.samples.search.columns import Column
 from dashboard.samples.search.filters import Selection
 
 ANY = ("good", "bad", "tagged", "commented")
-NO_PLACES = np.empty(0, np.int64)
+NO_INDICES = np.empty(0, np.int64)
 
 
 class Label(NamedTuple):
@@ -30,11 +30,11 @@ class Label(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabelPlaces:
-    """Of a block the places that have each label."""
+class LabelIndices:
+    """Indices of the completions of a block, by label."""
 
     block: Block
-    places: dict[tuple[str, str], Column]
+    indices: dict[tuple[str, str], Column]
 
 
 def narrow_to_annotated(
@@ -43,10 +43,10 @@ def narrow_to_annotated(
     form: CompletionFilterForm,
     reader: User | None,
 ) -> list[Selection]:
-    """Those with this tag, and those that somebody, or the reader, marked in this way.
+    """Completions with this tag or annotation, by anyone or by the reader.
 
-    What is said of a whole group is said of its completions only as a tag. Up to five
-    queries, none where the form asks for none.
+    Of a group's annotations only tags apply to its completions. Up to five queries,
+    none without these filters.
     """
     tag, kind = (form.value(name) or "" for name in ("tag", "mark"))
     by_reader = form.value("by") == "me"
@@ -57,52 +57,52 @@ def narrow_to_annotated(
     found_labels = read_labels(run, by=reader if by_reader else None)
     labels = labels_of_completions(found_labels)
     blocks = [each.block for each in found]
-    places = {each.block.pk: each.places for each in locate(blocks, labels)}
+    indices = {each.block.pk: each.indices for each in locate(blocks, labels)}
     narrowed = [
-        each.narrow(_is_annotated(each, places[each.block.pk], tag=tag, kind=kind))
+        each.narrow(_is_annotated(each, indices[each.block.pk], tag=tag, kind=kind))
         for each in found
-        if each.block.pk in places
+        if each.block.pk in indices
     ]
     return [each for each in narrowed if each.count]
 
 
 def _is_annotated(
-    each: Selection, places: dict[tuple[str, str], Column], *, tag: str, kind: str
+    each: Selection, indices: dict[tuple[str, str], Column], *, tag: str, kind: str
 ) -> Column:
     kinds = ANY if kind == "any" else (kind,)
     is_so = np.ones(each.high - each.low, bool)
     if tag:
-        is_so &= _mask(each, [places.get(("tag", tag), NO_PLACES)])
+        is_so &= _mask(each, [indices.get(("tag", tag), NO_INDICES)])
     if kind:
-        is_so &= _mask(each, [places.get(("mark", k), NO_PLACES) for k in kinds])
+        is_so &= _mask(each, [indices.get(("mark", k), NO_INDICES) for k in kinds])
     return is_so
 
 
-def _mask(each: Selection, places: Sequence[Column]) -> Column:
+def _mask(each: Selection, indices: Sequence[Column]) -> Column:
     is_so = np.zeros(each.block.num_completions, bool)
-    is_so[np.concatenate(places)] = True
+    is_so[np.concatenate(indices)] = True
     return is_so[each.low : each.high]
 
 
 def read_labels(run: Run, *, by: User | None = None) -> list[Label]:
-    """Of the current history, by anybody or by one person; three queries."""
+    """Of the current history, by anyone or one user; three queries."""
     of_run: dict[str, Any] = {"group__run": run, "group__superseded_by": None}
     if by is not None:
         of_run["user"] = by
-    place = ("group__step", "group_id", "position")
+    fields = ("group__step", "group_id", "position")
     labels = [
         Label(("mark", "good" if is_up else "bad"), *at)
-        for is_up, *at in Thumb.objects.filter(**of_run).values_list("is_up", *place)
+        for is_up, *at in Thumb.objects.filter(**of_run).values_list("is_up", *fields)
     ]
-    for name, *at in Tag.objects.filter(**of_run).values_list("name", *place):
+    for name, *at in Tag.objects.filter(**of_run).values_list("name", *fields):
         labels += [Label(("tag", name), *at), Label(("mark", "tagged"), *at)]
-    commented = Comment.objects.filter(**of_run).values_list(*place)
+    commented = Comment.objects.filter(**of_run).values_list(*fields)
     labels += [Label(("mark", "commented"), *at) for at in commented]
     return labels
 
 
 def labels_of_completions(labels: Sequence[Label]) -> list[Label]:
-    """What is said of a whole group is said of its completions only as a tag."""
+    """Labels that apply to completions: of groups only tags."""
     return [
         one
         for one in labels
@@ -110,28 +110,28 @@ def labels_of_completions(labels: Sequence[Label]) -> list[Label]:
     ]
 
 
-def locate(blocks: Sequence[Block], labels: Iterable[Label]) -> list[LabelPlaces]:
-    """Of the blocks that have some; up to two queries."""
+def locate(blocks: Sequence[Block], labels: Iterable[Label]) -> list[LabelIndices]:
+    """Of the blocks with labels; up to two queries."""
     known = [block for block in blocks if len(block.steps)]
     lasts = [int(block.steps["step"][-1]) for block in known]
     by_block: dict[int, list[Label]] = {}
-    for one in labels:
-        row = int(np.searchsorted(lasts, one.step))
-        if row < len(known) and one.step >= known[row].steps["step"][0]:
-            by_block.setdefault(row, []).append(one)
+    for label in labels:
+        row = int(np.searchsorted(lasts, label.step))
+        if row < len(known) and label.step >= known[row].steps["step"][0]:
+            by_block.setdefault(row, []).append(label)
     used = [known[row] for row in by_block]
     if not used:
         return []
     ids, sizes = (read_column(used, name) for name in ("group_ids", "group_sizes"))
     return [
-        LabelPlaces(block=block, places=_places(of_block, group_ids, group_sizes))
+        LabelIndices(block=block, indices=_indices_of(of_block, group_ids, group_sizes))
         for block, of_block, group_ids, group_sizes in zip(
             used, by_block.values(), ids, sizes, strict=True
         )
     ]
 
 
-def _places(
+def _indices_of(
     labels: Sequence[Label], group_ids: Column, group_sizes: Column
 ) -> dict[tuple[str, str], Column]:
     starts = np.cumsum(group_sizes, dtype=np.int64) - group_sizes
@@ -143,6 +143,6 @@ def _places(
             continue
         start, size = int(starts[row]), int(group_sizes[row])
         positions = range(size) if one.position is None else [one.position]
-        places = found.setdefault(one.label, set())
-        places.update(start + position for position in positions if position < size)
-    return {label: np.array(sorted(places)) for label, places in found.items()}
+        indices = found.setdefault(one.label, set())
+        indices.update(start + position for position in positions if position < size)
+    return {label: np.array(sorted(indices)) for label, indices in found.items()}

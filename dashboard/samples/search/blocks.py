@@ -1,4 +1,4 @@
-"""A run's completions as blocks: those that are made, and the newest as one more."""
+"""A run's completions as blocks: stored ones, and one of the newest steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dashboard.samples.signals.records import fetch_packed
 MAX_BYTES = 256 * 2**20
 Key = TypeVar("Key", bound=Hashable)
 GROUP_OF_AN_IMPORT = 64
-MOST_FRESH = 16_384  # completions that are read from the table
+MOST_FRESH = 16_384  # completions without a block that a search reads
 DTYPES: dict[str, np.dtype[Any]] = {
     "prompts": PROMPT,
     "group_ids": GROUP_ID,
@@ -55,19 +55,16 @@ SELECT id, made_at, last_step, num_completions, num_bits, rule_names, steps, tal
 """
 PART = sql.SQL(
     """
-    SELECT wanted.place, substring({column} FROM wanted.first + 1 FOR wanted.size)
+    SELECT part.number, substring({column} FROM part.first + 1 FOR part.size)
       FROM unnest(%s::bigint[], %s::int[], %s::int[])
-           WITH ORDINALITY AS wanted(id, first, size, place)
-      JOIN samples_completionblock block ON block.id = wanted.id
+           WITH ORDINALITY AS part(id, first, size, number)
+      JOIN samples_completionblock block ON block.id = part.id
     """
 )
 
 
 class ColumnCache:
-    """Columns that a process has read: blocks never change, so none grows stale.
-
-    The longest unused goes first.
-    """
+    """LRU cache of columns in a process. Blocks never change, so none becomes stale."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -80,13 +77,15 @@ class ColumnCache:
         keys: Iterable[Key],
         read: Callable[[list[Key]], Mapping[Key, Column]],
     ) -> dict[Key, Column]:
-        """Those of the keys; what is not kept is read in one go."""
-        wanted = list(keys)
+        """The columns of the keys; missing ones are read at once."""
+        requested = list(keys)
         with self._lock:
-            found = {key: self._columns[key] for key in wanted if key in self._columns}
+            found = {
+                key: self._columns[key] for key in requested if key in self._columns
+            }
             for key in found:
                 self._columns.move_to_end(key)
-        if missing := [key for key in wanted if key not in found]:
+        if missing := [key for key in requested if key not in found]:
             fresh = read(missing)
             found.update(fresh)
             self._keep(fresh)
@@ -111,12 +110,12 @@ column_cache = ColumnCache(MAX_BYTES)
 
 
 class BlocksChanged(Exception):
-    """A worker has put others in their place while they were read: read them again."""
+    """A worker replaced the blocks during a read. Read them again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    key: tuple[int, datetime] | None  # None: fresh, so without bits of texts
+    key: tuple[int, datetime] | None  # None: not stored, without bits of texts
     pk: int
     num_completions: int
     num_bits: int
@@ -127,7 +126,7 @@ class Block:
 
     @cached_property
     def step_ends(self) -> Column:
-        """Behind each step's completions."""
+        """Index after each step's last completion."""
         return np.cumsum(self.steps["num_completions"], dtype=np.int64)
 
     @cached_property
@@ -135,18 +134,18 @@ class Block:
         """How many have each value of kinds, full_scores and no_scores, [3, 256]."""
         return np.frombuffer(self._tallies, TALLY).reshape(3, 256)
 
-    def steps_of(self, places: Column) -> Column:
-        rows = np.searchsorted(self.step_ends, places, side="right")
+    def steps_of(self, indices: Column) -> Column:
+        rows = np.searchsorted(self.step_ends, indices, side="right")
         found: Column = self.steps["step"][rows]
         return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Blocks:
-    """By step; `left_out` are steps that no block has yet."""
+    """By step; `left_out` are steps without a block."""
 
     blocks: list[Block]
-    fresh_from: int | None = None  # steps from here on have near-duplicates not known
+    fresh_from: int | None = None  # first step without near-duplicates
     left_out: tuple[int, int] | None = None
 
     @property
@@ -155,7 +154,7 @@ class Blocks:
 
 
 def read_blocks(run: Run) -> Blocks:
-    """Up to five queries: what has been made, and the newest steps themselves."""
+    """Stored blocks and the newest steps; up to five queries."""
     rows = fetch_packed(HEADS, [run.pk])
     blocks = [
         Block(
@@ -183,12 +182,12 @@ def read_blocks(run: Run) -> Blocks:
 
 
 def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:
-    """From which step on completions are read themselves, the oldest without a block,
-    and the last; None where all have one. Up to two queries.
+    """First step to read without a block, oldest step without one, and last step.
 
-    There may be a million without a block, as of a run that is older than blocks.
+    None if all have blocks. A run older than blocks may have a million without one. Up
+    to two queries.
     """
-    # An import does not say how large its groups are.
+    # Imports have no group size.
     group_size = run.config.get("rollout", {}).get("group_size", GROUP_OF_AN_IMPORT)
     most_groups = max(1, MOST_FRESH // group_size)
     groups = Group.objects.current().filter(run=run, step__gt=after)
@@ -198,7 +197,7 @@ def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:
         return None
     oldest = first = steps[-1]
     if len(steps) > most_groups:
-        # The groups of the oldest step read may not be all.
+        # The oldest step may be incomplete.
         first = min((step for step in steps if step > oldest), default=oldest)
         oldest = groups.order_by("step").values_list("step", flat=True)[0]
     return first, oldest, steps[0]
@@ -219,10 +218,10 @@ def _fresh_block(run: Run, columns: Columns) -> Block:
 
 
 def read_parts(column: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:
-    """Of a block, from a byte on, so many bytes; by its place among the parts."""
+    """Bytes of blocks, each (block, first byte, size), by index of the part."""
     query = PART.format(column=sql.Identifier(column))
-    given = [list(each) for each in zip(*parts, strict=True)]
-    return {place - 1: part for place, part in fetch_packed(query, given)}
+    columns = [list(each) for each in zip(*parts, strict=True)]
+    return {number - 1: part for number, part in fetch_packed(query, columns)}
 
 
 class ColumnKey(NamedTuple):
@@ -232,16 +231,16 @@ class ColumnKey(NamedTuple):
 
 
 def read_column(blocks: Sequence[Block], name: str, rule: str = "") -> list[Column]:
-    """One query where not all are kept. Of `scores` those of this rule, or nothing."""
+    """Of `scores`, those of the rule. One query unless all are cached."""
     made = {ColumnKey(block.key, name, rule): block for block in blocks if block.key}
 
     def read(missing: list[ColumnKey]) -> dict[ColumnKey, Column]:
         found = read_parts(name, [_part(made[key], name, rule) for key in missing])
-        # A block that has been replaced meanwhile has nothing to be found.
+        # Replaced blocks are missing.
         return {
-            key: np.frombuffer(found[place], DTYPES[name])
-            for place, key in enumerate(missing)
-            if place in found
+            key: np.frombuffer(found[i], DTYPES[name])
+            for i, key in enumerate(missing)
+            if i in found
         }
 
     known = column_cache.get(made, read)

@@ -31,10 +31,10 @@ STEP = np.dtype([("step", "<u4"), ("num_completions", "<u4")])
 PROMPT = np.dtype("<u4")
 GROUP_ID = np.dtype("<u8")
 GROUP_SIZE = np.dtype("<u2")
-# Single precision: what is asked for is rounded as they are before it is compared.
+# Single precision: values of filters are rounded likewise before they are compared.
 NUMBER = np.dtype("<f4")  # NaN: no score
 LENGTH = np.dtype("<u4")
-UNKNOWN_LENGTH = 2**32 - 1  # an imported run may not tell
+UNKNOWN_LENGTH = 2**32 - 1  # of imported runs
 KIND = np.dtype("u1")
 CUT_END, UNKNOWN_END = 1, 2
 TALLY = np.dtype("<u4")
@@ -59,7 +59,7 @@ class Columns:
     rewards: Column  # float64, one a completion; so are those below
     advantages: Column
     lengths: Column
-    ends: Column  # CUT_END, UNKNOWN_END, or it ended by itself
+    ends: Column  # CUT_END, UNKNOWN_END or 0: stopped
     rule_names: tuple[str, ...]
     scores: Column  # [rules, completions]
 
@@ -164,8 +164,8 @@ def _count_steps(steps: Column, sizes: Column) -> Column:
 
 
 def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
-    """As a block keeps them; of `kinds` all flags but NEAR, which needs the texts."""
-    # Numbers beyond single precision are the run's trouble, not the block's.
+    """As stored in a block; `kinds` without NEAR, which needs the texts."""
+    # Numbers beyond single precision become infinite.
     with np.errstate(over="ignore"):
         return {
             "prompts": columns.prompts,
@@ -174,9 +174,9 @@ def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
             "rewards": columns.rewards.astype(NUMBER),
             "advantages": columns.advantages.astype(NUMBER),
             "lengths": columns.lengths,
-            "kinds": tell_kinds(run, columns),
-            "full_scores": tell_full_scores(columns),
-            "no_scores": tell_no_scores(columns),
+            "kinds": compute_kinds(run, columns),
+            "full_scores": full_score_bits(columns),
+            "no_scores": no_score_bits(columns),
             "scores": columns.scores.astype(NUMBER),
         }
 
@@ -188,7 +188,7 @@ def tally_flags(packed: Mapping[str, Column]) -> bytes:
 
 
 def answer_rules(recipe: Recipe | None) -> dict[str, float]:
-    """The full score of each rule that compares with what the row says is right."""
+    """The full score of each rule that compares with the row's answer."""
     rules = recipe.rules if recipe else ()
     full = {rule.name: rule.own_bounds[1] for rule in rules if _compares(rule.kind)}
     return {name: score - bound_tolerance(score) for name, score in full.items()}
@@ -203,8 +203,8 @@ def _compares(kind: str) -> bool:
     return kind in ANSWER_KINDS
 
 
-def tell_kinds(run: Run, columns: Columns) -> Column:
-    """All but `near`, for which the texts are needed."""
+def compute_kinds(run: Run, columns: Columns) -> Column:
+    """All flags except NEAR, which needs the texts."""
     kinds = np.zeros(columns.num_completions, KIND)
     if not len(kinds):
         return kinds
@@ -229,23 +229,23 @@ def tell_kinds(run: Run, columns: Columns) -> Column:
 
 
 def _has_right_answer(run: Run, columns: Columns) -> Column:
-    """By the rules of the recipe in force at the step."""
+    """By the rules of the step's recipe."""
 
     @cache
-    def asked(key: int) -> dict[str, float]:
+    def answer_rules_of(key: int) -> dict[str, float]:
         return answer_rules(step_recipe(run, step_of[key]))
 
     steps = columns.steps["step"].tolist()
     keys = [id(recipe_spec(run, step)) for step in steps]
     step_of = dict(zip(keys, steps, strict=True))
     found = np.zeros(columns.num_completions, bool)
-    place = {name: row for row, name in enumerate(columns.rule_names)}
+    row_of = {name: row for row, name in enumerate(columns.rule_names)}
     end = 0
     for key, count in zip(keys, columns.steps["num_completions"].tolist(), strict=True):
         start, end = end, end + count
-        rules = asked(key)
-        if rules and rules.keys() <= place.keys():
-            scores = columns.scores[[place[name] for name in rules], start:end]
+        rules = answer_rules_of(key)
+        if rules and rules.keys() <= row_of.keys():
+            scores = columns.scores[[row_of[name] for name in rules], start:end]
             full = np.array(list(rules.values()))[:, None]
             found[start:end] = (scores >= full).all(axis=0)
     return found
@@ -279,18 +279,18 @@ def _at(ordered: Column, share: float) -> float:
     return float(ordered[round(share * (len(ordered) - 1))])
 
 
-def tell_full_scores(columns: Columns) -> Column:
+def full_score_bits(columns: Columns) -> Column:
     """A bit for each of the first eight rules: it gave 1 or more."""
     return _as_bits(_first_scores(columns) >= 1, columns.num_completions)
 
 
-def tell_no_scores(columns: Columns) -> Column:
+def no_score_bits(columns: Columns) -> Column:
     """It gave 0 or less."""
     return _as_bits(_first_scores(columns) <= 0, columns.num_completions)
 
 
 def _first_scores(columns: Columns) -> Column:
-    """As they are compared with what is asked for."""
+    """In the precision of filters."""
     with np.errstate(over="ignore"):
         return columns.scores[:MOST_TALLIED].astype(NUMBER)
 

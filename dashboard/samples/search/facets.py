@@ -1,4 +1,4 @@
-"""How many of what was found each further filter would leave."""
+"""The number of matches of each further filter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUES = np.arange(256)
 class FacetValue:
     label: str
     count: int
-    query: str  # of the address where it is chosen, or no longer is
+    query: str  # of the URL that adds or removes it
     is_chosen: bool
 
 
@@ -36,7 +36,7 @@ class Facet:
 
 
 class Facets:
-    """Of these selections; addresses keep what else is asked for."""
+    """Facets of these selections; their links keep the other filters."""
 
     def __init__(self, selections: Sequence[Selection], query: QueryDict) -> None:
         self._selections = selections
@@ -68,7 +68,7 @@ class Facets:
     def _of_field(
         self, field: str, counted: Iterable[tuple[str, str, int]]
     ) -> list[FacetValue]:
-        """A field holds one value: another one would not narrow down."""
+        """A field has one value: other values would have no matches."""
         chosen = self._query.get(field, "")
         return [
             self._value(label, count, {field: value})
@@ -90,7 +90,7 @@ class Facets:
                     none[name] += _count(is_none, 1 << row, 1 << row)
         values = []
         for name in full:
-            # The other bound stays as it is, and this one where it is tighter.
+            # The other bound stays, and this one if it is tighter.
             at_least = {"rule": name, "min_score": "1"}
             at_most = {"rule": name, "max_score": "0"}
             if self._bound("min_score", 1) <= 1:
@@ -116,8 +116,8 @@ class Facets:
         width = -(-(last - first + 1) // NUM_RANGES)
         in_range = np.bincount((steps - first) // width, counts).astype(int)
         values = []
-        for place, count in enumerate(in_range.tolist()):
-            low = first + place * width
+        for i, count in enumerate(in_range.tolist()):
+            low = first + i * width
             high = min(low + width - 1, last)
             label = f"{low:,}" if low == high else f"{low:,}–{high:,}"
             chosen = {"first_step": str(low), "last_step": str(high)}
@@ -134,7 +134,7 @@ class Facets:
         some = [each for each in marked if each[2]]
         return [
             Facet(title=cut, values=self._of_field("tag", shown)),
-            Facet(title="Marked", values=self._of_field("mark", some)),
+            Facet(title="Annotation", values=self._of_field("mark", some)),
         ]
 
     def _value(self, label: str, count: int, chosen: dict[str, str]) -> FacetValue:
@@ -154,13 +154,13 @@ class Facets:
 
 
 def _tally(selections: Sequence[Selection]) -> list[Column]:
-    """Of each how many have each value of FLAGS, [3, 256]."""
+    """Counts by value of FLAGS, [3, 256], of each selection."""
     parts = [each for each in selections if not each.is_whole]
     columns = [read_column([each.block for each in parts], name) for name in FLAGS]
     counted: dict[int, Column] = {}
     for each, *bits in zip(parts, *columns, strict=True):
-        places = each.places()
-        values = [column.take(places) for column in bits]
+        indices = each.indices()
+        values = [column.take(indices) for column in bits]
         tallies = [np.bincount(some, minlength=256) for some in values]
         counted[id(each)] = np.stack(tallies)
     return [counted.get(id(each), each.block.tallies) for each in selections]
@@ -171,7 +171,7 @@ def _count(tally: Column, mask: int, value: int) -> int:
 
 
 def _by_step(selections: Sequence[Selection]) -> tuple[Column, Column]:
-    """The steps in which some are left, and how many."""
+    """Steps with completions, and their numbers."""
     steps, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for each in selections:
         ends = each.block.step_ends
@@ -197,8 +197,8 @@ def _count_marks(
     blocks = [each.block for each in selections]
     for marked in locate(blocks, labels_of_completions(marks)):
         each = by_block[marked.block.pk]
-        for label, places in marked.places.items():
-            inside = places[(places >= each.low) & (places < each.high)]
+        for label, indices in marked.indices.items():
+            inside = indices[(indices >= each.low) & (indices < each.high)]
             if each.mask is not None:
                 inside = inside[each.mask[inside - each.low]]
             counts[label] += len(inside)

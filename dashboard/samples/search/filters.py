@@ -1,4 +1,4 @@
-"""Which completions a form's filters leave, but for its text, and in which order."""
+"""Applies a form's filters, except its text, and ranks the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Test = Callable[[Column], Column]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """Of a block the completions `low` … `high` - 1 that `mask` leaves, or all."""
+    """The completions `low` … `high` - 1 of a block, or those of `mask`."""
 
     block: Block
     low: int
@@ -45,7 +45,7 @@ class Selection:
         is_full = self.high - self.low == self.block.num_completions
         return self.mask is None and is_full
 
-    def places(self) -> Column:
+    def indices(self) -> Column:
         """In the block."""
         if self.mask is None:
             return np.arange(self.low, self.high)
@@ -55,7 +55,7 @@ class Selection:
         if self.mask is None:
             return column[self.low : self.high]
         # Seven times as fast as with the mask itself, where that is half true.
-        return column.take(self.places())
+        return column.take(self.indices())
 
     def narrow(self, is_so: Column) -> Selection:
         """`is_so` is by completion of low … high - 1."""
@@ -65,12 +65,12 @@ class Selection:
 def select(
     selections: Sequence[Selection], form: CompletionFilterForm
 ) -> list[Selection]:
-    """What the filters by prompt and by numbers leave; up to a query a filter."""
+    """Apply the filters by prompt and by numbers; up to one query per filter."""
     found = list(selections)
     if (prompt := form.value("prompt")) is not None:
         found = _of_prompt(found, prompt)
-    for wanted in _flag_filters(form):
-        found = _test(found, "kinds", _has(wanted))
+    for flags in _flag_filters(form):
+        found = _test(found, "kinds", _has(flags))
     for name, (low, high, dtype) in RANGES.items():
         bounds = form.value(low), form.value(high)
         if bounds != (None, None):
@@ -85,7 +85,7 @@ def select(
 def within_steps(
     blocks: Sequence[Block], *, low: int | None, high: int | None
 ) -> list[Selection]:
-    """Those of the blocks that have some."""
+    """Selections of the blocks with these steps."""
     found = []
     for block in blocks:
         steps, ends = block.steps["step"], np.append(0, block.step_ends)
@@ -120,12 +120,12 @@ def _flag_filters(form: CompletionFilterForm) -> Iterator[FlagFilter]:
         yield SURPRISES[surprise]
 
 
-def _has(wanted: FlagFilter) -> Test:
-    return lambda kinds: (kinds & wanted.mask) == wanted.value
+def _has(flags: FlagFilter) -> Test:
+    return lambda kinds: (kinds & flags.mask) == flags.value
 
 
 def _between(low: float | None, high: float | None, dtype: Any) -> Test:
-    """And known: without a score nothing is at least or at most a number."""
+    """Unknown values are never between."""
 
     with np.errstate(over="ignore"):
         least, most = (b if b is None else dtype.type(b) for b in (low, high))
@@ -158,30 +158,30 @@ def _with_some(found: Any) -> list[Selection]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
-    """Completions, each by its block's row in `blocks` and its place in the block."""
+class Locations:
+    """Completions, each by its block's row in `blocks` and its index in the block."""
 
     blocks: Sequence[Block]
     rows: Column
-    places: Column
+    indices: Column
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, which: slice | Column) -> Places:
-        return Places(
-            blocks=self.blocks, rows=self.rows[which], places=self.places[which]
+    def take(self, which: slice | Column) -> Locations:
+        return Locations(
+            blocks=self.blocks, rows=self.rows[which], indices=self.indices[which]
         )
 
     def steps(self) -> Column:
         found = np.empty(len(self), np.int64)
         for row in np.unique(self.rows):
             is_here = self.rows == row
-            found[is_here] = self.blocks[row].steps_of(self.places[is_here])
+            found[is_here] = self.blocks[row].steps_of(self.indices[is_here])
         return found
 
     def in_groups(self) -> tuple[Column, Column]:
-        """Each one's group, by its id, and its position there; up to two queries."""
+        """Group IDs and positions in the groups; up to two queries."""
         used = np.unique(self.rows)
         blocks = [self.blocks[row] for row in used]
         ids = read_column(blocks, "group_ids")
@@ -191,24 +191,24 @@ class Places:
         for row, of_groups, of_sizes in zip(used, ids, sizes, strict=True):
             is_here = self.rows == row
             ends = np.cumsum(of_sizes, dtype=np.int64)
-            places = self.places[is_here]
-            at = np.searchsorted(ends, places, side="right")
+            indices = self.indices[is_here]
+            at = np.searchsorted(ends, indices, side="right")
             groups[is_here] = of_groups[at]
-            positions[is_here] = places - (ends[at] - of_sizes[at])
+            positions[is_here] = indices - (ends[at] - of_sizes[at])
         return groups, positions
 
 
-NOWHERE = Places(blocks=(), rows=np.empty(0, int), places=np.empty(0, int))
+NO_LOCATIONS = Locations(blocks=(), rows=np.empty(0, int), indices=np.empty(0, int))
 
 
-def join(parts: Sequence[Places]) -> Places:
+def join(parts: Sequence[Locations]) -> Locations:
     """Parts of one and the same list of blocks."""
     if not parts:
-        return NOWHERE
-    return Places(
+        return NO_LOCATIONS
+    return Locations(
         blocks=parts[0].blocks,
         rows=np.concatenate([part.rows for part in parts]),
-        places=np.concatenate([part.places for part in parts]),
+        indices=np.concatenate([part.indices for part in parts]),
     )
 
 
@@ -231,34 +231,34 @@ class Ranking:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def stretch(self, start: int, end: int) -> Places:
+    def stretch(self, start: int, end: int) -> Locations:
         """Those of the ranks start … end - 1, counted from 0."""
         start, end = max(0, start), min(end, len(self))
         if start >= end:
-            return NOWHERE
+            return NO_LOCATIONS
         if self._keys is None:
             return self._at(np.arange(start, end))
         return self._at(ranked(self._keys, start, end))
 
-    def _at(self, ranks: Column) -> Places:
-        """Of ranks by place. Each block is looked at once."""
+    def _at(self, ranks: Column) -> Locations:
+        """Reads each block once."""
         rows = np.searchsorted(self._ends, ranks, side="right")
-        places = np.empty(len(ranks), np.int64)
+        indices = np.empty(len(ranks), np.int64)
         for row in np.unique(rows):
             each = self._selections[row]
             of_block = self._in_order(each)
             is_here = rows == row
             begin = int(self._ends[row]) - len(of_block)
-            places[is_here] = of_block[ranks[is_here] - begin]
+            indices[is_here] = of_block[ranks[is_here] - begin]
         blocks = [each.block for each in self._selections]
-        return Places(blocks=blocks, rows=rows, places=places)
+        return Locations(blocks=blocks, rows=rows, indices=indices)
 
     def _in_order(self, each: Selection) -> Column:
-        places = each.places()
+        indices = each.indices()
         if not self._is_newest_first:
-            return places
-        steps = each.block.steps_of(places).astype(np.int64)
-        found: Column = places[np.argsort(-steps, kind="stable")]
+            return indices
+        steps = each.block.steps_of(indices).astype(np.int64)
+        found: Column = indices[np.argsort(-steps, kind="stable")]
         return found
 
     def _read_keys(self, name: str, is_descending: bool) -> Column:
@@ -271,10 +271,9 @@ class Ranking:
 
 
 def sortable(values: Column, *, is_descending: bool) -> Column:
-    """Whole numbers in the same order, what is unknown last: compared more quickly.
+    """Integers in the same order, unknown values last; faster to compare.
 
-    The bits of a positive float32 are ordered as it is, those of a negative one the
-    other way round.
+    The bits of positive float32 values are in their order, of negative ones reversed.
     """
     if values.dtype.kind == "u":
         is_known = values != UNKNOWN_LENGTH
@@ -289,9 +288,9 @@ def sortable(values: Column, *, is_descending: bool) -> Column:
 
 
 def ranked(keys: Column, start: int, end: int) -> Column:
-    """The places of the ranks start … end - 1, the lowest first, equals by place.
+    """The indices of the ranks start … end - 1, the lowest first, ties by index.
 
-    Without sorting the millions before and behind them.
+    Avoids sorting the millions before and after them.
     """
     around = np.partition(keys, sorted({start, end - 1}))
     low, high = around[start], around[end - 1]

@@ -1,4 +1,4 @@
-"""Blocks of a run's finished steps: made a little behind its ingest, and deleted."""
+"""Creates blocks of a run's finished steps in the background, and deletes them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from dashboard.samples.search.columns import (
 from dashboard.samples.search.near_duplicates import find_near_duplicates
 from dashboard.samples.search.text import choose_num_bits, sign
 
-FEWEST = 4_096  # completions worth a block, while the run goes on
+FEWEST = 4_096  # completions of a block, during the run
 MOST = 65_536
-MOST_CHARS = 24_000_000  # of texts that are held at once
+MOST_CHARS = 24_000_000  # of texts in memory
 MOST_JOINED = 32
-MOST_GROUPS = 16_384  # looked at to find where a block ends
+MOST_GROUPS = 16_384  # read to find the end of a block
 
-ADVISORY_LOCK = 0x436F6C73  # any number of our own, the same in every process
+ADVISORY_LOCK = 0x436F6C73  # an arbitrary ID, the same in all processes
 SECONDS = 8.0  # of the ten between two messages
 GROUPS_AT_A_TIME = 2_000
 
@@ -68,33 +68,33 @@ SELECT c.texts
 """
 
 
-# Raw, as there may be millions, and nothing hangs on them but what goes with them.
+# Raw SQL, as there may be millions without further dependents.
 OF_GROUPS = (
     "DELETE FROM samples_grouptokens WHERE group_id = ANY(%s)",
     "DELETE FROM samples_rulenote WHERE group_id = ANY(%s)",
 )
 COMPLETIONS = """
-WITH gone AS (
+WITH deleted AS (
     DELETE FROM samples_groupcompletions WHERE group_id = ANY(%s)
     RETURNING cardinality(end_reasons) AS num
 )
-SELECT coalesce(sum(num), 0) FROM gone
+SELECT coalesce(sum(num), 0) FROM deleted
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stretch:
-    """Steps that become one block."""
+    """Steps of one new block."""
 
     first: int
     last: int
     num_chars: int
-    replaced: tuple[int, ...]  # the blocks that have been made of some
+    replaced: tuple[int, ...]  # IDs of the blocks that it replaces
 
 
 @shared_task(name="samples.index", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def index() -> None:
-    """Make blocks of the steps that have none, for a while."""
+    """Create missing blocks, for SECONDS."""
     until = time.monotonic() + SECONDS
     with search_slot() as is_mine:
         if not is_mine:
@@ -118,13 +118,13 @@ def index_run(run: Run, *, until: float) -> int:
     num_made = 0
     while time.monotonic() < until and (stretch := next_stretch(run)):
         if not _make(run, stretch):
-            break  # its history has just changed; the next look sees how
+            break  # the history has changed: the next call reads it again
         num_made += 1
     return num_made
 
 
 def count_completions(run: Run, *, first: int, last: int) -> int:
-    """Of ten million, without reading their rows: steps that have a block, by it."""
+    """Reads blocks instead of rows where it can: there may be ten million."""
     num, after = 0, -1
     blocks = run.completion_blocks.order_by("first_step")
     for block_end, packed in blocks.values_list("last_step", "steps"):
@@ -140,10 +140,10 @@ def count_completions(run: Run, *, first: int, last: int) -> int:
 
 
 def delete_completions_of(run: Run, *, keep: Collection[int]) -> int:
-    """Of all groups but those to keep; how many completions went.
+    """Delete completions of all groups except `keep`; returns their number.
 
-    Their tokens and what rules printed go too, and the blocks they are searched in,
-    which a worker makes anew of what is kept. For use within a transaction.
+    Also deletes their tokens, rule output and blocks; a worker rebuilds the blocks of
+    the rest. Requires a transaction.
     """
     groups = Group.objects.filter(run=run).order_by("pk").values_list("pk", flat=True)
     going = sorted(set(groups) - set(keep))
@@ -195,7 +195,7 @@ def next_stretch(run: Run) -> Stretch | None:
 
 
 def _bound(run: Run, after: int, last: int) -> int:
-    """The last step to look at: there may be a million groups without a block."""
+    """The last step to read: there may be a million groups without a block."""
     groups = Group.objects.current().filter(run=run, step__gt=after, step__lte=last)
     steps = groups.order_by("step").values_list("step", flat=True)
     beyond: int | None = steps[MOST_GROUPS : MOST_GROUPS + 1].first()
@@ -210,36 +210,36 @@ def _sizes(run: Run, after: int, bound: int) -> list[tuple[int, int, int]]:
 
 
 def _within_limits(steps: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """As many as a block may hold, and one at least."""
+    """As many as fit into a block, at least one."""
     num = chars = 0
-    for place, (_, num_of_step, chars_of_step) in enumerate(steps):
+    for i, (_, num_of_step, chars_of_step) in enumerate(steps):
         num, chars = num + num_of_step, chars + chars_of_step
-        if place and (num > MOST or chars > MOST_CHARS):
-            return steps[:place]
+        if i and (num > MOST or chars > MOST_CHARS):
+            return steps[:i]
     return steps
 
 
 def _make(run: Run, stretch: Stretch) -> bool:
-    """Whether the history was still the same when the block was there."""
-    seen = _look(run, stretch)
+    """False if the history changed meanwhile."""
+    seen = _read_state(run, stretch)
     columns = read_columns(run.pk, first=stretch.first, last=stretch.last)
     texts = _read_texts(run, stretch)
     if len(texts) != columns.num_completions:
         return False
     block = _pack(run, stretch, columns, texts)
     with transaction.atomic():
-        # Who ingests, and who goes back to a checkpoint, holds this row meanwhile.
+        # Ingestion and resumes lock this row.
         Run.objects.select_for_update().only("pk").get(pk=run.pk)
         known = CompletionBlock.objects.filter(pk__in=stretch.replaced)
-        if _look(run, stretch) != seen or known.count() < len(stretch.replaced):
+        if _read_state(run, stretch) != seen or known.count() < len(stretch.replaced):
             return False
         known.delete()
         block.save(force_insert=True)
     return True
 
 
-def _look(run: Run, stretch: Stretch) -> dict[str, object]:
-    """Groups are added and superseded; completions of one are there, or deleted."""
+def _read_state(run: Run, stretch: Stretch) -> dict[str, object]:
+    """Changes when groups are added or superseded, or completions deleted."""
     groups = Group.objects.current().filter(run=run)
     groups = groups.filter(step__range=(stretch.first, stretch.last))
     deleted = Run.objects.values_list("completions_deleted_at", flat=True)
@@ -284,7 +284,7 @@ def _near_duplicates(columns: Columns, texts: Sequence[str]) -> Column:
 
 @contextmanager
 def search_slot() -> Iterator[bool]:
-    """Whether nobody else makes blocks; held by this session, so it ends with it."""
+    """False if another process creates blocks. The lock ends with the session."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
         (is_mine,) = cursor.fetchone()

@@ -11,26 +11,26 @@ FROM_JACCARD = 0.8
 
 
 def find_near_duplicates(texts: Sequence[str]) -> list[bool]:
-    """Of a group's texts those that are nearly like another one.
+    """Whether each text of a group is nearly equal to another.
 
-    Two are when the Jaccard similarity of their shingles, each five words in a row, is
-    at least 0.8: |A ∩ B| / |A ∪ B|. Case and white space do not count.
+    Two are if the Jaccard similarity of their shingles (five words in a row) is at
+    least 0.8: |A ∩ B| / |A ∪ B|. Case and white space do not count.
 
     >>> find_near_duplicates(["So it is 4.", "so  it is 4.", "No."])
     [True, True, False]
     """
     by_words: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place, text in enumerate(texts):
-        by_words[tuple(text.lower().split())].append(place)
+    for index, text in enumerate(texts):
+        by_words[tuple(text.lower().split())].append(index)
     found = [False] * len(texts)
-    alike = [places for places in by_words.values() if len(places) > 1]
-    shingled = [(_shingles(words), places) for words, places in by_words.items()]
-    for (some, places), (others, other_places) in combinations(shingled, 2):
+    alike = [indices for indices in by_words.values() if len(indices) > 1]
+    shingled = [(_shingles(words), indices) for words, indices in by_words.items()]
+    for (some, indices), (others, other_indices) in combinations(shingled, 2):
         if _is_near(some, others):
-            alike += [places, other_places]
-    for places in alike:
-        for place in places:
-            found[place] = True
+            alike += [indices, other_indices]
+    for indices in alike:
+        for index in indices:
+            found[index] = True
     return found
 
 

@@ -1,4 +1,4 @@
-"""A page of the completions that filters find, of which all is counted."""
+"""One page of a completion search, with the number of matches."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from dashboard.samples.models import Completion, Group
 from dashboard.samples.search.annotated import narrow_to_annotated
 from dashboard.samples.search.blocks import Blocks, read_blocks
 from dashboard.samples.search.filters import (
-    Places,
+    Locations,
     Ranking,
     Selection,
     select,
     within_steps,
 )
 from dashboard.samples.search.text import (
-    Looked,
-    look_through,
-    may_hold,
+    TextMatches,
+    filter_candidates,
+    search_texts,
     selections_of,
     text_filter,
 )
 
 PAGE_SIZE = 50
-# Of a page with a text: all of it, the bits of trigrams, and texts themselves at least.
+# Time of a text search: in total, for trigrams, and at least for texts.
 TEXT_SECONDS, BITS_SECONDS, LEAST_SECONDS = 0.25, 0.05, 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TextLook:
-    """How far a text was looked for, of the completions that may hold it."""
+class TextProgress:
+    """The searched part of the candidates of a text search."""
 
     start: int
     end: int
     total: int
-    steps: tuple[int, int] | None  # where the order goes by them
+    steps: tuple[int, int] | None  # if sorted by step
     next_start: int | None  # where the next page begins
 
     @property
-    def num_looked(self) -> int:
+    def num_searched(self) -> int:
         return self.end - self.start
 
     @property
@@ -57,14 +57,14 @@ class TextLook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """`selections` are those that were found, as far as was looked."""
+    """`selections` are the matches so far."""
 
     completions: list[Completion]
     selections: list[Selection]
     blocks: Blocks
     num_before: int
     num_found: int
-    look: TextLook | None = None
+    progress: TextProgress | None = None
 
     @property
     def number(self) -> int:
@@ -88,8 +88,8 @@ class Found:
 
     @property
     def is_counted(self) -> bool:
-        """Whether there are no more than `num_found`."""
-        return self.look is None or self.look.is_whole
+        """Whether `num_found` is final."""
+        return self.progress is None or self.progress.is_whole
 
     @property
     def is_full(self) -> bool:
@@ -101,7 +101,7 @@ class Found:
 
 
 def find(run: Run, form: CompletionFilterForm, reader: User | None) -> Found:
-    """Raises BlocksChanged: it was looked through while a worker changed it."""
+    """Raises BlocksChanged if a worker changed the blocks during the search."""
     blocks = read_blocks(run)
     selections = within_steps(
         blocks.blocks, low=form.value("first_step"), high=form.value("last_step")
@@ -126,53 +126,52 @@ def find(run: Run, form: CompletionFilterForm, reader: User | None) -> Found:
 def _find_text(
     blocks: Blocks, selections: list[Selection], form: CompletionFilterForm
 ) -> Found:
-    """From `start` on, in order, as far as the time allows."""
-    begun = time.monotonic()
-    wanted = text_filter(form.value("text"), by_words=form.value("match") == "words")
-    selections = may_hold(selections, wanted, until=begun + BITS_SECONDS)
+    """From `start` on, in order, until the timeout."""
+    start_time = time.monotonic()
+    text = text_filter(form.value("text"), by_words=form.value("match") == "words")
+    selections = filter_candidates(selections, text, until=start_time + BITS_SECONDS)
     ranking = Ranking(selections, form.value("sort"))
     start = min(form.value("start"), len(ranking))
     before = form.value("before") if start else 0
-    until = max(begun + TEXT_SECONDS, time.monotonic() + LEAST_SECONDS)
-    looked = look_through(ranking, wanted, start=start, until=until)
+    until = max(start_time + TEXT_SECONDS, time.monotonic() + LEAST_SECONDS)
+    matches = search_texts(ranking, text, start=start, until=until)
     return Found(
-        completions=read_completions(looked.found.take(slice(PAGE_SIZE))),
-        selections=selections_of(looked.found),
+        completions=read_completions(matches.found.take(slice(PAGE_SIZE))),
+        selections=selections_of(matches.found),
         blocks=blocks,
         num_before=before,
-        num_found=before + len(looked.found),
-        look=TextLook(
+        num_found=before + len(matches.found),
+        progress=TextProgress(
             start=start,
-            end=looked.end,
+            end=matches.end,
             total=len(ranking),
-            steps=_steps(ranking, looked, form.value("sort")),
-            next_start=_next_start(looked, len(ranking)),
+            steps=_steps(ranking, matches, form.value("sort")),
+            next_start=_next_start(matches, len(ranking)),
         ),
     )
 
 
-def _next_start(looked: Looked, total: int) -> int | None:
-    if len(looked.ranks) > PAGE_SIZE:
-        return int(looked.ranks[PAGE_SIZE])
-    return looked.end if looked.end < total else None
+def _next_start(matches: TextMatches, total: int) -> int | None:
+    if len(matches.ranks) > PAGE_SIZE:
+        return int(matches.ranks[PAGE_SIZE])
+    return matches.end if matches.end < total else None
 
 
-def _steps(ranking: Ranking, looked: Looked, order: str) -> tuple[int, int] | None:
-    if order not in ("step", "-step") or looked.start >= looked.end:
+def _steps(
+    ranking: Ranking, matches: TextMatches, order: str
+) -> tuple[int, int] | None:
+    if order not in ("step", "-step") or matches.start >= matches.end:
         return None
-    ends = (looked.start, looked.end - 1)
+    ends = (matches.start, matches.end - 1)
     steps = [int(ranking.stretch(rank, rank + 1).steps()[0]) for rank in ends]
     return min(steps), max(steps)
 
 
-def read_completions(places: Places) -> list[Completion]:
-    """In this order, with their groups; up to four queries.
-
-    None that a resume has gone back before since.
-    """
-    if not len(places):
+def read_completions(locations: Locations) -> list[Completion]:
+    """In this order, with their groups, without superseded ones; up to four queries."""
+    if not len(locations):
         return []
-    ids, positions = (column.tolist() for column in places.in_groups())
+    ids, positions = (column.tolist() for column in locations.in_groups())
     groups = Group.objects.current().defer("prompt", "answer")
     found = groups.prefetch_related("packed_completions").in_bulk(set(ids))
     completions = {pk: group.completions for pk, group in found.items()}

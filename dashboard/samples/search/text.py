@@ -1,4 +1,4 @@
-"""Which completions hold a text, or the words asked for.
+"""Finds completions by a substring or by words.
 
 Bits for each three characters in a row say which may hold it: a block keeps `num_bits`
 rows of bits, a bit a completion. A trigram's hash names three rows, in which the bits
@@ -21,7 +21,7 @@ from psycopg.errors import QueryCanceled
 
 from dashboard.samples.search.blocks import BlocksChanged, read_parts
 from dashboard.samples.search.columns import Column
-from dashboard.samples.search.filters import Places, Ranking, Selection, join
+from dashboard.samples.search.filters import Locations, Ranking, Selection, join
 
 Bits = NDArray[np.uint8]
 Codes = NDArray[np.uint64]
@@ -36,8 +36,8 @@ TEXTS_AT_ONCE = 256  # a multiple of 8, as bits are packed
 
 FEWEST_AT_ONCE, FIRST_BATCH, LARGEST_BATCH = 32, 256, 4_096
 AT_ONCE, MOST_NEEDED = 4, 16  # trigrams
-FEW = 4_096  # are looked through quickly
-AHEAD = 16_384  # ranks that are found at once
+FEW = 4_096  # candidates that are searched quickly
+AHEAD = 16_384  # ranks that are computed at once
 PHRASE = re.compile(r" <(?:-|\d+)> ")
 LEXEME = re.compile(r"'((?:[^']|'')*)'")
 HAS_TEXT = "strpos(lower(completion.text), lower(%s)) > 0"
@@ -46,10 +46,10 @@ HAS_WORDS = "to_tsvector('simple', completion.text) @@ %s::tsquery"
 
 # By index, group by group, so that the texts of each are unpacked once: left to itself,
 # the planner looks into all texts of a small table first.
-LOOK = """
-SELECT sampled.places[array_position(sampled.positions, completion.number::int - 1)]
+MATCHES = """
+SELECT sampled.indices[array_position(sampled.positions, completion.number::int - 1)]
        AS place
-  FROM (SELECT group_id, array_agg(position) AS positions, array_agg(place) AS places
+  FROM (SELECT group_id, array_agg(position) AS positions, array_agg(place) AS indices
           FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY
                AS each(group_id, position, place)
          GROUP BY group_id) sampled
@@ -63,16 +63,16 @@ SELECT sampled.places[array_position(sampled.positions, completion.number::int -
 
 
 def fold(text: str) -> str:
-    """As PostgreSQL's lower() has it, where it matters here."""
+    """Like PostgreSQL's lower(), as far as it matters here."""
     # Python makes two characters of this one, PostgreSQL one.
     return text.replace("İ", "i").lower()
 
 
 def needed_trigrams(text: str) -> Codes:
-    """Hashes of trigrams that every text has which holds this one.
+    """Hashes of the trigrams of every text that contains this one.
 
-    Letters outside ASCII that have case are left out: it changes differently from one
-    PostgreSQL to another.
+    Cased letters outside ASCII do not count: their case folding depends on the
+    PostgreSQL version.
     """
     folded = fold(text)
     codes = _codes(folded)
@@ -93,8 +93,8 @@ def choose_num_bits(texts: Sequence[str]) -> int:
     """A power of two, from how many trigrams such texts have."""
     sampled = texts[:: max(1, len(texts) // MOST_SAMPLED)]
     num_trigrams = [len(np.unique(_hash(_codes(fold(t))))) for t in sampled]
-    wanted = ROWS_A_TRIGRAM * (sum(num_trigrams) / max(1, len(sampled)))
-    return int(min(max(2 ** int(np.ceil(np.log2(wanted + 1))), FEWEST_BITS), MOST_BITS))
+    target = ROWS_A_TRIGRAM * (sum(num_trigrams) / max(1, len(sampled)))
+    return int(min(max(2 ** int(np.ceil(np.log2(target + 1))), FEWEST_BITS), MOST_BITS))
 
 
 def sign(texts: Sequence[str], num_bits: int) -> Bits:
@@ -138,7 +138,7 @@ def _hash(codes: Codes) -> Codes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextFilter:
-    """`needles`: one of these lists is held as a whole by each text that is found."""
+    """`needles`: a matching text contains all strings of one of these lists."""
 
     condition: str
     given: tuple[str, ...]
@@ -146,7 +146,7 @@ class TextFilter:
 
 
 def text_filter(text: str, *, by_words: bool) -> TextFilter:
-    """By words: one query, to which no text answers where none of them is a word."""
+    """By words: one query, which matches no text if it contains no word."""
     if not by_words:
         return TextFilter(condition=HAS_TEXT, given=(text,), needles=((text,),))
     with connection.cursor() as cursor:
@@ -155,7 +155,7 @@ def text_filter(text: str, *, by_words: bool) -> TextFilter:
     needles = tuple(_needles(part) for part in query.split(" | "))
     conditions, given = [HAS_WORDS], [query]
     if len(needles) == 1:
-        # Looking for the letters first costs a tenth of finding all words.
+        # A substring test first costs a tenth of a word search.
         conditions = [HAS_TEXT] * len(needles[0]) + conditions
         given = [*needles[0], query]
     return TextFilter(
@@ -164,7 +164,7 @@ def text_filter(text: str, *, by_words: bool) -> TextFilter:
 
 
 def _needles(part: str) -> tuple[str, ...]:
-    """Of words joined by "and" those that must be there.
+    """The required words of words joined by "and".
 
     >>> _needles("'not' & !'a' & 'one' <-> 'two'")
     ('not', 'one', 'two')
@@ -175,31 +175,31 @@ def _needles(part: str) -> tuple[str, ...]:
     return tuple(each.replace("''", "'").replace("\\\\", "\\") for each in found)
 
 
-def may_hold(
-    selections: Sequence[Selection], wanted: TextFilter, *, until: float
+def filter_candidates(
+    selections: Sequence[Selection], query: TextFilter, *, until: float
 ) -> list[Selection]:
-    """Those whose trigrams allow it: a query for every four of them, and one more.
+    """Completions with the trigrams of the text; a query per four trigrams, plus one.
 
-    Rare trigrams come first, and the others only where many are left and there is time.
+    Rare trigrams first; the others only if many candidates are left and time allows.
     """
     signed = [each for each in selections if each.block.num_bits]
-    hashes = [[needed_trigrams(n) for n in each] for each in wanted.needles]
+    hashes = [[needed_trigrams(n) for n in each] for each in query.needles]
     needed = [np.unique(np.concatenate([*each, NO_HASHES])) for each in hashes]
     if not signed or any(not len(each) for each in needed):
         return list(selections)
     rarest = _rarest_first(signed[-1], needed)
-    left = _narrow(selections, [each[:AT_ONCE] for each in rarest])
+    left = _narrow_by_trigrams(selections, [each[:AT_ONCE] for each in rarest])
     if len(rarest) == 1:
         for first in range(AT_ONCE, min(len(rarest[0]), MOST_NEEDED), AT_ONCE):
             are_few = sum(each.count for each in left) <= FEW
             if are_few or time.monotonic() >= until:
                 break
-            left = _narrow(left, [rarest[0][first : first + AT_ONCE]])
+            left = _narrow_by_trigrams(left, [rarest[0][first : first + AT_ONCE]])
     return left
 
 
 def _rarest_first(probed: Selection, needed: Sequence[Codes]) -> list[Codes]:
-    """By how many texts of this block have them: those rule most out."""
+    """By their frequency in this block: rare trigrams exclude most."""
     if all(len(each) <= AT_ONCE for each in needed):
         return list(needed)
     found = []
@@ -212,10 +212,10 @@ def _rarest_first(probed: Selection, needed: Sequence[Codes]) -> list[Codes]:
     return found
 
 
-def _narrow(
+def _narrow_by_trigrams(
     selections: Sequence[Selection], alternatives: Sequence[Codes]
 ) -> list[Selection]:
-    """Those that have all trigrams of an alternative."""
+    """Completions with all trigrams of an alternative."""
     signed = [each for each in selections if each.block.num_bits]
     rows = [
         (place, alternative, row)
@@ -251,7 +251,7 @@ def _unpack(each: Selection, alternatives: Sequence[Column]) -> Column:
 def _read_rows(
     selections: Sequence[Selection], rows: Sequence[tuple[int, int]]
 ) -> list[Column]:
-    """Of the block at this place this row of bits."""
+    """Rows of bits; each is (index of the block, row)."""
     blocks = [each.block for each in selections]
     sizes = [-(-block.num_completions // 8) for block in blocks]
     parts = [
@@ -264,21 +264,21 @@ def _read_rows(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Looked:
-    """What was found among the ranks `start` … `end` - 1 of those that may hold it."""
+class TextMatches:
+    """Matches among the candidates of ranks `start` … `end` - 1."""
 
-    found: Places
+    found: Locations
     ranks: Column
     start: int
     end: int
 
 
-def look_through(
-    ranking: Ranking, wanted: TextFilter, *, start: int, until: float
-) -> Looked:
-    """One text after another, in order, until `time.monotonic()` is `until`.
+def search_texts(
+    ranking: Ranking, query: TextFilter, *, start: int, until: float
+) -> TextMatches:
+    """Search the texts in order, until `time.monotonic()` is `until`.
 
-    At least one batch, so whoever goes on from where it ended gets further.
+    Searches at least one batch, so that a continued search advances.
     """
     parts, ranks = [ranking.stretch(0, 0)], [np.empty(0, np.int64)]
     rank, size = start, FIRST_BATCH
@@ -288,7 +288,7 @@ def look_through(
             ahead, ahead_from = ranking.stretch(rank, rank + AHEAD), rank
         batch = ahead.take(slice(rank - ahead_from, rank - ahead_from + size))
         began = time.monotonic()
-        held = _held(batch, wanted)
+        held = _match(batch, query)
         if held is None:
             break
         parts.append(batch.take(held))
@@ -300,28 +300,30 @@ def look_through(
         in_time = int(len(batch) * (until - now) / max(now - began, 1e-6))
         size = max(FEWEST_AT_ONCE, min(2 * size, LARGEST_BATCH, in_time))
     found = [part for part in parts if len(part)]
-    return Looked(found=join(found), ranks=np.concatenate(ranks), start=start, end=rank)
+    return TextMatches(
+        found=join(found), ranks=np.concatenate(ranks), start=start, end=rank
+    )
 
 
-def selections_of(found: Places) -> list[Selection]:
+def selections_of(found: Locations) -> list[Selection]:
     selections = []
     for row in np.unique(found.rows):
         block = found.blocks[row]
         mask = np.zeros(block.num_completions, bool)
-        mask[found.places[found.rows == row]] = True
+        mask[found.indices[found.rows == row]] = True
         selections.append(
             Selection(block=block, low=0, high=block.num_completions, mask=mask)
         )
     return sorted(selections, key=lambda each: int(each.block.steps["step"][0]))
 
 
-def _held(batch: Places, wanted: TextFilter) -> Column | None:
-    """The places in the batch of those that do hold it; None: there was no time."""
+def _match(batch: Locations, query: TextFilter) -> Column | None:
+    """The indices of matches in the batch; None: the statement timed out."""
     groups, positions = batch.in_groups()
-    given = [groups.tolist(), positions.tolist(), *wanted.given]
+    given = [groups.tolist(), positions.tolist(), *query.given]
     try:
         with connection.cursor() as cursor:
-            cursor.execute(LOOK.format(condition=wanted.condition), given)
+            cursor.execute(MATCHES.format(condition=query.condition), given)
             return np.array([place - 1 for (place,) in cursor], np.int64)
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):

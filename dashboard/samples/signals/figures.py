@@ -103,8 +103,8 @@ def _map() -> dict[str, Any]:
     dead = ("right", "wrong", "tied")
     scale = [
         [end / len(dead), f"var(--cohort-{name})"]
-        for place, name in enumerate(dead)
-        for end in (place, place + 1)
+        for index, name in enumerate(dead)
+        for end in (index, index + 1)
     ]
     cells = {"showscale": False, "hoverongaps": False, "xgap": 0.5, "ygap": 0.5}
     hover = "%{hovertext}<extra></extra>"

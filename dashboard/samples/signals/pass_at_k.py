@@ -1,4 +1,4 @@
-"""pass@k and maj@k over training, from the training groups themselves."""
+"""pass@k and maj@k during training, from the training groups."""
 
 from __future__ import annotations
 
@@ -36,18 +36,17 @@ def read_passes(
 ) -> dict[str, Any]:
     """Four queries. `shares[k - 1]` is pass@k by column, null where no group has k.
 
-    `majorities` are maj@k in the same way, empty where no rule reads answers, and
-    `held_out` those of evaluations, by set. Columns are of the steps in which a
-    completion was scored as right or wrong; `num_older` steps were rolled up before
-    this was kept.
+    `majorities` are maj@k in the same format, empty if no rule reads answers;
+    `held_out` those of evaluations, by set. Columns have steps with known outcomes;
+    `num_older` steps have rollups without this data.
     """
     span = find_span(run, first=first, last=last)
     stretches = read_stretches(run, span, ["passes", "majorities"]) if span else []
     groups = [
-        (s.place, _scored(unpack(s.columns[0], PASSES)), unpack(s.columns[1], MAJORITY))
+        (s.index, _scored(unpack(s.columns[0], PASSES)), unpack(s.columns[1], MAJORITY))
         for s in stretches
     ]
-    known = [(place, each, votes) for place, each, votes in groups if len(each)]
+    known = [(index, each, votes) for index, each, votes in groups if len(each)]
     largest = max((int(each["num_scored"].max()) for _, each, _ in known), default=0)
     max_k = min(largest, MAX_K)
     tables = [pass_shares(each, max_k=max_k) for _, each, _ in known]
@@ -57,8 +56,8 @@ def read_passes(
     return {
         "num_older": older.exclude(groups=b"").count(),
         "columns": [
-            {**span.column(place), "num_groups": len(each)}
-            for place, each, _ in known
+            {**span.column(index), "num_groups": len(each)}
+            for index, each, _ in known
             if span
         ],
         "shares": _by_k(tables, max_k),
@@ -136,9 +135,9 @@ def vote_shares(votes: Records, *, max_k: int) -> Numbers:
 def majority_shares(votes: Sequence[str | None], is_right: Sequence[bool]) -> Numbers:
     """maj@1 … maj@n of n completions, [n]: the chance that a majority of k is right.
 
-    k of the group's n are drawn without order. The answer that most of them give wins,
-    of equally frequent ones each with the same chance; completions without an answer
-    have no vote, and where nobody votes the majority is wrong. maj@1 is pass@1.
+    k of the group's n are drawn without order. The most frequent answer wins, with
+    ties broken at random. Completions without an answer have no vote; without votes
+    the majority is wrong. maj@1 is pass@1.
     """
     counts = Counter(vote for vote in votes if vote is not None)
     right = Counter(
@@ -153,9 +152,9 @@ def _expected(classes: Classes, num_silent: int) -> Numbers:
     """Σ_a right_a / n_a · P(answer a wins), by k."""
     num = num_silent + sum(count for count, _ in classes)
     found = np.zeros(num)
-    for place, (count, right) in enumerate(classes):
+    for index, (count, right) in enumerate(classes):
         if right:
-            others = [n for at, (n, _) in enumerate(classes) if at != place]
+            others = [n for at, (n, _) in enumerate(classes) if at != index]
             found += right / count * _chance_to_win(count, others, num_silent)
     return found
 

@@ -1,4 +1,4 @@
-"""Rollups as packed records: what a step's holds, and many joined into stretches.
+"""Rollups as packed records of a step, joined into stretches of steps.
 
 Little-endian, without padding, so that the records of many steps are joined by
 PostgreSQL as they are and read by numpy in one piece.
@@ -34,7 +34,7 @@ GROUP = np.dtype(
         ("mean", "<f4"),  # NaN: no completion could be scored
         ("std", "<f4"),
         ("num_completions", "<u2"),
-        ("signal", "u1"),  # its place in SIGNALS
+        ("signal", "u1"),  # index in SIGNALS
         ("is_trained", "?"),
     ]
 )
@@ -76,12 +76,12 @@ SLACK = 1 + 1e-9
 MAX_STRETCHES = 160
 QUERY = sql.SQL(
     """
-    SELECT (step - %(first)s) / %(width)s AS place, count(*), {names}{columns}
+    SELECT (step - %(first)s) / %(width)s AS index, count(*), {names}{columns}
       FROM samples_steprollup
      WHERE run_id = %(run)s AND superseded_by IS NULL
        AND step BETWEEN %(first)s AND %(last)s
-     GROUP BY place, 3
-     ORDER BY place
+     GROUP BY index, 3
+     ORDER BY index
     """
 )
 JOINED = sql.SQL(", string_agg({column}, ''::bytea ORDER BY step)")
@@ -112,9 +112,9 @@ class Span:
 class Stretch:
     """Some steps' packed columns, one behind the other by step."""
 
-    place: int
+    index: int
     num_steps: int
-    rule_names: tuple[str, ...]  # () unless asked for
+    rule_names: tuple[str, ...]  # () unless read by_rules
     columns: tuple[bytes, ...]
 
 
@@ -138,7 +138,7 @@ def find_span(
 def read_stretches(
     run: Run, span: Span, columns: Sequence[str], *, by_rules: bool = False
 ) -> list[Stretch]:
-    """One query. `by_rules`: a stretch for each set of rules that its steps had."""
+    """One query. `by_rules`: separate stretches for different sets of rules."""
     query = QUERY.format(
         names=sql.SQL("rule_names" if by_rules else "NULL::text[]"),
         columns=sql.Composed(
@@ -154,18 +154,18 @@ def read_stretches(
     rows = fetch_packed(query, given)
     return [
         Stretch(
-            place=place,
+            index=index,
             num_steps=num_steps,
             rule_names=tuple(names or ()),
             columns=tuple(packed),
         )
-        for place, num_steps, names, *packed in rows
+        for index, num_steps, names, *packed in rows
     ]
 
 
 def fetch_packed(query: str | sql.Composed, given: Any) -> list[tuple[Any, ...]]:
     """The rows of a query with bytes in them."""
-    # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
+    # psycopg's cursor returns bytes, Django's hexadecimal text.
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
         cursor.execute(query, given, binary=True)
@@ -173,7 +173,7 @@ def fetch_packed(query: str | sql.Composed, given: Any) -> list[tuple[Any, ...]]
 
 
 def shorten(value: float | None, num_digits: int = 4) -> float | None:
-    """As an answer has it; None for what is no number."""
+    """Rounded for JSON; None for NaN and infinity."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{num_digits}g}")
@@ -214,14 +214,14 @@ class StepGroup:
     signal: str
     is_trained: bool
     rewards: Sequence[float | None]
-    advantages: Sequence[float | None]  # None, as a length: an import lacks it
+    advantages: Sequence[float | None]  # None, as num_tokens: unknown
     num_tokens: Sequence[int | None]
     rules: Sequence[dict[str, float | None]]  # each rule's score, before its weight
     texts: Sequence[str]
 
     @property
     def is_dead(self) -> bool:
-        """Whether nothing is learnt from it: no advantage, or out of the batch."""
+        """Whether it has no signal: all advantages are 0, or not in the batch."""
         if not any(advantage is not None for advantage in self.advantages):
             return not self.is_trained or self.signal != "mixed"
         return not self.is_trained or not any(self.advantages)

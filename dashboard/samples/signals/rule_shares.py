@@ -1,13 +1,13 @@
 """Each rule's share in a step's rewards, and in what the step learns from.
 
-A group teaches by how its advantages A differ. For a rule r with parts p (weight ×
+A group has_signal by how its advantages A differ. For a rule r with parts p (weight ×
 score) its share of that, in a group g of rewards R, is
 
     share(r, g) = Cov(p, R) / Var(R),
 
 which adds up to 1 over the rules where the parts add up to R. What they leave over,
 such as a bound on the reward, is the rest. A step's share is the mean over its groups,
-weighted by each one's Σ (A − mean A)²: a group counts by as much as it teaches.
+weighted by each one's Σ (A − mean A)²: a group counts by as much as it has_signal.
 
 normalized: the parts are w · (score − mean) / std within the group, and R is their sum.
 product, minimum: nothing adds up, so it is each rule's Cov² / (Var(p) · Var(R)), its
@@ -126,17 +126,16 @@ class _Within:
         """[completions, …] to [groups, …]."""
         columns = values.reshape(len(values), math.prod(values.shape[1:]))
         summed = np.empty((self._num_groups, columns.shape[1]))
-        for place, column in enumerate(columns.T):
-            summed[:, place] = np.bincount(
+        for index, column in enumerate(columns.T):
+            summed[:, index] = np.bincount(
                 self._owner, column, minlength=self._num_groups
             )
         return summed.reshape(self._num_groups, *values.shape[1:])
 
     def centre(self, values: Numbers) -> Numbers:
-        """Minus the group's mean, NaN left out of it and 0 behind it.
+        """Minus the group's mean without NaN; NaN becomes 0.
 
-        Exactly 0 where all of a group are equal: a rounded mean would leave a spread
-        where there is none.
+        Exactly 0 if all values of a group are equal, in spite of rounding.
         """
         if not len(values):
             return values
@@ -153,7 +152,7 @@ class _Within:
         return self.sums(self.centre(values) ** 2)
 
     def deviation(self, centred: Numbers) -> Numbers:
-        """Each completion's group's √Σx², which is its std but for a factor."""
+        """√Σx² of each completion's group: its std up to a factor."""
         return np.sqrt(self.sums(centred**2))[self._owner]
 
 
@@ -209,11 +208,11 @@ class Sums:
 def read_rule_shares(
     run: Run, *, first: int | None = None, last: int | None = None
 ) -> dict[str, Any]:
-    """Three queries. Lists are by column; `rest` is what the rules leave over.
+    """Three queries. Lists are by column; `rest` is the part without a rule.
 
-    part[rule]: of the mean reward, in reward; mean[rule]: that over the sum of all
-    parts' sizes; variance[rule]: the share in what is learnt from (see above);
-    warnings and facts: composition.judge.
+    part[rule]: part of the mean reward; mean[rule]: the same over the sum of absolute
+    parts; variance[rule]: share of the reward variance (see above); warnings and facts:
+    composition.judge.
     """
     span = find_span(run, first=first, last=last)
     columns = _read(run, span) if span else {}
@@ -224,7 +223,7 @@ def read_rule_shares(
     return {
         "kind": _compositions(run).at(span.last if span else 0).kind,
         "rules": names,
-        "columns": [span.column(place) for place in columns if span],
+        "columns": [span.column(index) for index in columns if span],
         "reward": [_ratio(each.reward_sum, each.num_scored) for each in sums],
         "part": {name: [_to_6(part) for part in parts[name]] for name in names},
         "mean": {
@@ -243,7 +242,7 @@ def _read(run: Run, span: Span) -> dict[int, Sums]:
     found: dict[int, Sums] = defaultdict(Sums)
     for stretch in read_stretches(run, span, ["rules"], by_rules=True):
         if stretch.columns[0]:
-            found[stretch.place].add(stretch.rule_names, stretch.columns[0])
+            found[stretch.index].add(stretch.rule_names, stretch.columns[0])
     return dict(sorted(found.items()))
 
 

@@ -1,4 +1,4 @@
-"""What the signal map, step timing and distributions of rewards show."""
+"""Data of the signal map, step timing and reward distributions."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ MAX_CELLS = 40  # down; a lower one could not be seen
 KINDS = ("reward", "advantage")
 
 CELL = ("column", "row", "band", "spread", "mean", "num", "step", "prompt")
-# By its place: SIGNALS, then this for dead groups of several kinds.
+# By its index: SIGNALS, then this for dead groups of several kinds.
 BANDS = (*SIGNALS, "dead")
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 def read_map(
@@ -81,11 +81,11 @@ def read_map(
     }
 
 
-def _rank(groups: Records, order: str) -> tuple[Places, Places]:
-    """Each group's prompt's place in the order, and the prompts in that order.
+def _rank(groups: Records, order: str) -> tuple[Indices, Indices]:
+    """The rank of each group's prompt, and the prompts by rank.
 
-    difficulty: by the mean of the prompt's mean rewards, the lowest first; prompts that
-    could never be scored come last.
+    difficulty: by the mean of the prompt's mean rewards, lowest first; prompts without
+    a score are last.
     """
     prompts, which = np.unique(groups["prompt"], return_inverse=True)
     if order == "difficulty":
@@ -106,32 +106,32 @@ def _rank(groups: Records, order: str) -> tuple[Places, Places]:
 
 
 def _columns(groups: Records, span: Span) -> list[dict[str, Any]]:
-    """Groups by signal of each stretch of steps, and the batch that could teach.
+    """Groups by signal for each stretch of steps, and the effective batch.
 
-    num_effective = completions of groups with a signal that are in the batch, a step.
+    num_effective: completions of trained groups with signal, per step.
     """
     stretch = span.stretch_of(groups["step"].astype(np.int64))
     num, kinds = span.num_stretches, len(SIGNALS)
     counts = np.bincount(stretch * kinds + groups["signal"], minlength=num * kinds)
-    teaches = (groups["signal"] == MIXED) & groups["is_trained"]
-    effective = np.bincount(stretch, groups["num_completions"] * teaches, num)
+    has_signal = (groups["signal"] == MIXED) & groups["is_trained"]
+    effective = np.bincount(stretch, groups["num_completions"] * has_signal, num)
     sampled = np.bincount(stretch, groups["num_completions"], num)
     steps = np.unique(groups["step"].astype(np.int64))
     num_steps = np.bincount(span.stretch_of(steps), minlength=num)
     return [
         {
-            **span.column(place),
+            **span.column(index),
             "signals": dict(zip(SIGNALS, by_signal, strict=True)),
-            "num_effective": round(effective[place] / num_steps[place], 1),
-            "num_sampled": round(sampled[place] / num_steps[place], 1),
+            "num_effective": round(effective[index] / num_steps[index], 1),
+            "num_sampled": round(sampled[index] / num_steps[index], 1),
         }
-        for place, by_signal in enumerate(counts.reshape(num, kinds).tolist())
-        if num_steps[place]
+        for index, by_signal in enumerate(counts.reshape(num, kinds).tolist())
+        if num_steps[index]
     ]
 
 
-def _rows(prompts: Places, rows_of: int) -> list[dict[str, int]]:
-    """The row's prompts: how many, and the numbers between which they lie."""
+def _rows(prompts: Indices, rows_of: int) -> list[dict[str, int]]:
+    """Number of prompts of the row, and their lowest and highest number."""
     parts = [prompts[i : i + rows_of] for i in range(0, len(prompts), rows_of)]
     return [
         {"num": len(part), "low": int(part.min()), "high": int(part.max())}
@@ -143,7 +143,7 @@ def _no_cells() -> dict[str, list[Any]]:
     return {name: [] for name in CELL}
 
 
-def _cells(groups: Records, span: Span, row: Places) -> dict[str, list[Any]]:
+def _cells(groups: Records, span: Span, row: Indices) -> dict[str, list[Any]]:
     """Lists by cell; `step` and `prompt` are of its newest group."""
     num_rows = int(row.max()) + 1
     column = span.stretch_of(groups["step"].astype(np.int64))
@@ -158,7 +158,7 @@ def _cells(groups: Records, span: Span, row: Places) -> dict[str, list[Any]]:
     mean = np.bincount(at, np.nan_to_num(groups["mean"]), size) / num_scored
     there = num.nonzero()[0]
     last = groups[newest[there]]
-    # The place of a cell's column among those that are sent.
+    # The index of a cell's column among those that are sent.
     sent = np.cumsum(np.bincount(column, minlength=span.num_stretches) > 0) - 1
     return {
         "column": sent[there // num_rows].tolist(),
@@ -172,10 +172,10 @@ def _cells(groups: Records, span: Span, row: Places) -> dict[str, list[Any]]:
     }
 
 
-def _bands(groups: Records, at: Places, size: int) -> NDArray[np.int64]:
+def _bands(groups: Records, at: Indices, size: int) -> NDArray[np.int64]:
     kinds = len(SIGNALS)
-    place = at * kinds + groups["signal"]
-    has = np.bincount(place, minlength=size * kinds).reshape(size, kinds) > 0
+    index = at * kinds + groups["signal"]
+    has = np.bincount(index, minlength=size * kinds).reshape(size, kinds) > 0
     only = np.where(has.sum(axis=1) == 1, has.argmax(axis=1), BANDS.index("dead"))
     return np.where(has[:, MIXED], MIXED, only)
 
@@ -183,19 +183,19 @@ def _bands(groups: Records, at: Places, size: int) -> NDArray[np.int64]:
 def read_step_timing(
     run: Run, *, first: int | None = None, last: int | None = None
 ) -> dict[str, Any]:
-    """Two queries. Lists are by column: mean seconds a step of each phase, of what is
-    in none of them, and of what was spent on dead groups (rollup.step_timing).
+    """Two queries. Lists are by column: mean seconds per step of each phase, of the
+    rest, and of groups without signal (rollup.step_timing).
     """
     span = find_span(run, first=first, last=last)
     stretches = read_stretches(run, span, ["anatomy"]) if span else []
     packed = [unpack(stretch.columns[0], SECONDS) for stretch in stretches]
     described = [
-        (stretch.place, _describe(steps))
+        (stretch.index, _describe(steps))
         for stretch, steps in zip(stretches, packed, strict=True)
     ]
-    timed = [(place, each) for place, each in described if each["step"]]
+    timed = [(index, each) for index, each in described if each["step"]]
     return {
-        "columns": [span.column(place) for place, _ in timed if span],
+        "columns": [span.column(index) for index, _ in timed if span],
         "phases": [*PHASES, OTHER],
         "seconds": {
             name: [each[name] for _, each in timed] for name in (*PHASES, OTHER, "step")
@@ -250,7 +250,7 @@ def read_distribution(
     return {
         "columns": [
             {
-                **span.column(stretch.place),
+                **span.column(stretch.index),
                 "quantiles": own,
                 "num": int(counts.sum()),
             }
@@ -281,7 +281,7 @@ def _quantile_cells(
         return [], table[:, :0]
     bins = range(int(used[0]) - LAST_BIN, int(used[-1]) - LAST_BIN + 1)
     limits = [bin_bounds(number) for number in bins]
-    # Open ends are drawn as far as there are values.
+    # Open ends are drawn up to the extreme values.
     if math.isinf(limits[0][0]):
         limits[0] = min(q[0] for q in quantiles), limits[0][1]
     if math.isinf(limits[-1][1]):
