@@ -44,7 +44,7 @@ def open_logs(page: Page, team: Team, query: str = "") -> None:
 
 
 @pytest.mark.slow
-def test_lines_come_as_they_are_written_and_wait_for_who_reads_above(
+def test_lines_are_streamed_and_do_not_scroll_a_reader(
     page: Page, team: Team, log: Path
 ) -> None:
     open_logs(page, team)
@@ -68,9 +68,7 @@ def test_lines_come_as_they_are_written_and_wait_for_who_reads_above(
 
 
 @pytest.mark.slow
-def test_what_a_model_prints_is_text_and_does_nothing(
-    page: Page, team: Team, log: Path
-) -> None:
+def test_log_lines_are_escaped(page: Page, team: Team, log: Path) -> None:
     log.write_text("<img src=x onerror=alert(1)> \x1b[31mred\x1b[0m \u202etxt\n")
 
     open_logs(page, team)
@@ -124,7 +122,7 @@ def count(page: Page) -> Callable[[], int]:
 
 
 @pytest.mark.slow
-def test_a_trainers_lines_and_its_workers_are_one_list_by_time(
+def test_trainer_and_worker_lines_are_merged_by_time(
     page: Page, team: Team, log: Path
 ) -> None:
     log.write_text("")

@@ -32,9 +32,7 @@ def run(team: Team) -> Run:
     return run
 
 
-def test_a_key_shows_what_differs_from_the_best_and_the_link_keeps_it(
-    page: Page, run: Run
-) -> None:
+def test_a_key_shows_differences_and_the_url_keeps_them(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     page.get_by_role("heading", name="Completion 1").wait_for()
     page.evaluate("scrollTo(0, 200)")
@@ -58,7 +56,7 @@ def test_a_key_shows_what_differs_from_the_best_and_the_link_keeps_it(
 
 
 @pytest.mark.slow
-def test_differences_stay_when_a_completion_is_marked(page: Page, run: Run) -> None:
+def test_differences_stay_when_a_completion_is_annotated(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?diff=on")
     first = page.locator("#completion-0")
     expect(first.locator("ins")).to_have_text(["48", "12"])
@@ -76,7 +74,7 @@ def test_differences_stay_when_a_completion_is_marked(page: Page, run: Run) -> N
 
 
 @pytest.mark.slow
-def test_a_key_that_no_selector_takes_does_nothing(page: Page, run: Run) -> None:
+def test_other_keys_do_nothing(page: Page, run: Run) -> None:
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
@@ -104,7 +102,7 @@ def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_stacked_completions_take_the_whole_width(page: Page, run: Run) -> None:
+def test_stacked_completions_have_the_full_width(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     box = page.locator("#completion-0").bounding_box()
 
@@ -163,9 +161,7 @@ def test_completions_are_annotated_without_leaving_the_page(
 
 
 @pytest.mark.slow
-def test_a_half_written_comment_stays_when_something_else_is_marked(
-    page: Page, run: Run
-) -> None:
+def test_an_unfinished_comment_survives_other_annotations(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     first = page.locator("#completion-0")
     first.get_by_text("Comment", exact=True).first.click()

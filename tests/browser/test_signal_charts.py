@@ -114,7 +114,7 @@ def test_an_answer_that_comes_to_a_hidden_tab_is_drawn_when_it_is_seen(
     wait_until(page, f"{COLUMNS}.length === 2")
 
 
-def test_a_zoom_is_one_of_the_whole_page(page: Page, team: Team) -> None:
+def test_a_zoom_applies_to_all_charts(page: Page, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     for _ in range(9):

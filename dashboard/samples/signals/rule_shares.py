@@ -1,17 +1,17 @@
-"""Each rule's share in a step's rewards, and in what the step learns from.
+"""Each rule's share of a step's mean reward, and of its reward variance.
 
-A group has_signal by how its advantages A differ. For a rule r with parts p (weight ×
-score) its share of that, in a group g of rewards R, is
+Updates follow the differences of the advantages A within a group. The share of a rule
+r with parts p (weight × score) in a group g of rewards R is
 
     share(r, g) = Cov(p, R) / Var(R),
 
-which adds up to 1 over the rules where the parts add up to R. What they leave over,
-such as a bound on the reward, is the rest. A step's share is the mean over its groups,
-weighted by each one's Σ (A − mean A)²: a group counts by as much as it has_signal.
+which adds up to 1 over the rules if the parts add up to R. The rest is the part without
+a rule, such as a reward clip. A step's share is the mean over its groups, weighted by
+Σ (A − mean A)².
 
 normalized: the parts are w · (score − mean) / std within the group, and R is their sum.
-product, minimum: nothing adds up, so it is each rule's Cov² / (Var(p) · Var(R)), its
-squared correlation with the reward, divided by the sum of the rules' own.
+product, minimum: parts do not add up, so the share is Cov² / (Var(p) · Var(R)), the
+squared correlation with the reward, divided by the sum over the rules.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Pag
     expect(page.get_by_text(FORMULA)).to_be_visible()
 
 
-def test_what_a_refused_save_marked_is_unmarked_once_corrected(
+def test_errors_of_a_refused_save_disappear_when_fixed(
     team: Team, alice: User, page: Page
 ):
     page.goto("/alpha/rewards/new")

@@ -66,7 +66,7 @@ def test_every_rule_can_be_added_and_saved(alice_client: Client):
     assert [rule["kind"] for rule in spec["rules"]] == list(RULES)
 
 
-def test_a_rule_shows_what_it_scores_and_what_not(alice_client: Client):
+def test_a_rule_shows_its_examples(alice_client: Client):
     page = alice_client.post(NEW, fields(action="add", add_kind="contains"))
 
     for example in (RULES["contains"].example_pass, RULES["contains"].example_fail):
@@ -74,14 +74,14 @@ def test_a_rule_shows_what_it_scores_and_what_not(alice_client: Client):
     assert "<code>sorry, refund</code>" in page.text
 
 
-def test_a_rule_that_compares_shows_what_stands_beside(alice_client: Client):
+def test_examples_of_a_comparing_rule_have_other_completions(alice_client: Client):
     page = alice_client.post(NEW, fields(action="add", add_kind="majority"))
 
     assert "<code>So 41.</code>" in page.content.decode()
 
 
-def test_a_wrong_field_is_answered_beside_it_and_nothing_saved(alice_client: Client):
-    for rule, said in (
+def test_an_invalid_field_has_an_error_and_nothing_is_saved(alice_client: Client):
+    for rule, fragment in (
         (("length", {"weight": "x"}), "got 'x'"),
         (("length", {"weight": ""}), "got ''"),
         (("length", {"weight": "nan"}), "finite"),
@@ -101,12 +101,12 @@ def test_a_wrong_field_is_answered_beside_it_and_nothing_saved(alice_client: Cli
         (draft,) = answer.context["draft"].rules
         errors = [error for errors in draft.errors.values() for error in errors]
         assert len(errors) == 1, errors
-        assert said in errors[0]
+        assert fragment in errors[0]
         assert "field-error" in answer.text
     assert RewardRecipe.objects.count() == 0
 
 
-def test_a_refused_save_says_so_above_the_rules_and_names_the_wrong_ones(
+def test_a_refused_save_lists_the_invalid_rules(
     alice_client: Client,
 ):
     rules = (("length", {}), ("regex", {"name": "digits"}))
@@ -117,7 +117,7 @@ def test_a_refused_save_says_so_above_the_rules_and_names_the_wrong_ones(
     assert "check digits." in page
 
 
-def test_a_check_takes_the_refusal_back_once_all_is_right(alice_client: Client):
+def test_a_check_removes_the_refusal_once_all_is_valid(alice_client: Client):
     wrong = fields(("regex", {"name": "digits"}), refused="digits", name="x")
     right = fields(("length", {}), refused="digits", name="x")
 
@@ -162,7 +162,7 @@ def test_a_name_is_needed_and_free(alice_client: Client, team: Team):
         assert answer.context["form"].errors["name"]
 
 
-def test_buttons_change_the_rules_and_keep_what_was_typed(alice_client: Client):
+def test_buttons_change_the_rules_and_keep_the_input(alice_client: Client):
     data = fields(*[("length", {"name": n, "weight": "7"}) for n in "abc"])
     for action, names in {
         "up:1": "b a c",
@@ -215,11 +215,11 @@ def test_json_becomes_fields(alice_client: Client):
     assert (rule.name, rule.texts["maximum"]) == ("short", "9")
 
 
-def test_json_that_is_no_recipe_is_answered_and_the_fields_stay(alice_client: Client):
+def test_invalid_json_is_reported_and_the_fields_stay(alice_client: Client):
     def of_rule(rest: str) -> str:
         return '{"rules": [{"name": "a", "kind": ' + rest + "}]}"
 
-    for text, said in (
+    for text, fragment in (
         ("{", "not JSON"),
         ("[]", "got []"),
         ("", "not JSON"),
@@ -234,7 +234,7 @@ def test_json_that_is_no_recipe_is_answered_and_the_fields_stay(alice_client: Cl
         answer = alice_client.post(NEW, fields(*TWO, action="read_json", json=text))
 
         draft = answer.context["draft"]
-        assert said in "\n".join(draft.json_errors)
+        assert fragment in "\n".join(draft.json_errors)
         assert len(draft.rules) == 2
         assert draft.json_text == text
 
@@ -280,7 +280,7 @@ def test_gates_clips_and_schedules_are_fields(alice_client: Client):
 
 
 def test_a_wrong_term_is_answered(alice_client: Client):
-    for changes, said in (
+    for changes, fragment in (
         ({"gate_rule": "length", "gate_at_least": "x"}, "got &#x27;x&#x27;"),
         ({"gate_rule": "other"}, "no other rule"),
         ({"gate_rule": "No"}, "Must match"),
@@ -294,7 +294,7 @@ def test_a_wrong_term_is_answered(alice_client: Client):
         answer = alice_client.post(NEW, data)
 
         assert answer.status_code == 422
-        assert answer.text.count(said) == 1, said
+        assert answer.text.count(fragment) == 1, fragment
     assert RewardRecipe.objects.count() == 0
 
 
@@ -366,7 +366,7 @@ def test_an_edited_recipe_is_its_next_version(alice_client: Client, team: Team):
     assert [v.number for v in recipe.versions.order_by("number")] == [1, 2]
 
 
-def test_saving_without_a_change_says_so(alice_client: Client):
+def test_saving_without_a_change_makes_no_version(alice_client: Client):
     alice_client.post(NEW, fields(*TWO, action="save", name="Sums"))
     recipe = RewardRecipe.objects.get()
 
@@ -399,7 +399,7 @@ def test_saving_without_a_change_says_so(alice_client: Client):
     name=st.text(max_size=20),
     text=st.text(max_size=40),
 )
-def test_whatever_is_posted_is_answered(
+def test_every_post_is_answered(
     alice_client: Client, changes: dict[str, str], action: str, name: str, text: str
 ):
     data = fields(("regex", changes), action=action, name=name, json=text)

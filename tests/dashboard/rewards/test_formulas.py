@@ -83,7 +83,7 @@ def test_any_schedule_is_read_as_it_was_written(made: Schedule):
     assert Schedule.model_validate(read_schedule(write_schedule(made))) == made
 
 
-def test_a_schedule_may_be_typed_as_a_keyboard_has_it():
+def test_a_schedule_accepts_ascii_minus_and_spaces():
     point = {"step": 9, "weight": -0.5}
 
     assert read_schedule(" then  -.5 at step 9 ") == {
@@ -92,8 +92,8 @@ def test_a_schedule_may_be_typed_as_a_keyboard_has_it():
     }
 
 
-def test_a_wrong_schedule_is_told_where():
-    for text, said in (
+def test_an_invalid_schedule_is_quoted():
+    for text, quoted in (
         ("", '""'),
         ("0.1 at step 2", '"0.1 at step 2"'),
         ("to 1 at stop 3", '"to 1 at stop 3"'),
@@ -102,5 +102,5 @@ def test_a_wrong_schedule_is_told_where():
         ("to 1 at step 1.5", '"to 1 at step 1.5"'),
         ("to 1 at step 3to 2 at step 4", '"to 1 at step 3to 2 a"'),
     ):
-        with pytest.raises(ValueError, match=re.escape(f"at {said}.")):
+        with pytest.raises(ValueError, match=re.escape(f"at {quoted}.")):
             read_schedule(text)

@@ -49,7 +49,7 @@ def tried(client: Client, version: DatasetVersion, kind: str, **params: str) -> 
     return answer.content.decode()
 
 
-def test_a_judge_is_asked_when_it_is_tried(
+def test_a_judge_is_called_by_a_test(
     alice_client: Client, version: DatasetVersion, allowed: Judging
 ):
     page = tried(alice_client, version, "llm_judge", base_url=allowed.url, model="m")
@@ -59,7 +59,7 @@ def test_a_judge_is_asked_when_it_is_tried(
     assert "1+1?" in asked["messages"][1]["content"]
 
 
-def test_a_viewer_has_no_judge_asked(
+def test_viewers_cannot_call_a_judge(
     bob_client: Client, version: DatasetVersion, allowed: Judging
 ):
     """It costs whoever owns the key, and a rubric may be any question at all."""
@@ -69,7 +69,7 @@ def test_a_viewer_has_no_judge_asked(
     assert allowed.asked == []
 
 
-def test_a_judge_that_may_not_be_asked_says_why(
+def test_a_judge_that_is_not_allowed_is_reported(
     alice_client: Client, version: DatasetVersion, judging: Judging
 ):
     page = tried(alice_client, version, "llm_judge", base_url=judging.url, model="m")
@@ -86,7 +86,7 @@ def test_a_reward_model_is_not_loaded_for_a_page(
     assert "score-error" in page
 
 
-def test_before_a_launch_rows_are_looked_at_and_no_judge_is_asked(
+def test_launch_checks_read_rows_without_calling_a_judge(
     team: Team, version: DatasetVersion, allowed: Judging
 ):
     params = {

@@ -29,9 +29,7 @@ def test_an_empty_list_offers_to_make_a_recipe(alice_client: Client):
     assert "/alpha/rewards/new" in page
 
 
-def test_the_list_reads_each_recipe_as_a_sentence(
-    alice_client: Client, version: RecipeVersion
-):
+def test_the_list_summarizes_each_recipe(alice_client: Client, version: RecipeVersion):
     page = alice_client.get("/alpha/rewards/").text
 
     assert recipe_sentence(RECIPE) in page
@@ -47,9 +45,7 @@ def test_a_recipe_page_shows_its_rules_bounds_and_hash(
     assert f"?recipe={version.pk}" in page
 
 
-def test_a_version_that_is_not_there_is_not_found(
-    alice_client: Client, version: RecipeVersion
-):
+def test_an_unknown_version_is_404(alice_client: Client, version: RecipeVersion):
     url = f"/alpha/rewards/{version.recipe_id}/"
 
     assert alice_client.get(url, {"version": "1"}).status_code == 200
@@ -69,7 +65,7 @@ def test_a_stranger_finds_nothing(charlie_client: Client, version: RecipeVersion
     assert charlie_client.post(f"{own}edit").status_code == 404
 
 
-def test_a_viewer_may_look_but_not_save(bob_client: Client, version: RecipeVersion):
+def test_viewers_can_read_but_not_save(bob_client: Client, version: RecipeVersion):
     for path in ("new", f"{version.recipe_id}/edit"):
         url = f"/alpha/rewards/{path}"
 

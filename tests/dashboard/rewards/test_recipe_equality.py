@@ -13,7 +13,7 @@ def spec(*rules: dict[str, Any], **composed: Any) -> dict[str, Any]:
     return {"rules": list(rules), **composed}
 
 
-def test_names_and_defaults_that_are_left_out_make_no_other_reward() -> None:
+def test_names_and_missing_defaults_do_not_change_the_reward() -> None:
     default = {**ANSWER, "weight": 1, "params": {"source": "last_number"}}
     renamed = {**FORMAT, "name": "tags"}, {**ANSWER, "name": "is_right"}
     for other in (
@@ -24,7 +24,7 @@ def test_names_and_defaults_that_are_left_out_make_no_other_reward() -> None:
         assert is_same_reward(spec(FORMAT, ANSWER), other)
 
 
-def test_what_scores_otherwise_is_another_reward() -> None:
+def test_different_scores_are_a_different_reward() -> None:
     for other in (
         spec(ANSWER),
         spec(FORMAT, {**ANSWER, "weight": 0.5}),

@@ -8,35 +8,42 @@ RIGHT = {"name": "right", "kind": "exact_answer", "weight": 2.0}
 SHORT = {"name": "short", "kind": "length", "params": {"maximum": 2_000}}
 
 
-def said(*rules: dict[str, object], **others: object) -> str:
+def sentence_of(*rules: dict[str, object], **others: object) -> str:
     return recipe_sentence(Recipe.model_validate({"rules": list(rules), **others}))
 
 
-def test_every_rule_can_be_said():
+def test_every_rule_has_a_phrase():
     for kind, rule in RULES.items():
         params = dict(rule.example_pass.params)
 
-        assert said({"name": "x", "kind": kind, "params": params}).startswith("1 × ")
+        assert sentence_of({"name": "x", "kind": kind, "params": params}).startswith(
+            "1 × "
+        )
 
 
 def test_weights_carry_their_signs():
     less, more = {**SHORT, "weight": -0.5}, {**SHORT, "weight": 0.2}
 
-    assert said(RIGHT, less) == f"{said(RIGHT)} − {said(less).removeprefix('− ')}"
-    assert said(RIGHT, more) == f"{said(RIGHT)} + {said(more)}"
-    assert said(less).startswith("− 0.5 × ")
+    assert (
+        sentence_of(RIGHT, less)
+        == f"{sentence_of(RIGHT)} − {sentence_of(less).removeprefix('− ')}"
+    )
+    assert sentence_of(RIGHT, more) == f"{sentence_of(RIGHT)} + {sentence_of(more)}"
+    assert sentence_of(less).startswith("− 0.5 × ")
 
 
-def test_parameters_stand_in_the_phrase():
+def test_phrases_contain_parameters():
     tags = {"think_tag": "", "answer_tag": "final"}
     pattern = {"pattern": "a{2}"}
 
-    assert "2,000" in said(SHORT)
-    assert "final tag" in said({"name": "x", "kind": "format_tags", "params": tags})
-    assert "/a{2}/" in said({"name": "x", "kind": "regex", "params": pattern})
+    assert "2,000" in sentence_of(SHORT)
+    assert "final tag" in sentence_of(
+        {"name": "x", "kind": "format_tags", "params": tags}
+    )
+    assert "/a{2}/" in sentence_of({"name": "x", "kind": "regex", "params": pattern})
 
 
-def test_each_way_to_match_reads_otherwise():
+def test_each_match_mode_has_its_own_phrase():
     several = {"regex": ("contains", "whole", "absent"), "contains": ("all", "none")}
     given = {"regex": {"pattern": "a"}, "contains": {"phrases": ["a", "b"]}}
     for kind, matches in several.items():
@@ -45,14 +52,14 @@ def test_each_way_to_match_reads_otherwise():
             for match in matches
         ]
 
-        assert len({said(rule) for rule in rules}) == len(matches)
+        assert len({sentence_of(rule) for rule in rules}) == len(matches)
 
 
-def test_gates_clips_and_schedules_are_said():
+def test_gates_clips_and_schedules_are_described():
     gate = {"rule": "short", "at_least": 0.25}
-    clipped = said({**RIGHT, "clip": {"high": 0.5}}, clip={"low": 0})
-    gated = said(SHORT, {**RIGHT, "only_if": gate})
-    left_out = said(
+    clipped = sentence_of({**RIGHT, "clip": {"high": 0.5}}, clip={"low": 0})
+    gated = sentence_of(SHORT, {**RIGHT, "only_if": gate})
+    left_out = sentence_of(
         SHORT, {**RIGHT, "only_if": {**gate, "otherwise": "not_applicable"}}
     )
 
@@ -63,10 +70,10 @@ def test_gates_clips_and_schedules_are_said():
     assert left_out != gated
 
 
-def test_a_weight_that_jumps_reads_otherwise_than_one_that_slides():
+def test_schedules_are_described_by_shape():
     points = [{"step": 9, "weight": 0.5}]
     linear, steps = (
-        said({**RIGHT, "schedule": {"shape": shape, "points": points}})
+        sentence_of({**RIGHT, "schedule": {"shape": shape, "points": points}})
         for shape in ("linear", "steps")
     )
 
@@ -74,11 +81,11 @@ def test_a_weight_that_jumps_reads_otherwise_than_one_that_slides():
     assert steps.startswith("(2 then 0.5 at step 9) × ")
 
 
-def test_each_way_to_combine_is_said():
+def test_each_combination_is_described():
     combines = ("sum", "product", "minimum", "normalize_then_sum")
 
-    found = [said(RIGHT, SHORT, combine=combine) for combine in combines]
+    found = [sentence_of(RIGHT, SHORT, combine=combine) for combine in combines]
 
     assert len(set(found)) == 4
     for sentence in found[1:]:
-        assert sentence.endswith(f"{said(RIGHT)}; {said(SHORT)}")
+        assert sentence.endswith(f"{sentence_of(RIGHT)}; {sentence_of(SHORT)}")

@@ -98,7 +98,7 @@ def test_groups_without_a_difference_are_found() -> None:
     assert find_flat_groups([mixed, single]) == []
 
 
-def test_nothing_is_found_where_all_is_well() -> None:
+def test_good_groups_have_no_warnings() -> None:
     scores = [{"a": 0.0, "b": 0.3}, {"a": 1.0, "b": 0.1}, {"a": 0.0, "b": 0.9}]
 
     assert find_in_groups([group(0, *scores), group(1, *scores)]) == []
@@ -216,5 +216,5 @@ def test_a_letter_that_is_often_right_is_warned_of(team: Team) -> None:
     assert not any("letter A" in each for each in sentences)
 
 
-def test_a_recipe_that_asks_for_the_answer_is_not_warned_of(team: Team) -> None:
+def test_a_recipe_that_requires_the_answer_has_no_warning(team: Team) -> None:
     assert warned(version_of(team, *NEVER_GUESSED), "numeric_answer") == []

@@ -57,14 +57,14 @@ def test_the_command_tells_which_levels_work():
     assert "at level" in output.getvalue()
 
 
-def test_the_command_fails_where_nothing_works(monkeypatch: pytest.MonkeyPatch):
+def test_the_command_fails_without_a_sandbox(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(check_sandbox, "obstacle", lambda level: "none here")
 
     with pytest.raises(CommandError, match="this machine"):
         call_command("check_sandbox", stdout=StringIO())
 
 
-def test_the_editor_says_that_code_cannot_run_and_what_to_do(
+def test_the_editor_reports_a_missing_sandbox(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})

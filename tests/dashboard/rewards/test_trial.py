@@ -53,7 +53,7 @@ def test_completions_of_a_row_are_compared() -> None:
     assert all(each.rule_seconds["majority"] > 0 for group in trials for each in group)
 
 
-def test_models_are_not_asked_for_every_change(
+def test_models_are_not_called_for_row_checks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COHORT_JUDGE_HOSTS", "127.0.0.1")
@@ -66,7 +66,7 @@ def test_models_are_not_asked_for_every_change(
     assert judging.asked == []
 
 
-def test_a_rule_that_hangs_costs_its_time_and_no_more(
+def test_a_rule_that_hangs_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     try_samples(NUMERIC, SAMPLES, seconds=60)  # started, so that only waiting counts
@@ -80,7 +80,7 @@ def test_a_rule_that_hangs_costs_its_time_and_no_more(
     assert all(each.score for each in try_samples(NUMERIC, SAMPLES, seconds=60))
 
 
-def test_one_completion_that_takes_the_process_down_is_named() -> None:
+def test_a_dead_process_is_replaced() -> None:
     try_samples(NUMERIC, SAMPLES, seconds=60)
     (child,) = [each._child for each in trial._processes if each._child]
     os.kill(child.pid, 9)
@@ -92,7 +92,7 @@ def test_one_completion_that_takes_the_process_down_is_named() -> None:
     assert all(each.score for each in try_samples(NUMERIC, SAMPLES, seconds=60))
 
 
-def test_when_all_processes_are_busy_it_says_so(
+def test_busy_processes_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = [trial._idle.get(timeout=1) for _ in range(trial.NUM_PROCESSES)]
@@ -139,7 +139,7 @@ def test_an_empty_completion_that_scores_high_is_found(
     assert "trivial" in {each.kind for each in found}
 
 
-def test_versions_never_change_so_they_are_looked_at_once(
+def test_checks_of_a_version_are_cached(
     version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = check_rows(NUMERIC, version)

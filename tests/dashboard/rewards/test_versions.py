@@ -1,4 +1,4 @@
-"""A recipe version says what it said, for ever."""
+"""Recipe versions never change."""
 
 import pytest
 from django.db import IntegrityError
@@ -19,7 +19,7 @@ def save(team: Team, weight: float = 1.0, **changes: object) -> RecipeVersion:
     return save_recipe_version(team=team, recipe=recipe(weight), **given)
 
 
-def test_the_recipe_comes_back_as_it_was(team: Team):
+def test_a_saved_recipe_is_unchanged(team: Team):
     version = save(team, weight=0.1234567890123)
 
     stored = RecipeVersion.objects.get(pk=version.pk)
@@ -64,7 +64,7 @@ def test_the_database_refuses_a_number_twice(team: Team):
         version.recipe.versions.create(number=1, spec={})
 
 
-def test_it_is_written_down_who_saved_it(team: Team, alice: User):
+def test_the_author_of_a_version_is_recorded(team: Team, alice: User):
     version = save(team, user=alice)
 
     entry = AuditEntry.objects.get(verb="recipe.version_created")

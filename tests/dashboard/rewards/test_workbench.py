@@ -94,7 +94,7 @@ def test_a_viewer_may_try(bob_client: Client, version: DatasetVersion):
     assert answer.context["benches"][0].tried[0].score.rules["numeric_answer"] == 1
 
 
-def test_a_stranger_may_not(
+def test_another_team_gets_404(
     charlie_client: Client, alice_client: Client, version: DatasetVersion
 ):
     assert charlie_client.post(TRY, data(version)).status_code == 404
@@ -104,7 +104,7 @@ def test_a_stranger_may_not(
     assert "0+0?" not in answer.content.decode()
 
 
-def test_rows_start_where_one_asks(alice_client: Client, version: DatasetVersion):
+def test_rows_start_at_the_offset(alice_client: Client, version: DatasetVersion):
     def positions(**others: str) -> list[int]:
         answer = alice_client.post(TRY, data(version, **others))
         return [bench.row.position for bench in answer.context["benches"]]
@@ -155,9 +155,7 @@ def test_warnings_follow_the_rules(alice_client: Client, version: DatasetVersion
     assert "completion-0" not in fixed.text
 
 
-def test_an_error_stands_under_its_completion_and_is_no_zero(
-    alice_client: Client, version: DatasetVersion
-):
+def test_an_error_is_shown_and_is_not_0(alice_client: Client, version: DatasetVersion):
     rules = [*RULES, ("countdown", {})]
     shown = {"try-version": str(version.pk), "try-offset": "0", "completion-1": "2"}
 
@@ -197,7 +195,7 @@ def test_too_many_completions_are_answered(
     assert "64 completions" in answer.content.decode()
 
 
-def test_when_the_time_is_over_the_rest_is_left(
+def test_completions_after_the_timeout_have_no_score(
     version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dashboard.rewards.workbench.MAX_SECONDS", -1.0)
@@ -208,7 +206,7 @@ def test_when_the_time_is_over_the_rest_is_left(
     assert [one.score for one in bench.tried] == [None, None]
 
 
-def test_what_is_pasted_is_inert(alice_client: Client, version: DatasetVersion):
+def test_pasted_completions_are_escaped(alice_client: Client, version: DatasetVersion):
     pasted = "</textarea><script>alert(1)</script>"
 
     answer = alice_client.post(TRY, data(version, **{"completion-0": pasted}))
@@ -216,7 +214,7 @@ def test_what_is_pasted_is_inert(alice_client: Client, version: DatasetVersion):
     assert "<script>alert" not in answer.content.decode()
 
 
-def test_without_a_dataset_the_workbench_says_so(alice_client: Client):
+def test_the_workbench_without_a_dataset_is_empty(alice_client: Client):
     page = alice_client.get("/alpha/rewards/new").content.decode()
 
     assert 'name="completion-0"' not in page

@@ -31,9 +31,7 @@ def prompts(html: str) -> list[int]:
     return [int(n) for n in re.findall(r'class="group-link"[^>]*>Prompt (\d+)<', html)]
 
 
-def test_the_newest_step_is_shown_when_none_is_asked_for(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_newest_step_is_shown_by_default(alice_client: Client, run: Run) -> None:
     make_group(run, step=1, prompt_index=3)
     make_group(run, step=7, prompt_index=5)
 
@@ -43,7 +41,7 @@ def test_the_newest_step_is_shown_when_none_is_asked_for(
     assert 'value="7"' in html
 
 
-def test_a_step_without_groups_shows_the_nearest_and_says_so(
+def test_a_step_without_groups_shows_the_nearest(
     alice_client: Client, run: Run
 ) -> None:
     make_group(run, step=10, prompt_index=1)
@@ -55,7 +53,7 @@ def test_a_step_without_groups_shows_the_nearest_and_says_so(
     assert re.search(r"Step 13.*step 10", html)
 
 
-def test_previous_and_next_skip_steps_that_have_no_groups(
+def test_previous_and_next_skip_steps_without_groups(
     alice_client: Client, run: Run
 ) -> None:
     for step in (5, 10, 20):
@@ -67,9 +65,7 @@ def test_previous_and_next_skip_steps_that_have_no_groups(
     assert 'href="?step=20&amp;signal=mixed"' in html
 
 
-def test_the_summary_counts_the_groups_that_teach(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_summary_counts_groups_with_signal(alice_client: Client, run: Run) -> None:
     make_group(run, prompt_index=0)
     make_group(run, prompt_index=1, rewards=(0.0, 0.0))
     make_group(run, prompt_index=2, rewards=(1.2, 1.2))
@@ -99,9 +95,7 @@ def test_groups_are_sorted_and_those_without_a_value_come_last(
     assert prompts(get(alice_client, run, "?sort=-mean")) == [1, 0, 2]
 
 
-def test_groups_that_a_resume_went_back_before_are_not_shown(
-    alice_client: Client, run: Run
-) -> None:
+def test_superseded_groups_are_not_shown(alice_client: Client, run: Run) -> None:
     make_group(run, step=3, prompt_index=1)
     make_group(run, step=4, prompt_index=8, superseded_by=2)
     make_group(run, step=3, prompt_index=9, superseded_by=2)
@@ -120,7 +114,7 @@ def test_another_runs_groups_are_not_shown(
     assert prompts(get(alice_client, run)) == [1]
 
 
-def test_a_run_without_groups_says_when_they_come(
+def test_a_run_without_groups_shows_an_empty_state(
     alice_client: Client, run: Run
 ) -> None:
     assert "stored no groups" in get(alice_client, run)
@@ -136,9 +130,7 @@ def test_truncated_completions_are_counted(alice_client: Client, run: Run) -> No
     assert "1 of 2</td>" in get(alice_client, run)
 
 
-def test_bars_stand_for_the_same_reward_at_every_step(
-    alice_client: Client, run: Run
-) -> None:
+def test_bars_have_the_same_scale_at_every_step(alice_client: Client, run: Run) -> None:
     make_group(run, step=1, rewards=(0.6,))
     make_group(run, step=2, rewards=(0.6,), prompt_index=1)
     make_group(run, step=2, rewards=(1.2,), prompt_index=2)
@@ -180,9 +172,7 @@ def test_many_groups_cost_no_more_queries_than_one(
         alice_client.get(url + "?step=2")
 
 
-def test_groups_that_dynamic_sampling_left_out_are_shown(
-    alice_client: Client, run: Run
-) -> None:
+def test_dropped_groups_are_shown(alice_client: Client, run: Run) -> None:
     make_group(run, step=5, prompt_index=0)
     make_group(run, step=5, prompt_index=1, is_trained=False)
     make_group(run, step=5, prompt_index=2, rewards=(0.0, 0.0), is_trained=False)
@@ -199,7 +189,7 @@ def test_groups_that_dynamic_sampling_left_out_are_shown(
     assert "data-dropped" not in trained
 
 
-def test_a_snippet_is_what_the_prompt_asks_else_its_end(run: Run) -> None:
+def test_a_snippet_is_the_question_or_the_end_of_the_prompt(run: Run) -> None:
     marks = "<|im_start|>system\nYou are helpful.<|im_end|>\n<|im_start|>user\n"
     values = [("system", "Be kind."), ("user", "2\n+ 2?"), ("assistant", "<")]
     chat = json.dumps([{"role": role, "content": text} for role, text in values])

@@ -46,7 +46,7 @@ def found(client: Client, run: Run, query: str) -> list[int]:
     return [completion.position for completion, *_ in answer.context["completions"]]
 
 
-def test_a_judgement_is_one_a_person_and_can_be_taken_back(
+def test_a_user_has_one_judgement_and_can_remove_it(
     alice_client: Client, group: Group
 ) -> None:
     mark(alice_client, group, 1, judge="good")
@@ -132,9 +132,7 @@ def test_only_its_writer_deletes_a_comment(
     assert not Comment.objects.exists()
 
 
-def test_a_completion_that_is_not_there_is_not_found(
-    alice_client: Client, group: Group
-) -> None:
+def test_an_unknown_completion_is_404(alice_client: Client, group: Group) -> None:
     for position in ("4", "x", "-1", "9" * 30):
         assert mark(alice_client, group, position, judge="good").status_code == 404
 
@@ -147,11 +145,11 @@ def test_a_page_without_htmx_goes_back_to_the_completion(
     assert answer.url.endswith("/groups/5/4/#completion-2")
 
 
-def test_completions_are_found_by_what_was_said_of_them(
+def test_completions_are_found_by_annotations(
     alice_client: Client, client: Client, group: Group, team: Team
 ) -> None:
     run = group.run
-    make_group(run, step=6, prompt_index=4)  # of which nothing was said
+    make_group(run, step=6, prompt_index=4)  # without annotations
     mark(alice_client, group, 0, judge="good")
     mark(alice_client, group, 1, judge="bad")
     mark(alice_client, group, 2, tag="odd")
@@ -181,7 +179,7 @@ def test_a_groups_tag_is_its_completions_too(
     assert page.count('hard <span class="text-quiet">(group)</span>') == 4
 
 
-def test_what_was_said_is_a_file(alice_client: Client, group: Group) -> None:
+def test_annotations_are_exported(alice_client: Client, group: Group) -> None:
     mark(alice_client, group, tag="hard")
     mark(alice_client, group, 1, judge="bad")
     mark(alice_client, group, 1, comment="Ünlike the others")
@@ -198,7 +196,7 @@ def test_what_was_said_is_a_file(alice_client: Client, group: Group) -> None:
     assert one["comments"][0]["text"] == "Ünlike the others"
 
 
-def test_pairs_are_each_good_one_with_each_bad_one(
+def test_preference_pairs_combine_good_and_bad_completions(
     alice_client: Client, group: Group
 ) -> None:
     mark(alice_client, group, 0, judge="good")
@@ -222,15 +220,15 @@ def test_a_number_that_json_has_not_is_null_in_a_file(
         scores = [value] * len(group.rule_names)
         change_completions(group, reward=value, advantage=value, rule_scores=scores)
 
-        said, _ = export(alice_client, group.run, "annotations")
+        exported, _ = export(alice_client, group.run, "annotations")
         (pair,) = export(alice_client, group.run, "preferences")
 
-        assert (said["reward"], said["advantage"]) == (None, None)
-        assert said["rules"] == dict.fromkeys(group.rule_names)
+        assert (exported["reward"], exported["advantage"]) == (None, None)
+        assert exported["rules"] == dict.fromkeys(group.rule_names)
         assert (pair["chosen_reward"], pair["rejected_reward"]) == (None, None)
 
 
-def test_where_people_disagree_nothing_is_chosen(
+def test_equal_votes_make_no_preference_pair(
     alice_client: Client, client: Client, group: Group, team: Team
 ) -> None:
     bob = User.objects.create_user("bob2")
@@ -243,9 +241,7 @@ def test_where_people_disagree_nothing_is_chosen(
     assert export(alice_client, group.run, "preferences") == []
 
 
-def test_what_a_resume_went_back_before_is_no_part_of_a_file(
-    alice_client: Client, group: Group
-) -> None:
+def test_superseded_groups_are_not_exported(alice_client: Client, group: Group) -> None:
     mark(alice_client, group, 0, judge="good")
     mark(alice_client, group, 1, judge="bad")
     Group.objects.update(superseded_by=2)
@@ -254,15 +250,13 @@ def test_what_a_resume_went_back_before_is_no_part_of_a_file(
     assert export(alice_client, group.run, "preferences") == []
 
 
-def test_a_name_that_is_no_export_is_not_found(
-    alice_client: Client, group: Group
-) -> None:
+def test_an_unknown_export_is_404(alice_client: Client, group: Group) -> None:
     at = reverse("run_annotations", args=["alpha", group.run_id, "secrets"])
 
     assert alice_client.get(at).status_code == 404
 
 
-def test_what_people_write_is_text(alice_client: Client, group: Group) -> None:
+def test_annotations_are_escaped(alice_client: Client, group: Group) -> None:
     mark(alice_client, group, 1, comment="<script>alert(1)</script>")
 
     page = alice_client.get(f"/alpha/runs/{group.run_id}/groups/5/4/").content.decode()

@@ -73,7 +73,7 @@ def test_texts_held_at_once_are_bounded(
     assert spans(run) == [(1, 2, 2), (3, 3, 1)]
 
 
-def test_only_some_groups_are_looked_at_to_find_where_a_block_ends(
+def test_the_end_of_a_block_reads_few_groups(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexing, "MOST_GROUPS", 2)
@@ -106,7 +106,7 @@ def test_new_steps_join_blocks_that_are_no_larger(team: Team) -> None:
     assert spans(run) == [(1, 7, 14)]
 
 
-def test_a_run_that_goes_on_waits_for_enough(
+def test_a_running_run_waits_for_enough_completions(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(team, state="queued", finished_at=None)
@@ -118,7 +118,7 @@ def test_a_run_that_goes_on_waits_for_enough(
     assert make_blocks(run) == 1
 
 
-def test_steps_in_progress_and_superseded_groups_are_left_out(team: Team) -> None:
+def test_steps_in_progress_and_superseded_groups_have_no_block(team: Team) -> None:
     run = make_run(team)
     make_groups(run, 1)
     make_blocks(run)
@@ -129,7 +129,7 @@ def test_steps_in_progress_and_superseded_groups_are_left_out(team: Team) -> Non
     assert next_stretch(run) is None
 
 
-def test_finished_steps_without_groups_are_looked_at_once(team: Team) -> None:
+def test_finished_steps_without_groups_are_read_once(team: Team) -> None:
     run = make_run(team, last_step=3)
 
     assert list(runs_to_index()) == [run]

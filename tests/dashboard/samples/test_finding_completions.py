@@ -108,16 +108,14 @@ def test_the_page_filters_by_its_address(alice_client: Client, run: Run) -> None
         assert found(get(alice_client, run, query)) == expected
 
 
-def test_each_completion_links_to_its_place_in_its_group(
-    alice_client: Client, run: Run
-) -> None:
+def test_each_completion_links_to_its_group(alice_client: Client, run: Run) -> None:
     html = get(alice_client, run)
 
     url = reverse("group", args=["alpha", run.pk, 2, 5])
     assert f'href="{url}#completion-1"' in html
 
 
-def test_superseded_completions_and_other_runs_are_left_out(
+def test_superseded_completions_and_other_runs_are_not_found(
     alice_client: Client, team: Team, run: Run
 ) -> None:
     make_group(run, step=3, superseded_by=2)
@@ -179,7 +177,9 @@ def test_a_page_beyond_the_last_is_the_last(alice_client: Client, run: Run) -> N
     assert found(get(alice_client, run, "?page=999")) == [C, D, A, B]
 
 
-def test_nothing_found_offers_a_way_back(alice_client: Client, run: Run) -> None:
+def test_an_empty_result_links_to_all_completions(
+    alice_client: Client, run: Run
+) -> None:
     assert "No completions match" in get(alice_client, run, "?text=nowhere")
 
 

@@ -31,7 +31,7 @@ def run(team: Team, request: pytest.FixtureRequest) -> Run:
     return run
 
 
-def test_what_is_not_known_is_last_and_within_no_bounds(
+def test_unknown_values_are_last_and_outside_all_bounds(
     alice_client: Client, run: Run
 ) -> None:
     address = reverse("completions", args=["alpha", run.pk])
@@ -52,7 +52,7 @@ def test_what_is_not_known_is_last_and_within_no_bounds(
         assert "".join(PLACE.findall(html)) == expected, query
 
 
-def test_a_line_says_what_is_not_known(alice_client: Client, run: Run) -> None:
+def test_unknown_values_are_shown(alice_client: Client, run: Run) -> None:
     address = reverse("completions", args=["alpha", run.pk])
 
     html = alice_client.get(f"{address}?end=unknown").content.decode()

@@ -42,7 +42,7 @@ def run(team: Team) -> Run:
 
 
 @pytest.fixture
-def said(page: Page) -> dict[str, Any]:
+def console_errors(page: Page) -> dict[str, Any]:
     """What the console got, where it must get nothing."""
     found: dict[str, Any] = {}
     page.on("console", lambda m: found.setdefault(m.text, m.type))
@@ -50,8 +50,8 @@ def said(page: Page) -> dict[str, Any]:
     return found
 
 
-def test_the_way_from_the_table_to_a_group_and_back(
-    page: Page, run: Run, said: dict[str, Any]
+def test_the_table_leads_to_a_group_and_back(
+    page: Page, run: Run, console_errors: dict[str, Any]
 ) -> None:
     page.goto(f"/alpha/runs/{run.pk}/prompts/")
     found = findings_in_each_view(page)
@@ -71,7 +71,7 @@ def test_the_way_from_the_table_to_a_group_and_back(
     page.wait_for_url("**/prompts/2/")
 
     assert found == []
-    assert said == {}
+    assert console_errors == {}
 
 
 def test_a_click_on_a_point_opens_its_group(page: Page, run: Run) -> None:

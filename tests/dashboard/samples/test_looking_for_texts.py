@@ -150,7 +150,7 @@ def test_texts_of_the_newest_steps_are_found_without_a_block(
 
 
 @given(st.text(LETTERS, max_size=12), st.text(LETTERS, max_size=4), st.integers(0, 9))
-def test_a_text_that_holds_another_is_never_ruled_out(
+def test_a_text_that_contains_the_query_is_a_candidate(
     before: str, needle: str, extra: int
 ) -> None:
     held = [before + needle.swapcase() + "x" * extra, "something else"]

@@ -50,7 +50,7 @@ def test_members_are_found_however_they_are_written(team: Team, dora: User) -> N
         assert list(find_mentioned(team, text)) == [], text
 
 
-def test_a_mention_is_new_until_it_was_looked_at(
+def test_a_mention_is_new_until_it_is_shown(
     alice_client: Client, group: Group, dora: User
 ) -> None:
     comment(alice_client, group, "@dora.k it guesses")
@@ -64,7 +64,7 @@ def test_a_mention_is_new_until_it_was_looked_at(
     assert 'data-mark="new"' not in again
 
 
-def test_every_page_says_how_many_are_new(
+def test_every_page_shows_the_number_of_new_mentions(
     alice_client: Client, group: Group, dora: User
 ) -> None:
     comment(alice_client, group, "@dora.k one")
@@ -80,7 +80,7 @@ def test_every_page_says_how_many_are_new(
     assert "new mention" not in after
 
 
-def test_nobody_is_notified_of_their_own_comment(
+def test_users_are_not_notified_of_their_own_comments(
     alice_client: Client, group: Group
 ) -> None:
     comment(alice_client, group, "@alice remember")
@@ -88,7 +88,7 @@ def test_nobody_is_notified_of_their_own_comment(
     assert not Mention.objects.exists()
 
 
-def test_a_deleted_comment_mentions_nobody(
+def test_a_deleted_comment_has_no_mentions(
     alice_client: Client, group: Group, dora: User
 ) -> None:
     comment(alice_client, group, "@dora.k oh")
@@ -102,7 +102,7 @@ def test_a_deleted_comment_mentions_nobody(
     assert "/groups/5/4/" not in page_of(dora)[1]
 
 
-def test_what_hangs_on_a_deleted_run_is_not_shown_while_its_rows_go(
+def test_mentions_in_a_deleted_run_are_not_shown(
     alice_client: Client, group: Group, dora: User, team: Team
 ) -> None:
     comment(alice_client, group, "@dora.k oh")
@@ -119,7 +119,7 @@ def test_what_hangs_on_a_deleted_run_is_not_shown_while_its_rows_go(
     assert (tagged, suggest_tags(team)) == (["lucky"], [])
 
 
-def test_another_teams_comments_are_not_among_them(
+def test_comments_of_other_teams_are_not_shown(
     alice_client: Client, group: Group, dora: User
 ) -> None:
     comment(alice_client, group, "@dora.k in alpha")

@@ -44,7 +44,7 @@ def test_each_rule_shows_score_times_weight_and_its_part(
     assert "data-other" not in html
 
 
-def test_a_reward_that_the_rules_do_not_add_up_to_shows_the_rest(
+def test_the_part_of_a_reward_without_a_rule_is_shown(
     alice_client: Client, run: Run
 ) -> None:
     group = make_group(run, rewards=(1.2, 0.0))
@@ -56,7 +56,7 @@ def test_a_reward_that_the_rules_do_not_add_up_to_shows_the_rest(
     assert "−0.1" in other
 
 
-def test_a_rule_without_a_score_says_so(alice_client: Client, run: Run) -> None:
+def test_a_rule_without_a_score_shows_no_score(alice_client: Client, run: Run) -> None:
     html = get(alice_client, make_group(run, rewards=(None, 1.2)))
 
     assert html.count(">no score</td>") == 2
@@ -170,7 +170,7 @@ def test_a_link_outlives_a_resume(alice_client: Client, run: Run) -> None:
     assert ">old</div>" in html
 
 
-def test_the_current_group_wins_over_the_superseded_one(
+def test_the_current_group_replaces_the_superseded_one(
     alice_client: Client, run: Run
 ) -> None:
     make_group(run, step=4, superseded_by=2, texts=["old"], rewards=(0.0,))
@@ -182,7 +182,7 @@ def test_the_current_group_wins_over_the_superseded_one(
     assert "data-superseded" not in html
 
 
-def test_a_group_that_never_was_is_404(alice_client: Client, run: Run) -> None:
+def test_an_unknown_group_is_404(alice_client: Client, run: Run) -> None:
     make_group(run, step=1, prompt_index=0)
 
     for step, prompt in ((1, 99), (2, 0), (2**40, 0)):
@@ -225,7 +225,7 @@ def test_a_penalty_for_length_is_a_part_of_the_reward(run: Run) -> None:
     assert parts["overlong"] == -0.25
 
 
-def test_a_phases_own_rules_weigh_its_groups(team: Team) -> None:
+def test_a_phase_uses_its_own_weights(team: Team) -> None:
     run = make_run(team)
     other = {"rules": [{"name": "answer", "kind": "exact_answer", "weight": 3.0}]}
     run.config["phases"] = [
@@ -237,7 +237,7 @@ def test_a_phases_own_rules_weigh_its_groups(team: Team) -> None:
     assert [rule_weights(run, step)["answer"] for step in (1, 4, 5)] == [3.0, 3.0, own]
 
 
-def test_parts_are_those_that_count(alice_client: Client, run: Run) -> None:
+def test_parts_are_clipped_and_gated(alice_client: Client, run: Run) -> None:
     run.config["reward"]["recipe"] = {
         "rules": [
             {"name": "format", "kind": "length", "weight": 0.5},

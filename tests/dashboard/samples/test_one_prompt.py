@@ -47,9 +47,7 @@ def texts(answer: Any) -> list[str]:
     return re.findall(r">(text [^<]*)</div>", answer.text)
 
 
-def test_it_shows_what_was_asked_and_what_was_learnt(
-    alice_client: Client, run: Run
-) -> None:
+def test_it_shows_the_prompt_and_its_pass_rate(alice_client: Client, run: Run) -> None:
     answer = get(alice_client, run)
     page = words(answer)
 
@@ -61,7 +59,7 @@ def test_it_shows_what_was_asked_and_what_was_learnt(
     assert 'data-kind="solved"' in answer.text
 
 
-def test_its_completions_are_all_there_the_newest_first(
+def test_all_completions_are_listed_newest_first(
     alice_client: Client, run: Run
 ) -> None:
     answer = get(alice_client, run)
@@ -77,7 +75,7 @@ def test_its_completions_are_all_there_the_newest_first(
 
 
 @pytest.mark.parametrize("size", [3, 20, 33])
-def test_pages_hold_each_completion_once(
+def test_each_completion_is_on_one_page(
     alice_client: Client, team: Team, size: int
 ) -> None:
     run = make_run(team)
@@ -97,7 +95,7 @@ def test_pages_hold_each_completion_once(
     assert f"{len(wanted)} of {len(wanted)} completions" in words(beyond)
 
 
-def test_the_steps_narrow_all_of_it(alice_client: Client, run: Run) -> None:
+def test_step_filters_apply_to_the_whole_page(alice_client: Client, run: Run) -> None:
     answer = get(alice_client, run, "?last_step=2&visits=1")
 
     assert texts(answer) == [f"text {s}.{i}" for s in (2, 1) for i in range(4)]
@@ -177,7 +175,7 @@ def test_superseded_groups_do_not_count(alice_client: Client, run: Run) -> None:
     assert "What is 6 + 1?" in page
 
 
-def test_where_nobody_can_tell_what_is_right_rewards_are_still_drawn(
+def test_rewards_are_drawn_without_known_correctness(
     alice_client: Client, run: Run
 ) -> None:
     run.config["reward"]["recipe"]["rules"][0]["kind"] = "forgotten"
@@ -197,7 +195,7 @@ def test_a_prompt_that_was_never_sampled_is_404(
     assert get(alice_client, run, prompt=prompt).status_code == 404
 
 
-def test_the_group_page_leads_there(alice_client: Client, run: Run) -> None:
+def test_the_group_page_links_to_the_prompt(alice_client: Client, run: Run) -> None:
     page = alice_client.get(reverse("group", args=["alpha", run.pk, 2, 6])).text
 
     assert f'href="{reverse("run_prompt", args=["alpha", run.pk, 6])}"' in page
@@ -214,7 +212,7 @@ def test_texts_with_markup_stay_text(alice_client: Client, team: Team) -> None:
     assert "<img src=x" not in page
 
 
-def test_a_page_costs_the_same_queries_whatever_it_holds(
+def test_a_page_costs_the_same_queries_for_any_number_of_groups(
     alice_client: Client, run: Run, django_assert_num_queries: Any
 ) -> None:
     with django_assert_num_queries(14):
@@ -225,7 +223,7 @@ def test_a_page_costs_the_same_queries_whatever_it_holds(
         get(alice_client, run)
 
 
-def test_between_few_steps_no_tick_stands_twice() -> None:
+def test_few_steps_have_no_duplicate_ticks() -> None:
     def axis(*steps: int) -> dict[str, Any]:
         points = make_points(visits_of(*((step, 4, 1, 0.25) for step in steps)))
         found: dict[str, Any] = draw_curves(points)["pass"]["layout"]["xaxis"]

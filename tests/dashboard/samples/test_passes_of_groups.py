@@ -67,7 +67,7 @@ def test_groups_weigh_alike_and_only_those_that_have_k_count() -> None:
     )
 
 
-def test_beyond_the_largest_group_there_is_none() -> None:
+def test_pass_at_k_is_missing_beyond_the_largest_group() -> None:
     found = pass_shares(count((2, 1)), max_k=3)
 
     assert found[:2] == pytest.approx([0.5, 1.0])
@@ -119,7 +119,7 @@ def test_groups_with_fewer_completions_count_for_their_ks(run: Run) -> None:
     assert read_passes(run)["majorities"] == [[0.5], [1.0]]
 
 
-def test_without_a_rule_that_reads_answers_there_is_no_majority(run: Run) -> None:
+def test_maj_at_k_requires_an_answer_rule(run: Run) -> None:
     spec = {"rules": [{"name": "answer", "kind": "format_tags"}]}
     composition = make_composition(Recipe.model_validate(spec))
     make_rollup(run, 1, [make_group([1.0, 0.0])], composition=composition)
@@ -131,7 +131,7 @@ def test_without_a_rule_that_reads_answers_there_is_no_majority(run: Run) -> Non
     assert answer["num_older"] == 0
 
 
-def test_evaluations_stand_beside_them(run: Run) -> None:
+def test_evaluations_are_included(run: Run) -> None:
     metrics = {
         "eval/held/pass@1": 0.5,
         "eval/held/pass@4": 0.75,
@@ -180,7 +180,7 @@ def test_a_run_without_steps_has_no_column(run: Run) -> None:
     }
 
 
-def test_what_a_resume_went_back_before_is_left_out(run: Run) -> None:
+def test_superseded_steps_do_not_count(run: Run) -> None:
     group = make_group([1.0, 0.0])
     make_rollup(run, 1, [group], composition=COMPOSITION)
     make_rollup(run, 2, [group], composition=COMPOSITION, superseded_by=2)

@@ -71,9 +71,7 @@ def test_prompts_are_chosen_by_their_share(alice_client: Client, seen: Run):
         assert listed(alice_client, seen, query) == wanted, query
 
 
-def test_the_page_says_how_many_there_are_and_shows_some(
-    alice_client: Client, seen: Run
-):
+def test_the_page_counts_prompts_and_shows_some(alice_client: Client, seen: Run):
     page = words(alice_client.get(address(seen, "which=failed&at_most=34")))
 
     assert "3 of 5 prompts" in page
@@ -82,9 +80,7 @@ def test_the_page_says_how_many_there_are_and_shows_some(
     assert "1 33.3 % 4 of 12 −100 points" in page
 
 
-def test_what_is_left_out_of_the_current_history_does_not_count(
-    alice_client: Client, seen: Run
-):
+def test_superseded_visits_do_not_count(alice_client: Client, seen: Run):
     seen.groups.filter(prompt_index=1, step=1).update(superseded_by=2)
 
     assert listed(alice_client, seen, "which=unsolved") == [0, 1]
@@ -118,9 +114,7 @@ def test_weights_that_do_not_add_up_exactly_still_reach_the_highest(
     assert read_visits(run, Span(first=1, last=1))["num_right"].tolist() == [1]
 
 
-def test_where_a_rule_is_not_known_any_more_the_page_says_so(
-    alice_client: Client, seen: Run
-):
+def test_a_removed_rule_is_reported(alice_client: Client, seen: Run):
     seen.config["reward"]["recipe"]["rules"][0]["kind"] = "forgotten"
     seen.save()
 
@@ -162,7 +156,7 @@ def test_the_version_leads_back_to_the_run_and_its_steps(
     assert [line.position for line in shown.context["lines"]] == [2, 1]
 
 
-def test_what_was_shown_is_what_is_made_though_the_run_goes_on(
+def test_the_dataset_has_the_shown_prompts_despite_new_steps(
     alice_client: Client, seen: Run
 ):
     page = alice_client.get(address(seen, "which=unsolved")).content.decode()
@@ -214,7 +208,7 @@ def test_an_invalid_filter_is_refused_at_its_field(alice_client: Client, seen: R
         assert make(alice_client, seen, query).status_code == 422
 
 
-def test_prompts_that_are_no_rows_are_left_out(alice_client: Client, run: Run):
+def test_prompts_without_rows_do_not_count(alice_client: Client, run: Run):
     """A run of an outside trainer may number them as it likes."""
     visit(run, 1, 29, 0)
     visit(run, 1, 30, 0)
@@ -276,7 +270,7 @@ def test_the_runs_to_choose_from_are_those_with_prompts(
     assert "1 of 1 runs" in page
 
 
-def test_a_viewer_looks_and_a_stranger_does_not(
+def test_viewers_can_read_and_other_teams_cannot(
     bob_client: Client, charlie_client: Client, seen: Run
 ):
     page = bob_client.get(address(seen))

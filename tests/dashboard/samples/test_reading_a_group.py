@@ -60,7 +60,7 @@ def test_a_plain_group_has_plain_links(alice_client: Client, run: Run) -> None:
     assert not any("?" in link for link in links)
 
 
-def test_the_others_are_compared_with_the_first_of_the_best(
+def test_the_first_best_completion_is_the_reference(
     alice_client: Client, run: Run
 ) -> None:
     make_group(
@@ -74,7 +74,7 @@ def test_the_others_are_compared_with_the_first_of_the_best(
     assert "data-diff-with" not in get(alice_client, run, "?diff=on&view=rendered")
 
 
-def test_where_none_is_best_the_first_is_compared_with(
+def test_without_a_best_the_first_is_the_reference(
     alice_client: Client, run: Run
 ) -> None:
     make_group(run, step=5, prompt_index=4, texts=["a", "b"], rewards=(0.2, 0.2))
@@ -83,7 +83,7 @@ def test_where_none_is_best_the_first_is_compared_with(
 
 
 @pytest.mark.parametrize("query", ["?view=x", "?layout=x&diff=x&color=x&sort=x"])
-def test_what_is_not_offered_is_left_out(
+def test_unknown_choices_use_the_default(
     alice_client: Client, run: Run, query: str
 ) -> None:
     make_group(run, step=5, prompt_index=4)
@@ -111,7 +111,7 @@ def test_a_group_without_token_values_leads_to_those_that_have_some(
     assert "data-tokens" not in html
 
 
-def test_a_group_with_token_values_asks_for_them(
+def test_a_group_with_token_values_requests_them(
     alice_client: Client, run: Run
 ) -> None:
     keep_tokens(make_group(run, step=5, prompt_index=4))

@@ -25,7 +25,7 @@ def render(text: str) -> str:
     return str(render_text(text).html)
 
 
-def test_a_text_reads_as_it_was_meant() -> None:
+def test_a_text_is_rendered() -> None:
     meant = {
         "**so**": "<p><strong>so</strong></p>",
         "one\ntwo": "<p>one<br />\ntwo</p>",
@@ -90,7 +90,7 @@ def test_cells_are_aligned_without_styles() -> None:
     assert "style" not in html
 
 
-def test_a_page_is_no_multiple_of_its_text() -> None:
+def test_the_size_of_a_page_is_bounded_by_its_text() -> None:
     text = "[a]: https://x.org/" + "z" * 9_000 + "\n\n" + "[a]" * 3_000
 
     assert len(render(text)) < 100 * len(text)
@@ -102,14 +102,14 @@ def test_a_link_to_the_web_tells_it_nothing() -> None:
     assert 'href="https://example.org/a" rel="nofollow noopener noreferrer"' in html
 
 
-def test_a_long_text_says_how_much_of_it_is_there() -> None:
+def test_a_truncated_text_shows_its_lengths() -> None:
     rendered = render_text("a" * (MAX_CHARS + 5))
 
     assert (rendered.num_chars, rendered.num_left) == (MAX_CHARS, 5)
     assert render_text("a" * MAX_CHARS).num_left == 0
 
 
-def test_texts_beyond_a_pages_time_are_left_as_they_are(
+def test_texts_after_the_timeout_are_not_rendered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rendering, "PAGE_SECONDS", 0.05)
@@ -141,7 +141,7 @@ def test_texts_beyond_a_pages_time_are_left_as_they_are(
         "{",
     ],
 )
-def test_no_text_takes_more_than_a_page_has(piece: str) -> None:
+def test_no_text_exceeds_the_timeout(piece: str) -> None:
     begin = time.process_time()
 
     render(piece * (MAX_CHARS // len(piece)))

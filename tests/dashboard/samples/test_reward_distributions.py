@@ -76,7 +76,7 @@ def test_only_the_batchs_advantages_count(run: Run) -> None:
 
 
 @pytest.mark.parametrize("reward", [0.0, 1.0, -3.0, 5_000.0, -5_000.0])
-def test_one_value_alone_is_a_cell(run: Run, reward: float) -> None:
+def test_a_single_value_is_a_cell(run: Run, reward: float) -> None:
     make_rollup(run, 1, [make_group([reward] * 3)])
 
     answer = read_distribution(run, "reward")

@@ -71,7 +71,7 @@ def test_steps_with_other_rules_share_a_column(run: Run) -> None:
     assert answer["variance"]["format"][0] == 0.5
 
 
-def test_nothing_is_learnt_from_dead_groups_so_nothing_is_shared(run: Run) -> None:
+def test_groups_without_signal_have_no_shares(run: Run) -> None:
     tell(run, graded([0, 0], [1, 1]), num_steps=1)
 
     answer = read_rule_shares(run)
@@ -174,7 +174,7 @@ def test_a_few_steps_are_too_few_to_warn_of(run: Run) -> None:
     assert read_rule_shares(run)["warnings"] == []
 
 
-def test_of_one_rule_alone_there_is_nothing_to_say(run: Run) -> None:
+def test_a_single_rule_has_no_warnings(run: Run) -> None:
     for step in range(1, 21):
         make_rollup(run, step, [make_group([1.0, 0.0])])
 

@@ -51,7 +51,7 @@ def test_two_rules_share_the_variance_by_hand() -> None:
     assert (shares.reward_sum, shares.num_scored) == (3.0, 4)
 
 
-def test_a_group_counts_by_as_much_as_it_teaches() -> None:
+def test_a_group_counts_by_the_variance_of_its_advantages() -> None:
     answer = score(SUM, {"answer": 1.0, "format": 0}, {"answer": 0.0, "format": 0})
     form = score(
         SUM,
@@ -68,7 +68,7 @@ def test_a_group_counts_by_as_much_as_it_teaches() -> None:
     assert equal.num_varied.tolist() == [1, 1]
 
 
-def test_groups_left_out_of_the_batch_teach_nothing() -> None:
+def test_dropped_groups_have_no_share() -> None:
     completions = ({"answer": 1.0}, {"answer": 0.0})
     group = score(SUM, *completions, is_trained=False)
 
@@ -92,7 +92,7 @@ def test_a_rule_that_never_differs_has_no_share() -> None:
     assert variance_shares(shares) == pytest.approx([1.0, 0.0])
 
 
-def test_what_the_rules_leave_over_is_no_rules_share() -> None:
+def test_the_rest_is_the_part_without_a_rule() -> None:
     # Something else took ½ off the better one's reward.
     rules = [{"answer": 1.0}, {"answer": 0.0}]
     group = make_group([0.5, 0.0], rules=rules)
@@ -102,7 +102,7 @@ def test_what_the_rules_leave_over_is_no_rules_share() -> None:
     assert variance_shares(shares) == pytest.approx([2.0])
 
 
-def test_completions_without_a_reward_are_left_out() -> None:
+def test_completions_without_a_reward_do_not_count() -> None:
     rules = [{"answer": 1.0}, {"answer": 0.0}, {"answer": None}]
     group = make_group([1.0, 0.0, None], rules=rules)
 
@@ -112,7 +112,7 @@ def test_completions_without_a_reward_are_left_out() -> None:
     assert variance_shares(shares) == pytest.approx([1.0])
 
 
-def test_a_gate_takes_a_rules_part_away() -> None:
+def test_a_closed_gate_removes_a_rules_part() -> None:
     gate = {"rule": "answer", "at_least": 1.0}
     recipe = Recipe.model_validate(
         {
@@ -214,7 +214,7 @@ def test_each_phase_weighs_by_its_own_recipe() -> None:
     assert weights == [1.0, 1.0, 3.0, 3.0]
 
 
-def test_a_rule_nobody_knows_any_more_keeps_its_weight() -> None:
+def test_a_removed_rule_keeps_its_weight() -> None:
     config = make_config()
     config["reward"]["recipe"]["rules"][1] |= {"kind": "forgotten", "weight": 0.2}
 

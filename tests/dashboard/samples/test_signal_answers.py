@@ -36,7 +36,7 @@ def address(run: Run, chart: str, slug: str = "alpha") -> str:
     return reverse("run_signals", args=[slug, run.pk, chart])
 
 
-def test_a_member_gets_what_each_chart_draws(bob_client: Client, run: Run) -> None:
+def test_members_get_the_data_of_each_chart(bob_client: Client, run: Run) -> None:
     for chart in CHARTS:
         query = {"first_step": 2, "last_step": 4}
         answer = bob_client.get(address(run, chart), query)
@@ -73,7 +73,7 @@ def test_a_bad_address_is_refused(alice_client: Client, run: Run) -> None:
         assert answer.json()["errors"]
 
 
-def test_there_is_no_other_chart(alice_client: Client, run: Run) -> None:
+def test_an_unknown_chart_is_404(alice_client: Client, run: Run) -> None:
     assert alice_client.get(address(run, "weather")).status_code == 404
 
 
@@ -92,9 +92,7 @@ def test_viewers_of_a_run_share_an_answer_until_its_next_step(
     assert len(bob_client.get(address(run, "map")).json()["steps"]) == 2
 
 
-def test_an_answer_comes_packed_where_the_browser_takes_it(
-    alice_client: Client, run: Run
-) -> None:
+def test_responses_are_compressed_if_accepted(alice_client: Client, run: Run) -> None:
     plain = alice_client.get(address(run, "map"))
     packed = alice_client.get(
         address(run, "map"), headers={"Accept-Encoding": "gzip, br"}

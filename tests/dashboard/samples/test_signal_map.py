@@ -56,7 +56,7 @@ def test_each_group_of_a_short_run_is_a_cell(run: Run) -> None:
     assert (answer["num_groups"], answer["num_prompts"]) == (3, 2)
 
 
-def test_the_effective_batch_is_what_mixed_groups_of_the_batch_hold(run: Run) -> None:
+def test_the_effective_batch_counts_completions_of_mixed_groups(run: Run) -> None:
     four = [1.0, 0.0, 0.0, 0.0]
     groups = [
         make_group(four),
@@ -87,7 +87,7 @@ def test_rows_are_in_the_chosen_order(run: Run, order: str, prompts: list[int]) 
     assert [row["low"] for row in rows] == prompts
 
 
-def test_a_prompt_nobody_could_score_is_the_hardest_of_no_order(run: Run) -> None:
+def test_prompts_without_a_score_are_last(run: Run) -> None:
     nothing = make_group([None, None], prompt_index=0, signal="unscorable")
     make_rollup(run, 1, [nothing, make_group([0.0, 0.0], prompt_index=1)])
 
@@ -124,7 +124,7 @@ def test_many_prompts_share_rows_and_many_steps_columns(run: Run) -> None:
         (["all_right", "all_wrong"], "dead"),
     ],
 )
-def test_a_cell_of_several_groups_tells_what_they_share(
+def test_a_cell_of_several_groups_has_their_common_band(
     run: Run, signals: list[str], band: str
 ) -> None:
     for step in range(1, 162):
@@ -137,7 +137,7 @@ def test_a_cell_of_several_groups_tells_what_they_share(
     assert (answer["cells"]["step"][0], answer["cells"]["prompt"][0]) == (2, 0)
 
 
-def test_a_closer_look_has_only_its_steps(run: Run) -> None:
+def test_a_zoom_has_only_its_steps(run: Run) -> None:
     for step in range(1, 6):
         make_rollup(run, step, [make_group([1.0, 0.0])])
 
@@ -146,7 +146,7 @@ def test_a_closer_look_has_only_its_steps(run: Run) -> None:
     assert [step["first"] for step in answer["steps"]] == [2, 3]
 
 
-def test_steps_that_a_resume_went_back_before_are_gone(run: Run) -> None:
+def test_superseded_steps_are_missing(run: Run) -> None:
     make_rollup(run, 1, [make_group([1.0, 0.0])])
     make_rollup(run, 2, [make_group([1.0, 0.0])], superseded_by=2)
 

@@ -61,7 +61,7 @@ def test_steps_of_a_column_are_averaged(run: Run) -> None:
     assert answer["dead"][0] == 1.0
 
 
-def test_nobody_knows_what_steps_without_logged_groups_lost(run: Run) -> None:
+def test_steps_without_groups_have_unknown_lost_time(run: Run) -> None:
     make_rollup(run, 1, seconds={"generate": 2.0, "step": 3.0})
 
     answer = read_step_timing(run)
@@ -75,7 +75,7 @@ def test_steps_that_were_not_timed_are_not_drawn(run: Run) -> None:
     assert read_step_timing(run)["columns"] == []
 
 
-def test_nobody_knows_what_imported_groups_without_lengths_lost(run: Run) -> None:
+def test_groups_without_lengths_have_unknown_lost_time(run: Run) -> None:
     groups = [
         make_group([1.0, 0.0], num_tokens=[10, 10]),
         make_group([0.0, 0.0], num_tokens=[None, None]),
@@ -85,7 +85,7 @@ def test_nobody_knows_what_imported_groups_without_lengths_lost(run: Run) -> Non
     assert read_step_timing(run)["dead"] == [None]
 
 
-def test_without_advantages_a_group_is_dead_where_its_rewards_are_equal() -> None:
+def test_without_advantages_equal_rewards_mean_no_signal() -> None:
     unknown = [None, None]
 
     mixed = make_group([1.0, 0.0], advantages=unknown)

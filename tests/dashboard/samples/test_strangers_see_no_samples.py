@@ -18,7 +18,7 @@ def run(team: Team) -> Run:
     return run
 
 
-def test_members_look_and_others_find_nothing(
+def test_members_can_read_and_others_get_404(
     client: Client, bob_client: Client, charlie_client: Client, run: Run
 ) -> None:
     for name, rest in PAGES:

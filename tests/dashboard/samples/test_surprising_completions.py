@@ -41,16 +41,14 @@ def test_a_right_answer_below_the_mean_of_its_group_is_surprising(
     assert found == [(1, 0, 5)]
 
 
-def test_where_all_right_answers_are_alike_none_is_low(
-    alice_client: Client, team: Team
-) -> None:
+def test_equal_rewards_are_not_low(alice_client: Client, team: Team) -> None:
     run = make_run(team)
     make_group(run, step=1, rewards=(1.1, 1.1, 1.1))
 
     assert find(alice_client, run, "?surprise=right_low") == []
 
 
-def test_without_a_rule_that_compares_answers_the_page_says_so(
+def test_without_an_answer_rule_correctness_is_unknown(
     alice_client: Client, team: Team
 ) -> None:
     run = make_run(team, rules=RULES[1:])
@@ -63,7 +61,7 @@ def test_without_a_rule_that_compares_answers_the_page_says_so(
     assert find(alice_client, run, "?surprise=right_low") == []
 
 
-def test_the_recipe_of_the_steps_phase_says_what_is_right(
+def test_correctness_uses_the_recipe_of_the_phase(
     alice_client: Client, team: Team
 ) -> None:
     reward = {"recipe": {"rules": [RULES[1]]}}

@@ -78,9 +78,7 @@ def test_it_is_a_page_of_the_runs(alice_client: Client, run: Run) -> None:
     ]
 
 
-def test_an_entry_says_where_it_is_from_and_leads_there(
-    alice_client: Client, run: Run
-) -> None:
+def test_an_entry_links_to_its_completion(alice_client: Client, run: Run) -> None:
     html = get(alice_client, run, "?text=early_print")
 
     address = reverse("group", args=["alpha", run.pk, 1, 4])
@@ -89,15 +87,13 @@ def test_an_entry_says_where_it_is_from_and_leads_there(
     assert "What is 4 + 1?" in html
 
 
-def test_it_says_how_many_of_a_groups_texts_are_kept(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_number_of_stored_entries_is_shown(alice_client: Client, run: Run) -> None:
     html = get(alice_client, run)
 
     assert html.count("2 of 9 entries") == 2
 
 
-def test_pages_say_how_many_there_are(
+def test_pages_show_the_number_of_entries(
     alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE_SIZE", 2)
@@ -109,7 +105,7 @@ def test_pages_say_how_many_there_are(
     assert "3–3 of more than 3" in html
 
 
-def test_what_a_rule_printed_stays_text(alice_client: Client, run: Run) -> None:
+def test_rule_output_is_escaped(alice_client: Client, run: Run) -> None:
     hostile = "</bdi></pre><script>alert(1)</script>\u202eevil"
     make_note(run.groups.get(step=2), hostile, rule="<b>x</b>", is_error=True)
 
@@ -132,7 +128,7 @@ def test_rules_of_every_phase_are_offered(alice_client: Client, team: Team) -> N
         assert f'<option value="{name}">{name}</option>' in html
 
 
-def test_an_empty_one_says_what_would_be_here(alice_client: Client, team: Team) -> None:
+def test_an_empty_log_links_to_help(alice_client: Client, team: Team) -> None:
     html = get(alice_client, make_run(team))
 
     assert TEXT.findall(html) == []
@@ -145,7 +141,7 @@ def test_steps_in_the_wrong_order_are_answered(alice_client: Client, run: Run) -
     assert 'id="id_last_step_error"' in html
 
 
-def test_it_costs_the_same_queries_whatever_there_is(
+def test_the_number_of_queries_is_constant(
     alice_client: Client, run: Run, django_assert_num_queries: Any
 ) -> None:
     empty = make_run(run.team, "empty")

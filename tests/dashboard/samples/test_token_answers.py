@@ -66,7 +66,7 @@ def test_a_member_gets_each_completions_lists(bob_client: Client, run: Run) -> N
     }
 
 
-def test_it_is_packed_for_whoever_can_unpack_it(bob_client: Client, run: Run) -> None:
+def test_it_is_compressed_if_accepted(bob_client: Client, run: Run) -> None:
     keep(make_group(run, step=4, prompt_index=9), *["yes"] * 500)
 
     plain = bob_client.get(address(run))
@@ -86,7 +86,7 @@ def test_a_stranger_gets_404(charlie_client: Client, run: Run, slug: str) -> Non
     assert charlie_client.get(address(run, slug=slug)).status_code == 404
 
 
-def test_a_group_that_is_not_there_is_404(bob_client: Client, run: Run) -> None:
+def test_a_missing_group_is_404(bob_client: Client, run: Run) -> None:
     assert bob_client.get(address(run)).status_code == 404
 
 
@@ -121,7 +121,7 @@ def test_a_group_without_token_values_says_which_groups_have_some(
             assert fragment in error
 
 
-def test_a_run_from_before_there_were_any_is_answered_too(
+def test_a_run_without_token_settings_is_supported(
     bob_client: Client, team: Team
 ) -> None:
     config = make_config()
@@ -135,7 +135,7 @@ def test_a_run_from_before_there_were_any_is_answered_too(
     assert answer.json()["error"]
 
 
-def test_two_queries_beside_the_guards_are_enough(
+def test_two_queries_plus_guards_are_enough(
     bob_client: Client, run: Run, django_assert_max_num_queries: Any
 ) -> None:
     keep(make_group(run, step=4, prompt_index=9), "yes")

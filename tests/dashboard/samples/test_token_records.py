@@ -16,7 +16,7 @@ def read(*completions: MeasuredCompletion) -> list[dict[str, Any]]:
     return unpack_tokens(pack_tokens(completions))
 
 
-def test_what_is_read_is_what_was_logged() -> None:
+def test_values_are_read_as_logged() -> None:
     first = measured(" so", "\ufffd", "\0", "<eos>", clipped=[-1, 0, 1, 2])
     second = measured(" so", ids=[7], kl=[3.1416e-9])
 
@@ -36,7 +36,7 @@ def test_the_same_id_may_stand_for_two_texts() -> None:
     assert (found["ids"], found["pieces"]) == ([5, 5], ["a", "b"])
 
 
-def test_what_is_missing_is_null_for_a_token_a_completion_and_a_group() -> None:
+def test_missing_values_are_null() -> None:
     some = measured("a", "b", ratio=[None, 1.5], clipped=[None, 0], kl=None)
     none = measured("c", ratio=None, clipped=None, kl=None)
 

@@ -88,7 +88,7 @@ def test_visits_are_those_of_a_slow_count(
     assert found(run, some) == [row for row in slow if 3 <= row[1] <= 11]
 
 
-def test_what_is_rolled_up_is_read_in_one_query(
+def test_rollups_are_read_in_one_query(
     run: Run, slow: list[tuple[Any, ...]], django_assert_num_queries: Any
 ) -> None:
     roll_up_steps(run, *range(1, 13))
@@ -116,7 +116,7 @@ def test_a_superseded_rollup_does_not_count(
     assert found(run) == [row for row in slow if row[1] <= 9]
 
 
-def test_where_a_rule_is_not_known_nothing_counts_as_right_or_wrong(
+def test_without_a_known_rule_nothing_is_scored(
     run: Run, slow: list[tuple[Any, ...]]
 ) -> None:
     run.config["reward"]["recipe"]["rules"][0]["kind"] = "forgotten"

@@ -138,7 +138,7 @@ def test_no_visits_are_no_tallies():
     assert len(tally(visits_of(), num_last=3)) == 0
 
 
-def test_prompts_are_sorted_and_what_has_no_number_comes_last():
+def test_prompts_without_a_value_are_sorted_last():
     several = [
         visits_of(*right(0, 0, 0), prompt=2),
         visits_of((0, 0), prompt=3),
@@ -172,7 +172,7 @@ def learnt(run: Run) -> Run:
     return run
 
 
-def test_the_address_says_which_and_in_what_order(alice_client: Client, learnt: Run):
+def test_the_url_filters_and_sorts(alice_client: Client, learnt: Run):
     for query, wanted in {
         "which=never": [0],
         "which=solved": [1],
@@ -265,9 +265,7 @@ def test_a_class_becomes_a_dataset(alice_client: Client, learnt: Run):
     assert made.source["query"].startswith("which=forgotten&visits=3")
 
 
-def test_what_a_resume_went_back_before_is_not_learnt(
-    alice_client: Client, learnt: Run
-):
+def test_superseded_groups_are_not_counted(alice_client: Client, learnt: Run):
     """Prompt 2 was right at step 1 alone, which is trained anew."""
     learnt.groups.filter(step=1).update(superseded_by=2)
     visit(learnt, 1, 2, 0, attempt=2)
@@ -276,7 +274,7 @@ def test_what_a_resume_went_back_before_is_not_learnt(
     assert listed(alice_client, learnt, "which=forgotten") == []
 
 
-def test_a_recipe_without_a_highest_reward_says_so_and_lists_its_prompts(
+def test_a_recipe_without_a_highest_reward_lists_its_prompts(
     alice_client: Client, learnt: Run, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(

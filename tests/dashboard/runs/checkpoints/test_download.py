@@ -28,7 +28,7 @@ def download(client: Client, checkpoint: Checkpoint) -> StreamingHttpResponse:
 
 
 @pytest.mark.slow
-def test_what_is_unpacked_is_a_model_that_transformers_loads(
+def test_transformers_loads_the_unpacked_model(
     bob_client: Client, saving: Saving, tmp_path: Path
 ) -> None:
     files = model_files(tmp_path / "model")
@@ -81,7 +81,7 @@ def test_a_damaged_file_breaks_the_download_off(saving: Saving) -> None:
     assert b"weights at 2" not in b"".join(sent)
 
 
-def test_another_manifest_is_refused_before_the_first_byte(
+def test_a_changed_manifest_is_refused_before_the_first_byte(
     alice_client: Client, saving: Saving, run: Run
 ) -> None:
     checkpoint = saving.save()

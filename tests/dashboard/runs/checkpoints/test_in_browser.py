@@ -51,7 +51,7 @@ def test_a_checkpoint_is_pinned_and_published(page: Page, team: Team) -> None:
     assert PublishedModel.objects.get().name == "Sums, second"
 
 
-def test_a_checkpoint_is_tried_beside_its_base_model(
+def test_a_checkpoint_is_tried_with_its_base_model(
     page: Page, team: Team, tmp_path: Path
 ) -> None:
     saving = Saving(queue_run(team))

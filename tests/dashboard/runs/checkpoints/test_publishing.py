@@ -54,7 +54,7 @@ def test_it_is_offered_with_its_lineage(
     assert AuditEntry.objects.filter(verb="model.published").exists()
 
 
-def test_another_team_neither_sees_nor_names_it(
+def test_another_team_cannot_use_the_model(
     model: PublishedModel, charlie: User, charlie_client: Client
 ) -> None:
     other = Team.objects.get(slug="other")
@@ -69,7 +69,7 @@ def test_another_team_neither_sees_nor_names_it(
         lock_published(other, {"model": {"path": around}})
 
 
-def test_another_teams_checkpoint_is_no_start(saving: Saving, charlie: User) -> None:
+def test_another_teams_checkpoint_cannot_be_used(saving: Saving, charlie: User) -> None:
     checkpoint = saving.save()
     path = str(saving.folder / checkpoint.name / "model")
 
@@ -78,7 +78,7 @@ def test_another_teams_checkpoint_is_no_start(saving: Saving, charlie: User) -> 
     lock_published(saving.run.team, {"model": {"path": path}})
 
 
-def test_a_model_cannot_be_named_by_its_way_from_the_runs_own_folder(
+def test_relative_model_paths_are_refused(
     team: Team,
 ) -> None:
     for path in ("../7/checkpoints/step/model", "~/x", "a/../../7"):
@@ -105,7 +105,7 @@ def test_it_stays_while_a_run_needs_it(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_unpublished_its_files_are_gone_and_no_run_starts_from_it(
+def test_unpublishing_deletes_the_files(
     model: PublishedModel, team: Team, alice: User
 ) -> None:
     folder = model.folder
@@ -156,7 +156,7 @@ def test_damaged_weights_are_not_published(saving: Saving, alice: User) -> None:
     assert not PublishedModel.objects.exists()
 
 
-def test_the_list_of_models_names_runs_that_need_one(
+def test_the_list_of_models_shows_runs_that_need_one(
     alice_client: Client, model: PublishedModel, team: Team
 ) -> None:
     needing = queue_run(team, name="second")
@@ -180,7 +180,7 @@ def _config(path: str) -> RunConfig:
     )
 
 
-def test_the_page_looks_through_the_runs_once(
+def test_the_page_reads_the_runs_once(
     saving: Saving,
     alice: User,
     alice_client: Client,
@@ -196,7 +196,7 @@ def test_the_page_looks_through_the_runs_once(
     assert page.status_code == 200
 
 
-def test_a_run_whose_model_is_gone_is_not_extended(
+def test_a_run_with_a_deleted_model_cannot_be_extended(
     model: PublishedModel, saving: Saving, alice: User
 ) -> None:
     own = saving.run

@@ -29,7 +29,7 @@ def why(checkpoint: Checkpoint) -> list[str]:
     return next(row.reasons for row in rows if row.checkpoint == checkpoint)
 
 
-def test_the_best_outlives_what_the_trainer_deletes(saving: Saving, run: Run) -> None:
+def test_the_best_is_kept_when_the_trainer_deletes_it(saving: Saving, run: Run) -> None:
     for score in (0.2, 0.9, 0.4, 0.5):
         saving.save(score=score)
         saving.prune(1)
@@ -38,7 +38,7 @@ def test_the_best_outlives_what_the_trainer_deletes(saving: Saving, run: Run) ->
     assert why(Checkpoint.objects.get(step=2)) == ["best"]
 
 
-def test_a_disk_that_lets_nothing_go_costs_no_line_of_the_log(
+def test_a_failed_delete_does_not_stop_ingestion(
     saving: Saving, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saving.save(score=0.5)
@@ -50,7 +50,9 @@ def test_a_disk_that_lets_nothing_go_costs_no_line_of_the_log(
     assert run.checkpoints.count() == 2
 
 
-def test_a_kept_one_is_read_where_it_stays(saving: Saving, run: Run) -> None:
+def test_a_kept_checkpoint_is_read_from_the_kept_folder(
+    saving: Saving, run: Run
+) -> None:
     saving.save(score=0.9)
 
     found = CheckpointStore(run.pk).find("step-000001-attempt-1")
@@ -61,7 +63,7 @@ def test_a_kept_one_is_read_where_it_stays(saving: Saving, run: Run) -> None:
     assert found.is_dir()
 
 
-def test_a_better_one_takes_the_place_of_the_best(saving: Saving, run: Run) -> None:
+def test_a_better_checkpoint_replaces_the_best(saving: Saving, run: Run) -> None:
     for score in (0.2, 0.9, 0.4, 0.95, 0.3):
         saving.save(score=score)
         saving.prune(1)
@@ -78,7 +80,9 @@ def test_without_a_held_out_score_the_reward_decides(saving: Saving, run: Run) -
     assert list_checkpoints(Run.objects.get(pk=run.pk)).metric == "reward/mean"
 
 
-def test_a_pinned_one_is_never_deleted(saving: Saving, run: Run, alice: User) -> None:
+def test_a_pinned_checkpoint_is_never_deleted(
+    saving: Saving, run: Run, alice: User
+) -> None:
     first = saving.save(score=0.1)
     retention.pin(checkpoint=first, user=alice)
     for score in (0.2, 0.3):
@@ -115,7 +119,7 @@ def test_pinning_takes_no_disk_space(saving: Saving, run: Run, alice: User) -> N
     assert kept.stat().st_ino == own.stat().st_ino
 
 
-def test_a_pin_that_comes_too_late_says_so(
+def test_a_deleted_checkpoint_cannot_be_pinned(
     saving: Saving, run: Run, alice: User
 ) -> None:
     first = saving.save(score=0.1)
@@ -194,7 +198,7 @@ def test_the_metric_of_the_best_can_be_chosen(
         retention.choose_best_by(run=run, metric="loss", user=alice)
 
 
-def test_a_disk_without_links_says_so(
+def test_pinning_requires_links(
     saving: Saving, run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = saving.save()
