@@ -35,7 +35,7 @@ function addRow(name) {
   return row;
 }
 
-// Of all steps; evaluations are few, and all here.
+// Over all steps; the page has all evaluations.
 function rangeOf(metric) {
   const values = store.evaluations.get(metric)?.values;
   if (!values) return store.ranges.get(metric);
@@ -64,17 +64,17 @@ function showValues() {
   document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
 }
 
-function tellWarnings() {
+function updateWarnings() {
   const found = listWarnings(store.events, store.lastStep, alertCodes(alerts));
   showWarnings(warnings, found.map(describeWarning));
 }
 
 if (store.names().length) showValues();
-tellWarnings();
+updateWarnings();
 
-document.addEventListener("runalerts", tellWarnings);
+document.addEventListener("runalerts", updateWarnings);
 
-// The table is read, not watched: once a second is enough.
+// Updating the table once a second is enough.
 let isTableDue = false;
 function showValuesSoon() {
   if (isTableDue || document.hidden) return;
@@ -89,7 +89,7 @@ function showValuesSoon() {
 }
 
 document.addEventListener("runframe", () => {
-  tellWarnings();
+  updateWarnings();
   showValuesSoon();
 });
 document.addEventListener("visibilitychange", showValuesSoon);

@@ -1,4 +1,4 @@
-// What a run learns from: the signal charts of its overview, as they grow.
+// The signal charts of a run's overview, with live updates.
 
 import { fillAnatomy } from "../charts/signals/anatomy.js";
 import { fillDistribution } from "../charts/signals/distribution.js";
@@ -18,10 +18,10 @@ const FILL = {
   passes: fillPasses,
   anatomy: fillAnatomy,
 };
-// New steps are asked for no more often than this, and the slower the answers, the less.
+// Minimum interval between requests; longer for slow responses.
 const LOAD_EVERY = 2_000;
 const REST_FACTOR = 20;
-// The warnings of the rules stand above all charts, and wait for nobody to scroll.
+// Reward warnings are above all charts and do not depend on scrolling.
 const WARNED_OF = "rules";
 const WARN_EVERY = 60_000;
 const TRY_AGAIN_AFTER = 5_000;
@@ -33,10 +33,10 @@ const passK = root.querySelector("[data-pass-k]");
 const FINGERS = window.matchMedia("(pointer: coarse)");
 const ruleWarnings = document.querySelector("[data-rule-warnings]");
 let revision = 0;
-let range = null; // of steps, as all charts of the page show them
+let range = null; // of steps, common to all charts of the page
 let zoom = () => {};
 
-// What one address answers, and the charts that draw it.
+// The data of one URL, and its charts.
 class Source {
   charts = [];
   answer = null;
@@ -54,7 +54,7 @@ class Source {
     return this.charts.some((chart) => chart.isVisible);
   }
 
-  // Something new is there to be drawn; `isUrgent`: somebody waits for it.
+  // Loads new data; `isUrgent`: a user action needs it.
   refresh({ isUrgent = false } = {}) {
     this.isStale = true;
     if (isUrgent) this.#notBefore = 0;
@@ -83,7 +83,7 @@ class Source {
     const taken = this.#loadedAt - begin;
     this.#isLoading = false;
     this.#notBefore = performance.now() + Math.max(LOAD_EVERY, REST_FACTOR * taken);
-    // What is shown may have been changed meanwhile.
+    // The view may have changed meanwhile.
     if (query !== queryOf()) this.refresh({ isUrgent: true });
     else if (answer) {
       this.answer = answer;
@@ -108,7 +108,7 @@ async function ask(address, query) {
 class Chart {
   isVisible = false;
   #filled = null;
-  #drawn = null; // the answer that stands there
+  #drawn = null; // the drawn data
 
   constructor(element, source) {
     this.element = element;
@@ -120,7 +120,7 @@ class Chart {
     source.charts.push(this);
   }
 
-  // An answer that came while the chart was out of view is drawn when it is seen.
+  // Data that arrived out of view is drawn when the chart becomes visible.
   show() {
     if (this.#drawn !== this.source.answer) this.draw();
   }
@@ -180,7 +180,7 @@ class Chart {
     return columns.find(({ first, last }) => x >= first - 0.5 && x <= last + 0.5)?.last;
   }
 
-  // A table of numbers for those who cannot point at a chart; written when it is open.
+  // The chart as a table; filled when it is open.
   #tabulate() {
     if (!this.table.open || !this.#filled) return;
     const { head, rows } = this.#filled.table;
@@ -213,7 +213,7 @@ function makeRow(cells) {
 
 function makeCell(kind, text, column) {
   const cell = document.createElement(kind);
-  // Names come escaped, for Plotly.
+  // Names are escaped for Plotly.
   cell.textContent = text.replaceAll("&lt;", "<").replaceAll("&amp;", "&");
   if (kind === "th") cell.scope = "col";
   if (column > 0) cell.className = "number";
@@ -227,7 +227,7 @@ function addressOf({ step, prompt }) {
     : `${groups}${step}/${prompt}/`;
 }
 
-// What is shown is in the address, so a link shows the same.
+// The URL contains the view, so links show the same.
 function queryOf() {
   const query = new URLSearchParams();
   if (rows.value !== "dataset") query.set("rows", rows.value);
@@ -245,7 +245,7 @@ function keepInAddress(name, value) {
   history.replaceState(history.state, "", url);
 }
 
-// Of pass@k, as the address has it; null: as many completions as a group has.
+// k of pass@k from the URL; null: the group size.
 function chosenK() {
   const k = Number(new URLSearchParams(location.search).get("k"));
   return Number.isInteger(k) && k > 0 ? k : null;
@@ -269,14 +269,14 @@ function reorder() {
   for (const source of sources.values()) source.refresh({ isUrgent: true });
 }
 
-// A zoom of the page asks for those steps anew, in narrower columns.
+// A zoom of the page requests its steps in narrower columns.
 function follow(view) {
   if (view.range?.first === range?.first && view.range?.last === range?.last) return;
   ({ range } = view);
   for (const source of sources.values()) source.refresh({ isUrgent: true });
 }
 
-// And a zoom here is one of the page.
+// A zoom here applies to the whole page.
 function followZoom(change) {
   const [low, high] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
   if (low !== undefined) zoom(makeRange(Math.ceil(low), Math.floor(high)));
@@ -312,14 +312,14 @@ document.addEventListener("runframe", ({ detail }) => {
 document.addEventListener("themechange", () => {
   for (const chart of charts.values()) chart.draw();
 });
-// What came, or took another theme, while nobody looked is drawn now.
+// Draw data and theme changes of the time when the page was hidden.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
   for (const chart of charts.values()) if (chart.isVisible) chart.show();
   for (const source of sources.values()) source.schedule();
 });
 
-// `view` says which steps are shown; `onZoom` receives others.
+// `view` has the shown steps; `onZoom` receives new ones.
 export function linkSignals({ view, onZoom }) {
   zoom = onZoom;
   follow(view);

@@ -220,9 +220,9 @@ def test_invalid_json_is_reported_and_the_fields_stay(alice_client: Client):
         return '{"rules": [{"name": "a", "kind": ' + rest + "}]}"
 
     for text, fragment in (
-        ("{", "not JSON"),
+        ("{", "Invalid JSON"),
         ("[]", "got []"),
-        ("", "not JSON"),
+        ("", "Invalid JSON"),
         ("[" * 100_000, "deep"),
         ('{"rules": []}', "at least one"),
         (of_rule('"eval"'), '"eval"'),

@@ -1,4 +1,4 @@
-// Where the time of a step goes.
+// Time of a step by phase.
 
 import { sig4 } from "../../live/numbers.js";
 import { resolveColors } from "../theme.js";

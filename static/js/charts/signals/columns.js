@@ -1,4 +1,4 @@
-// Where columns of steps lie, and what they are called.
+// Positions and labels of columns of steps.
 
 import { styleCard } from "../theme.js";
 
@@ -21,7 +21,7 @@ export function centre({ first, last }) {
   return (first + last) / 2;
 }
 
-// A heat map wants equal columns without gaps: the place of each, from the first on.
+// A heat map needs equal columns without gaps: the index of each column.
 export function placeColumns(columns) {
   if (!columns.length) return { places: [], num: 0, x0: 0, dx: 1 };
   const dx = Math.max(...columns.map(({ first, last }) => last - first + 1));
@@ -30,7 +30,7 @@ export function placeColumns(columns) {
   return { places, num: places.at(-1) + 1, x0: begin + (dx - 1) / 2, dx };
 }
 
-// Bars of one another's width, whatever steps lie between them.
+// Bars of equal width, regardless of missing steps.
 export function placeBars(columns) {
   return {
     x: columns.map(centre),
@@ -47,12 +47,12 @@ export function layOut(layout, { columns, read, revision, query }) {
     ...styled,
     ...(layout.yaxis2 && { yaxis2: decorateSecond(styled.yaxis, layout.yaxis2) }),
     xaxis: { ...styled.xaxis, unifiedhovertitle: { text: unit } },
-    uirevision: query, // other steps or another order: no zoom that was before
+    uirevision: query, // reset the zoom for other steps or another order
     datarevision: revision,
   };
 }
 
-// The first axis as it was decorated, but for what the second says of itself.
+// The decorated axis, overridden by the second one.
 function decorateSecond(first, own) {
   const { domain: _, autorange: __, showgrid: ___, ...look } = first;
   return { ...look, ...own, title: { ...look.title, text: own.title.text } };

@@ -1,4 +1,4 @@
-// Rewards or advantages by step: a histogram a column, and some of its quantiles.
+// Rewards or advantages by step: one histogram per column, with quantiles.
 
 import { sig4 } from "../../live/numbers.js";
 import { resolveColors } from "../theme.js";
@@ -59,7 +59,7 @@ export function fillDistribution(figure, answer, { read, revision, query }) {
   };
 }
 
-// The fullest cell is the darkest; how full it is, the pointer tells.
+// The largest cell is the darkest; the tooltip shows its share.
 function highest(shares) {
   return shares.flat().reduce((most, share) => Math.max(most, share ?? 0), 0) || 1;
 }

@@ -4,7 +4,7 @@ import { sig4 } from "../../live/numbers.js";
 import { resolveColors } from "../theme.js";
 import { describeSteps, layOut, placeBars, placeColumns, whole } from "./columns.js";
 
-// In the server's order: trainer.events.Signal, then dead groups of several kinds.
+// In the server's order: trainer.events.Signal, then several kinds without signal.
 const BANDS = [
   { mark: "◆", words: "mixed" },
   { mark: "▲", words: "all correct", code: 0.5 },
@@ -14,7 +14,7 @@ const BANDS = [
   { mark: "=", words: "several kinds without signal", code: 2.5 },
 ];
 const MIXED = 0;
-// With fewer cells than these, each has room for its mark.
+// With fewer cells, each has space for its mark.
 const MARKED_COLUMNS = 48;
 const MARKED_ROWS = 16;
 const NUM_TICKS = 8;
@@ -63,7 +63,7 @@ function inkOf(read, name) {
   return { color: read(`--cohort-${name}`), size: 9 };
 }
 
-// Which group a click on a cell, or on the bar of a column, leads to.
+// The group of a click on a cell or on a column's bar.
 export function placeOf(point, filled, { cells, steps }) {
   if (point.data.type === "bar") return { step: steps[point.pointNumber].last };
   const [row, column] = point.pointNumber;
@@ -98,7 +98,7 @@ function describeColumn(column) {
   return lines.join("<br>");
 }
 
-// A few rows are named: by prompt, or by rank where a row holds several in another order.
+// Labels of a few rows: prompt, or rank if a row has several prompts in another order.
 function nameRows({ rows, prompts_a_row: each }, order, axis) {
   const stride = Math.max(1, Math.ceil(rows.length / NUM_TICKS));
   const at = rows.map((_, row) => row).filter((row) => row % stride === 0);

@@ -1,5 +1,4 @@
-// How often one of k completions of a prompt is right, or their majority, beside one
-// alone.
+// pass@1, pass@k and maj@k of the training groups and held-out sets.
 
 import { asLabel } from "../labels.js";
 import { resolveColors } from "../theme.js";
@@ -41,7 +40,7 @@ export function nearestK(scores, kind, k) {
   return measured.length ? Math.max(...measured) : null;
 }
 
-// The held-out sets' pass@k and maj@k, as near to k as they were measured.
+// pass@k and maj@k of the held-out sets, for the largest measured k up to k.
 function drawHeldOut(heldOut, { passes, votes, k }) {
   return Object.entries(heldOut)
     .slice(0, MAX_SETS)
