@@ -1,4 +1,4 @@
-"""Tokens of programs, and the answers that are kept for who asks twice."""
+"""API tokens, and stored responses for repeated requests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Scope(models.TextChoices):
 
 
 class ApiToken(models.Model):
-    """Lets a program in as one person, in one team. Only its SHA-256 is kept.
+    """Authenticates a program as one user in one team. Only the SHA-256 is stored.
 
-    It may do what its scopes say and its person's role allows, whichever is less.
+    Its permissions are its scopes, limited by the user's role.
     """
 
     user = models.ForeignKey(
@@ -31,7 +31,7 @@ class ApiToken(models.Model):
     team = models.ForeignKey(Team, models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=80)
     token_sha256 = models.CharField(max_length=64, unique=True)
-    hint = models.CharField(max_length=8)  # its last letters, to tell tokens apart
+    hint = models.CharField(max_length=8)  # the last characters, for display
     scopes = ArrayField(models.CharField(max_length=10, choices=Scope))
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)  # null: never
@@ -53,7 +53,7 @@ class ApiToken(models.Model):
 
     @property
     def state(self) -> str:
-        """suspended: its person is deactivated, and may be let in again."""
+        """suspended: its user is deactivated."""
         if self.revoked_at:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= timezone.now():
@@ -62,7 +62,7 @@ class ApiToken(models.Model):
 
 
 class Replay(models.Model):
-    """The answer to a request that named an Idempotency-Key, for a day."""
+    """The response to a request with an Idempotency-Key, stored for a day."""
 
     token = models.ForeignKey(ApiToken, models.CASCADE, related_name="replays")
     key = models.CharField(max_length=100)

@@ -17,9 +17,9 @@ from trainer.rewards.spec import Recipe, bound_tolerance, recipe_bounds
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RulePart:
-    """A rule's share of one reward: part = the score that counts × weight.
+    """A rule's part of one reward: counted × weight.
 
-    That is the rule's own score once it is clipped and gated; None: it is left out.
+    counted: the score after clip and gate; None: not counted.
     """
 
     name: str
@@ -61,7 +61,7 @@ def rank_completions(
         (abs(p.part) for parts in split for p in parts if p.part is not None),
         default=0.0,
     )
-    # What the parts of a product or a minimum leave over means nothing.
+    # For a product or a minimum, the rest has no meaning.
     is_sum = recipe is None or recipe.combine in ("sum", "normalize_then_sum")
     return [
         GroupRank(
@@ -80,7 +80,7 @@ def rank_completions(
 
 
 def find_base(ranks: Sequence[GroupRank]) -> GroupRank | None:
-    """What the others are compared with: the first of the best, else the first."""
+    """The reference for differences: the first of the best, else the first."""
     best = (rank for rank in ranks if rank.is_best)
     return next(best, ranks[0] if ranks else None)
 
@@ -120,7 +120,7 @@ def _with_bar(part: RulePart, largest: float) -> RulePart:
 
 
 def _unexplained(completion: Completion, parts: list[RulePart]) -> float | None:
-    """What the rules leave over, such as a KL taken off the reward."""
+    """The part of a reward without a rule, such as a KL penalty."""
     if completion.reward is None:
         return None
     rest = completion.reward - sum(p.part for p in parts if p.part is not None)
@@ -151,7 +151,7 @@ NO_THRESHOLD = (
 
 
 def recipe_spec(run: Run, step: int) -> dict[str, Any]:
-    """The rules of a step, from the run's own frozen configuration."""
+    """The rules of a step, from the run's configuration at launch."""
     spec: dict[str, Any] = run.config["reward"]["recipe"]
     last = 0
     for phase in run.config.get("phases") or ():
@@ -176,7 +176,7 @@ def rule_names(run: Run) -> list[str]:
 
 
 def step_recipe(run: Run, step: int) -> Recipe | None:
-    """None when a rule is no longer known."""
+    """None if a rule no longer exists."""
     try:
         return Recipe.model_validate(recipe_spec(run, step))
     except ValueError:
@@ -192,16 +192,16 @@ def rule_weights(run: Run, step: int) -> dict[str, float]:
 
 
 def right_reward(recipe: Recipe, step: int) -> float | None:
-    """The reward from which a completion is right: the highest that there is.
+    """The threshold for right completions: the highest reward.
 
-    None where there is no highest.
+    None without a highest reward.
     """
     highest = recipe_bounds(recipe, step=step)[1]
     return highest - bound_tolerance(highest) if math.isfinite(highest) else None
 
 
 def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
-    """By step the reward from which a completion is right; None: unknown."""
+    """The threshold for right completions by step; None: unknown."""
     found: dict[int, float | None] = {}
     if run.is_imported:
         return dict.fromkeys(steps, run.config["reward"]["right_from"])
@@ -215,7 +215,7 @@ def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
         if recipe is None:
             found[step] = None
             continue
-        # A schedule gives each step weights of its own.
+        # A schedule changes the weights at each step.
         weights = id(spec), tuple(rule.weight_at(step) for rule in recipe.rules)
         if weights not in highest:
             highest[weights] = right_reward(recipe, step)
@@ -224,7 +224,7 @@ def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
 
 
 def why_nothing_is_right(run: Run, step: int) -> str:
-    """Empty where there is a highest reward at this step."""
+    """Why correctness is unknown at this step; "" if it is known."""
     if run.is_imported:
         return "" if run.config["reward"]["right_from"] is not None else NO_THRESHOLD
     recipe = step_recipe(run, step)
@@ -242,6 +242,6 @@ def why_nothing_is_right(run: Run, step: int) -> str:
 
 
 def reward_bounds(run: Run, step: int) -> tuple[float, ...]:
-    """Lowest and highest reward; empty when a rule is no longer known to say."""
+    """Lowest and highest reward; empty if a rule no longer exists."""
     recipe = step_recipe(run, step)
     return () if recipe is None else recipe_bounds(recipe, step=step)
