@@ -13,7 +13,7 @@ const join = ({ pieces }, ...kinds) =>
     .map(({ text }) => text)
     .join("");
 
-test("what is served is the library that is tested", () => {
+test("the served library is the tested one", () => {
   const served = readFileSync("node_modules/diff/dist/diff.min.js", "utf8");
 
   assert.match(served, /diffWordsWithSpace/);
@@ -52,7 +52,7 @@ test("differences in whitespace are reported", () => {
   );
 });
 
-test("texts that share but a word are not mixed", () => {
+test("texts with one common word are not merged", () => {
   const found = compare("one two three four five", "six seven three eight nine", diff);
 
   assert.equal(isAlike(found), false);
@@ -62,7 +62,7 @@ test("texts that share but a word are not mixed", () => {
   );
 });
 
-test("texts that would take too long are given up", () => {
+test("the comparison of long texts times out", () => {
   const words = (seed) =>
     Array.from({ length: 30_000 }, (_, at) => (at * seed) % 7_919).join(" ");
 

@@ -25,7 +25,7 @@ test("the less likely a token, the stronger its colour", () => {
   assert.equal(scale.legend.at(-1).text, "-2");
 });
 
-test("a ratio has two sides, alike in its logarithm", () => {
+test("a ratio has two sides, symmetric in its logarithm", () => {
   const scale = makeScale([COMPLETION], "ratio");
 
   assert.deepEqual(COMPLETION.ratio.map(scale.levelOf), [0, "+4", -4]);
@@ -35,7 +35,7 @@ test("a ratio has two sides, alike in its logarithm", () => {
   );
 });
 
-test("one token far off does not leave the others pale", () => {
+test("an outlier does not compress the scale", () => {
   const far = { ...COMPLETION, logprob: [...Array(199).fill(-1), -30] };
 
   const scale = makeScale([far], "logprob");
@@ -44,16 +44,16 @@ test("one token far off does not leave the others pale", () => {
   assert.equal(scale.levelOf(-30), 4);
 });
 
-test("what was not measured has no scale", () => {
+test("missing values have no scale", () => {
   assert.equal(makeScale([COMPLETION], "kl"), null);
   assert.equal(makeScale([{ ...COMPLETION, clipped: null }], "clipped"), null);
 });
 
-test("what is not a number has no colour", () => {
+test("NaN has no colour", () => {
   assert.equal(makeScale([COMPLETION], "logprob").levelOf(null), 0);
 });
 
-test("clipped tokens are told by their side", () => {
+test("clipped tokens have a side", () => {
   const scale = makeScale([COMPLETION], "clipped");
 
   assert.deepEqual(COMPLETION.clipped.map(scale.levelOf), [0, "+4", -4]);
@@ -68,11 +68,11 @@ test("a token is described by its known values", () => {
   );
 });
 
-test("spaces that end a line are seen", () => {
+test("line ends and tabs are visible", () => {
   assert.equal(show("a\n\tb\r"), "a↵\n⇥\tb␍");
 });
 
-test("a mark of direction turns nothing around in what is said", () => {
+test("bidirectional control characters are escaped", () => {
   const turned = { ...COMPLETION, pieces: ["\u202ea", "\u2067b", "c"] };
 
   assert.match(describe(turned, 0), / · "\\u202ea" · /);

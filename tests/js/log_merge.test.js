@@ -11,7 +11,7 @@ import {
 const lines = (...times) => times.map((time, i) => ({ number: i + 1, time, text: "" }));
 const ids = (merged) => merged.map(lineId);
 
-test("a worker's lines lie between those of the trainer by their times", () => {
+test("worker lines are merged by time", () => {
   const main = { first: 0, isEnd: true, lines: lines(10, 20, 30) };
   const beside = { lines: lines(5, 15, 15.5, 40) };
 
@@ -20,7 +20,7 @@ test("a worker's lines lie between those of the trainer by their times", () => {
   assert.deepEqual(ids(merged), ["W1", "L1", "W2", "W3", "L2", "L3", "W4"]);
 });
 
-test("only those that fall into what the page holds are shown", () => {
+test("only worker lines of the page's range are shown", () => {
   const main = { first: 100, isEnd: false, lines: lines(10, 20) };
   const beside = { lines: lines(5, 10, 20, 25) };
 
@@ -32,7 +32,7 @@ test("only those that fall into what the page holds are shown", () => {
   }
 });
 
-test("without a trainer's line all of the worker's are shown", () => {
+test("without trainer lines all worker lines are shown", () => {
   const main = { first: 0, isEnd: true, lines: [] };
 
   assert.deepEqual(ids(interleave(main, { lines: lines(1, null, 2) })), [
@@ -42,14 +42,14 @@ test("without a trainer's line all of the worker's are shown", () => {
   ]);
 });
 
-test("the further lines of a message stay with its first", () => {
+test("lines of a message stay together", () => {
   const main = { first: 0, isEnd: true, lines: lines(10, null, 30) };
   const beside = { lines: lines(20, null) };
 
   assert.deepEqual(ids(interleave(main, beside)), ["L1", "L2", "W1", "W2", "L3"]);
 });
 
-test("a worker's line does not say its time twice, and keeps what matched", () => {
+test("a worker line has one timestamp and keeps its matches", () => {
   const line = { isWorker: true, text: "2026-01-02 03:04:05.678 Started it." };
 
   assert.deepEqual(withoutStamp(line, [[24, 31]]), {

@@ -30,7 +30,7 @@ function part(
 
 const numbers = (log) => [log.lines[0].number, log.lines.at(-1).number];
 
-test("new lines are added behind the known ones, and counted", () => {
+test("new lines are appended and counted", () => {
   const log = new LogWindow();
   log.replace(part(101, 500));
 
@@ -40,7 +40,7 @@ test("new lines are added behind the known ones, and counted", () => {
   assert.equal(log.next, 6_030);
 });
 
-test("a line that was unfinished is replaced, not told twice", () => {
+test("an unfinished line is replaced", () => {
   const log = new LogWindow();
   log.replace(part(1, 3, { open: 1 }));
   const whole = part(3, 2);
@@ -54,7 +54,7 @@ test("a line that was unfinished is replaced, not told twice", () => {
   );
 });
 
-test("a log that was cut begins anew", () => {
+test("a truncated log restarts", () => {
   const log = new LogWindow();
   log.replace(part(1, 500));
 
@@ -63,7 +63,7 @@ test("a log that was cut begins anew", () => {
   assert.deepEqual(numbers(log), [1, 20]);
 });
 
-test("a page holds so many lines and no more, at whichever end it reads", () => {
+test("the number of lines is limited at both ends", () => {
   const log = new LogWindow();
   log.replace(part(2_001, 500, { total: 9_000 }));
   for (let first = 2_501; first < 4_501; first += 500)
@@ -81,7 +81,7 @@ test("a page holds so many lines and no more, at whichever end it reads", () => 
   assert.equal(log.isEnd, false);
 });
 
-test("a search goes around its end and says where it is", () => {
+test("a search wraps around and shows its position", () => {
   const search = new LogSearch();
   const matches = [3, 8].map((number) => ({ number, spans: [[0, 1]] }));
   search.take({ matches, first: 0, total: 2, stopped: "" }, 0);
@@ -95,7 +95,7 @@ test("a search goes around its end and says where it is", () => {
   assert.equal(search.label, "2 of 2");
 });
 
-test("a match that is not listed is asked for by its hundred", () => {
+test("an unlisted match is requested by its hundred", () => {
   const search = new LogSearch();
   const matches = Array.from({ length: 100 }, (_, i) => ({ number: i, spans: [] }));
   search.take({ matches, first: 0, total: 250, stopped: "" }, 0);
@@ -103,7 +103,7 @@ test("a match that is not listed is asked for by its hundred", () => {
   assert.equal(search.turn(-1), 200);
 });
 
-test("what matched is set apart from the rest of its line", () => {
+test("matches are marked in their line", () => {
   assert.deepEqual(
     pieces("step 10/200", [
       [0, 4],

@@ -49,7 +49,7 @@ const mapFigure = {
   layout: { ...layout, yaxis2: { title: { text: "effective" } } },
 };
 
-test("steps without groups leave a gap as wide as they are", () => {
+test("steps without groups leave a gap of their width", () => {
   assert.deepEqual(placeColumns([column(1, 5), column(11, 15), column(16, 17)]), {
     places: [0, 2, 3],
     num: 4,
@@ -58,7 +58,7 @@ test("steps without groups leave a gap as wide as they are", () => {
   });
 });
 
-test("mixed groups are coloured by their spread, dead ones by their kind", () => {
+test("mixed groups are coloured by spread, others by signal", () => {
   const { data } = fillMap(mapFigure, map, options);
 
   assert.deepEqual(data[2].z, [
@@ -71,7 +71,7 @@ test("mixed groups are coloured by their spread, dead ones by their kind", () =>
   ]);
 });
 
-test("a kind is told by its mark and in words, not by colour alone", () => {
+test("a signal has a mark and a name besides its colour", () => {
   const { data } = fillMap(mapFigure, map, options);
 
   assert.deepEqual(data[1].text[1], ["▲", "", "▲"]); // of null, Plotly writes "null"
@@ -82,7 +82,7 @@ test("a kind is told by its mark and in words, not by colour alone", () => {
   );
 });
 
-test("each band has a name and, but for three, a mark of its own", () => {
+test("each band has a name and a mark", () => {
   const bands = [0, 1, 2, 3, 4, 5]; // trainer.events.Signal, then "dead"
   const cells = Object.fromEntries(
     ["column", "row", "spread", "mean", "num", "step", "prompt"].map((name) => [
@@ -123,7 +123,7 @@ test("a click on a cell leads to its group, on a bar to its step", () => {
   assert.deepEqual(placeOf(bar, filled, map), { step: 3 });
 });
 
-test("a map too large to be drawn whole says of how much it is", () => {
+test("a downsampled map shows its size", () => {
   const wide = {
     ...map,
     num_prompts: 150,
@@ -140,7 +140,7 @@ test("a map too large to be drawn whole says of how much it is", () => {
   );
 });
 
-test("the table has the map's numbers, a step a row", () => {
+test("the table has the map's numbers, one row per step", () => {
   const { table } = fillMap(mapFigure, map, options);
 
   assert.deepEqual(table.rows[0], {
@@ -185,7 +185,7 @@ const rules = {
 };
 const ruleFigure = { data: [{ type: "bar", marker: {} }], layout };
 
-test("each rule is a layer, its name no markup", () => {
+test("each rule is a layer with an escaped name", () => {
   const { data, warnings } = fillRules(ruleFigure, rules, {
     ...options,
     chart: "mean",
@@ -199,7 +199,7 @@ test("each rule is a layer, its name no markup", () => {
   assert.deepEqual(warnings, ["answer made 96%"]);
 });
 
-test("what the rules leave over is a layer where there is any", () => {
+test("the rest without a rule is a layer if there is any", () => {
   const names = (answer) =>
     fillRules(ruleFigure, answer, { ...options, chart: "variance" }).data.map(
       ({ name }) => name,
@@ -221,7 +221,7 @@ test("shares of a product are explained", () => {
   assert.match(fill("product"), /squared correlation/);
 });
 
-test("what is only a fact stands quietly under the chart that it is about", () => {
+test("facts are a note under their chart", () => {
   const answer = { ...rules, warnings: [], facts: ["answer made 96%"] };
   const fill = (chart) => fillRules(ruleFigure, answer, { ...options, chart });
 
@@ -249,7 +249,7 @@ test("a phase shows seconds, share and time without signal", () => {
   );
 });
 
-test("where groups are not logged, nothing is said of dead ones", () => {
+test("steps without logged groups have no time without signal", () => {
   const answer = {
     columns: [column(1)],
     phases: ["generate"],
@@ -295,7 +295,7 @@ const passFigure = {
   layout,
 };
 
-test("pass@k stands beside pass@1, and is of all that a group has unless chosen", () => {
+test("pass@k uses the group size unless chosen", () => {
   const names = (k) =>
     fillPasses(passFigure, passes, { ...options, k }).data.map(({ name }) => name);
 
@@ -306,7 +306,7 @@ test("pass@k stands beside pass@1, and is of all that a group has unless chosen"
   assert.deepEqual(names(1), ["pass@1", "pass@1"]);
 });
 
-test("held-out sets have the largest k that they were measured at", () => {
+test("held-out sets have their largest measured k", () => {
   const { data } = fillPasses(
     passFigure,
     {
@@ -327,17 +327,17 @@ test("held-out sets have the largest k that they were measured at", () => {
   );
 });
 
-test("a run whose rules read no answers says so", () => {
+test("maj@k requires a rule that reads answers", () => {
   const filled = fillPasses(passFigure, { ...passes, majorities: [] }, options);
 
-  assert.match(filled.note, /^No maj@k: no rule of this run reads an answer/);
+  assert.match(filled.note, /^No maj@k/);
   assert.deepEqual(
     filled.table.head.filter((title) => title.startsWith("maj")),
     [],
   );
 });
 
-test("of many held-out sets the first four are drawn", () => {
+test("the first four held-out sets are drawn", () => {
   const sets = Object.fromEntries(
     ["a", "b", "c", "d", "e"].map((name) => [name, passes.held_out.held]),
   );
@@ -345,10 +345,10 @@ test("of many held-out sets the first four are drawn", () => {
   const filled = fillPasses(passFigure, { ...passes, held_out: sets }, options);
 
   assert.equal(filled.data.filter(({ name }) => name.endsWith("maj@2")).length, 4);
-  assert.match(filled.note, /The first 4 of 5 held-out sets are drawn/);
+  assert.match(filled.note, /4 of 5/);
 });
 
-test("the table has k in doubles, and no number where no group has k", () => {
+test("the table has powers of two of k, and gaps without groups", () => {
   const { table } = fillPasses(passFigure, passes, options);
 
   const ks = ["pass@1", "pass@2", "pass@3", "maj@2", "maj@3"];
@@ -365,5 +365,5 @@ test("without a group there is nothing to draw", () => {
   );
 
   assert.equal(filled.isEmpty, true);
-  assert.match(filled.note, /^3 steps are older than this chart/);
+  assert.match(filled.note, /^3 steps/);
 });
