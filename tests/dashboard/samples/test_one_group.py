@@ -38,8 +38,8 @@ def test_each_rule_shows_score_times_weight_and_its_part(
     html = get(alice_client, make_group(run, rewards=(1.2, 0.0)))
 
     assert re.findall(r"1 × ([\d.]+)</td><td[^>]*>(\+[\d.]+)<", html) == [
-        ("0.2", "+0.2"),
         ("1", "+1"),
+        ("0.2", "+0.2"),
     ]
     assert "data-other" not in html
 

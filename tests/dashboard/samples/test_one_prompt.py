@@ -166,8 +166,8 @@ def test_superseded_groups_do_not_count(alice_client: Client, run: Run) -> None:
     run.groups.filter(step=3).update(superseded_by=2)
 
     assert len(texts(get(alice_client, run))) == 8
-    make_group(run, 3, 6, (0.2,), texts=["new text"], attempt=2)
-    assert texts(get(alice_client, run))[:2] == ["new text", "text 2.0"]
+    make_group(run, 3, 6, (0.2,), texts=["text new"], attempt=2)
+    assert texts(get(alice_client, run))[:2] == ["text new", "text 2.0"]
     assert "1–9 of 9 completions" in words(get(alice_client, run))
     run.groups.update(superseded_by=2)
     page = words(get(alice_client, run))

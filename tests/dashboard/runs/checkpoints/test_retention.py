@@ -224,7 +224,7 @@ def test_the_tab_shows_what_is_kept_and_why(
     html = alice_client.get(f"/alpha/runs/{run.pk}/checkpoints/").content.decode()
 
     assert "2 of 3 kept" in html
-    assert "best by eval/heldout/mean" in html
+    assert "checkpoint-best" in html
     assert "deleted" in html
     assert "needed to resume" in html
 
