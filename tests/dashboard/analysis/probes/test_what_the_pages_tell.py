@@ -52,9 +52,9 @@ def test_what_is_paid_for_nothing_is_told_with_its_rows(
     version.rows.update(answer="5")
     for rule, said in (
         (("length", {"params-maximum": "9"}), "An empty"),
-        (("contains", {"params-phrases": "+"}), "The prompt"),
-        (("format_tags", {}), "Only tags"),
-        (NUMERIC, "“5” is given 1"),
+        (("contains", {"params-phrases": "+"}), "A copy"),
+        (("format_tags", {}), "Empty tags"),
+        (NUMERIC, "“5” scores 1"),
     ):
         answer = alice_client.post(f"{PAGE}/rows", fields(rule))
 
