@@ -126,7 +126,7 @@ def test_the_reward_log_is_filtered_and_leads_to_the_completion(
     assert findings(page) == []
     expect(page.get_by_role("listitem").filter(has_text="Step 9")).to_have_count(3)
 
-    page.get_by_label("What", exact=True).select_option("error")
+    page.get_by_label("Type", exact=True).select_option("error")
     page.get_by_role("button", name="Show").click()
 
     page.wait_for_url("**kind=error**")
