@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a RunConfig, in sentences beside the right field."""
+"""Validation errors of a RunConfig as messages, by form field."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from dashboard.runs.config.fields import ELSEWHERE, ConfigField, all_fields, put
 from trainer.config import RunConfig
 
-MAX_ERRORS = 200  # nobody reads more
-# How complaints begin that are about phases as a whole.
+MAX_ERRORS = 200
+# How messages about phases as a whole start.
 OF_PHASES = ('Phase "', "The phases have")
 
 
@@ -77,7 +77,7 @@ def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> 
     problems.together.append(message)
     if message.startswith(OF_PHASES):
         problems.add("phases", message)
-        return  # no setting's default mends a phase
+        return  # no setting's default fixes a phase
     if "reward.step_recipe" in message:
         problems.add("step_recipe", message)
     for path in all_fields():
@@ -86,7 +86,7 @@ def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> 
 
 
 def default_heals(tree: dict[str, Any], path: str, message: str) -> bool:
-    """Whether this field alone, put back to its default, makes the problem go."""
+    """Whether resetting this field alone to its default removes the problem."""
     healed = copy.deepcopy(tree)
     put(healed, path, all_fields()[path].default)
     return all(message_of(error) != message for error in errors_of(healed))
@@ -137,7 +137,7 @@ def _demand(error: Mapping[str, Any]) -> str | None:
         case "float_parsing" | "float_type" | "finite_number":
             return "a number, such as 0.5 or 1e-6"
         case "bool_parsing" | "bool_type":
-            return "on, off"
+            return "on or off"
         case "greater_than_equal":
             return f"at least {_plain(context['ge'])}"
         case "greater_than":

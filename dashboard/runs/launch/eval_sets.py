@@ -21,6 +21,12 @@ MAX_SETS = 20
 LONGEST_NAME = 40
 PARTS = ("dataset", "name", "max_rows")  # of a control's name: eval-1-dataset
 MOST_ROWS = 2**31 - 1
+# Of leaked rows, by kind.
+WORDS = {
+    "exact": "with the same prompt",
+    "words": "with the same words",
+    "near": "nearly the same",
+}
 
 
 class Finder(Protocol):
@@ -28,7 +34,7 @@ class Finder(Protocol):
 
 
 class SetsForm(Protocol):
-    """The launch form, as far as its evaluation sets go."""
+    """The part of the launch form that evaluation sets need."""
 
     eval_sets: list[SetDraft]
 
@@ -41,7 +47,7 @@ class SetsForm(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChosenSet:
-    """What a form without problems asks for."""
+    """A valid evaluation set of the form."""
 
     name: str
     version: DatasetVersion
@@ -55,14 +61,14 @@ class ChosenSet:
 
 @dataclass(kw_only=True, slots=True)
 class SetDraft:
-    """A row of the form: its texts, and what is wrong with them."""
+    """A row of the form: its texts and their errors."""
 
     number: int  # from 1
     dataset: str = ""  # id of a version
     name: str = ""
     max_rows: str = ""
     version: DatasetVersion | None = None
-    usual_name: str = ""  # where none is given
+    usual_name: str = ""  # if none is typed
     errors: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -71,7 +77,7 @@ class SetDraft:
 
     @property
     def num_rows(self) -> int | None:
-        """None: nothing is chosen yet, or it cannot be read."""
+        """None: nothing is chosen yet, or the number is invalid."""
         if self.version is None or (self.max_rows and not self._count):
             return None
         return min(self._count or self.version.num_rows, self.version.num_rows)
@@ -91,12 +97,12 @@ class SetDraft:
         }
 
     def choose(self) -> ChosenSet | None:
-        """None where something is wrong, which is kept."""
+        """None if invalid; the errors are kept."""
         self.errors = {}
         if self.version is None:
             self.errors["dataset"] = [
-                "This dataset is in the trash or not there any more. Choose another, "
-                "or remove the set."
+                "This dataset was deleted or is in the trash. Choose another one, or "
+                "remove the set."
                 if self.dataset
                 else "Choose a dataset version, or remove the set."
             ]
@@ -104,7 +110,7 @@ class SetDraft:
             self.errors["name"] = [sentence]
         if self.max_rows and not self._count:
             self.errors["max_rows"] = [
-                f"Rows at most must be a whole number above 0; got “{self.max_rows}”."
+                f"Max rows must be a whole number above 0; got “{self.max_rows}”."
             ]
         if self.version is None or self.errors:
             return None
@@ -127,7 +133,7 @@ def _refuse_name(name: str) -> str:
 class Leak:
     held_out: DatasetVersion
     trained_on: DatasetVersion
-    found: VersionLeak | None = None  # none is looked for in a version itself
+    found: VersionLeak | None = None  # None: both are the same version
 
     @property
     def is_known(self) -> bool:
@@ -148,17 +154,15 @@ class Leak:
     def sentence(self) -> str:
         total = self.held_out.num_rows
         if self.found is None:
-            return f"{self.held_out} is what is trained on, all {total:,} rows of it."
+            return f"{self.held_out} is the training dataset: all {total:,} rows leak."
         if not self.num_rows:
-            return f"No row of {self.held_out} is in {self.trained_on}."
+            return f"{self.trained_on} contains no row of {self.held_out}."
         named = [
-            f"{count:,} with {KINDS[kind]}" if kind != "near" else f"{count:,} nearly"
-            for kind, count in self.counts.items()
-            if count
+            f"{count:,} {WORDS[kind]}" for kind, count in self.counts.items() if count
         ]
         return (
-            f"{self.num_rows:,} of the {total:,} rows of {self.held_out} are trained "
-            f"on in {self.trained_on}: {', '.join(named)}."
+            f"{self.trained_on} contains {self.num_rows:,} of the {total:,} rows of "
+            f"{self.held_out}: {', '.join(named)}."
         )
 
 
@@ -189,7 +193,7 @@ class EvalSection:
 
 
 def read_drafts(form: Mapping[str, Any], choices: Finder) -> list[SetDraft]:
-    """The rows that a form or an address holds, numbered anew."""
+    """The rows of a form or an address, renumbered."""
     numbers = [n for n in range(1, MAX_SETS + 1) if f"eval-{n}-dataset" in form]
     texts = (
         {part: form.get(f"eval-{n}-{part}", "").strip() for part in PARTS}
@@ -237,7 +241,7 @@ def _free_name(dataset: str, number: int, taken: Collection[str]) -> str:
 
 
 def choose_sets(drafts: list[SetDraft], *, taken: Collection[str]) -> list[ChosenSet]:
-    """Those without a problem; `taken` are names of sets that come from elsewhere."""
+    """The valid ones; `taken`: names of other evaluation sets of the run."""
     chosen: list[ChosenSet] = []
     names = set(taken)
     for draft in drafts:
@@ -255,7 +259,7 @@ def choose_sets(drafts: list[SetDraft], *, taken: Collection[str]) -> list[Chose
 
 
 def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
-    """Looks for leaks, which may take part of a second for each set."""
+    """Checks for leaks, which may take part of a second for each set."""
     trained_on = form.dataset_version
     return EvalSection(
         rows=[
@@ -272,7 +276,7 @@ def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
 
 
 def suggest_set(form: SetsForm) -> DatasetVersion | None:
-    """The half that was split off what is trained on, where no set has it yet."""
+    """The other half of the training dataset's split, if no set uses it yet."""
     if form.dataset_version is None:
         return None
     half = other_half(form.dataset_version)
@@ -281,7 +285,7 @@ def suggest_set(form: SetsForm) -> DatasetVersion | None:
 
 
 def change_sets(form: SetsForm, action: str) -> None:
-    """add (what is suggested, else a blank row), or remove:<number>."""
+    """add (the suggested set, else a blank row), or remove:<number>."""
     verb, _, argument = action.partition(":")
     if verb == "add" and len(form.eval_sets) < MAX_SETS:
         half = suggest_set(form)
@@ -293,7 +297,7 @@ def change_sets(form: SetsForm, action: str) -> None:
 
 
 def look_for_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
-    """Looks now where there are few rows, else asks for it in the background."""
+    """Checks now if there are few rows, else queues a job."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
     found = find_leak(held_out, trained_on)
@@ -301,7 +305,7 @@ def look_for_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
 
 
 def known_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | None:
-    """What was found before; one query."""
+    """The stored result; one query."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
     found = (

@@ -1,4 +1,4 @@
-"""The launch form's settings with what it holds for each, and what can be chosen."""
+"""The launch form's settings with their values, and the choices of a team."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from dashboard.runs.launch.initial_values import Start
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundField:
-    """A setting with what the form holds for it."""
+    """A setting with its value in the form."""
 
     field: ConfigField
     text: str
-    start_text: str  # what it began with
-    start_name: str  # "": with the default
-    idle_reason: str  # why it does nothing; "": it does something
+    start_text: str  # the initial value
+    start_name: str  # "": Cohort's defaults
+    idle_reason: str  # why it has no effect; "": it has one
     errors: list[str]
     fixed_reason: str = ""  # why a fork cannot change it
 
@@ -46,7 +46,7 @@ class BoundField:
 
     @property
     def mark(self) -> str:
-        """How the value came about. launch.js writes the same while one types."""
+        """Where the value comes from. launch.js writes the same while typing."""
         if not self.start_name:
             return f"default {self.default_shown}" if self.is_changed else ""
         if self.differs_from_start:
@@ -81,12 +81,12 @@ class BoundPart:
 
     @property
     def num_changed(self) -> int:
-        """From what the form began with."""
+        """Settings changed from their initial values."""
         return sum(bound.differs_from_start for bound in self.fields)
 
     @property
     def num_set(self) -> int:
-        """What a start other than the defaults brought along."""
+        """Settings that the start changed from the defaults."""
         return sum(
             bound.is_changed and not bound.differs_from_start for bound in self.fields
         )
@@ -98,13 +98,13 @@ class BoundPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Binder:
-    """Puts what a form holds beside its settings."""
+    """Binds the form's values to its settings."""
 
     texts: Mapping[str, str]
     start: Start
     problems: Problems
     has_phases: bool  # a phase may give a setting an effect
-    recipe: Mapping[str, Any]  # what is chosen; empty: nothing is
+    recipe: Mapping[str, Any]  # the chosen one; empty: none
 
     @property
     def main(self) -> list[BoundField]:
@@ -178,7 +178,7 @@ class Choices:
         return next((version for version in self.recipes if version.spec == spec), None)
 
     def find_same_recipe(self, spec: dict[str, Any]) -> RecipeVersion | None:
-        """That, or one that gives the same rewards."""
+        """An equal version, or one that gives the same rewards."""
         same = (one for one in self.recipes if is_same_reward(one.spec, spec))
         return self.find_equal_recipe(spec) or next(same, None)
 

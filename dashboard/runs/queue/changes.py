@@ -25,9 +25,9 @@ MOVES: tuple[Move, ...] = get_args(Move)
 def set_priority(
     *, run: Run, user: User, priority: Priority, was: str | None = None
 ) -> bool:
-    """False when it has ended, or has this priority already.
+    """False if it has ended or already has this priority.
 
-    `was`: the one that the user saw; EditConflict where it is neither by now.
+    `was`: the one that the user saw; EditConflict if another user has changed it.
     """
     held = Run.objects.select_for_update().only("priority").get(pk=run.pk)
     before = Priority(held.priority).label
@@ -45,14 +45,14 @@ def set_priority(
 
 
 def hold_run(*, run: Run, user: User) -> bool:
-    """Keep a queued run from workers; False when it is not queued, or held already."""
+    """Keep a queued run from workers; False if it is not queued or already on hold."""
     waits = Q(state=RunState.QUEUED, on_hold=False)
     return _change(run, user, guard=waits, verb="run.held", on_hold=True)
 
 
 @transaction.atomic
 def release_run(*, run: Run, user: User) -> bool:
-    """Let workers have it again; False when it was not on hold."""
+    """Let workers take it again; False if it was not on hold."""
     held = Q(state=RunState.QUEUED, on_hold=True)
     is_released = _change(run, user, guard=held, verb="run.released", on_hold=False)
     if is_released:
@@ -69,7 +69,7 @@ def _change(
     detail: dict[str, str] | None = None,
     **fields: object,
 ) -> bool:
-    """A stream number too, so that open pages see it at once."""
+    """Raises the stream number too, so that open pages see it at once."""
     with transaction.atomic():
         found = Run.objects.filter(guard, id=run.id)
         if not found.update(seq=F("seq") + 1, **fields):
@@ -84,8 +84,7 @@ def _change(
 def move_run(*, run: Run, user: User, where: Move) -> bool:
     """Trade places with its team's queued runs of the same priority.
 
-    Other teams' runs keep theirs, whatever is traded. False when it is not queued any
-    more, or there is nowhere to go.
+    Other teams' runs keep theirs. False if it is not queued, or already at the end.
     """
     # In one order, so that two moves never deadlock; a claim waits for its row.
     mates = Run.objects.select_for_update().filter(
@@ -110,7 +109,7 @@ def move_run(*, run: Run, user: User, where: Move) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A run of the team, after some of other teams."""
+    """A run of the team, with the number of other teams' runs ahead of it."""
 
     run: Run
     place: Place

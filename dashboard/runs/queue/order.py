@@ -1,6 +1,6 @@
-"""The queue: who goes first, at which place each run waits, and when it starts.
+"""The queue: its order, the position of each run, and when it starts.
 
-A team's own runs go by priority, then by place; teams take turns.
+A team's own runs are ordered by priority, then by place; teams take turns.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def take_turns(
 ) -> list[Waiting]:
     """In the order in which free workers take them.
 
-    Whose team has the fewest runs, those before it counted in, goes next; among equals
-    the higher priority, then the older place. `num_held`: by team, runs on workers.
+    The team with the fewest runs, including those already ordered, is next; ties go to
+    the higher priority, then the lower place. `num_held`: by team, runs on workers.
     """
     turns: Counter[int] = Counter(num_held)
     keyed = []
@@ -133,7 +133,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """When a run starts; None where what it waits for gives no number."""
+    """When a run starts; None if there is no estimate."""
 
     seconds: float | None
     is_latest: bool = False  # another slot may come free before
@@ -153,8 +153,8 @@ def forecast(
 ) -> dict[int, Start]:
     """By run, when it starts. `takes`: how many seconds each run takes, if known.
 
-    Each run in turn takes the slot that suits it and comes free first. A slot that is
-    taken for an unknown time is of no use to foretell what comes after.
+    Each run in turn takes the suitable slot that is free first. A slot that is taken
+    for an unknown time gives no estimate for later runs.
     """
     free = [slot.free_in for slot in slots]
     starts = {}
@@ -182,7 +182,7 @@ class Place:
     number: int | None = None  # from 1; None: it could not start now
     num_foreign_before: int = 0  # other teams' runs among those before it
     start: Start = UNKNOWN
-    lack: str = ""  # why no worker that is alive would take it
+    lack: str = ""  # why no live worker would take it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ class Line:
 
 
 def read_line() -> Line:
-    """The whole of it: four queries, three where nothing waits."""
+    """All of it: four queries, three if no run waits."""
     waiting = list_waiting()
     hosts = known_hosts()
     if not waiting:
@@ -226,7 +226,7 @@ def _arrange(
     paces: dict[Any, float],
 ) -> Line:
     lacks = {one.run_id: _lack(one, hosts) for one in waiting}
-    # Without any worker the order stands all the same.
+    # The order does not depend on workers.
     startable = [
         one
         for one in waiting
@@ -266,8 +266,8 @@ def _lack(one: Waiting, hosts: Sequence[Host]) -> str:
     if any(suits(host, one) for host in hosts):
         return ""
     return (
-        "No worker that suits it sees its checkpoint. Start one where it was trained, "
-        "or give all of them the same COHORT_DATA folder."
+        "No suitable worker can read its checkpoint. Start one on the machine that "
+        "trained it, or give all workers the same COHORT_DATA folder."
     )
 
 
