@@ -19,7 +19,7 @@ from dashboard.runs.table.columns import MOMENTS, Column
 from dashboard.runs.table.expressions import SettingValue, extreme_of
 from dashboard.runs.table.parser import quote
 
-LIVE = ("progress", "duration", "metric")  # cells that change while they are shown
+LIVE = ("progress", "duration", "metric")  # cells that change while they are displayed
 Summaries = dict[tuple[int, str], MetricSummary]
 
 
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def live(self) -> dict[str, Any]:
-        """What of it changes while it is on the screen."""
+        """The values that change while the row is displayed."""
         return {
             "state": self.run.state,
             "place": self.place,
@@ -61,7 +61,7 @@ class Row:
 
 
 def with_settings(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
-    """The settings that columns show, read beside the runs: configs are long."""
+    """Annotate the settings of the columns, because configs are long."""
     shown = {
         _alias(i): SettingValue(c.setting) for i, c in enumerate(columns) if c.setting
     }
@@ -73,7 +73,7 @@ def _alias(place: int) -> str:
 
 
 def make_rows(runs: Iterable[Run], columns: Sequence[Column]) -> list[Row]:
-    """One query more where metrics are shown, four where a run is queued."""
+    """One query more if there are metrics, four if a run is queued."""
     found = list(runs)
     metrics = {column.metric for column in columns if column.metric}
     summaries = read_summaries([run.pk for run in found], metrics)
@@ -121,7 +121,7 @@ def _metric_cell(column: Column, summary: MetricSummary | None) -> Cell:
 
 
 def value_of(column: Column, summary: MetricSummary) -> tuple[float, str]:
-    """The number, and what stands behind it."""
+    """The number, and its explanation."""
     stat = extreme_of(column.metric) if column.stat == "best" else column.stat
     if stat == "mean":
         return summary.total / summary.num, f"mean of {summary.num:,} values"
