@@ -143,7 +143,7 @@ def run_new_sets(request: Request, team: str) -> HttpResponse:
         "section": describe_sets(form, action),
         "sets_url": reverse("run_new_sets", args=[team_.slug]),
     }
-    template = "launch_sets" if action else "launch_sets_said"
+    template = "launch_sets" if action else "launch_sets_notes"
     return render(request, f"runs/{template}.html", context)
 
 

@@ -104,16 +104,16 @@ def refuse_unstorable(tree: Any, *, what: str, depth: int = 0) -> None:
     """UserError if it parses, but neither the database nor JSON can store it."""
     if depth > MAX_DEPTH:
         raise UserError(
-            "toml.too_deep", f"{what} can nest at most {MAX_DEPTH} levels deep."
+            "settings.too_deep", f"{what} can nest at most {MAX_DEPTH} levels deep."
         )
     if isinstance(tree, int) and abs(tree) > MAX_NUMBER:
         raise UserError(
-            "toml.number_too_large",
+            "settings.number_too_large",
             "A number is larger than 10^18. Enter a smaller one.",
         )
     if isinstance(tree, str) and ("\x00" in tree or shown(tree) != tree):
         raise UserError(
-            "toml.bad_character",
+            "settings.bad_character",
             f"“{shown(tree)[:60]}” contains a NUL character or an unpaired surrogate. "
             "Remove it.",
         )

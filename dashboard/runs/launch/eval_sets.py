@@ -68,12 +68,12 @@ class SetDraft:
     name: str = ""
     max_rows: str = ""
     version: DatasetVersion | None = None
-    usual_name: str = ""  # if none is typed
+    default_name: str = ""  # if none is typed
     errors: dict[str, list[str]] = field(default_factory=dict)
 
     @property
-    def said_name(self) -> str:
-        return self.name or self.usual_name
+    def effective_name(self) -> str:
+        return self.name or self.default_name
 
     @property
     def num_rows(self) -> int | None:
@@ -106,7 +106,7 @@ class SetDraft:
                 if self.dataset
                 else "Choose a dataset version, or remove the set."
             ]
-        elif sentence := _refuse_name(self.said_name):
+        elif sentence := _refuse_name(self.effective_name):
             self.errors["name"] = [sentence]
         if self.max_rows and not self._count:
             self.errors["max_rows"] = [
@@ -115,7 +115,7 @@ class SetDraft:
         if self.version is None or self.errors:
             return None
         return ChosenSet(
-            name=self.said_name,
+            name=self.effective_name,
             version=self.version,
             max_rows=self._count or None,
         )
@@ -222,8 +222,8 @@ def number_drafts(drafts: list[SetDraft], choices: Finder) -> list[SetDraft]:
         draft.number = number
         draft.version = choices.find_dataset(draft.dataset)
         if draft.version:
-            draft.usual_name = _free_name(draft.version.dataset.name, number, taken)
-            taken.add(draft.said_name)
+            draft.default_name = _free_name(draft.version.dataset.name, number, taken)
+            taken.add(draft.effective_name)
     return drafts
 
 

@@ -176,7 +176,7 @@ class _Applied:
         """File names in the TOML are refused: a worker would read any of them."""
         form = self.form
         known = form.eval_files | {
-            one.said_name: eval_rows(one.said_name) for one in form.eval_sets
+            one.effective_name: eval_rows(one.effective_name) for one in form.eval_sets
         }
         sets = self.tree["evaluation"]["sets"]
         files = form.eval_files.keys()
@@ -206,5 +206,7 @@ class _Applied:
             form.use_model(path)
         if "sets" in self.given.get("evaluation", {}):
             sets = self.tree["evaluation"]["sets"]
-            form.eval_sets = [one for one in form.eval_sets if one.said_name in sets]
+            form.eval_sets = [
+                one for one in form.eval_sets if one.effective_name in sets
+            ]
             form.keeps_eval_files = bool(sets.keys() & form.start.eval_files.keys())

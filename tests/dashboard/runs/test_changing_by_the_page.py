@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils.http import urlencode
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.project.errors import UserError
 from dashboard.runs.changes import next_step, propose_steps, read_intervals, read_steps
 from dashboard.runs.models import Checkpoint, Run, RunState, SettingChange
 from tests.dashboard.runs.stories import Story, queue_run
@@ -71,13 +72,13 @@ def test_a_finished_run_is_extended_once(
     assert entry.actor == alice
 
 
-def test_steps_that_are_none_are_answered(alice_client: Client, finished: Run) -> None:
+def test_an_invalid_last_step_is_refused(alice_client: Client, finished: Run) -> None:
     for given in ("x", "-1", "1", "99999999999", "²"):
         shown = alice_client.get(change(finished), {"num_steps": given})
         sent = alice_client.post(change(finished), {"num_steps": given}, follow=True)
 
         (said,) = sent.context["messages"]
-        assert repr(given) in shown.context["said"]
+        assert repr(given) in shown.context["error"]
         assert 'class="field-error"' in shown.text
         assert (sent.status_code, said.level_tag) == (200, "error")
     finished.refresh_from_db()
@@ -160,7 +161,7 @@ def test_a_run_is_cancelled_at_once_and_says_by_whom(
     assert (said.level_tag, "stopped" in said.message) == ("info", True)
 
 
-def test_a_viewer_and_a_stranger_may_neither(
+def test_viewers_and_other_teams_cannot_change_a_run(
     bob_client: Client, charlie_client: Client, finished: Run
 ) -> None:
     data = {"num_steps": "900"}
@@ -245,8 +246,9 @@ def test_a_run_is_extended_from_where_it_can_go_on(
 
     assert next_step(run) == first
     assert propose_steps(f" {lowest} ", run) == lowest
-    with pytest.raises(ValueError, match=f" {lowest} to 10,000,000; got "):
+    with pytest.raises(UserError, match=f" {lowest} to 10,000,000") as refused:
         propose_steps(str(lowest - 1), run)
+    assert refused.value.code == "runs.bad_last_step"
 
 
 def test_a_last_step_may_have_commas_or_be_left_out() -> None:
@@ -256,10 +258,11 @@ def test_a_last_step_may_have_commas_or_be_left_out() -> None:
     assert propose_steps(" ", run) is None
 
 
-def test_what_is_no_whole_number_is_refused_as_it_was_typed() -> None:
+def test_text_that_is_not_a_whole_number_is_refused() -> None:
     for text in ("", "x", "-1", "1.5", "\u00b2", "9" * 9):
-        with pytest.raises(ValueError, match=f"got {text!r}"):
+        with pytest.raises(UserError, match=repr(text)) as refused:
             read_steps(text)
+        assert refused.value.code == "runs.not_a_number"
 
 
 def test_only_what_was_changed_on_the_page_is_read() -> None:

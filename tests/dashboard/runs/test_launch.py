@@ -271,11 +271,11 @@ def test_the_summary_follows_from_the_settings(
     assert amounts == {
         "Completions per step": "128",  # 16 × 8
         "Tokens sampled per step": "up to 32.8k",
-        "Tokens sampled in all": "up to 1.64M",
+        "Total tokens sampled": "up to 1.64M",
         "Time per step": "unknown",
         "Updates": "100",  # 50 × 2
-        "Completions in all": "6.4k",
-        "Passes over the prompts": "5.882",  # 50 × 16 / (200 - 64)
+        "Total completions": "6.4k",
+        "Epochs": "5.882",  # 50 × 16 / (200 - 64)
         "Evaluations": "4",  # at 0, 20, 40 and 50
         "Checkpoints": "3",
     }

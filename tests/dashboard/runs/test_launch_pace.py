@@ -95,7 +95,7 @@ def test_the_summary_tells_it_and_where_it_was_read(
     time = _time(response)
     assert (time.title, time.value) == ("Time per step on cpu", "12 s")
     assert "20 min 00 s" in time.how
-    assert "1 past run" in time.how
+    assert "1 similar run" in time.how
     assert time.how in response.text
     assert _time(unknown).value == "unknown"
 

@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
+from dashboard.project.errors import UserError
 from dashboard.runs.config.toml import EXAMPLE, read_phases, write_phases
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import (
@@ -74,7 +75,7 @@ changes.evaluation = { sets = { hard = "hard.jsonl" } }
 """
 
 
-def test_phases_are_written_as_one_would_type_them_and_read_again() -> None:
+def test_phases_are_written_and_read_again() -> None:
     assert write_phases(read_phases(WRITTEN)) == WRITTEN
     assert "changes" not in write_phases([PHASES[1]])
     for phases in (PHASES, PHASES[:1], []):
@@ -82,21 +83,25 @@ def test_phases_are_written_as_one_would_type_them_and_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "code"),
     [
-        ("# " + "x" * 70_000, "70,002 characters; 65,536"),
-        ("[[phases]]\n" * 101, "101 phases; 100"),
-        ('[{"name": "a\\u0000"}]', "NUL"),
-        ('[{"name": "a", "changes": {"reward": {"\\ud800": 1}}}]', "character"),
-        ('{"\\ud800": 1}', "phases"),
-        ("[" + '{"a":' * 30 + "1" + "}" * 30 + "]", "20 deep"),
-        ("[[phases]]\nnum_steps = 0x" + "f" * 5_000, "longer"),
+        ("# " + "x" * 70_000, "phases.too_long"),
+        ("[[phases]]\n" * 101, "phases.too_many"),
+        ('[{"name": "a\\u0000"}]', "settings.bad_character"),
+        (
+            '[{"name": "a", "changes": {"reward": {"\\ud800": 1}}}]',
+            "settings.bad_character",
+        ),
+        ('{"\\ud800": 1}', "phases.unknown_key"),
+        ("[" + '{"a":' * 30 + "1" + "}" * 30 + "]", "settings.too_deep"),
+        ("[[phases]]\nnum_steps = 0x" + "f" * 5_000, "settings.number_too_large"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_in_a_moment(text: str, named: str) -> None:
-    with pytest.raises(ValueError, match=named) as refused:
+def test_unstorable_phases_are_refused(text: str, code: str) -> None:
+    with pytest.raises(UserError) as refused:
         read_phases(text)
 
+    assert refused.value.code == code
     assert len(str(refused.value).encode()) < 300
 
 
@@ -131,7 +136,7 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_with_phases_is_shown_beside_them(
+def test_errors_of_phases_are_shown_at_their_field(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     for text, named in WRONG.items():
@@ -146,7 +151,7 @@ def test_what_is_wrong_with_phases_is_shown_beside_them(
     assert not Run.objects.exists()
 
 
-def test_phases_make_no_worker_read_a_file_or_send_it_away(
+def test_phases_cannot_make_a_worker_read_or_send_a_file(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     phase = '[[phases]]\nname = "a"\nnum_steps = 100\n'

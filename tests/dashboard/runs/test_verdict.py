@@ -36,7 +36,7 @@ def test_what_speaks_against_it() -> None:
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"signal/share": 0.02}, "hardly", "2% of groups"),
         ({"pass@1": 0.97, "signal/share": 0.2}, "hardly", "97%"),
-        ({"pass@1": 1.0, "signal/share": 0.0}, "hardly", "right already"),
+        ({"pass@1": 1.0, "signal/share": 0.0}, "hardly", "already correct"),
         ({"frac_truncated": 0.6}, "hardly", "60%"),
         ({"frac_truncated": 0.2}, "can", "20%"),
         ({"num_unscored": 200}, "cannot", "78%"),

@@ -23,7 +23,7 @@ from trainer.metric_names import title_of
 
 pytestmark = pytest.mark.django_db
 RATE = "config.optim.learning_rate"
-PLACE = "no worker takes runs"  # where there is none
+PLACE = "no worker accepts runs"
 
 
 @pytest.fixture

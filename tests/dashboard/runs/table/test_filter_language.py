@@ -164,7 +164,7 @@ def test_this_is_read_so() -> None:
 
 def test_an_error_says_where_and_what() -> None:
     for text, place, named in (
-        ("state:", (6, 7), "behind state:"),
+        ("state:", (6, 7), "after state:"),
         ("a (b or c", (2, 3), '"("'),
         ("a ) b", (2, 3), '")"'),
         ('tag:"base', (4, 9), "quote"),
