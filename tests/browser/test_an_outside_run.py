@@ -37,4 +37,4 @@ def test_it_is_followed_read_and_closed(page: Page, team: Team, alice: User) -> 
     assert found == []
     page.get_by_role("button", name="Close", exact=True).click()
     page.get_by_role("button", name="Close the run").click()
-    expect(page.locator("[data-run-stopped]")).to_contain_text("alice closed it")
+    expect(page.locator("[data-run-stopped]")).to_contain_text("alice")

@@ -245,7 +245,7 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(
     sweep = less.context["sweep"]
     assert (len(sweep.settings), len(sweep.all_settings)) == (1, 2)
     bars = figures(less)["importance"]["data"][0]
-    assert bars["y"] == ["loss.aggregation", "all else"]
+    assert bars["y"] == ["loss.aggregation", "Residual"]
 
     other = get(alice_client, f"?sweep={group.pk}&keep=loss.kl_coef:0..1")
 
