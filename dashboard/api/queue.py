@@ -31,10 +31,10 @@ from dashboard.runs.queue.changes import (
     move_run,
     release_run,
     set_priority,
-    team_line,
+    team_queue,
 )
-from dashboard.runs.queue.messages import describe_place
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.messages import describe_position
+from dashboard.runs.queue.order import read_queue
 from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.worker_hosts import WorkerCard, describe_workers
@@ -71,8 +71,8 @@ class QueueOut(Schema):
 @router.get("", response=QueueOut, summary="Get the queue")
 def queue(request: HttpRequest) -> QueueOut:
     """The team's queued runs, with their positions among all teams' runs."""
-    line = read_line()
-    own = team_line(access_of(request).team, line)
+    current = read_queue()
+    own = team_queue(access_of(request).team, current)
     return QueueOut(
         items=[
             QueuedRun(
@@ -80,18 +80,18 @@ def queue(request: HttpRequest) -> QueueOut:
                 name=entry.run.name,
                 priority=str(Priority(entry.run.priority).label),
                 is_on_hold=entry.run.on_hold,
-                place=entry.place.number,
-                num_foreign_before=entry.place.num_foreign_before,
-                start_seconds=entry.place.start.seconds,
-                sentence=describe_place(entry.place, line),
+                place=entry.position.number,
+                num_foreign_before=entry.position.num_foreign_before,
+                start_seconds=entry.position.start.seconds,
+                sentence=describe_position(entry.position, current),
                 can_rise=entry.can_rise,
                 can_sink=entry.can_sink,
             )
             for entry in own.entries
         ],
         num_foreign_after=own.num_foreign_after,
-        num_slots=line.num_slots,
-        num_busy=line.num_busy,
+        num_slots=current.num_slots,
+        num_busy=current.num_busy,
     )
 
 
@@ -107,7 +107,7 @@ class QueueChange(Change):
     )
 
 
-class Place(Schema):
+class CurrentValues(Schema):
     """The current values, for the comparison with `was`."""
 
     priority: str
@@ -128,8 +128,8 @@ def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) ->
     with transaction.atomic():
         held = Run.objects.select_for_update().get(pk=run.pk)
         label = Priority(held.priority).label
-        place = Place(priority=label, is_on_hold=held.on_hold)
-        sent = payload.over(place)
+        values = CurrentValues(priority=label, is_on_hold=held.on_hold)
+        sent = payload.over(values)
         if (named := sent.get("priority")) is not None:
             priority = Priority[named.upper()]
             changed.append(set_priority(run=run, user=user, priority=priority))

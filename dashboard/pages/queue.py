@@ -23,9 +23,9 @@ from dashboard.runs.queue.changes import (
     move_run,
     release_run,
     set_priority,
-    team_line,
+    team_queue,
 )
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.order import read_queue
 from dashboard.runs.table.sql import join_or
 from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
@@ -38,11 +38,11 @@ SHOWN_FOR = timedelta(days=7)  # after a worker was last seen
 @require_safe
 def queue(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
-    line = read_line()
-    own = team_line(team_, line)
+    current = read_queue()
+    own = team_queue(team_, current)
     context = {
         "team": team_,
-        "line": line,
+        "queue": current,
         "entries": own.entries,
         "num_foreign_after": own.num_foreign_after,
         "priorities": Priority,

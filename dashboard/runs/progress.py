@@ -11,8 +11,8 @@ from django.utils import timezone
 from dashboard.runs.control import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
-from dashboard.runs.queue.messages import describe_place
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.messages import describe_position
+from dashboard.runs.queue.order import read_queue
 
 # No step follows in these states unless a worker takes the run again.
 RESTING = (*ENDED, RunState.PAUSED)
@@ -114,9 +114,9 @@ def _queued(run: Run) -> str:
     again = _taken_up_again(run)
     if run.not_before and run.not_before > timezone.now():
         return f"{again} Next attempt after {run.not_before:%H:%M:%S} UTC.".strip()
-    line = read_line()
-    place = line.places.get(run.id)  # none once a worker took it
-    return f"{again} {describe_place(place, line) if place else ''}".strip()
+    queue = read_queue()
+    position = queue.positions.get(run.id)  # none once a worker took it
+    return f"{again} {describe_position(position, queue) if position else ''}".strip()
 
 
 def _taken_up_again(run: Run) -> str:

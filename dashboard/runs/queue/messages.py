@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 from dashboard.accounts.templatetags.numbers import duration
-from dashboard.runs.queue.order import Line, Place, Start
+from dashboard.runs.queue.order import Queue, QueuePosition, Start
 
 
-def describe_place(place: Place, line: Line) -> str:
+def describe_position(position: QueuePosition, queue: Queue) -> str:
     """Sentences for the run's page."""
-    if place.waiting.on_hold:
+    if position.waiting.on_hold:
         return "On hold: workers skip it until it is released."
-    if place.lack:
-        before = describe_before(place)
-        return f"{place.lack} {before}".strip() if not line.hosts else place.lack
-    if place.number is None:
+    if position.lack:
+        before = describe_before(position)
+        return f"{position.lack} {before}".strip() if not queue.hosts else position.lack
+    if position.number is None:
         return ""
-    return f"{_where(place, line)} {describe_start(place.start)}".strip()
+    return f"{_where(position, queue)} {describe_start(position.start)}".strip()
 
 
-def _where(place: Place, line: Line) -> str:
-    busy = _busy(place, line)
-    if place.number == 1:
+def _where(position: QueuePosition, queue: Queue) -> str:
+    busy = _busy(position, queue)
+    if position.number == 1:
         return f"Next in the queue: {busy}."
-    return f"{busy[0].upper()}{busy[1:]}. {describe_before(place)}"
+    return f"{busy[0].upper()}{busy[1:]}. {describe_before(position)}"
 
 
-def _busy(place: Place, line: Line) -> str:
-    if line.num_busy < line.num_slots:
-        waits = place.start.seconds != 0
+def _busy(position: QueuePosition, queue: Queue) -> str:
+    if queue.num_busy < queue.num_slots:
+        waits = position.start.seconds != 0
         return "no suitable worker is free" if waits else "a worker is free"
-    if line.num_slots == 1:
+    if queue.num_slots == 1:
         return "the only worker is busy"
-    return f"all {line.num_slots} worker slots are busy"
+    return f"all {queue.num_slots} worker slots are busy"
 
 
-def describe_before(place: Place) -> str:
-    if place.number in (None, 1):
+def describe_before(position: QueuePosition) -> str:
+    if position.number in (None, 1):
         return ""
-    num_before = (place.number or 1) - 1
+    num_before = (position.number or 1) - 1
     message = (
         "1 run is ahead of it"
         if num_before == 1
         else f"{num_before} runs are ahead of it"
     )
-    foreign = place.num_foreign_before
+    foreign = position.num_foreign_before
     if foreign == num_before:
         return f"{message}, from {'another team' if foreign == 1 else 'other teams'}."
     return f"{message}, {foreign} from other teams." if foreign else f"{message}."
@@ -69,16 +69,16 @@ def rough_duration(seconds: float) -> str:
     return duration(60 * round(seconds / 60)).removesuffix(" 00 s")
 
 
-def describe_short(place: Place, line: Line) -> str:
+def describe_short(position: QueuePosition, queue: Queue) -> str:
     """A few words for the run list."""
-    if place.waiting.on_hold:
+    if position.waiting.on_hold:
         return "on hold"
-    if place.waiting.is_resting:
+    if position.waiting.is_resting:
         return "retrying soon"
-    if place.lack:
-        return "no suitable worker" if line.hosts else "no worker accepts runs"
-    when = short_start(place.start)
-    return f"{ordinal(place.number or 1)} in queue{f', {when}' if when else ''}"
+    if position.lack:
+        return "no suitable worker" if queue.hosts else "no worker accepts runs"
+    when = short_start(position.start)
+    return f"{ordinal(position.number or 1)} in queue{f', {when}' if when else ''}"
 
 
 def short_start(start: Start) -> str:

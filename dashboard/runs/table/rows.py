@@ -14,7 +14,7 @@ from dashboard.accounts.templatetags.numbers import NOTHING, sig4
 from dashboard.runs.config.snapshot import write_setting
 from dashboard.runs.models import MetricSummary, Run, RunState
 from dashboard.runs.queue.messages import describe_short
-from dashboard.runs.queue.order import Line, read_line
+from dashboard.runs.queue.order import Queue, read_queue
 from dashboard.runs.table.columns import MOMENTS, Column
 from dashboard.runs.table.expressions import SettingValue, extreme_of
 from dashboard.runs.table.parser import quote
@@ -78,11 +78,11 @@ def make_rows(runs: Iterable[Run], columns: Sequence[Column]) -> list[Row]:
     metrics = {column.metric for column in columns if column.metric}
     summaries = read_summaries([run.pk for run in found], metrics)
     waits = any(run.state == RunState.QUEUED for run in found)
-    line = read_line() if waits else Line()
+    queue = read_queue() if waits else Queue()
     return [
         Row(
             run=run,
-            place=_place(run, line),
+            place=_place(run, queue),
             cells=[_cell(run, i, c, summaries) for i, c in enumerate(columns)],
         )
         for run in found
@@ -97,9 +97,9 @@ def read_summaries(ids: Sequence[int], metrics: Iterable[str]) -> Summaries:
     return {(one.run_id, one.name): one for one in found}
 
 
-def _place(run: Run, line: Line) -> str:
-    place = line.places.get(run.pk) if run.state == RunState.QUEUED else None
-    return describe_short(place, line) if place else ""
+def _place(run: Run, queue: Queue) -> str:
+    place = queue.positions.get(run.pk) if run.state == RunState.QUEUED else None
+    return describe_short(place, queue) if place else ""
 
 
 def _cell(run: Run, place: int, column: Column, summaries: Summaries) -> Cell:

@@ -11,8 +11,8 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Needs, describe_lack
-from dashboard.runs.queue.messages import describe_place
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.messages import describe_position
+from dashboard.runs.queue.order import read_queue
 from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
@@ -119,13 +119,13 @@ def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -
     run = queue_run(team)
     without = ask(alice_client, run)["run"]["notice"]
     register("training@here", num_slots=1)
-    line = read_line()
+    line = read_queue()
 
     waiting = ask(alice_client, run)["run"]["notice"]
     again = ask(alice_client, queue_run(team, num_losses=1))["run"]["notice"]
 
     assert describe_lack(Needs(), []) in without
-    assert waiting == describe_place(line.places[run.id], line)
+    assert waiting == describe_position(line.positions[run.id], line)
     assert "trainer was lost" in again
 
 
