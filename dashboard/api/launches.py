@@ -182,7 +182,7 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
         form.recipe = str(payload.recipe_version_id)
     if payload.evaluation_sets is not None:
         form.eval_sets = read_drafts(_controls(payload.evaluation_sets), choices)
-    form.choose_only_ones()
+    form.preselect_only_choices()
     if payload.model is not None:
         form.use_model(payload.model)
     elif not form.model_path:
@@ -240,17 +240,17 @@ def checked_launch(form: LaunchForm) -> Launch:
         ("dataset", "dataset_version_id", form.dataset_version),
         ("recipe", "recipe_version_id", form.recipe_version),
     ):
-        if chosen is None and problems.beside.get(control):
-            problems.beside[control][0] += f" Send {field}."
+        if chosen is None and problems.by_field.get(control):
+            problems.by_field[control][0] += f" Send {field}."
     errors = [
         WrongField(_field(control), sentence)
-        for control, sentences in problems.beside.items()
+        for control, sentences in problems.by_field.items()
         for sentence in sentences
     ]
-    errors += [WrongField("body", sentence) for sentence in problems.together]
+    errors += [WrongField("body", sentence) for sentence in problems.general]
     raise Problem(
         422,
-        " ".join(problems.sentences[:5]),
+        " ".join(problems.messages[:5]),
         code="runs.bad_settings",
         errors=errors,
     )

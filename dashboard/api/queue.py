@@ -126,9 +126,9 @@ def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) ->
     run = get_run(access.team, run_id)
     user, changed = access.user, []
     with transaction.atomic():
-        held = Run.objects.select_for_update().get(pk=run.pk)
-        label = Priority(held.priority).label
-        values = CurrentValues(priority=label, is_on_hold=held.on_hold)
+        locked = Run.objects.select_for_update().get(pk=run.pk)
+        label = Priority(locked.priority).label
+        values = CurrentValues(priority=label, is_on_hold=locked.on_hold)
         sent = payload.over(values)
         if (named := sent.get("priority")) is not None:
             priority = Priority[named.upper()]

@@ -16,7 +16,7 @@ from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
-from dashboard.runs.config.fields import idle_table, recipe_facts
+from dashboard.runs.config.fields import recipe_facts, unused_table
 from dashboard.runs.config.toml import EXAMPLE
 from dashboard.runs.launch.eval_sets import describe_sets, read_drafts
 from dashboard.runs.launch.form import PROMPT_PATHS, Launch, LaunchForm
@@ -34,7 +34,7 @@ from dashboard.runs.launch.row_limits import FITTED
 from dashboard.runs.launch.services import launch_run, launch_sweep
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
-from dashboard.runs.launch.team_presets import mark
+from dashboard.runs.launch.team_presets import fingerprint
 from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 
@@ -166,7 +166,7 @@ def show_form(
     was_refused = status != 200 and not (toml or preset_problem)
     summary = summarize(form)  # which checks the form again
     if refused:
-        form.problems.together.append(refused)
+        form.problems.general.append(refused)
     wanted = form.wants_recipe
     if status == 200 or toml:
         form.clear_problems()
@@ -179,14 +179,16 @@ def show_form(
         "toml": toml,
         "preset_problem": preset_problem,
         "preset_changes": preset_changes,
-        "seen_preset": seen_preset or request.POST.get("seen_preset") or _mark(form),
+        "seen_preset": seen_preset
+        or request.POST.get("seen_preset")
+        or _fingerprint(form),
         **describe_sweep(request.POST, form),
         "presets": offer_presets(),
         "team_presets": offer_team_presets(team),
         "starter_settings": offer_starters(form.choices.starters),
         "kept": kept_choices(form),
         "wanted_sentence": recipe_sentence(wanted) if wanted else "",
-        "idle_table": idle_table(),
+        "unused_table": unused_table(),
         "recipe_facts": {
             str(version.pk): recipe_facts(version.spec)
             for version in form.choices.recipes
@@ -201,8 +203,8 @@ def show_form(
     return render(request, "runs/launch.html", context, status=status)
 
 
-def _mark(form: LaunchForm) -> str:
-    return mark(form.start.team_preset) if form.start.team_preset else ""
+def _fingerprint(form: LaunchForm) -> str:
+    return fingerprint(form.start.team_preset) if form.start.team_preset else ""
 
 
 def _addresses(team: Team) -> dict[str, str]:
@@ -265,7 +267,7 @@ def _prefilled(
     for path in PROMPT_PATHS:
         if path in given:
             form.texts[path] = given[path].replace("\x00", "")
-    form.choose_only_ones()
+    form.preselect_only_choices()
     preset = start.team_preset
     if model := given.get("model") or (preset.model if preset else ""):
         form.use_model(model)

@@ -37,7 +37,7 @@ from dashboard.runs.launch.initial_values import default_start
 from dashboard.runs.launch.sweep import describe_sweep
 from dashboard.runs.launch.team_presets import (
     delete_preset,
-    mark,
+    fingerprint,
     rename_preset,
     save_preset,
     write_kept,
@@ -93,7 +93,7 @@ def _show_both(
         preset_problem=f"{theirs.saved_by or 'A former member'} saved this preset "
         "after you opened the form. Save again to replace it.",
         preset_changes=changes[:MAX_DIFFERENCES],
-        seen_preset=mark(theirs),
+        seen_preset=fingerprint(theirs),
         status=409,
     )
 

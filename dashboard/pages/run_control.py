@@ -14,10 +14,11 @@ from dashboard.accounts.access import get_writable_team
 from dashboard.pages.requests import Request
 from dashboard.project.edits import EditConflict, show_conflict
 from dashboard.runs.changes import (
+    CHANGEABLE,
     ENDED_WELL,
-    HEARING,
     STEPS,
     change_run,
+    explain_not_trained_here,
     extend_run,
     interval_fields,
     next_step,
@@ -25,7 +26,6 @@ from dashboard.runs.changes import (
     read_intervals,
     read_steps,
     setting_of,
-    why_not_here,
 )
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.snapshot import compare_rates
@@ -53,7 +53,7 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
             )
         return redirect("run_change", team_.slug, run.id)
     if run.is_imported:
-        messages.error(request, why_not_here(run))
+        messages.error(request, explain_not_trained_here(run))
         return redirect("run", team_.slug, run.id)
     num_steps, error_message = None, ""
     try:
@@ -68,8 +68,8 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
         "run": run,
         "tab": "config",
         "has_ended_well": run.state in ENDED_WELL,
-        "can_change": run.state in HEARING,
-        "can_extend": run.state in (*HEARING, *ENDED_WELL),
+        "can_change": run.state in CHANGEABLE,
+        "can_extend": run.state in (*CHANGEABLE, *ENDED_WELL),
         "has_checkpoint": resumable(run) is not None,
         "first_step": first,
         "num_steps": num_steps,

@@ -83,15 +83,17 @@ def describe_run(*, run: Run, user: User, edit: Edit) -> list[str]:
     EditConflict: another user changed the same field.
     """
     runs = Run.objects.select_for_update(of=("self",))
-    held = runs.select_related("team", "locked_by").get(pk=run.pk)
-    refuse_locked(held)
-    now = {name: getattr(held, name) for name in ("name", "notes", "tags")}
+    locked = runs.select_related("team", "locked_by").get(pk=run.pk)
+    refuse_locked(locked)
+    now = {name: getattr(locked, name) for name in ("name", "notes", "tags")}
     changes = edit.clean(name=_name, notes=_notes, tags=_tags).merge(now)
     if "tags" in changes:
         changes["tags"] = _tags(changes["tags"])  # merged, they may be too many
     if changes:
-        Run.objects.filter(pk=held.pk).update(**changes)
-        record(held.team, user, "run.described", held, **describe_change(now, changes))
+        Run.objects.filter(pk=locked.pk).update(**changes)
+        record(
+            locked.team, user, "run.described", locked, **describe_change(now, changes)
+        )
     return list(changes)
 
 

@@ -20,7 +20,7 @@ from dashboard.runs.attributes import MAX_TAGS, check_tag, lock_reason
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import ENDED, Run, RunStar
 
-JUDGED = ("id", "name", "state", "tags", "locked_at", "archived_at", "trashed_at")
+CHECKED = ("id", "name", "state", "tags", "locked_at", "archived_at", "trashed_at")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,10 +46,10 @@ def act(
     if name in ("tag", "untag"):
         argument = check_tag(argument)
     ids = runs.filter(team=team).order_by().values("pk")
-    held = Run.objects.select_for_update(of=("self",)).filter(pk__in=ids)
-    found = held.select_related("locked_by").order_by("pk")
+    locked = Run.objects.select_for_update(of=("self",)).filter(pk__in=ids)
+    ordered = locked.select_related("locked_by").order_by("pk")
     outcome = Outcome()
-    for run in found.only(*JUDGED, "locked_by").annotate(**_beside(user)):
+    for run in ordered.only(*CHECKED, "locked_by").annotate(**_annotations(user)):
         if reason := action.refuse(run, user, argument):
             outcome.refused.append((run, reason))
         else:
@@ -60,7 +60,7 @@ def act(
     return outcome
 
 
-def _beside(user: User) -> dict[str, Any]:
+def _annotations(user: User) -> dict[str, Any]:
     """What the checks need from other tables."""
     waiting = Run.objects.filter(forked_from=OuterRef("pk"), attempt=0)
     waiting = waiting.exclude(state__in=ENDED).order_by("pk")
@@ -115,14 +115,14 @@ def _unstar(runs: list[Run], user: User, _: str) -> None:
 
 
 def _refuse_star(run: Run, _user: User, _: str) -> str:
-    return "is already starred" if _of(run, "is_starred") else ""
+    return "is already starred" if _annotation(run, "is_starred") else ""
 
 
 def _refuse_unstar(run: Run, _user: User, _: str) -> str:
-    return "" if _of(run, "is_starred") else "is not starred"
+    return "" if _annotation(run, "is_starred") else "is not starred"
 
 
-def _of(run: Run, name: str) -> Any:
+def _annotation(run: Run, name: str) -> Any:
     """An annotation of a run that is checked."""
     return getattr(run, name)
 
@@ -157,7 +157,7 @@ def _refuse_unlock(run: Run, _user: User, _: str) -> str:
 def _refuse_archive(run: Run, _user: User, _: str) -> str:
     if run.archived_at:
         return "is already archived"
-    return lock_reason(run) or _why_at_work(run)
+    return lock_reason(run) or _reason_active(run)
 
 
 def _refuse_unarchive(run: Run, _user: User, _: str) -> str:
@@ -167,15 +167,15 @@ def _refuse_unarchive(run: Run, _user: User, _: str) -> str:
 def _refuse_trash(run: Run, _user: User, _: str) -> str:
     if run.trashed_at:
         return "is already in the trash"
-    return lock_reason(run) or _why_at_work(run) or _why_needed(run)
+    return lock_reason(run) or _reason_active(run) or _reason_needed(run)
 
 
-def _why_at_work(run: Run) -> str:
+def _reason_active(run: Run) -> str:
     return "" if run.state in ENDED else f"is {run.state}; stop it first"
 
 
-def _why_needed(run: Run) -> str:
-    fork = _of(run, "needed_by")
+def _reason_needed(run: Run) -> str:
+    fork = _annotation(run, "needed_by")
     return f"is the parent of {fork}, which has not started" if fork else ""
 
 

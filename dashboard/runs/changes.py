@@ -25,7 +25,7 @@ from trainer.config import MAY_CHANGE, RunConfig, change_settings
 
 STEPS = "optim.num_steps"
 ENDED_WELL = (RunState.FINISHED, RunState.STOPPED)
-HEARING = (
+CHANGEABLE = (
     RunState.QUEUED,
     RunState.STARTING,
     RunState.RUNNING,
@@ -61,14 +61,14 @@ def change_run(*, run: Run, user: User, edit: Edit) -> SettingChange:
     """
     assert STEPS not in edit.given, "extend_run"
     assert set(edit.given) <= set(MAY_CHANGE)
-    held = _hold(run)
-    if held.state not in HEARING:
+    locked = _lock(run)
+    if locked.state not in CHANGEABLE:
         raise UserError(
             "runs.not_changeable",
-            f"The run is {held.state}, so its settings cannot change.",
+            f"The run is {locked.state}, so its settings cannot change.",
         )
-    now = {path: setting_of(held.config, path) for path in edit.given}
-    return _change(held, user, edit.merge(now), verb="run.settings_changed")
+    now = {path: setting_of(locked.config, path) for path in edit.given}
+    return _change(locked, user, edit.merge(now), verb="run.settings_changed")
 
 
 @transaction.atomic
@@ -78,47 +78,47 @@ def extend_run(*, run: Run, user: User, num_steps: int) -> None:
     A finished or stopped run is queued again, from its last checkpoint.
     UserError: it cannot continue, or its last step is already as late.
     """
-    held = _hold(run)
-    if held.state in ENDED_WELL:
-        _take_up(held, user, num_steps)
-    elif held.state not in HEARING:
+    locked = _lock(run)
+    if locked.state in ENDED_WELL:
+        _queue_again(locked, user, num_steps)
+    elif locked.state not in CHANGEABLE:
         raise UserError(
             "runs.not_extendable",
-            f"The run is {held.state}, so it cannot be extended. "
+            f"The run is {locked.state}, so it cannot be extended. "
             + (
                 "Fork it from its last checkpoint."
-                if held.state == RunState.FAILED
+                if locked.state == RunState.FAILED
                 else "Wait until it has stopped."
             ),
         )
-    elif num_steps <= held.num_steps:
+    elif num_steps <= locked.num_steps:
         raise UserError(
             "runs.not_longer",
-            f"The run already ends at step {held.num_steps:,}; got {num_steps:,}. "
+            f"The run already ends at step {locked.num_steps:,}; got {num_steps:,}. "
             "Enter a later step, or stop the run to end it earlier.",
         )
     else:
-        _change(held, user, {STEPS: num_steps}, verb=EXTENDED)
+        _change(locked, user, {STEPS: num_steps}, verb=EXTENDED)
 
 
-def _hold(run: Run) -> Run:
+def _lock(run: Run) -> Run:
     """UserError if it is locked, in the trash, or imported."""
     if run.is_imported:
-        raise UserError("runs.not_trained_here", why_not_here(run))
+        raise UserError("runs.not_trained_here", explain_not_trained_here(run))
     runs = Run.objects.select_for_update(of=("self",))
-    held = runs.select_related("team", "locked_by").get(id=run.id)
-    refuse_locked(held)
-    return held
+    locked = runs.select_related("team", "locked_by").get(id=run.id)
+    refuse_locked(locked)
+    return locked
 
 
-def why_not_here(run: Run) -> str:
+def explain_not_trained_here(run: Run) -> str:
     return (
-        f"The run {run.how_it_came}, so it has no settings and no checkpoint that can "
+        f"The run {run.source_text}, so it has no settings and no checkpoint that can "
         "change."
     )
 
 
-def _take_up(run: Run, user: User, num_steps: int) -> None:
+def _queue_again(run: Run, user: User, num_steps: int) -> None:
     saved = resumable(run)
     if saved is None:
         raise UserError(

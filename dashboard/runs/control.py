@@ -69,20 +69,20 @@ def cancel_run(*, run: Run, user: User) -> bool:
     kills the trainer. A worker that is dead or hangs needs no reply.
     """
     live = [state for state in RunState if state not in ENDED]
-    held = Run.objects.select_for_update().get(id=run.id)
+    locked = Run.objects.select_for_update().get(id=run.id)
     is_cancelled = transition(
         run.id,
         sources=live,
         target=RunState.STOPPED,
         actor=user,
         verb="run.cancelled",
-        detail={"was": held.state},
-        stop_reason=f"Cancelled by {user.username}. {describe_loss(held)}",
+        detail={"was": locked.state},
+        stop_reason=f"Cancelled by {user.username}. {describe_loss(locked)}",
         finished_at=END_TIME,
     )
     if is_cancelled:
-        attempt = held.attempts.filter(number=held.attempt, ended_at=None)
-        attempt.update(ended_at=Now(), outcome=f"cancelled at step {held.last_step}")
+        attempt = locked.attempts.filter(number=locked.attempt, ended_at=None)
+        attempt.update(ended_at=Now(), outcome=f"cancelled at step {locked.last_step}")
     return is_cancelled
 
 

@@ -55,7 +55,7 @@ def find_lineage(run: Run) -> Lineage:
     known, generation, is_whole = {root.run.id}, [root], True
     for _ in range(MAX_DEPTH):
         parents = {member.run.id: member for member in generation}
-        made = list(_made_of(parents)[: MAX_RUNS - len(known) + 1])
+        made = list(_children_of(parents)[: MAX_RUNS - len(known) + 1])
         if len(known) + len(made) > MAX_RUNS:
             made, is_whole = made[: MAX_RUNS - len(known)], False
         generation = []
@@ -73,7 +73,7 @@ def find_lineage(run: Run) -> Lineage:
 
 def list_children(run: Run) -> list[Run]:
     """Its forks and clones, newest first; one query."""
-    return list(_made_of([run.id]).order_by("-id")[:MAX_RUNS])
+    return list(_children_of([run.id]).order_by("-id")[:MAX_RUNS])
 
 
 def list_ancestors(run: Run) -> Iterator[tuple[Run, int]]:
@@ -87,7 +87,7 @@ def list_ancestors(run: Run) -> Iterator[tuple[Run, int]]:
         step = None if run.fork_step is None else min(step, run.fork_step)
 
 
-def _made_of(ids: Iterable[int]) -> QuerySet[Run]:
+def _children_of(ids: Iterable[int]) -> QuerySet[Run]:
     ids = list(ids)
     forks = Q(forked_from__in=ids)
     clones = Q(cloned_from__in=ids, forked_from=None)

@@ -20,22 +20,22 @@ OF_PHASES = ('Phase "', "The phases have")
 
 @dataclass(slots=True)
 class Problems:
-    """Sentences by the control they stand beside, and those about several at once."""
+    """Messages by form field, and general ones about several fields."""
 
-    beside: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    together: list[str] = field(default_factory=list)
+    by_field: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    general: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.beside or self.together)
+        return bool(self.by_field or self.general)
 
     @property
-    def sentences(self) -> list[str]:
-        """Each of them once."""
-        beside = [text for texts in self.beside.values() for text in texts]
-        return list(dict.fromkeys([*self.together, *beside]))
+    def messages(self) -> list[str]:
+        """All of them, without duplicates."""
+        of_fields = [text for texts in self.by_field.values() for text in texts]
+        return list(dict.fromkeys([*self.general, *of_fields]))
 
-    def add(self, control: str, sentence: str) -> None:
-        self.beside[control].append(sentence)
+    def add(self, control: str, message: str) -> None:
+        self.by_field[control].append(message)
 
 
 def find_problems(tree: dict[str, Any]) -> Problems:
@@ -74,7 +74,7 @@ def message_of(error: Mapping[str, Any]) -> str:
 
 
 def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> None:
-    problems.together.append(message)
+    problems.general.append(message)
     if message.startswith(OF_PHASES):
         problems.add("phases", message)
         return  # no setting's default fixes a phase

@@ -129,7 +129,7 @@ class LaunchForm:
         sets = run.evaluation_sets.order_by("pk")
         self.eval_sets = drafts_of(sets, self.choices)
 
-    def choose_only_ones(self) -> None:
+    def preselect_only_choices(self) -> None:
         """Preselect a dataset or reward that is the only one."""
         if len(self.choices.datasets) == 1:
             self.dataset = str(self.choices.datasets[0].pk)
@@ -241,10 +241,12 @@ class LaunchForm:
         if self.dataset_version is None:
             problems.add("dataset", "Choose a dataset. The run trains on its prompts.")
         if self.recipe_version is None:
-            problems.beside["recipe"] = ["Choose a reward. It scores the completions."]
+            problems.by_field["recipe"] = [
+                "Choose a reward. It scores the completions."
+            ]
         for draft in self.eval_sets:
             for part, sentences in draft.errors.items():
-                problems.beside[f"eval-{draft.number}-{part}"] = sentences
+                problems.by_field[f"eval-{draft.number}-{part}"] = sentences
 
     def _check_characters(self) -> None:
         """PostgreSQL cannot store NUL, and a name is also one line of a file header."""

@@ -16,7 +16,7 @@ from dashboard.runs.config.fields import (
     ConfigField,
     ConfigPart,
     advanced_parts,
-    find_idle,
+    find_unused,
     main_fields,
     recipe_facts,
 )
@@ -32,7 +32,7 @@ class BoundField:
     text: str
     start_text: str  # the initial value
     start_name: str  # "": Cohort's defaults
-    idle_reason: str  # why it has no effect; "": it has one
+    unused_reason: str  # why it has no effect; "": it has one
     errors: list[str]
     fixed_reason: str = ""  # why a fork cannot change it
 
@@ -108,8 +108,8 @@ class Binder:
 
     @property
     def main(self) -> list[BoundField]:
-        idle = self._idle
-        return [self._bind(setting, idle) for setting in main_fields()]
+        unused = self._unused
+        return [self._bind(setting, unused) for setting in main_fields()]
 
     @property
     def num_main_changed(self) -> int:
@@ -117,14 +117,16 @@ class Binder:
 
     @property
     def parts(self) -> list[BoundPart]:
-        idle = self._idle
+        unused = self._unused
         return [
             BoundPart(
                 part=part,
                 groups=[
                     BoundGroup(
                         title=group.title,
-                        fields=[self._bind(setting, idle) for setting in group.fields],
+                        fields=[
+                            self._bind(setting, unused) for setting in group.fields
+                        ],
                     )
                     for group in part.groups
                 ],
@@ -133,24 +135,24 @@ class Binder:
         ]
 
     @property
-    def step_recipe_idle(self) -> str:
-        return self._idle.get("reward.step_recipe", "")
+    def step_recipe_unused(self) -> str:
+        return self._unused.get("reward.step_recipe", "")
 
     @property
-    def _idle(self) -> dict[str, str]:
+    def _unused(self) -> dict[str, str]:
         if self.has_phases:
             return {}
         facts = recipe_facts(self.recipe) if self.recipe else {}
-        return find_idle(self.texts, facts)
+        return find_unused(self.texts, facts)
 
-    def _bind(self, setting: ConfigField, idle: Mapping[str, str]) -> BoundField:
+    def _bind(self, setting: ConfigField, unused: Mapping[str, str]) -> BoundField:
         return BoundField(
             field=setting,
             text=self.texts[setting.path],
             start_text=self.start.texts[setting.path],
             start_name=self.start.name,
-            idle_reason=idle.get(setting.path, ""),
-            errors=self.problems.beside.get(setting.path, []),
+            unused_reason=unused.get(setting.path, ""),
+            errors=self.problems.by_field.get(setting.path, []),
             fixed_reason=setting.about.get("fork", "") if self.start.fork else "",
         )
 

@@ -154,7 +154,7 @@ def start_of_run(run: Run) -> Start:
     if run.is_imported:
         raise UserError(
             "runs.no_settings",
-            f"{run.name} {run.how_it_came}, so Cohort does not know its settings. "
+            f"{run.name} {run.source_text}, so Cohort does not know its settings. "
             "Start from a preset, or from a run that Cohort trained.",
         )
     read = _read(run.config)

@@ -85,9 +85,9 @@ def _queue(
     assert cloned_from is None or cloned_from.team_id == team.id, "another team's run"
     assert fork_of is None or fork_of.run.team_id == team.id, "another team's run"
     check_runs(team)
-    _hold(launch, team)
+    _lock(launch, team)
     if fork_of is not None:
-        _hold_parent(fork_of.run_id)
+        _lock_parent(fork_of.run_id)
     run = Run.objects.create(
         team=team,
         owner=user,
@@ -112,7 +112,7 @@ def _queue(
     return run
 
 
-def _hold(launch: Launch, team: Team) -> None:
+def _lock(launch: Launch, team: Team) -> None:
     """Lock what the run needs against deletion until it is queued."""
     assert launch.recipe_version.recipe.team_id == team.id, "another team's recipe"
     sets = launch.evaluation_sets
@@ -126,7 +126,7 @@ def _hold(launch: Launch, team: Team) -> None:
     lock_published(team, launch.config.model_dump(mode="json"))
 
 
-def _hold_parent(run_id: int) -> None:
+def _lock_parent(run_id: int) -> None:
     """Lock the parent of a fork against the trash until the fork is queued."""
     parent = Run.objects.select_for_update(of=("self",), no_key=True).get(pk=run_id)
     if parent.trashed_at is not None:

@@ -155,7 +155,7 @@ class SweepPlan:
             )
             raise UserError(
                 "sweeps.bad_run",
-                f"With {message}: {' '.join(one.problems.sentences[:3])}",
+                f"With {message}: {' '.join(one.problems.messages[:3])}",
             )
         return Planned(name=name, values=list(values), launch=launch)
 

@@ -36,9 +36,9 @@ def save_preset(
     """Save the settings of a form under a name; UserError if the name is taken.
 
     The audit log keeps the settings of an overwritten preset. EditConflict: the form
-    started from the preset, and its `mark` has changed since.
+    started from the preset, and its `fingerprint` has changed since.
     """
-    name = _checked(name)
+    name = _clean_name(name)
     kept = {
         "config": strip_config(launch.config.model_dump(mode="json")),
         "model": launch.config.model.path if keeps_model else "",
@@ -65,15 +65,15 @@ def save_preset(
 
 
 def _refuse_stale(preset: TeamPreset, kept: dict[str, Any], seen: str) -> None:
-    """`seen`: the mark of the preset that the form started from."""
+    """`seen`: the fingerprint of the preset that the form started from."""
     pk, _, _ = seen.partition(":")
-    now = _kept_in(preset)
+    now = _saved_values(preset)
     mine = {name: kept[name] for name in now}
-    if pk == str(preset.pk) and seen != mark(preset) and now != mine:
+    if pk == str(preset.pk) and seen != fingerprint(preset) and now != mine:
         raise EditConflict([Clash("preset_name", now, mine)])
 
 
-def _kept_in(preset: TeamPreset) -> dict[str, Any]:
+def _saved_values(preset: TeamPreset) -> dict[str, Any]:
     return {
         "config": preset.config,
         "model": preset.model,
@@ -81,7 +81,7 @@ def _kept_in(preset: TeamPreset) -> dict[str, Any]:
     }
 
 
-def mark(preset: TeamPreset) -> str:
+def fingerprint(preset: TeamPreset) -> str:
     """A hash of the contents."""
     kept = [preset.config, preset.model, preset.recipe_version_id]
     text = json.dumps(kept, sort_keys=True)
@@ -123,13 +123,13 @@ def strip_config(config: dict[str, Any]) -> dict[str, Any]:
 @transaction.atomic
 def rename_preset(*, preset: TeamPreset, user: User, edit: Edit) -> None:
     """UserError if the name is taken. EditConflict: another user renamed it."""
-    held = TeamPreset.objects.select_for_update().get(pk=preset.pk)
-    before = held.name
-    changes = edit.clean(name=_checked).merge({"name": before})
+    locked = TeamPreset.objects.select_for_update().get(pk=preset.pk)
+    before = locked.name
+    changes = edit.clean(name=_clean_name).merge({"name": before})
     if changes:
-        _write(held, changes)
+        _write(locked, changes)
         record(preset.team, user, "preset.renamed", preset, **changes, before=before)
-    preset.name = held.name
+    preset.name = locked.name
 
 
 @transaction.atomic
@@ -140,7 +140,7 @@ def delete_preset(*, preset: TeamPreset, user: User) -> None:
     preset.delete()
 
 
-def _checked(name: str) -> str:
+def _clean_name(name: str) -> str:
     name = name.strip()
     if not name:
         raise UserError("presets.name_missing", "The preset needs a name.")
@@ -149,7 +149,7 @@ def _checked(name: str) -> str:
             "presets.name_too_long",
             f"The name has {len(name)} characters; at most {LONGEST_NAME} are allowed.",
         )
-    if any(unicodedata.category(mark) == "Cc" for mark in name):
+    if any(unicodedata.category(character) == "Cc" for character in name):
         raise UserError(
             "presets.bad_name",
             f"The name {name!r} contains a line break or another control character. "

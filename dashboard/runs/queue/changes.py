@@ -29,8 +29,8 @@ def set_priority(
 
     `was`: the one that the user saw; EditConflict if another user has changed it.
     """
-    held = Run.objects.select_for_update().only("priority").get(pk=run.pk)
-    before = Priority(held.priority).label
+    locked = Run.objects.select_for_update().only("priority").get(pk=run.pk)
+    before = Priority(locked.priority).label
     edit = Edit.of("priority", priority.label, was)
     if not edit.merge({"priority": before}):
         return False

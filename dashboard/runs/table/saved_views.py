@@ -87,8 +87,8 @@ def change_view(view: SavedView, *, user: User, edit: Edit) -> None:
 
     EditConflict: another user changed the same field.
     """
-    held = SavedView.objects.select_for_update().get(pk=view.pk)
-    now = {name: getattr(held, name) for name in ("name", "query", "is_shared")}
+    locked = SavedView.objects.select_for_update().get(pk=view.pk)
+    now = {name: getattr(locked, name) for name in ("name", "query", "is_shared")}
     changes = edit.clean(name=check_name, query=clean_query).merge(now)
     for name, value in {**now, **changes}.items():
         setattr(view, name, value)
@@ -96,7 +96,7 @@ def change_view(view: SavedView, *, user: User, edit: Edit) -> None:
         return
     with _own_name(view.name):
         view.save(update_fields=list(changes))
-        if view.is_shared or held.is_shared:
+        if view.is_shared or locked.is_shared:
             data = {"name": view.name, **describe_change(now, changes)}
             record(view.team, user, "view.changed", view, **data)
     if not view.is_shared:  # others no longer see it, so it cannot be their default

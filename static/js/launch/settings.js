@@ -18,7 +18,7 @@ export function showText(kind, text) {
 }
 
 // The settings without effect, by path, and why: the first reason that holds.
-export function findIdle(table, texts) {
+export function findUnused(table, texts) {
   const found = new Map();
   for (const { path, when, reason } of table) {
     const holds = Object.entries(when).every(([other, values]) =>

@@ -3,7 +3,7 @@
 // updates the estimate.
 
 import { keepPreview } from "../datasets/prompt_preview.js";
-import { findIdle, isSame, showText } from "../launch/settings.js";
+import { findUnused, isSame, showText } from "../launch/settings.js";
 import { keepToml } from "../launch/toml.js";
 
 const form = document.getElementById("launch-form");
@@ -57,7 +57,7 @@ recipe?.addEventListener("submit", () => keepChoices(recipe));
 // Updates the notes of launch_field.html while typing.
 // Not form.dataset: that is the field of this name.
 const startName = form.getAttribute("data-start");
-const idleTable = JSON.parse(document.getElementById("idle-table").textContent);
+const unusedTable = JSON.parse(document.getElementById("unused-table").textContent);
 const recipeFacts = JSON.parse(document.getElementById("recipe-facts").textContent);
 const settings = [...form.querySelectorAll("[data-setting]")];
 
@@ -87,7 +87,7 @@ function showMarks() {
     element.hidden = sentence === "";
     const isChanged = !isSame(setting.dataset.kind, text, setting.dataset.from);
     setting.classList.toggle("is-changed", isChanged);
-    setting.querySelector("[data-back]").hidden = !isChanged;
+    setting.querySelector("[data-reset]").hidden = !isChanged;
   }
   for (const part of form.querySelectorAll("[data-part]")) {
     const changed = [...part.querySelectorAll("[data-kind]")].filter(
@@ -99,18 +99,18 @@ function showMarks() {
   }
 }
 
-function showIdle() {
+function showUnused() {
   const texts = new Map([
     ...Object.entries(recipeFacts[form.elements.recipe.value] ?? {}),
     ...settings.map((one) => [one.dataset.setting, textOf(one)]),
   ]);
   // A phase may use any setting.
   const hasPhases = form.elements.phases.value.trim() !== "";
-  const idle = hasPhases ? new Map() : findIdle(idleTable, texts);
+  const unused = hasPhases ? new Map() : findUnused(unusedTable, texts);
   for (const setting of settings) {
-    const reason = idle.get(setting.dataset.setting);
-    const element = setting.querySelector("[data-idle]");
-    setting.classList.toggle("is-idle", reason !== undefined);
+    const reason = unused.get(setting.dataset.setting);
+    const element = setting.querySelector("[data-unused]");
+    setting.classList.toggle("is-unused", reason !== undefined);
     element.hidden = reason === undefined;
     if (reason !== undefined) element.textContent = `not used: ${reason}`;
   }
@@ -118,7 +118,7 @@ function showIdle() {
 
 function show() {
   showMarks();
-  showIdle();
+  showUnused();
 }
 
 // Settings that depend on the rows follow the dataset until they are edited.
@@ -151,7 +151,7 @@ form.elements.dataset.addEventListener("change", fitRows);
 form.addEventListener("input", show);
 
 form.addEventListener("click", (event) => {
-  const setting = event.target.closest("[data-back]")?.closest("[data-setting]");
+  const setting = event.target.closest("[data-reset]")?.closest("[data-setting]");
   if (!setting) return;
   const control = form.elements[setting.dataset.setting];
   if (control.type === "checkbox") control.checked = setting.dataset.from !== "";

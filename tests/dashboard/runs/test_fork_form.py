@@ -115,7 +115,7 @@ def test_what_the_checkpoint_does_not_hold_may_change(
 
 def problems(response: Any) -> dict[str, str]:
     """Where each stands, and what it says."""
-    beside = response.context["form"].problems.beside
+    beside = response.context["form"].problems.by_field
     return {control: " ".join(said) for control, said in beside.items() if said}
 
 
@@ -181,7 +181,7 @@ def test_a_fork_without_files_is_refused_and_nothing_is_launched(
     response = send(alice_client, parent)
 
     assert response.status_code == 422
-    assert NAME in response.context["form"].problems.together[0]
+    assert NAME in response.context["form"].problems.general[0]
     assert Run.objects.count() == 1
 
 

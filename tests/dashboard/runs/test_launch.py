@@ -160,7 +160,7 @@ def test_settings_that_do_not_go_together_are_shown_above_and_beside(
     answer = alice_client.post(f"/{team.slug}/runs/new", filled | clash)
 
     page = unescape(answer.text)
-    (together,) = answer.context["form"].problems.together
+    (together,) = answer.context["form"].problems.general
     assert answer.status_code == 422
     assert f"<li>{together}</li>" in page
     assert _beside(page, "field-loss-kl_coef") == [together]
@@ -199,7 +199,7 @@ def test_a_model_that_cannot_be_is_refused_with_its_name(
             f"/{team.slug}/runs/new/summary", filled | {"model_other": model}
         )
 
-        (told,) = answer.context["form"].problems.beside["model_other"]
+        (told,) = answer.context["form"].problems.by_field["model_other"]
         assert model in told
         assert ("config.json" in told) == (model == "/no/such/folder")
 
@@ -290,7 +290,7 @@ def test_the_summary_names_what_is_wrong(
 
     answer = alice_client.post(f"/{team.slug}/runs/new/summary", form)
 
-    (told,) = answer.context["form"].problems.sentences
+    (told,) = answer.context["form"].problems.messages
     assert f"<li>{told}</li>" in unescape(answer.text)
     assert not answer.context["summary"].amounts
 

@@ -146,7 +146,7 @@ def test_the_form_says_so(
     answer = alice_client.post(f"/alpha/{address}", form)
 
     assert answer.status_code == 422
-    (refused,) = answer.context["form"].problems.together
+    (refused,) = answer.context["form"].problems.general
     assert refused.startswith("sums ")
     assert refused in unescape(answer.text)
     assert not Run.objects.exists()

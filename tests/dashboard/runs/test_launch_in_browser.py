@@ -104,7 +104,7 @@ def test_a_presets_reward_is_saved_and_chosen(page: Page, team: Team) -> None:
 def test_marks_follow_what_is_typed(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new?preset=trl")
     length = page.locator("[data-setting='rollout.max_new_tokens']")
-    horizon = page.locator("[data-setting='loss.kl_target'] [data-idle]")
+    horizon = page.locator("[data-setting='loss.kl_target'] [data-unused]")
     expect(length).to_contain_text("from trl, default 256")
     page.get_by_text("The objective of one update").click()
     expect(horizon).to_have_text("not used: the KL weight is 0")
@@ -125,7 +125,7 @@ def test_marks_follow_the_chosen_reward(page: Page, team: Team) -> None:
     make_recipe(team, "plain", {"rules": rules})
     make_recipe(team, "joined", {"rules": rules, "combine": "normalize_then_sum"})
     page.goto("/alpha/runs/new")
-    combine = page.locator("[data-setting='advantage.combine'] [data-idle]")
+    combine = page.locator("[data-setting='advantage.combine'] [data-unused]")
     page.get_by_text("How rewards of a group become advantages").click()
 
     page.get_by_label("Reward", exact=True).select_option(label="joined v1")
@@ -137,7 +137,7 @@ def test_marks_follow_the_chosen_reward(page: Page, team: Team) -> None:
 
 def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new")
-    clip = page.locator("[data-setting='loss.dual_clip'] [data-idle]")
+    clip = page.locator("[data-setting='loss.dual_clip'] [data-unused]")
     page.get_by_text("The objective of one update").click()
     page.get_by_label("Surrogate").select_option("cispo")
 

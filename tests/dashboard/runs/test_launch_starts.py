@@ -82,8 +82,8 @@ def test_changed_settings_are_counted_and_can_be_reset(
     answer = alice_client.post(f"/{team.slug}/runs/new", texts | form)
 
     page = unescape(answer.text)
-    assert re.search(r"data-back><span[^>]*>Max new tokens: </span>[\w ]+ 512<", page)
-    assert re.search(r"data-back hidden><span[^>]*>Group size: ", page)
+    assert re.search(r"data-reset><span[^>]*>Max new tokens: </span>[\w ]+ 512<", page)
+    assert re.search(r"data-reset hidden><span[^>]*>Group size: ", page)
     assert page.count("is-changed") == 2
     assert re.search(r"data-num-changed>2 ", page)
     assert _marked(page, "rollout.max_new_tokens") == "changed from trl: 512"

@@ -100,7 +100,7 @@ def test_an_invalid_sweep_shows_its_problem_and_launches_nothing(
         assert planned.problem_code == f"sweeps.{code}", changes
     answer = alice_client.post(f"/{team.slug}/runs/new", fields)
     assert answer.status_code == 422
-    assert answer.context["form"].problems.together == [planned.problem]
+    assert answer.context["form"].problems.general == [planned.problem]
     assert not Run.objects.exists()
 
 
@@ -122,7 +122,7 @@ def test_all_are_launched_or_none(
     answer = alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
 
     assert answer.status_code == 422
-    assert answer.context["form"].problems.together == ["in the trash"]
+    assert answer.context["form"].problems.general == ["in the trash"]
     assert not Run.objects.exists()
     assert not Sweep.objects.exists()
 

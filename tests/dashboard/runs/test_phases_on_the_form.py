@@ -144,7 +144,7 @@ def test_errors_of_phases_are_shown_at_their_field(
             f"/{team.slug}/runs/new/summary", filled | {"phases": text}
         )
 
-        told = answer.context["form"].problems.beside["phases"]
+        told = answer.context["form"].problems.by_field["phases"]
         assert any(named in one for one in told), text[:40]
     status, page = _post(alice_client, team, filled | {"phases": text})
     assert (status, _beside(page, "phases")) == (422, told)
