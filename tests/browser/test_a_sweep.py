@@ -47,7 +47,9 @@ def group(team: Team) -> Sweep:
     return group
 
 
-def test_a_sweep_is_brushed_and_leads_to_its_runs(page: Page, group: Sweep) -> None:
+def test_a_sweep_is_filtered_by_dragging_and_links_to_runs(
+    page: Page, group: Sweep
+) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"/alpha/sweep?sweep={group.pk}")

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 
-def test_a_run_is_forked_and_drawn_behind_its_parent(page: Page, team: Team) -> None:
+def test_a_forks_chart_continues_its_parents(page: Page, team: Team) -> None:
     parent = make_run(
         team,
         "amber-otter",

@@ -25,7 +25,7 @@ REASON = (
 
 
 @looking_with(findings)
-def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
+def test_a_paused_run_shows_the_reason_live_and_is_resumed(
     page: Page, team: Team, look: Look
 ) -> None:
     story = Story(queue_run(team))
@@ -66,7 +66,7 @@ def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
 
 
 @pytest.mark.slow
-def test_a_dialog_left_open_closes_when_somebody_else_resumes_the_run(
+def test_an_open_dialog_closes_when_another_user_resumes_the_run(
     page: Page, team: Team, alice: User
 ) -> None:
     story = Story(queue_run(team))
@@ -96,7 +96,7 @@ def test_a_dialog_left_open_closes_when_somebody_else_resumes_the_run(
 
 
 @pytest.mark.slow
-def test_the_pause_button_asks_for_a_pause(page: Page, team: Team) -> None:
+def test_the_pause_button_requests_a_pause(page: Page, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     page.goto(f"/alpha/runs/{story.run.id}/")

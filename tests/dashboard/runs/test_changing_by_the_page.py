@@ -66,8 +66,8 @@ def test_a_finished_run_is_extended_once(
 
     finished.refresh_from_db()
     assert (finished.state, finished.num_steps) == (RunState.QUEUED, to)
-    (*_, said) = again.context["messages"]
-    assert (said.level_tag, str(to) in said.message) == ("error", True)
+    (*_, message) = again.context["messages"]
+    assert (message.level_tag, str(to) in message.message) == ("error", True)
     entry = AuditEntry.objects.get(verb="run.extended")
     assert entry.actor == alice
 
@@ -77,10 +77,10 @@ def test_an_invalid_last_step_is_refused(alice_client: Client, finished: Run) ->
         shown = alice_client.get(change(finished), {"num_steps": given})
         sent = alice_client.post(change(finished), {"num_steps": given}, follow=True)
 
-        (said,) = sent.context["messages"]
+        (message,) = sent.context["messages"]
         assert repr(given) in shown.context["error"]
         assert 'class="field-error"' in shown.text
-        assert (sent.status_code, said.level_tag) == (200, "error")
+        assert (sent.status_code, message.level_tag) == (200, "error")
     finished.refresh_from_db()
     assert finished.state == RunState.FINISHED
 
@@ -130,14 +130,14 @@ def test_an_ended_run_has_no_intervals_to_change(
 
     answer = alice_client.post(change(finished), sent, follow=True)
 
-    (said,) = answer.context["messages"]
-    assert (said.level_tag, "finished" in said.message) == ("error", True)
+    (message,) = answer.context["messages"]
+    assert (message.level_tag, "finished" in message.message) == ("error", True)
     assert 'name="checkpoint.keep_last"' not in answer.text
     finished.refresh_from_db()
     assert finished.config["checkpoint"]["keep_last"] != 7
 
 
-def test_a_run_is_cancelled_at_once_and_says_by_whom(
+def test_a_cancelled_run_ends_at_once_and_shows_the_user(
     alice_client: Client, team: Team
 ) -> None:
     run = queue_run(team)
@@ -157,8 +157,8 @@ def test_a_run_is_cancelled_at_once_and_says_by_whom(
     assert "last 3 steps" in reason
     assert f"data-run-stopped>{reason}<" in page
     again = alice_client.post(f"/alpha/runs/{run.id}/cancel", follow=True)
-    (said,) = again.context["messages"]
-    assert (said.level_tag, "stopped" in said.message) == ("info", True)
+    (message,) = again.context["messages"]
+    assert (message.level_tag, "stopped" in message.message) == ("info", True)
 
 
 def test_viewers_and_other_teams_cannot_change_a_run(
@@ -187,7 +187,7 @@ def family(team: Team, finished: Run) -> tuple[Run, Run, Run]:
     return finished, fork, clone
 
 
-def test_a_run_names_what_it_comes_from_and_what_was_made_of_it(
+def test_a_run_links_to_its_parent_and_children(
     bob_client: Client, family: tuple[Run, Run, Run]
 ) -> None:
     parent, fork, clone = family
@@ -239,7 +239,7 @@ def at_step_20(state: RunState) -> Run:
     ("state", "first", "lowest"),
     [(RunState.RUNNING, 21, 31), (RunState.STOPPED, 11, 11)],
 )
-def test_a_run_is_extended_from_where_it_can_go_on(
+def test_an_extension_starts_at_the_next_possible_step(
     state: RunState, first: int, lowest: int
 ) -> None:
     run = at_step_20(state)

@@ -12,7 +12,7 @@ from tests.dashboard.runs.launching import make_dataset, make_recipe
 pytestmark = pytest.mark.browser
 
 
-def test_a_form_is_changed_put_back_kept_and_launched_with_several_values(
+def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(
     page: Page, team: Team
 ) -> None:
     make_dataset(team)

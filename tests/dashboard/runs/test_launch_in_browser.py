@@ -18,7 +18,7 @@ from tests.dashboard.runs.launching import (
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_numbers_follow_while_settings_are_typed(page: Page, team: Team) -> None:
+def test_the_estimate_updates_while_typing(page: Page, team: Team) -> None:
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new")
@@ -48,7 +48,7 @@ def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> Non
     expect(page).to_have_url(re.compile(r"/alpha/runs/\d+/$"))
 
 
-def test_what_is_wrong_has_the_focus_after_sending(page: Page, team: Team) -> None:
+def test_the_first_error_has_the_focus_after_submitting(page: Page, team: Team) -> None:
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new")
@@ -101,7 +101,7 @@ def test_a_presets_reward_is_saved_and_chosen(page: Page, team: Team) -> None:
     expect(page.locator("[data-start-recipe]")).to_have_count(0)
 
 
-def test_marks_follow_what_is_typed(page: Page, team: Team) -> None:
+def test_marks_update_while_typing(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new?preset=trl")
     length = page.locator("[data-setting='rollout.max_new_tokens']")
     horizon = page.locator("[data-setting='loss.kl_target'] [data-unused]")
@@ -135,7 +135,7 @@ def test_marks_follow_the_chosen_reward(page: Page, team: Team) -> None:
     expect(combine).to_be_hidden()
 
 
-def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> None:
+def test_marks_match_values_restored_by_the_browser(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new")
     clip = page.locator("[data-setting='loss.dual_clip'] [data-unused]")
     page.get_by_text("The objective of one update").click()
@@ -193,7 +193,7 @@ def assert_accessible(page: Page) -> None:
     assert findings_in_each_view(page) == []
 
 
-def test_held_out_prompts_follow_the_dataset_until_they_are_typed(
+def test_held_out_prompts_follow_the_dataset_until_edited(
     page: Page, team: Team
 ) -> None:
     large, small = make_dataset(team, "large"), make_dataset(team, "small", num_rows=53)

@@ -36,7 +36,7 @@ def _plan(client: Client, team: Team, fields: dict[str, Any]) -> SweepPlan:
     return planned
 
 
-def test_a_grid_is_launched_with_a_shared_group(
+def test_a_grid_is_launched_as_a_sweep(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     fields = filled | RATES | SEEDS
@@ -127,7 +127,7 @@ def test_all_are_launched_or_none(
     assert not Sweep.objects.exists()
 
 
-def test_the_list_shows_a_group_and_leads_to_its_comparison(
+def test_the_list_shows_a_sweep_and_links_to_its_comparison(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     alice_client.post(f"/{team.slug}/runs/new", filled | RATES)

@@ -105,7 +105,7 @@ def test_the_address_sorts_and_runs_without_a_value_come_last(
     assert found == expected
 
 
-def test_what_the_address_cannot_mean_is_left_out(
+def test_invalid_parameters_are_ignored(
     alice_client: Client, team: Team, three_runs: dict[str, Run]
 ) -> None:
     for wrong in ("sort=password", "owner=me", f"dataset={'9' * 20}", "page=x"):
@@ -169,7 +169,7 @@ def test_an_empty_list_leads_to_the_launch_form_models_and_the_queue(
         assert f'href="/{team.slug}/{place}"' in page
 
 
-def test_filters_that_fit_nothing_can_be_cleared(
+def test_filters_without_a_match_can_be_cleared(
     alice_client: Client, team: Team, three_runs: dict[str, Run]
 ) -> None:
     page = alice_client.get(f"/{team.slug}/runs/?q=zzz&sort=name").text

@@ -144,10 +144,10 @@ def test_errors_of_phases_are_shown_at_their_field(
             f"/{team.slug}/runs/new/summary", filled | {"phases": text}
         )
 
-        told = answer.context["form"].problems.by_field["phases"]
-        assert any(named in one for one in told), text[:40]
+        messages = answer.context["form"].problems.by_field["phases"]
+        assert any(named in one for one in messages), text[:40]
     status, page = _post(alice_client, team, filled | {"phases": text})
-    assert (status, _beside(page, "phases")) == (422, told)
+    assert (status, _beside(page, "phases")) == (422, messages)
     assert not Run.objects.exists()
 
 
@@ -178,7 +178,7 @@ def test_phases_cannot_make_a_worker_read_or_send_a_file(
     assert len(_beside(page, TOKEN)) == 1
 
 
-def test_what_the_form_holds_is_blamed_once_however_many_phases_use_it(
+def test_a_form_setting_has_one_error_for_all_phases(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     form = filled | {
@@ -196,7 +196,7 @@ def test_what_the_form_holds_is_blamed_once_however_many_phases_use_it(
     assert _beside(page, "phases") == []
 
 
-def test_what_a_phase_changes_is_blamed_on_it_by_name(
+def test_a_phase_setting_has_an_error_with_the_phase_name(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     server = 'kind = "server", url = "http://x", token_file = "/etc/passwd"'
@@ -222,7 +222,7 @@ def test_what_a_phase_changes_is_blamed_on_it_by_name(
     assert _beside(page, TOKEN) == []
 
 
-def test_a_setting_that_every_phase_changes_is_not_blamed(
+def test_a_setting_changed_by_every_phase_has_no_error(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     phase = '[[phases]]\nname = "a"\nnum_steps = 100\n'
@@ -244,8 +244,8 @@ def test_a_phase_that_reads_the_missing_column_is_named(
 
     _, page = _post(alice_client, team, form)
 
-    (told,) = _beside(page, "field-data-completion_column")
-    assert told.startswith('Phase "sft": ')
+    (message,) = _beside(page, "field-data-completion_column")
+    assert message.startswith('Phase "sft": ')
     assert _beside(page, "phases") == []
 
 
@@ -263,9 +263,9 @@ def test_completions_from_the_dataset_need_their_column(
     status, page = _post(alice_client, team, form)
 
     assert status == 422
-    (told,) = _beside(page, "field-data-completion_column")
-    assert "bare v1" in told
-    assert "“completion”" in told
+    (message,) = _beside(page, "field-data-completion_column")
+    assert "bare v1" in message
+    assert "“completion”" in message
 
 
 @pytest.fixture
@@ -312,7 +312,7 @@ def test_the_clone_form_shows_what_it_keeps(
     assert re.search(rf"Kept from run #{parent.pk}: <span[^>]*>hard</span>", page)
 
 
-def test_held_out_sets_are_left_out_when_asked(
+def test_evaluation_files_can_be_removed(
     alice_client: Client, team: Team, parent: Run
 ) -> None:
     fields = _fields(alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text)

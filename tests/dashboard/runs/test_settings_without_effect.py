@@ -87,7 +87,7 @@ IS_READ: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-def test_a_setting_that_nothing_reads_is_unused_and_one_that_is_read_is_not() -> None:
+def test_unused_settings_are_found() -> None:
     read = [one for one in IS_UNUSED if one[0] not in find_unused(DEFAULTS | one[1])]
     unused = [one for one in IS_READ if one[0] in find_unused(DEFAULTS | one[1])]
 
@@ -127,7 +127,7 @@ JOINED: list[tuple[dict[str, Any], dict[str, str], bool]] = [
 ]
 
 
-def test_a_rewards_composition_decides_whether_rules_are_joined_elsewhere() -> None:
+def test_the_recipe_decides_whether_combine_is_unused() -> None:
     for recipe, texts, is_unused in JOINED:
         spec = Recipe.model_validate(recipe).model_dump(mode="json")
 
@@ -151,7 +151,7 @@ def test_one_rule_of_weight_1_is_credited_the_same_either_way(weight: float) -> 
     )
 
 
-def test_the_form_tells_what_the_chosen_reward_implies(
+def test_the_form_uses_the_facts_of_the_chosen_reward(
     alice_client: Client, team: Team
 ) -> None:
     spec = {"rules": [ONE, OTHER], "combine": "normalize_then_sum"}
@@ -177,7 +177,7 @@ def _mark(page: str, path: str) -> str:
     return "" if found[1] else found[2]
 
 
-def test_the_form_says_why_beside_the_setting_and_has_the_table(
+def test_the_form_shows_why_a_setting_is_unused(
     alice_client: Client, team: Team
 ) -> None:
     page = unescape(alice_client.get(f"/{team.slug}/runs/new").text)
@@ -191,7 +191,7 @@ def test_the_form_says_why_beside_the_setting_and_has_the_table(
     assert json.loads(found[1]) == unused_table()
 
 
-def test_with_phases_nothing_is_called_idle(alice_client: Client, team: Team) -> None:
+def test_with_phases_no_setting_is_unused(alice_client: Client, team: Team) -> None:
     form = {"phases": '[[phases]]\nname = "a"\nnum_steps = 100'}
 
     page = unescape(alice_client.post(f"/{team.slug}/runs/new", form).text)

@@ -61,7 +61,7 @@ def test_a_free_worker_takes_it_at_once(team: Team) -> None:
     assert describe_start(position.start) in describe(run)
 
 
-def test_it_starts_when_the_run_before_it_has_made_its_steps(team: Team) -> None:
+def test_it_starts_when_the_run_ahead_has_finished(team: Team) -> None:
     train(team, step_seconds=60.0, num_steps=11)
 
     run = queue_run(team, num_steps=5)

@@ -50,13 +50,13 @@ def test_selected_runs_are_tagged_and_untagged(
     assert num == 2
     assert tags(amber) == ["baseline", "long run", "new seed"]
     assert tags(calm) == ["new seed"]
-    num, said = do(alice_client, "tag", [calm, brave], tag="baseline")
+    num, message = do(alice_client, "tag", [calm, brave], tag="baseline")
     assert num == 1
-    assert f"brave (#{brave.pk})" in said
+    assert f"brave (#{brave.pk})" in message
     assert do(alice_client, "untag", [amber], tag="new seed")[0] == 1
     assert tags(amber) == ["baseline", "long run"]
-    told = AuditEntry.objects.filter(verb="run.tagged", detail={"tag": "new seed"})
-    assert sorted(told.values_list("object_id", flat=True)) == [amber.pk, calm.pk]
+    entries = AuditEntry.objects.filter(verb="run.tagged", detail={"tag": "new seed"})
+    assert sorted(entries.values_list("object_id", flat=True)) == [amber.pk, calm.pk]
 
 
 def test_an_invalid_tag_is_refused(alice_client: Client, runs: dict[str, Run]) -> None:
@@ -90,9 +90,9 @@ def test_the_page_shows_the_message_of_the_json_response(
     for names, level in ((("calm",), "success"), (("calm", "deft"), "warning")):
         data = {"action": "star", "runs": [runs[name].pk for name in names]}
         answer = alice_client.post("/alpha/runs/act", data, follow=True)
-        (said,) = answer.context["messages"]
-        levels.append((said.level_tag, level))
-        assert str(said) in answer.text
+        (message,) = answer.context["messages"]
+        levels.append((message.level_tag, level))
+        assert str(message) in answer.text
 
     assert [found for found, _ in levels] == [level for _, level in levels]
     # A row's own button.
@@ -112,8 +112,8 @@ def test_a_locked_run_does_not_change(
         ("archive", ""),
         ("trash", ""),
     ):
-        num, said = do(alice_client, action, [amber], tag=tag)
-        assert (num, "Alice" in said) == (0, True), action
+        num, message = do(alice_client, action, [amber], tag=tag)
+        assert (num, "Alice" in message) == (0, True), action
     page = f"/alpha/runs/{amber.pk}/"
     answer = alice_client.post(page + "change/", {"num_steps": "500"}, follow=True)
     (refusal,) = answer.context["messages"]
@@ -142,12 +142,14 @@ def test_a_lock_protects_checkpoints(
         saved_at=timezone.now(),
         pinned_at=timezone.now(),
     )
-    for asked in ("delete", "unpin"):
-        address = f"/alpha/runs/{amber.pk}/checkpoints/step-000001-attempt-1/{asked}"
+    for action in ("delete", "unpin"):
+        address = f"/alpha/runs/{amber.pk}/checkpoints/step-000001-attempt-1/{action}"
 
-        (said,) = alice_client.post(address, follow=True).context["messages"]
+        (message,) = alice_client.post(address, follow=True).context["messages"]
 
-        assert (said.level_tag, "Alice" in said.message) == ("error", True), asked
+        assert (message.level_tag, "Alice" in message.message) == ("error", True), (
+            action
+        )
     kept = amber.checkpoints.get()
     assert kept.pinned_at is not None
     assert kept.deleted_at is None
@@ -158,11 +160,11 @@ def test_active_runs_cannot_be_archived_or_trashed(
 ) -> None:
     brave, calm = runs["brave"], runs["calm"]
 
-    num, said = do(alice_client, "trash", list(runs.values()))
+    num, message = do(alice_client, "trash", list(runs.values()))
 
     assert num == 2
-    assert f"brave (#{brave.pk}) is running;" in said
-    assert f"calm (#{calm.pk}) is queued;" in said
+    assert f"brave (#{brave.pk}) is running;" in message
+    assert f"calm (#{calm.pk}) is queued;" in message
     assert do(alice_client, "archive", [brave, calm])[0] == 0
     with pytest.raises(IntegrityError), transaction.atomic():
         Run.objects.filter(pk=brave.pk).update(trashed_at=timezone.now())
@@ -203,10 +205,10 @@ def test_extending_an_archived_run_unarchives_it(
 
 
 def test_runs_are_stopped_together(alice_client: Client, runs: dict[str, Run]) -> None:
-    num, said = do(alice_client, "stop", list(runs.values()))
+    num, message = do(alice_client, "stop", list(runs.values()))
 
     assert num == 2
-    assert f"amber (#{runs['amber'].pk})" in said
+    assert f"amber (#{runs['amber'].pk})" in message
     states = Run.objects.order_by("pk").values_list("state", flat=True)
     assert list(states) == ["finished", "stopping", "stopped", "failed"]
 
@@ -231,11 +233,11 @@ def test_the_message_names_five_refused_runs_and_counts_the_rest(
         first.pk, first.name = None, f"calm-{number}"
         first.save()
 
-    num, said = do(alice_client, "archive", all="9", address="q=calm")
+    num, message = do(alice_client, "archive", all="9", address="q=calm")
 
     assert num == 0
-    assert said.count("(#") == 5
-    assert "2 more" in said
+    assert message.count("(#") == 5
+    assert "2 more" in message
 
 
 def test_the_parent_of_a_queued_fork_cannot_be_trashed(
@@ -245,19 +247,19 @@ def test_the_parent_of_a_queued_fork_cannot_be_trashed(
         forked_from=runs["amber"], fork_step=1, fork_checkpoint="a", fork_sha256="b"
     )
 
-    num, said = do(alice_client, "trash", [runs["amber"]])
+    num, message = do(alice_client, "trash", [runs["amber"]])
 
-    assert (num, " calm," in said) == (0, True)
+    assert (num, " calm," in message) == (0, True)
 
 
 def test_an_action_without_selection_is_refused(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     assert do(alice_client, "lock") == (0, "runs.none_selected")
-    (said,) = alice_client.post(
+    (message,) = alice_client.post(
         "/alpha/runs/act", {"action": "lock"}, follow=True
     ).context["messages"]
-    assert said.level_tag == "error"
+    assert message.level_tag == "error"
 
 
 def test_runs_of_another_team_do_not_change(
@@ -327,8 +329,8 @@ def test_name_notes_and_tags_change_on_the_runs_page(
         f"/alpha/runs/{amber.pk}/describe", described, follow=True
     )
 
-    (said,) = answer.context["messages"]
-    assert "name, notes, tags" in said.message
+    (message,) = answer.context["messages"]
+    assert "name, notes, tags" in message.message
     amber.refresh_from_db()
     assert (amber.name, amber.notes, amber.tags) == (
         "best so far",
