@@ -25,8 +25,8 @@ def request_stop(*, run: Run, user: User | None) -> bool:
     finish its step and save a checkpoint. An external trainer keeps running, but its
     events are ignored from now on.
     """
-    if run.is_outside:
-        return _close_outside(run, user)
+    if run.is_external:
+        return _close_external(run, user)
     return transition(
         run.id,
         sources=[RunState.QUEUED, RunState.PAUSED, RunState.LOST],
@@ -44,7 +44,7 @@ def request_stop(*, run: Run, user: User | None) -> bool:
 
 
 @transaction.atomic
-def _close_outside(run: Run, user: User | None) -> bool:
+def _close_external(run: Run, user: User | None) -> bool:
     is_stopped = transition(
         run.id,
         sources=[RunState.RUNNING, RunState.LOST],

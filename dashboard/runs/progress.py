@@ -104,7 +104,7 @@ def _notice(run: Run) -> str:
 
 def _left_out(run: Run) -> str:
     """Of an external run: the events that were skipped."""
-    if not run.is_outside or not (num := run.source.get("num_left_out", 0)):
+    if not run.is_external or not (num := run.source.get("num_left_out", 0)):
         return ""
     events = "1 event was" if num == 1 else f"{num:,} events were"
     return f"{events} skipped. Last reason: {run.source['left_out']}"
@@ -161,7 +161,7 @@ def _stopping(run: Run) -> str:
 
 
 def _lost(run: Run) -> str:
-    if run.is_outside:
+    if run.is_external:
         return (
             "No contact with the trainer for 5 minutes. Its reporter stores unsent "
             "data on disk and continues when it reconnects."

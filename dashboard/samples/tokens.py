@@ -168,7 +168,7 @@ def _nearest(found: Iterable[int], place: int) -> list[int]:
 
 def which_are_kept(run: Run) -> str:
     """A sentence on the groups whose token values the run keeps."""
-    if run.is_outside:
+    if run.is_external:
         return f"{run.imported_from} has sent no token values of this group."
     if run.is_imported:
         return f"Files of {run.imported_from} hold no token values."

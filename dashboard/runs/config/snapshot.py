@@ -159,16 +159,17 @@ def flatten_tree(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield key, value
 
 
-def told_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Of an outside run: what its trainer reported, by name.
+def reported_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The settings that an external trainer reported, by name.
 
-    The database keeps the keys of an object by their length.
+    jsonb stores the keys of an object by length.
 
-    >>> told_settings({"settings": {"fp16": 1, "beta": 2, "a": {"seed": 3, "bf": 4}}})
+    >>> settings = {"fp16": 1, "beta": 2, "a": {"seed": 3, "bf": 4}}
+    >>> reported_settings({"settings": settings})
     [('a.bf', 4), ('a.seed', 3), ('beta', 2), ('fp16', 1)]
     """
-    told = flatten_tree(config.get("settings", {}))
-    return sorted(told, key=lambda setting: setting[0].split("."))
+    reported = flatten_tree(config.get("settings", {}))
+    return sorted(reported, key=lambda setting: setting[0].split("."))
 
 
 def json_path(key: str) -> str:

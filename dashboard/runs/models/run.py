@@ -255,14 +255,16 @@ class Run(models.Model):
         return bool(self.source)
 
     @property
-    def is_outside(self) -> bool:
+    def is_external(self) -> bool:
         """Reported by an external trainer; such a run is also imported."""
         return "kind" in self.source
 
     @property
     def source_text(self) -> str:
         """Of a run that was not trained here: "was imported from TRL"."""
-        how = "is trained outside Cohort by" if self.is_outside else "was imported from"
+        how = (
+            "is trained outside Cohort by" if self.is_external else "was imported from"
+        )
         return f"{how} {self.imported_from}"
 
     @property

@@ -48,7 +48,7 @@ def test_a_run_is_opened_with_what_its_trainer_says(team: Team, alice: User) -> 
         "Qwen3-0.6B",
         "TRL",
     )
-    assert run.is_outside
+    assert run.is_external
     assert run.config["settings"] == {
         "learning_rate": 1e-6,
         "beta": None,
