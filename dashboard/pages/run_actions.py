@@ -54,7 +54,9 @@ def runs_act(request: Request, team: str) -> HttpResponse:
         messages.error(request, str(error))
         return redirect(back)
     if _wants_json(request):
-        return JsonResponse({"message": say(name, outcome), "done": len(outcome.done)})
+        return JsonResponse(
+            {"message": describe_outcome(name, outcome), "done": len(outcome.done)}
+        )
     _show_outcome(request, name, outcome)
     return redirect(back)
 
@@ -112,10 +114,10 @@ def _show_outcome(request: Request, name: str, outcome: Outcome) -> None:
     show = messages.success if outcome.done else messages.info
     if outcome.done and outcome.refused:
         show = messages.warning
-    show(request, say(name, outcome))
+    show(request, describe_outcome(name, outcome))
 
 
-def say(name: str, outcome: Outcome) -> str:
+def describe_outcome(name: str, outcome: Outcome) -> str:
     """How many runs changed, and which did not, and why."""
     done, num = ACTIONS[name].done, len(outcome.done)
     if num == 1:
@@ -195,11 +197,11 @@ def run_describe(request: Request, team: str, run_id: int) -> HttpResponse:
         return show_conflict(request, conflict, **page)
     except ValueError as error:
         return show_refusal(request, str(error), names=names, **page)
-    messages.success(request, _say_changed(changed))
+    messages.success(request, _describe_changes(changed))
     return redirect("run", team, run.pk)
 
 
-def _say_changed(names: Iterable[str]) -> str:
+def _describe_changes(names: Iterable[str]) -> str:
     changed = ", ".join(names)
     if not changed:
         return "No changes."

@@ -175,15 +175,15 @@ def _fill(
 
 def _links(request: Request, group: GroupedRuns, query: ListQuery) -> tuple[str, str]:
     """The links that toggle the group, and that list its runs."""
-    turned = request.GET.copy()
-    tokens = turned.getlist("open")
+    toggled = request.GET.copy()
+    tokens = toggled.getlist("open")
     others = [token for token in tokens if token != group.token]
-    turned.setlist("open", others if group.is_open else [*tokens, group.token])
-    alone = request.GET.copy()
+    toggled.setlist("open", others if group.is_open else [*tokens, group.token])
+    ungrouped = request.GET.copy()
     for name in ("by", "open", "page", "view"):
-        alone.pop(name, None)
-    alone["q"] = group.query(query.text)
-    return f"?{turned.urlencode()}", f"?{alone.urlencode()}"
+        ungrouped.pop(name, None)
+    ungrouped["q"] = group.query(query.text)
+    return f"?{toggled.urlencode()}", f"?{ungrouped.urlencode()}"
 
 
 def _place_of(text: str, error: QueryError) -> tuple[str, str, str]:

@@ -108,7 +108,7 @@ def _first_ancestor(run: Run) -> Run:
 
 
 def eval_rows(name: str) -> str:
-    """The file of an evaluation set, beside the rows."""
+    """The file name of an evaluation set in the run's folder."""
     return f"eval-{name}.jsonl"
 
 
@@ -217,8 +217,10 @@ def where_it_runs(run: Run) -> tuple[str, str]:
 
     Empty until the trainer starts, and for trainers that do not report them.
     """
-    begun = run.events.filter(type__in=("run_started", "run_resumed")).order_by("-seq")
-    found = begun.values_list("body__device", "body__engine").first()
+    started = run.events.filter(type__in=("run_started", "run_resumed")).order_by(
+        "-seq"
+    )
+    found = started.values_list("body__device", "body__engine").first()
     device, engine = found or (None, None)
     return device or "", engine or ""
 
@@ -249,16 +251,16 @@ def confinements_of(run: Run) -> list[Confinement]:
 
     Empty until the trainer starts, and if no rule runs code.
     """
-    begun = run.events.filter(type__in=("run_started", "run_resumed")).order_by("seq")
-    found = list(_read(begun.values_list("step", "body__versions__sandbox")))
+    started = run.events.filter(type__in=("run_started", "run_resumed")).order_by("seq")
+    found = list(_read(started.values_list("step", "body__versions__sandbox")))
     changes = [
         later for earlier, later in pairwise(found) if later.level != earlier.level
     ]
     return [*found[:1], *changes]
 
 
-def _read(begun: Iterable[tuple[int, str | None]]) -> Iterator[Confinement]:
-    for step, words in begun:
+def _read(started: Iterable[tuple[int, str | None]]) -> Iterator[Confinement]:
+    for step, words in started:
         if words:
             level = words.removeprefix("level ")
             name = next((name for known, name in NAMES.items() if known == level), "")

@@ -32,9 +32,9 @@ from dashboard.runs.state import notify_deletion
 logger = logging.getLogger(__name__)
 KEPT = timedelta(days=30)  # as datasets are
 FEW_ROWS = 2_000  # of a table, deleted at once
-# Each is a transaction of its own: about a second's.
+# Each batch is one transaction of about a second.
 ROWS_AT_A_TIME = 50_000
-PARENTS_AT_A_TIME = 10_000  # on which other rows hang
+PARENTS_AT_A_TIME = 10_000  # with rows that reference them
 NUM_DELETED = "num_rows_deleted"  # in a hidden run's summary
 
 SECONDS = 8.0  # of the ten between two messages
@@ -119,7 +119,7 @@ def _delete_some(run: Run, rows: QuerySet[Any]) -> bool:
 
 
 def _count(run: Run, number: int) -> None:
-    """For the operators' page; rows that hang on others are not counted."""
+    """For the operators' page; cascaded rows are not counted."""
     found = Run.everywhere.filter(pk=run.pk).only("summary").first()
     if found is not None:
         found.summary[NUM_DELETED] = found.summary.get(NUM_DELETED, 0) + number

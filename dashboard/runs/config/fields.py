@@ -294,8 +294,8 @@ def unused_table() -> list[dict[str, Any]]:
         {
             "path": path,
             "when": {
-                asked: [_text(asked, value) for value in values]
-                for asked, values in when.items()
+                other: [_text(other, value) for value in values]
+                for other, values in when.items()
             },
             "reason": reason,
         }

@@ -139,10 +139,10 @@ def _problem(
     loc = tuple(error["loc"])
     key = ".".join(map(str, loc))
     if not loc:
-        said = message_of(error)
-        healing = (path for path in all_fields() if default_heals(tree, path, said))
+        message = message_of(error)
+        healing = (path for path in all_fields() if default_heals(tree, path, message))
         found = (lines.line_of(path.split(".")) for path in healing)
-        return TomlProblem(line=next(filter(None, found), None), sentence=said)
+        return TomlProblem(line=next(filter(None, found), None), sentence=message)
     if error["type"] == "missing":
         return TomlProblem(
             line=lines.line_of(loc[:-1]),

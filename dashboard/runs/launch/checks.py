@@ -152,19 +152,22 @@ def check_course(config: RunConfig, start: Start, problems: Problems) -> None:
             f"The checkpoint is from step {checkpoint.step:,}, so the run needs more "
             f"steps than that; got {config.optim.num_steps:,}.",
         )
-    begun, parents = (
-        _begun(each, checkpoint.step) for each in (config, _parents_config(start))
+    started, parents = (
+        _started_phases(each, checkpoint.step)
+        for each in (config, _parents_config(start))
     )
-    if parents and begun != parents:
-        begun_at = ", ".join(f"{name} from step {first}" for name, first, _ in parents)
+    if parents and started != parents:
+        started_at = ", ".join(
+            f"{name} from step {first}" for name, first, _ in parents
+        )
         problems.add(
             "phases",
             f"Phases that started by step {checkpoint.step:,} must keep their names "
-            f"and first steps: {begun_at or 'none'}.",
+            f"and first steps: {started_at or 'none'}.",
         )
 
 
-def _begun(config: RunConfig | None, step: int) -> list[tuple[str, int, bool]]:
+def _started_phases(config: RunConfig | None, step: int) -> list[tuple[str, int, bool]]:
     """Phases by first step; the frozen start of a later one is in the checkpoint."""
     if config is None:
         return []

@@ -132,6 +132,6 @@ def _step_seconds(run_id: int, metric_names: list[str]) -> float | None:
 
 
 def _device(run_id: int) -> str:
-    begun = ("run_started", "run_resumed")
-    begun_here = RunEvent.objects.filter(run=run_id, type__in=begun).order_by("-seq")
-    return str(begun_here.values_list("body__device", flat=True).first() or "")
+    started = ("run_started", "run_resumed")
+    events = RunEvent.objects.filter(run=run_id, type__in=started).order_by("-seq")
+    return str(events.values_list("body__device", flat=True).first() or "")
