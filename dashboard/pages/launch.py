@@ -167,7 +167,7 @@ def show_form(
     summary = summarize(form)  # which checks the form again
     if refused:
         form.problems.general.append(refused)
-    wanted = form.wants_recipe
+    missing = form.missing_recipe
     if status == 200 or toml:
         form.clear_problems()
     context = {
@@ -187,7 +187,7 @@ def show_form(
         "team_presets": offer_team_presets(team),
         "starter_settings": offer_starters(form.choices.starters),
         "kept": kept_choices(form),
-        "wanted_sentence": recipe_sentence(wanted) if wanted else "",
+        "missing_recipe_text": recipe_sentence(missing) if missing else "",
         "unused_table": unused_table(),
         "recipe_facts": {
             str(version.pk): recipe_facts(version.spec)

@@ -20,8 +20,8 @@ from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
 
 MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
-FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
-OF_A_RUN = re.compile(r"runs/(\d{1,18})(/.*)?")
+MODEL_FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
+RUN_FOLDER = re.compile(r"runs/(\d{1,18})(/.*)?")
 TITLES = {
     "countdown": "Countdown starter (0.6 M)",
     "smollm2": "SmolLM2-135M-Instruct",
@@ -72,9 +72,9 @@ def _read_tree(file: Path) -> dict[str, Any] | None:
     return tree if isinstance(tree, dict) else None
 
 
-def published_at(path: str) -> PublishedModel | None:
+def find_published(path: str) -> PublishedModel | None:
     """The published model of this folder."""
-    match = FOLDER.fullmatch(within_data(path))
+    match = MODEL_FOLDER.fullmatch(within_data(path))
     if match is None:
         return None
     model = PublishedModel.objects.filter(pk=int(match[1])).first()
@@ -92,11 +92,11 @@ def lock_published(team: Team, config: dict[str, Any]) -> None:
             raise _unknown(path)
     for path in _paths(config):
         within = within_data(path)
-        if match := OF_A_RUN.fullmatch(within):
+        if match := RUN_FOLDER.fullmatch(within):
             if not Run.objects.kept().filter(team=team, pk=int(match[1])).exists():
                 raise _unknown(path)
         elif within.startswith("models/"):
-            found = FOLDER.fullmatch(within)
+            found = MODEL_FOLDER.fullmatch(within)
             held = PublishedModel.objects.select_for_update().filter(team=team)
             if not found or not held.filter(pk=int(found[1])).exists():
                 raise _unknown(path)
@@ -205,7 +205,7 @@ def label_model(path: str) -> str:
     for starter in starter_models():
         if starter.path == path:
             return starter.title
-    if model := published_at(path):
+    if model := find_published(path):
         return f"{model} ({model.lineage})"
     return Path(path).name if _is_folder(path) else path
 

@@ -27,10 +27,10 @@ FIXED = {
 }
 
 
-class Given(NamedTuple):
+class SettingValue(NamedTuple):
     """A value that a setting has in the run, and the control that it comes from.
 
-    >>> Given("phases", 'Phase "grpo": ', 64)
+    >>> SettingValue("phases", 'Phase "grpo": ', 64)
     """
 
     control: str
@@ -38,7 +38,7 @@ class Given(NamedTuple):
     value: Any
 
 
-def values_of(config: RunConfig, path: str) -> Iterator[Given]:
+def values_of(config: RunConfig, path: str) -> Iterator[SettingValue]:
     """The form's own value, unless each phase changes it, and those of such phases."""
     part, name = path.split(".")
     changing = [
@@ -47,10 +47,10 @@ def values_of(config: RunConfig, path: str) -> Iterator[Given]:
         if name in given.changes.get(part, {})
     ]
     if not config.phases or len(changing) < len(config.phases):
-        yield Given(path, "", getattr(getattr(config, part), name))
+        yield SettingValue(path, "", getattr(getattr(config, part), name))
     for phase in changing:
         value = getattr(getattr(phase.config, part), name)
-        yield Given("phases", f'Phase "{phase.name}": ', value)
+        yield SettingValue("phases", f'Phase "{phase.name}": ', value)
 
 
 def check_rows(config: RunConfig, dataset: DatasetVersion, problems: Problems) -> None:

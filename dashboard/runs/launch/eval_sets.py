@@ -296,7 +296,7 @@ def change_sets(form: SetsForm, action: str) -> None:
         form.eval_sets = number_drafts(kept, form.choices)
 
 
-def look_for_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
+def check_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
     """Checks now if there are few rows, else queues a job."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
@@ -304,7 +304,7 @@ def look_for_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
     return Leak(held_out=held_out, trained_on=trained_on, found=found)
 
 
-def known_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | None:
+def stored_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | None:
     """The stored result; one query."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
@@ -321,4 +321,4 @@ def known_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | N
 def _leak(draft: SetDraft, trained_on: DatasetVersion | None) -> Leak | None:
     if draft.version is None or trained_on is None:
         return None
-    return look_for_leak(draft.version, trained_on)
+    return check_leak(draft.version, trained_on)

@@ -79,7 +79,7 @@ class LaunchForm:
             same = choices.find_equal_recipe(start.step_recipe)
             form.step_recipe = str(same.pk) if same else AS_START
         if start.run is not None:
-            form._take_over(start.run)
+            form._copy_choices(start.run)
         elif start.team_preset and start.team_preset.recipe_version_id:
             form.recipe = str(start.team_preset.recipe_version_id)
         elif start.recipe and (own := choices.find_same_recipe(start.recipe)):
@@ -121,7 +121,7 @@ class LaunchForm:
         known = any(starter.path == path for starter in self.choices.starters)
         self.model, self.model_other = (path, "") if known else ("", path)
 
-    def _take_over(self, run: Run) -> None:
+    def _copy_choices(self, run: Run) -> None:
         """The run's model, data, reward and evaluation sets."""
         self.use_model(str(run.config["model"]["path"]))
         self.dataset = str(run.dataset_version_id)
@@ -133,7 +133,7 @@ class LaunchForm:
         """Preselect a dataset or reward that is the only one."""
         if len(self.choices.datasets) == 1:
             self.dataset = str(self.choices.datasets[0].pk)
-        if len(self.choices.recipes) == 1 and self.wants_recipe is None:
+        if len(self.choices.recipes) == 1 and self.missing_recipe is None:
             self.recipe = str(self.choices.recipes[0].pk)
 
     def choose_starter(self) -> None:
@@ -276,7 +276,7 @@ class LaunchForm:
         )
 
     @property
-    def wants_recipe(self) -> Recipe | None:
+    def missing_recipe(self) -> Recipe | None:
         """The start's reward, when the team has no such recipe yet."""
         spec = self.start.recipe
         if self.start.run or not spec or self.choices.find_same_recipe(spec):

@@ -13,7 +13,7 @@ from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.config.fields import main_fields, write_texts
 from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.launch.checks import describe_fork
-from dashboard.runs.launch.eval_sets import known_leak
+from dashboard.runs.launch.eval_sets import stored_leak
 from dashboard.runs.launch.form import Launch, LaunchForm
 from dashboard.runs.launch.initial_values import Start
 from dashboard.runs.launch.memory import Memory, estimate_memory
@@ -239,7 +239,7 @@ def _hints(launch: Launch, start: Start) -> list[str]:
     return hints + [
         f"{one.name}: {leak.sentence}"
         for one in launch.evaluation_sets
-        if (leak := known_leak(one.version, launch.dataset_version)) and leak.num_rows
+        if (leak := stored_leak(one.version, launch.dataset_version)) and leak.num_rows
     ]
 
 
