@@ -208,7 +208,10 @@ def _controls(sets: list[SetIn]) -> dict[str, str]:
 def _apply_toml(form: LaunchForm, text: str) -> None:
     draft = apply_toml(form, text)
     if draft.problems:
-        errors = [WrongField("body.toml", str(problem)) for problem in draft.problems]
+        errors = [
+            WrongField("body.toml", str(problem), problem.code)
+            for problem in draft.problems
+        ]
         raise Problem(422, errors[0].message, code="runs.bad_toml", errors=errors)
 
 

@@ -62,6 +62,7 @@ class TomlProblem:
     line: int | None = None
     key: str = ""
     value: str = ""
+    code: str = ""
 
     def __str__(self) -> str:
         what = f"{self.key} = {self.value}" if self.value else self.key

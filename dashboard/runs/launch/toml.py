@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dashboard.project.errors import UserError
+from dashboard.project.errors import UserError, code_of
 from dashboard.rewards.recipe_text import is_same_reward
 from dashboard.runs.config.fields import ConfigField, all_fields, put, write_texts
 from dashboard.runs.config.toml import (
@@ -84,7 +84,7 @@ def apply_toml(form: LaunchForm, text: str) -> TomlDraft:
     try:
         given = read_toml(text)
     except ValueError as error:
-        draft.problems = [TomlProblem(sentence=str(error))]
+        draft.problems = [TomlProblem(sentence=str(error), code=code_of(error))]
         return draft
     lines = Lines(text, given)
     draft.problems = find_toml_problems(lines, _completed(form, given))

@@ -95,7 +95,7 @@ def test_the_bars_parts_follow_one_another_to_its_end(db: None, model: Path) -> 
     ends = [part.start_percent + part.percent for part in parts]
     assert [part.start_percent for part in parts[1:]] == pytest.approx(ends[:-1])
     assert ends[-1] == pytest.approx(100)
-    assert "Reference" in {part.title for part in parts}
+    assert "Reference model" in {part.title for part in parts}
 
 
 def test_one_step_off_needs_all_parts_at_once(db: None, model: Path) -> None:

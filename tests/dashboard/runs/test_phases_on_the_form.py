@@ -121,7 +121,7 @@ A = '[[phases]]\nname = "a"\n'
 WRONG = {
     "[[phases]": "TOML",
     "[{": "JSON",
-    "[" * 60_000: "This",
+    "[" * 60_000: "TOML",
     "seed = 3": "“seed”",
     "phases = 3": "list",
     '{"phases": [3]}': "Phase 1",
