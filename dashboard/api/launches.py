@@ -1,4 +1,4 @@
-"""Launches, checked and begun as the launch form does it; presets to start from."""
+"""Launches, with the checks of the launch form; presets and models."""
 
 from __future__ import annotations
 
@@ -44,15 +44,14 @@ class PresetOut(Schema):
     key: str = Field(examples=["dr-grpo"])
     title: str = Field(examples=["Dr. GRPO"])
     summary: str
-    source: str = Field(description="Where it was published.")
-    can_be_scaled: bool = Field(description="It can be made smaller for one machine.")
+    source: str = Field(description="Where the settings were published.")
+    can_be_scaled: bool = Field(description="Whether `is_scaled` has an effect.")
     settings: dict[str, str] = Field(
-        description="That differ from Cohort's defaults, as a launch takes them.",
+        description="Settings that differ from Cohort's defaults, by path.",
         examples=[{"optim.learning_rate": "1e-6"}],
     )
     recipe: dict[str, Any] | None = Field(
-        description="The reward that it brings; a launch takes it once it is a recipe "
-        "of the team."
+        description="The preset's reward. Save it as a recipe of the team to use it."
     )
 
 
@@ -63,12 +62,12 @@ class ModelOut(Schema):
 
 class StartsOut(Schema):
     presets: list[PresetOut]
-    models: list[ModelOut] = Field(description="That the launch form offers.")
+    models: list[ModelOut] = Field(description="Models in the launch form.")
 
 
 @router.get("/presets", response=StartsOut, summary="List presets and models")
 def presets(request: HttpRequest) -> StartsOut:
-    """What a launch may begin with: published systems, the team's own, starters."""
+    """Presets of published systems and of the team, and starter models."""
     team = access_of(request).team
     starters = choices_of(team).starters
     offered = [*offer_presets(), *offer_team_presets(team), *offer_starters(starters)]
@@ -98,67 +97,69 @@ class SetIn(Input):
 
 class LaunchIn(Input):
     name: str | None = Field(
-        default=None, max_length=400, description="Without it, one is made up."
+        default=None, max_length=400, description="Default: a generated name."
     )
     start: str = Field(
         default="",
         max_length=200,
-        description="A preset's key, `run-7` (a clone of run 7), "
-        "`fork-7-step-000050-attempt-1` (from that checkpoint of it), or empty: "
-        "Cohort's defaults.",
+        description="A preset's key, `run-7` (clone run 7), "
+        "`fork-7-step-000050-attempt-1` (fork run 7 from that checkpoint), or empty "
+        "for Cohort's defaults.",
         examples=["dr-grpo"],
     )
     is_scaled: bool = Field(
-        default=False, description="A preset's settings made smaller for one machine."
+        default=False, description="Scale the preset down for a small machine."
     )
     model: str | None = Field(
-        default=None, max_length=1_000, description="A path, or a name of the hub."
+        default=None,
+        max_length=1_000,
+        description="Model folder, or Hugging Face model ID.",
     )
     dataset_version_id: IdIn | None = Field(default=None, examples=[12])
     recipe_version_id: IdIn | None = Field(default=None, examples=[5])
     settings: dict[str, Value] = Field(
         default={},
-        description="Changes by path; `config` of a run has all of them.",
+        description="Changed settings by path. A run's `config` has all paths.",
         examples=[{"optim.learning_rate": 1e-6, "optim.num_steps": 200}],
     )
     toml: str | None = Field(
         default=None,
         max_length=200_000,
-        description="The engine's TOML instead: what it leaves out has its default. "
-        "`settings` change it.",
+        description="The configuration as TOML. Missing settings get their defaults; "
+        "`settings` override it.",
     )
     evaluation_sets: list[SetIn] | None = Field(default=None, max_length=MAX_SETS)
     confirm: bool = Field(
         default=False,
-        description="Launch though there are warnings; without it, they are a 409.",
+        description="Launch despite warnings. Otherwise, warnings are a 409.",
     )
 
 
 @router.post("/launches", response={201: RunDetail}, auth=WRITE, summary="Launch a run")
 def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
-    """Queue a run, checked in full as the launch form checks it.
+    """Queue a run after the checks of the launch form.
 
-    What is not named is as the start has it; where there is only one dataset or
-    recipe, that one is meant.
+    Omitted fields keep the values of `start`. A team's only dataset or recipe is the
+    default.
     """
     access = access_of(request)
     form = read_launch(access.team, payload)
-    asked = checked_launch(form)
-    refuse_warnings(asked, payload)
+    checked = checked_launch(form)
+    refuse_warnings(checked, payload)
     team, user = access.team, access.user
     start, fork = form.start.run, form.start.fork
     with or_conflict():
-        run = launch_run(asked, team=team, user=user, cloned_from=start, fork_of=fork)
+        run = launch_run(checked, team=team, user=user, cloned_from=start, fork_of=fork)
     return Status(201, RunDetail.of(get_run(team, run.pk)))
 
 
-def refuse_warnings(asked: Launch, payload: LaunchIn) -> None:
-    """409 where there are some that nobody has agreed to."""
-    if not payload.confirm and (warnings := warn(asked)):
+def refuse_warnings(checked: Launch, payload: LaunchIn) -> None:
+    """409 if there are warnings and `confirm` is false."""
+    if not payload.confirm and (warnings := warn(checked)):
         raise Problem(
             409,
-            "Nothing was launched: " + " ".join(warnings) + " Send confirm: true to "
-            "launch it all the same.",
+            "Not launched. " + " ".join(warnings) + " Send confirm: true to launch "
+            "anyway.",
             code="runs.launch_warnings",
             errors=[WrongField("body.confirm", warning) for warning in warnings],
         )
@@ -181,7 +182,7 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
         form.recipe = str(payload.recipe_version_id)
     if payload.evaluation_sets is not None:
         form.eval_sets = read_drafts(_controls(payload.evaluation_sets), choices)
-    form.choose_only_ones()
+    form.preselect_only_choices()
     if payload.model is not None:
         form.use_model(payload.model)
     elif not form.model_path:
@@ -207,7 +208,10 @@ def _controls(sets: list[SetIn]) -> dict[str, str]:
 def _apply_toml(form: LaunchForm, text: str) -> None:
     draft = apply_toml(form, text)
     if draft.problems:
-        errors = [WrongField("body.toml", str(problem)) for problem in draft.problems]
+        errors = [
+            WrongField("body.toml", str(problem), problem.code)
+            for problem in draft.problems
+        ]
         raise Problem(422, errors[0].message, code="runs.bad_toml", errors=errors)
 
 
@@ -216,12 +220,12 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
     unknown = [path for path in settings if path not in known]
     if unknown:
         errors = [
-            WrongField(f"body.settings.{path[:80]}", "There is no such setting.")
+            WrongField(f"body.settings.{path[:80]}", "Unknown setting.")
             for path in unknown
         ]
         raise Problem(
             422,
-            f"There is no setting {unknown[0][:80]!r}.",
+            f"Unknown setting {unknown[0][:80]!r}.",
             code="runs.unknown_setting",
             errors=errors,
         )
@@ -230,33 +234,33 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
 
 
 def checked_launch(form: LaunchForm) -> Launch:
-    """422 names each setting that cannot be."""
-    asked = form.check()
-    if asked is not None:
-        return asked
+    """422 with each invalid field."""
+    checked = form.check()
+    if checked is not None:
+        return checked
     problems = form.problems
     for control, field, chosen in (
         ("dataset", "dataset_version_id", form.dataset_version),
         ("recipe", "recipe_version_id", form.recipe_version),
     ):
-        if chosen is None and problems.beside.get(control):
-            problems.beside[control][0] += f" Send {field}."
+        if chosen is None and problems.by_field.get(control):
+            problems.by_field[control][0] += f" Send {field}."
     errors = [
         WrongField(_field(control), sentence)
-        for control, sentences in problems.beside.items()
+        for control, sentences in problems.by_field.items()
         for sentence in sentences
     ]
-    errors += [WrongField("body", sentence) for sentence in problems.together]
+    errors += [WrongField("body", sentence) for sentence in problems.general]
     raise Problem(
         422,
-        " ".join(problems.sentences[:5]),
+        " ".join(problems.messages[:5]),
         code="runs.bad_settings",
         errors=errors,
     )
 
 
 def _field(control: str) -> str:
-    """The body's field that a control of the launch form stands for."""
+    """The body field of a control of the launch form."""
     own = {
         "name": "name",
         "model": "model",
@@ -273,7 +277,7 @@ def _field(control: str) -> str:
     return f"body.settings.{control}"
 
 
-# A launch checked: what it would amount to.
+# The check of a launch, with its estimate.
 
 
 class LaunchAmountOut(Schema):
@@ -284,18 +288,18 @@ class LaunchAmountOut(Schema):
 
 class MemoryFitOut(Schema):
     device: str = Field(examples=["NVIDIA H100 80GB HBM3"])
-    percent: float = Field(description="Of its memory.", examples=[41.5])
+    percent: float = Field(description="Share of its memory.", examples=[41.5])
 
 
 class MemoryOut(Schema):
-    """The most that the run holds at once."""
+    """Peak memory of the run."""
 
     num_bytes: int = Field(examples=[2_400_000_000])
-    peak: str = Field(description="When that is.", examples=["while updating"])
+    peak: str = Field(description="When the peak occurs.", examples=["while updating"])
     parts: dict[str, int] = Field(
-        description="Bytes.", examples=[{"Weights": 540_000_000}]
+        description="Bytes at the peak, by part.", examples=[{"Weights": 540_000_000}]
     )
-    fits: list[MemoryFitOut] = Field(description="Devices of workers that are known.")
+    fits: list[MemoryFitOut] = Field(description="Devices of known workers.")
     problem: str = Field(description="Why there is no estimate.")
 
 
@@ -316,14 +320,14 @@ class LaunchCheckOut(Schema):
     name: str = Field(examples=["calm-otter-7"])
     amounts: list[LaunchAmountOut]
     memory: MemoryOut
-    warnings: list[str] = Field(description="A launch takes confirm: true for these.")
+    warnings: list[str] = Field(description="A launch needs `confirm: true` for these.")
     hints: list[str]
     fitted: dict[str, str] = Field(
-        description="Settings made to fit the dataset's rows.",
+        description="Settings adapted to the dataset's rows.",
         examples=[{"data.num_eval_rows": "20"}],
     )
     fitted_because: list[str]
-    config: dict[str, Any] = Field(description="As the engine would take it.")
+    config: dict[str, Any] = Field(description="The settings, in the engine's format.")
     toml: str = Field(
         description="The same as TOML.", examples=["[optim]\nnum_steps = 200\n"]
     )
@@ -333,18 +337,18 @@ class LaunchCheckOut(Schema):
     "/launches/check", response=LaunchCheckOut, auth=WRITE, summary="Check a launch"
 )
 def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
-    """Takes what a launch takes, refuses what it refuses, and launches nothing."""
+    """Makes the checks of a launch with the same body, and launches nothing."""
     form = read_launch(access_of(request).team, payload)
-    asked = checked_launch(form)
+    checked = checked_launch(form)
     summary = summarize(form)
     return LaunchCheckOut(
-        name=asked.name,
+        name=checked.name,
         amounts=[fill(LaunchAmountOut, one) for one in summary.amounts],
         memory=_memory(summary.memory),
         warnings=list(summary.warnings),
         hints=summary.hints,
         fitted=form.fit.texts,
         fitted_because=list(form.fit.sentences),
-        config=asked.config.model_dump(mode="json"),
+        config=checked.config.model_dump(mode="json"),
         toml=write_form(form),
     )

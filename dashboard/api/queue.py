@@ -31,10 +31,10 @@ from dashboard.runs.queue.changes import (
     move_run,
     release_run,
     set_priority,
-    team_line,
+    team_queue,
 )
-from dashboard.runs.queue.messages import describe_place
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.messages import describe_position
+from dashboard.runs.queue.order import read_queue
 from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.worker_hosts import WorkerCard, describe_workers
@@ -49,30 +49,30 @@ class QueuedRun(Schema):
     priority: str = Field(description="low, normal or high", examples=["normal"])
     is_on_hold: bool
     place: int | None = Field(
-        description="Among all teams' runs, from 1; null: it could not start now.",
+        description="Position among all teams' runs, from 1; null if it cannot start.",
         examples=[2],
     )
-    num_foreign_before: int = Field(description="Of other teams, among those before.")
+    num_foreign_before: int = Field(description="Runs of other teams ahead of it.")
     start_seconds: Real = Field(
-        description="Until it starts, as is expected; null: not known."
+        description="Estimated time until it starts; null if unknown."
     )
-    sentence: str = Field(examples=["Next in line: the one worker is busy."])
+    sentence: str = Field(examples=["Next in the queue: the only worker is busy."])
     can_rise: bool
     can_sink: bool
 
 
 class QueueOut(Schema):
-    items: list[QueuedRun] = Field(description="The team's, in their order.")
-    num_foreign_after: int = Field(description="Other teams' runs behind them.")
-    num_slots: int = Field(description="Of the workers that are alive.", examples=[1])
+    items: list[QueuedRun] = Field(description="The team's queued runs, in order.")
+    num_foreign_after: int = Field(description="Runs of other teams after these.")
+    num_slots: int = Field(description="Slots of live workers.", examples=[1])
     num_busy: int = Field(examples=[1])
 
 
-@router.get("", response=QueueOut, summary="Look at the queue")
+@router.get("", response=QueueOut, summary="Get the queue")
 def queue(request: HttpRequest) -> QueueOut:
-    """The team's queued runs, each with its place among those of all teams."""
-    line = read_line()
-    own = team_line(access_of(request).team, line)
+    """The team's queued runs, with their positions among all teams' runs."""
+    current = read_queue()
+    own = team_queue(access_of(request).team, current)
     return QueueOut(
         items=[
             QueuedRun(
@@ -80,18 +80,18 @@ def queue(request: HttpRequest) -> QueueOut:
                 name=entry.run.name,
                 priority=str(Priority(entry.run.priority).label),
                 is_on_hold=entry.run.on_hold,
-                place=entry.place.number,
-                num_foreign_before=entry.place.num_foreign_before,
-                start_seconds=entry.place.start.seconds,
-                sentence=describe_place(entry.place, line),
+                place=entry.position.number,
+                num_foreign_before=entry.position.num_foreign_before,
+                start_seconds=entry.position.start.seconds,
+                sentence=describe_position(entry.position, current),
                 can_rise=entry.can_rise,
                 can_sink=entry.can_sink,
             )
             for entry in own.entries
         ],
         num_foreign_after=own.num_foreign_after,
-        num_slots=line.num_slots,
-        num_busy=line.num_busy,
+        num_slots=current.num_slots,
+        num_busy=current.num_busy,
     )
 
 
@@ -100,33 +100,36 @@ class QueueChange(Change):
         default=None, description="Among the team's own runs.", examples=["high"]
     )
     is_on_hold: bool | None = Field(
-        default=None, description="True: no worker takes it."
+        default=None, description="True keeps workers from taking it."
     )
     move: Literal["front", "up", "down"] | None = Field(
         default=None, description="Among the team's queued runs of its priority."
     )
 
 
-class Place(Schema):
-    """What a run's changes are compared with."""
+class CurrentValues(Schema):
+    """The current values, for the comparison with `was`."""
 
     priority: str
     is_on_hold: bool
 
 
 @router.patch(
-    "/{run_id}", response=Done, auth=WRITE, summary="Change a run's place in the queue"
+    "/{run_id}",
+    response=Done,
+    auth=WRITE,
+    summary="Change a run's position in the queue",
 )
 def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) -> Done:
-    """Other teams' runs keep their places."""
+    """Runs of other teams keep their positions."""
     access = access_of(request)
     run = get_run(access.team, run_id)
     user, changed = access.user, []
     with transaction.atomic():
-        held = Run.objects.select_for_update().get(pk=run.pk)
-        label = Priority(held.priority).label
-        place = Place(priority=label, is_on_hold=held.on_hold)
-        sent = payload.over(place)
+        locked = Run.objects.select_for_update().get(pk=run.pk)
+        label = Priority(locked.priority).label
+        values = CurrentValues(priority=label, is_on_hold=locked.on_hold)
+        sent = payload.over(values)
         if (named := sent.get("priority")) is not None:
             priority = Priority[named.upper()]
             changed.append(set_priority(run=run, user=user, priority=priority))
@@ -140,8 +143,10 @@ def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) ->
         return Done(done=True)
     run.refresh_from_db(fields=["state"])
     if run.state != RunState.QUEUED:
-        return Done(done=False, detail=f"Nothing changed: the run is {run.state}.")
-    return Done(done=False, detail="It is so already, or the queue changed meanwhile.")
+        return Done(done=False, detail=f"Not changed: the run is {run.state}.")
+    return Done(
+        done=False, detail="Not changed: it is so already, or the queue changed."
+    )
 
 
 # Training workers, which all teams of the server share.
@@ -151,16 +156,16 @@ class WorkerOut(Schema):
     id: int
     name: str = Field(examples=["gpu@node-1:4242"])
     host: str = Field(examples=["node-1"])
-    num_slots: int = Field(description="Runs that it holds at once.", examples=[1])
+    num_slots: int = Field(description="Runs that it can train at once.", examples=[1])
     hardware: dict[str, Any] = Field(examples=[{"num_cores": 16, "gpus": []}])
-    notice: str = Field(description="Why it leaves a queued run alone.")
+    notice: str = Field(description="Why it does not take a queued run.")
     is_drained: bool
     started_at: datetime
     last_seen: datetime
     stopped_at: datetime | None
     status: str = Field(description="idle, busy, gone or stopped", examples=["busy"])
-    run_ids: list[int] = Field(description="The team's, that it holds.", examples=[[7]])
-    num_foreign_runs: int = Field(description="Other teams', not named.")
+    run_ids: list[int] = Field(description="The team's runs on it.", examples=[[7]])
+    num_foreign_runs: int = Field(description="Number of other teams' runs on it.")
 
 
 def _worker(card: WorkerCard) -> WorkerOut:
@@ -177,7 +182,7 @@ def _worker(card: WorkerCard) -> WorkerOut:
 
 @workers_router.get("", response=Page[WorkerOut], summary="List workers")
 def workers(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """Of the whole server, the newest first, with what they run of the team's."""
+    """Workers of the server, newest first, with the team's runs on them."""
     found = Worker.objects.all()
     page: Page[Any] = page_by(found, lambda one: one, cursor=cursor, limit=limit)
     cards = describe_workers(page.items, team=access_of(request).team)
@@ -188,7 +193,7 @@ def workers(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 
 class WorkerChange(Input):
     is_drained: bool = Field(
-        description="True: it finishes what it runs and takes nothing new.",
+        description="True: it finishes its runs and accepts no new ones.",
         examples=[True],
     )
 
@@ -199,8 +204,9 @@ class WorkerChange(Input):
 def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> Done:
     access = access_of(request)
     found = Worker.objects.filter(pk=worker_id).first()
-    worker = or_404(found, f"There is no worker {worker_id}.")
+    worker = or_404(found, f"Worker {worker_id} not found.")
     change = drain if payload.is_drained else undrain
     if change(worker, team=access.team, user=access.user):
         return Done(done=True)
-    return Done(done=False, detail="It is so already.")
+    state = "drained" if payload.is_drained else "undrained"
+    return Done(done=False, detail=f"The worker is already {state}.")

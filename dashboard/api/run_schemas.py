@@ -1,4 +1,4 @@
-"""Runs as operations give them."""
+"""Schemas of runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RELATED = ("owner", "dataset_version__dataset", "recipe_version__recipe")
 class VersionRef(Schema):
     """A version of a dataset or of a reward recipe."""
 
-    id: int = Field(description="Of the version.", examples=[12])
-    of: int = Field(description="The dataset or recipe.", examples=[4])
+    id: int = Field(description="ID of the version.", examples=[12])
+    of: int = Field(description="ID of the dataset or recipe.", examples=[4])
     name: str = Field(examples=["sums"])
     number: int = Field(examples=[2])
 
@@ -39,13 +39,13 @@ class RunOut(Schema):
     model: str = Field(examples=["SmolLM2-135M-Instruct"])
     dataset_version: VersionRef | None
     recipe_version: VersionRef | None
-    sweep_id: int | None = Field(description="Of runs launched together.")
+    sweep_id: int | None = Field(description="The sweep of the run.")
     tags: list[str] = Field(examples=[["baseline"]])
-    last_step: int = Field(description="Of the steps that are done.", examples=[120])
-    num_steps: int = Field(description="That it is to do.", examples=[400])
+    last_step: int = Field(description="The last finished step.", examples=[120])
+    num_steps: int = Field(description="Steps of the whole run.", examples=[400])
     last_reward: Real = Field(examples=[0.71])
     best_reward: Real = Field(examples=[0.74])
-    is_imported: bool = Field(description="Trained elsewhere.")
+    is_imported: bool = Field(description="Trained outside Cohort.")
     is_locked: bool
     is_archived: bool
     is_trashed: bool
@@ -80,14 +80,14 @@ class RunDetail(RunOut):
     forked_from_id: int | None
     fork_step: int | None
     attempt: int = Field(
-        description="The attempt: rises each time a worker takes the run."
+        description="Attempt number; rises each time a worker takes the run."
     )
     config: dict[str, Any] = Field(
-        description="The settings it was launched with, as the engine takes them.",
+        description="The settings, in the engine's format.",
         examples=[{"optim": {"learning_rate": 1e-6}}],
     )
 
 
 def with_shown(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """What `RunOut` shows of them, in one query."""
+    """Load what `RunOut` shows, in one query."""
     return runs.select_related(*RELATED).defer("config", "metric_names", "notes")

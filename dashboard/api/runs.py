@@ -1,4 +1,4 @@
-"""Runs: listed, read, changed, extended, deleted, stopped, paused and resumed."""
+"""Runs: list, get, change, extend, delete, stop, pause and resume."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from dashboard.runs.table.parser import QueryError
 from dashboard.runs.table.query import ListQuery
 
 router = Router(tags=["Runs"], auth=READ)
-# By a run's field: what makes it true, and what false.
+# By field of a run: the actions that make it true and false.
 SWITCHES = {
     "is_trashed": ("trash", "restore"),
     "is_locked": ("lock", "unlock"),
@@ -62,9 +62,9 @@ def runs(
         Query(
             "",
             max_length=2_000,
-            description="The filter language of the run list: `state = running and "
-            "reward > 0.5`. Without a word of them, archived runs and those in the "
-            "trash are left out.",
+            description="A query in the filter language of the run list: `state = "
+            "running and reward/mean > 0.5`. Excludes archived runs and runs in the "
+            "trash unless the query names `archived` or `trashed`.",
             examples=["tag = baseline"],
         ),
     ],
@@ -73,19 +73,20 @@ def runs(
         Query(
             "-num",
             max_length=200,
-            description="A column's key, `-` before it from the top. Other orders than "
-            "`-num` move on while runs change.",
+            description="A column's key; a leading `-` sorts in descending order. With "
+            "orders other than `-num`, pages may shift while runs change.",
         ),
     ],
 ) -> Page[Any]:
-    """Those of the team that the query finds, the newest first."""
+    """Runs of the team that match the query, newest first."""
     access = access_of(request)
     query = ListQuery.read({"q": q, "sort": sort})
     if sort and not query.sort:
         raise refuse_field(
             "query.sort",
-            f"No column is called {sort.removeprefix('-')[:60]!r}. Sort by num, name, "
-            "state, or a key that the run list can show, such as -last.reward/mean.",
+            f"Unknown column {sort.removeprefix('-')[:60]!r}. Sort by num, name, "
+            "state, or another column of the run list, such as -reward/mean.last.",
+            "runs.unknown_column",
         )
     try:
         found = query.find(access.team, access.user)
@@ -99,9 +100,9 @@ def runs(
     return page_from(ordered, RunOut.of, cursor=cursor, limit=limit)
 
 
-@router.get("/{run_id}", response=RunDetail, summary="Look at a run")
+@router.get("/{run_id}", response=RunDetail, summary="Get a run")
 def run(request: HttpRequest, run_id: Id) -> RunDetail:
-    """With its settings and notes; also one in the trash."""
+    """Includes settings and notes. Also returns runs in the trash."""
     return RunDetail.of(get_any_run(access_of(request).team, run_id))
 
 
@@ -113,22 +114,22 @@ class RunChange(Change):
     )
     is_archived: bool | None = None
     is_locked: bool | None = Field(
-        default=None, description="True: nothing of it is changed or deleted."
+        default=None, description="True protects the run from changes and deletion."
     )
     is_trashed: bool | None = Field(
-        default=None, description="True: it goes to the trash, once it has ended."
+        default=None, description="True moves an ended run to the trash."
     )
 
 
 @router.patch("/{run_id}", response=RunDetail, auth=WRITE, summary="Change a run")
 def change_run(request: HttpRequest, run_id: Id, payload: RunChange) -> RunDetail:
-    """All that is sent, or nothing: 409 says why not."""
+    """Applies all fields or none. A 409 states the reason."""
     access = access_of(request)
     with transaction.atomic():
         found = get_any_run(access.team, run_id)
         Run.objects.select_for_update().get(pk=found.pk)
         sent = payload.over(RunDetail.of(get_any_run(access.team, run_id)))
-        # What holds a run is taken off first, and put on last.
+        # Locks and the like are removed first and set last.
         for name, (_, undo) in SWITCHES.items():
             if sent.get(name) is False:
                 _switch(access, run_id, name, undo)
@@ -152,7 +153,7 @@ def _switch(access: Access, run_id: int, name: str, action: str) -> None:
     own = Run.objects.filter(pk=run.pk)
     outcome = act(action, own, team=access.team, user=access.user)
     for _, reason in outcome.refused:
-        message = f"Not changed: {run} {reason}."
+        message = f"{run} {reason}."
         code = f"runs.cannot_{action}"
         raise Problem(
             409, message, code=code, errors=[WrongField(f"body.{name}", message, code)]
@@ -169,7 +170,7 @@ def _describe(access: Access, run_id: int, given: dict[str, Any]) -> None:
 
 @router.delete("/{run_id}", response=Done, auth=WRITE, summary="Delete a run")
 def delete_run(request: HttpRequest, run_id: Id) -> Done:
-    """One in the trash, with all that was recorded of it, for good."""
+    """Permanently deletes a run in the trash, with all its data."""
     access = access_of(request)
     with or_conflict():
         trash.delete_run(get_any_run(access.team, run_id), access.user)
@@ -178,41 +179,41 @@ def delete_run(request: HttpRequest, run_id: Id) -> Done:
 
 @router.post("/{run_id}/stop", response=Done, auth=WRITE, summary="Stop a run")
 def stop_run(request: HttpRequest, run_id: Id) -> Done:
-    """It ends after the step it is at, with a checkpoint."""
-    return _ask(request, run_id, request_stop, "stop")
+    """Ends the run after its current step, with a checkpoint."""
+    return _control(request, run_id, request_stop, "stop")
 
 
 @router.post("/{run_id}/cancel", response=Done, auth=WRITE, summary="Cancel a run")
 def cancel(request: HttpRequest, run_id: Id) -> Done:
-    """It ends at once, without a checkpoint, whether it waits or trains."""
-    return _ask(request, run_id, cancel_run, "cancel")
+    """Ends a queued or training run immediately, without a checkpoint."""
+    return _control(request, run_id, cancel_run, "cancel")
 
 
 @router.post("/{run_id}/pause", response=Done, auth=WRITE, summary="Pause a run")
 def pause_run(request: HttpRequest, run_id: Id) -> Done:
-    """It saves a checkpoint after the step it is at, and gives its worker free."""
-    return _ask(request, run_id, request_pause, "pause")
+    """Saves a checkpoint after the current step and frees the worker."""
+    return _control(request, run_id, request_pause, "pause")
 
 
 @router.post("/{run_id}/resume", response=Done, auth=WRITE, summary="Resume a run")
 def resume(request: HttpRequest, run_id: Id) -> Done:
-    """A paused run is queued again, and goes on from its last checkpoint."""
-    return _ask(request, run_id, resume_run, "resume")
+    """Queues a paused run again. It continues from its last checkpoint."""
+    return _control(request, run_id, resume_run, "resume")
 
 
-def _ask(request: HttpRequest, run_id: int, ask: Any, verb: str) -> Done:
+def _control(request: HttpRequest, run_id: int, action: Any, verb: str) -> Done:
     access = access_of(request)
     found = get_run(access.team, run_id)
-    if ask(run=found, user=access.user):
+    if action(run=found, user=access.user):
         return Done(done=True)
     found.refresh_from_db(fields=["state"])
-    detail = f"Nothing to {verb}: the run is {found.state}."
+    detail = f"Cannot {verb} the run: it is {found.state}."
     if verb == "resume" and found.state in changes.ENDED_WELL:
         detail += " Extend it to continue."
     return Done(done=False, detail=detail)
 
 
-# Changes after the launch: the number of steps, intervals, retention.
+# Changes since launch: number of steps, intervals, retention.
 
 
 class RunChangeOut(Schema):
@@ -221,7 +222,9 @@ class RunChangeOut(Schema):
     after: dict[str, int] = Field(examples=[{"optim.num_steps": 400}])
     by: Person | None
     asked_at: datetime
-    heard_step: int | None = Field(description="It holds behind this step; null: yet.")
+    heard_step: int | None = Field(
+        description="Applied after this step; null: not applied yet."
+    )
 
 
 def _change(row: SettingChange) -> RunChangeOut:
@@ -230,9 +233,11 @@ def _change(row: SettingChange) -> RunChangeOut:
 
 class RunChangesOut(Schema):
     num_steps: int = Field(examples=[400])
-    first_step: int = Field(description="The first that an extension could change.")
+    first_step: int = Field(
+        description="The first step that an extension could change."
+    )
     settings: dict[str, int] = Field(
-        description="That may change beside the number of steps.",
+        description="Settings that may change, besides the number of steps.",
         examples=[{"checkpoint.every_steps": 50}],
     )
     items: list[RunChangeOut]
@@ -240,7 +245,7 @@ class RunChangesOut(Schema):
 
 @router.get("/{run_id}/changes", response=RunChangesOut, summary="List a run's changes")
 def run_changes(request: HttpRequest, run_id: Id) -> RunChangesOut:
-    """After its launch, and what could be changed now."""
+    """Changes since launch, and the settings that may still change."""
     return _changes(access_of(request).team, run_id)
 
 
@@ -259,7 +264,7 @@ def _changes(team: Team, run_id: int) -> RunChangesOut:
 
 class RunExtendIn(Input):
     num_steps: Annotated[int, Field(ge=1, le=changes.MAX_STEPS)] = Field(
-        description="The last step.", examples=[400]
+        description="The new last step.", examples=[400]
     )
 
 
@@ -267,7 +272,7 @@ class RunExtendIn(Input):
     "/{run_id}/extend", response=RunChangesOut, auth=WRITE, summary="Extend a run"
 )
 def extend(request: HttpRequest, run_id: Id, payload: RunExtendIn) -> RunChangesOut:
-    """One that has ended well is queued again, from its last checkpoint."""
+    """Queues a finished or stopped run again, from its last checkpoint."""
     access = access_of(request)
     run = get_run(access.team, run_id)
     with or_conflict("body.num_steps"):
@@ -288,19 +293,24 @@ class RunSettingsIn(Input):
 
 
 @router.post(
-    "/{run_id}/changes", response=RunChangesOut, auth=WRITE, summary="Change a run"
+    "/{run_id}/changes",
+    response=RunChangesOut,
+    auth=WRITE,
+    summary="Change a run's settings",
 )
 def change_settings(
     request: HttpRequest, run_id: Id, payload: RunSettingsIn
 ) -> RunChangesOut:
-    """Intervals and retention; a trainer at work hears of it behind its step."""
+    """Intervals and retention. A running trainer applies them after its step."""
     access = access_of(request)
     run = get_run(access.team, run_id)
     known = {field.path for field in changes.interval_fields()}
     if unknown := [path for path in payload.settings if path not in known]:
         raise refuse_field(
             f"body.settings.{unknown[0][:80]}",
-            f"This cannot change after a launch. {', '.join(sorted(known))} can.",
+            "This setting cannot change after launch. These can: "
+            f"{', '.join(sorted(known))}.",
+            "runs.fixed_setting",
         )
     with or_conflict("body.settings"):
         edit = Edit(given=payload.settings, was=payload.was)

@@ -1,4 +1,4 @@
-"""Sweeps: launched, listed, and their settings weighed by outcome."""
+"""Sweeps: launch, list, and the importance of their settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SweepOut(Schema):
     launched_by: Person | None
     launched_at: datetime
     run_ids: list[int] = Field(
-        description="That are not in the trash.", examples=[[7, 8]]
+        description="Its runs that are not in the trash.", examples=[[7, 8]]
     )
 
 
@@ -72,7 +72,7 @@ def _sweeps(team: Team) -> QuerySet[Sweep]:
 
 @router.get("", response=Page[SweepOut], summary="List sweeps")
 def sweeps(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """The newest first; `/compare/sweep` tells what their outcome goes with."""
+    """Newest first. `/compare/sweep` has the importance of their settings."""
     found = _sweeps(access_of(request).team)
     return page_by(found, _sweep, cursor=cursor, limit=limit)
 
@@ -82,7 +82,7 @@ class ValuesIn(Input):
     values: list[Value] = Field(
         min_length=1,
         max_length=MAX_VALUES,
-        description="Two or more; of a whole number also a range: `0..4`.",
+        description="At least two; for whole numbers also a range: `0..4`.",
         examples=[[1e-6, 3e-6]],
     )
 
@@ -91,14 +91,14 @@ class SweepIn(LaunchIn):
     sweep: list[ValuesIn] = Field(min_length=1, max_length=NUM_ROWS)
     mode: Literal["grid", "pairs"] = Field(
         default="grid",
-        description="grid: every combination; pairs: the first values together, then "
-        "the second ones.",
+        description="grid: every combination. pairs: first values together, then "
+        "second values.",
     )
 
 
 @router.post("", response={201: SweepOut}, auth=WRITE, summary="Launch a sweep")
 def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
-    """All of its runs are queued, or none."""
+    """Queues all of its runs or none."""
     access = access_of(request)
     form = read_launch(access.team, payload)
     refuse_warnings(checked_launch(form), payload)
@@ -116,49 +116,49 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
 
 
 def _plan(form: LaunchForm, payload: SweepIn) -> SweepPlan:
-    rows = [_row(each, place) for place, each in enumerate(payload.sweep)]
+    rows = [_row(each, index) for index, each in enumerate(payload.sweep)]
     found = SweepPlan(rows=rows, mode=payload.mode)
     found.plan(form)
     if found.problem:
-        raise refuse_field("body.sweep", found.problem)
+        raise refuse_field("body.sweep", found.problem, found.problem_code)
     return found
 
 
-def _row(asked: ValuesIn, place: int) -> Row:
-    """As the form holds it: a text with commas between."""
-    setting = all_fields().get(asked.setting)
-    at = f"body.sweep.{place}"
+def _row(given: ValuesIn, index: int) -> Row:
+    """As in the form: values separated by commas."""
+    setting = all_fields().get(given.setting)
+    at = f"body.sweep.{index}"
     if setting is None:
-        message = f"There is no setting {asked.setting[:80]!r}."
-        raise refuse_field(f"{at}.setting", message)
+        message = f"Unknown setting {given.setting[:80]!r}."
+        raise refuse_field(f"{at}.setting", message, "runs.unknown_setting")
     texts = []
-    for value in asked.values:
+    for value in given.values:
         is_switch = isinstance(value, bool)
         text = ("on" if value else "off") if is_switch else setting.write(value)
         if not text.strip() or "," in text:
-            message = f"A value is not empty and holds no comma; got {text[:40]!r}."
-            raise refuse_field(f"{at}.values", message)
+            message = f"A value cannot be empty or contain a comma; got {text[:40]!r}."
+            raise refuse_field(f"{at}.values", message, "sweeps.bad_value")
         texts.append(text)
-    return Row(path=asked.setting, text=", ".join(texts))
+    return Row(path=given.setting, text=", ".join(texts))
 
 
-# Runs by the settings in which they differ, and what their outcome goes with.
+# The settings in which runs differ, and their importance for the outcome.
 
 
 class SweptFilters(ChosenRuns):
     metric: str = Field("reward/mean", max_length=120)
     of: Literal["last", "tail", "highest", "lowest"] = Field(
-        "last", description="tail: the mean of the last tenth of the steps."
+        "last", description="tail: mean of the last tenth of the steps."
     )
-    without: list[str] = Field([], description="Settings that are left aside.")
+    without: list[str] = Field([], description="Settings to leave out.")
     keep: list[str] = Field(
-        [], description="Stretches of settings: `rollout.temperature:0.6..1`."
+        [], description="Ranges of settings: `rollout.temperature:0.6..1`."
     )
 
 
 class SweptSetting(Schema):
     key: str = Field(examples=["optim.learning_rate"])
-    aliases: list[str] = Field(description="Settings that differ in the same runs.")
+    aliases: list[str] = Field(description="Settings that change with it in all runs.")
     values: list[str] = Field(examples=[["1e-6", "3e-6"]])
 
 
@@ -167,13 +167,13 @@ class SweptRun(Schema):
     name: str = Field(examples=["calm-otter-1"])
     outcome: Real = Field(examples=[0.71])
     values: dict[str, str] = Field(examples=[{"optim.learning_rate": "1e-6"}])
-    is_kept: bool = Field(description="Within the stretches that are kept.")
+    is_kept: bool = Field(description="Within the kept ranges.")
 
 
 class WeightOut(Schema):
-    key: str | None = Field(description="null: all else.", examples=["optim.lr"])
+    key: str | None = Field(description="null: the residual.", examples=["optim.lr"])
     share: Real = Field(
-        description="Of the variance between runs; below 0: less than chance would.",
+        description="Share of the variance between runs; below 0: less than chance.",
         examples=[0.4],
     )
     low: Real = Field(examples=[0.1])
@@ -188,28 +188,29 @@ def _weight(weight: ImportanceRow) -> WeightOut:
 
 class SweptOut(Schema):
     settings: list[SweptSetting]
-    runs: list[SweptRun] = Field(description="The highest outcome first.")
-    num_without: int = Field(description="Runs that have no outcome yet.")
-    weights: list[WeightOut] = Field(description="The heaviest first, then all else.")
-    not_weighed: str = Field(description="Why there are no weights.")
+    runs: list[SweptRun] = Field(description="Highest outcome first.")
+    num_without: int = Field(description="Runs without an outcome yet.")
+    weights: list[WeightOut] = Field(
+        description="Most important first, then the residual."
+    )
+    not_weighed: str = Field(description="Why `weights` is empty.")
     together: list[list[str]] = Field(
-        description="Settings that cannot be told apart, in pairs."
+        description="Pairs of settings that change together."
     )
 
 
 @importance_router.get(
-    "/sweep", response=SweptOut, summary="Weigh the settings of a sweep"
+    "/sweep", response=SweptOut, summary="Get the importance of settings"
 )
 def weigh_sweep(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
-    """Of a sweep, or of any runs: their settings, outcomes, and what weighs how much.
-
-    Up to 200 runs.
-    """
+    """Settings, outcomes and importance of the settings, for up to 200 runs."""
     team = access_of(request).team
     selection = read_selection(team, runs_query(filters), most=MAX_SWEPT)
     if not selection.runs or selection.is_cut:
         raise refuse_field(
-            "query.runs", f"Name 1 to {MAX_SWEPT} runs; got {selection.num_chosen}."
+            "query.runs",
+            f"Choose 1 to {MAX_SWEPT} runs; got {selection.num_chosen}.",
+            "sweeps.bad_runs",
         )
     found = read_sweep(
         selection.runs,

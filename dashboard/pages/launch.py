@@ -16,7 +16,7 @@ from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
-from dashboard.runs.config.fields import idle_table, recipe_facts
+from dashboard.runs.config.fields import recipe_facts, unused_table
 from dashboard.runs.config.toml import EXAMPLE
 from dashboard.runs.launch.eval_sets import describe_sets, read_drafts
 from dashboard.runs.launch.form import PROMPT_PATHS, Launch, LaunchForm
@@ -34,11 +34,11 @@ from dashboard.runs.launch.row_limits import FITTED
 from dashboard.runs.launch.services import launch_run, launch_sweep
 from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
-from dashboard.runs.launch.team_presets import mark
+from dashboard.runs.launch.team_presets import fingerprint
 from dashboard.runs.launch.toml import TomlDraft
 from trainer.rewards.spec import Recipe
 
-# What the form's address keeps when a preset's reward was saved.
+# Parameters that stay in the form's address after a preset's reward is saved.
 KEPT = ("preset", "scaled", "name", "model", "dataset")
 
 
@@ -52,7 +52,7 @@ def run_new(request: Request, team: str) -> HttpResponse:
         return show_form(request, team_, form, unknown=unknown)
     start, unknown = read_start(request.POST, team_, choices)
     form = LaunchForm.from_post(request.POST, choices, start)
-    if unknown:  # such as a checkpoint that is gone: what was meant cannot be begun
+    if unknown:  # such as a deleted checkpoint
         return show_form(request, team_, form, refused=unknown, status=422)
     launch = form.check()
     if launch is None or _must_confirm(request, launch):
@@ -71,14 +71,14 @@ def run_new(request: Request, team: str) -> HttpResponse:
             cloned_from=start.run,
             fork_of=start.fork,
         )
-    except ValueError as error:  # its dataset or its checkpoint is gone meanwhile
+    except ValueError as error:  # its dataset or checkpoint was deleted in the meantime
         return show_form(request, team_, form, refused=str(error), status=422)
     return redirect("run", team_.slug, run.pk)
 
 
 @require_POST
 def run_new_summary(request: Request, team: str) -> HttpResponse:
-    """What the form, as it stands, amounts to; changes nothing."""
+    """The estimate for the form as filled in; changes nothing."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
     context = {
@@ -92,7 +92,7 @@ def run_new_summary(request: Request, team: str) -> HttpResponse:
 
 @require_POST
 def run_new_fit(request: Request, team: str) -> JsonResponse:
-    """What the settings that depend on the rows should be for the chosen dataset."""
+    """The settings that depend on the rows, fitted to the chosen dataset."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
     form.fit_rows()
@@ -103,11 +103,11 @@ def run_new_fit(request: Request, team: str) -> JsonResponse:
 
 @require_POST
 def run_new_recipe(request: Request, team: str) -> HttpResponse:
-    """Keep the reward of a preset as a recipe of the team, and go back to the form."""
+    """Save the reward of a preset as a recipe of the team, and return to the form."""
     team_ = get_writable_team(request, team)
     start, _ = read_start(request.POST, team_, choices_of(team_))
     if start.recipe is None:
-        raise Http404("This start brings no reward.")
+        raise Http404("This preset has no reward.")
     kept = {
         name: str(text)
         for name, text in request.POST.items()
@@ -121,7 +121,7 @@ def run_new_recipe(request: Request, team: str) -> HttpResponse:
             user=request.user,
             description=f"The reward of {start.title}.",
         )
-    except ValueError as error:  # such as a name that was taken meanwhile
+    except ValueError as error:  # such as a name that is taken
         messages.error(request, str(error))
     else:
         messages.success(request, f"Saved as {version}.")
@@ -162,12 +162,12 @@ def show_form(
     seen_preset: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    """`refused`: why what the form asks for was not begun, though it is in order."""
+    """`refused`: why a valid form was not launched."""
     was_refused = status != 200 and not (toml or preset_problem)
-    summary = summarize(form)  # which looks for problems anew
+    summary = summarize(form)  # which checks the form again
     if refused:
-        form.problems.together.append(refused)
-    wanted = form.wants_recipe
+        form.problems.general.append(refused)
+    missing = form.missing_recipe
     if status == 200 or toml:
         form.clear_problems()
     context = {
@@ -179,14 +179,16 @@ def show_form(
         "toml": toml,
         "preset_problem": preset_problem,
         "preset_changes": preset_changes,
-        "seen_preset": seen_preset or request.POST.get("seen_preset") or _mark(form),
+        "seen_preset": seen_preset
+        or request.POST.get("seen_preset")
+        or _fingerprint(form),
         **describe_sweep(request.POST, form),
         "presets": offer_presets(),
         "team_presets": offer_team_presets(team),
         "starter_settings": offer_starters(form.choices.starters),
         "kept": kept_choices(form),
-        "wanted_sentence": recipe_sentence(wanted) if wanted else "",
-        "idle_table": idle_table(),
+        "missing_recipe_text": recipe_sentence(missing) if missing else "",
+        "unused_table": unused_table(),
         "recipe_facts": {
             str(version.pk): recipe_facts(version.spec)
             for version in form.choices.recipes
@@ -201,12 +203,12 @@ def show_form(
     return render(request, "runs/launch.html", context, status=status)
 
 
-def _mark(form: LaunchForm) -> str:
-    return mark(form.start.team_preset) if form.start.team_preset else ""
+def _fingerprint(form: LaunchForm) -> str:
+    return fingerprint(form.start.team_preset) if form.start.team_preset else ""
 
 
 def _addresses(team: Team) -> dict[str, str]:
-    """What the form asks while it is filled in."""
+    """The addresses that the form requests while it is filled in."""
     return {
         "sets_url": reverse("run_new_sets", args=[team.slug]),
         "fit_url": reverse("run_new_fit", args=[team.slug]),
@@ -216,7 +218,7 @@ def _addresses(team: Team) -> dict[str, str]:
 
 
 def kept_choices(form: LaunchForm) -> dict[str, str]:
-    """What stays chosen when the settings begin anew."""
+    """Choices that stay when other settings are loaded."""
     chosen = {
         "name": form.name,
         "model": form.model_path,
@@ -231,7 +233,7 @@ def kept_choices(form: LaunchForm) -> dict[str, str]:
 def read_start(
     query: Mapping[str, str], team: Team, choices: Choices
 ) -> tuple[Start, str]:
-    """Where the settings begin; with an unknown name the defaults, and a sentence."""
+    """The start of the settings; for an unknown name, the defaults and an error."""
     key = query.get("preset", "")
     clone, fork = query.get("clone", ""), query.get("fork", "")
     if not key and read_id(clone) is not None:
@@ -247,7 +249,7 @@ def read_start(
 
 
 def read_form(request: Request, team: Team) -> LaunchForm:
-    """The form as it was sent, wherever it began."""
+    """The form as submitted."""
     choices = choices_of(team)
     start, _ = read_start(request.POST, team, choices)
     return LaunchForm.from_post(request.POST, choices, start)
@@ -265,7 +267,7 @@ def _prefilled(
     for path in PROMPT_PATHS:
         if path in given:
             form.texts[path] = given[path].replace("\x00", "")
-    form.choose_only_ones()
+    form.preselect_only_choices()
     preset = start.team_preset
     if model := given.get("model") or (preset.model if preset else ""):
         form.use_model(model)

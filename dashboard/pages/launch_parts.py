@@ -37,7 +37,7 @@ from dashboard.runs.launch.initial_values import default_start
 from dashboard.runs.launch.sweep import describe_sweep
 from dashboard.runs.launch.team_presets import (
     delete_preset,
-    mark,
+    fingerprint,
     rename_preset,
     save_preset,
     write_kept,
@@ -47,12 +47,12 @@ from dashboard.runs.queries import get_team_preset
 from trainer.rewards.spec import Recipe
 
 PLAIN = "text/plain; charset=utf-8"
-UNFINISHED = "Correct the form first: a preset holds settings that a run can have."
+UNFINISHED = "Fix the form first: a preset can only store valid settings."
 
 
 @require_POST
 def preset_save(request: Request, team: str) -> HttpResponse:
-    """Keep the settings of the form, and go on from them."""
+    """Save the settings of the form as a preset, and start from it."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
     launch = form.check()
@@ -73,7 +73,7 @@ def preset_save(request: Request, team: str) -> HttpResponse:
         return _show_both(request, team_, form, conflict)
     except ValueError as error:
         return show_form(request, team_, form, preset_problem=str(error), status=422)
-    messages.success(request, f"Saved the preset {preset.name}.")
+    messages.success(request, f"Saved preset {preset.name}.")
     query = kept_choices(form) | {"preset": f"team:{preset.pk}"}
     return redirect(f"{reverse('run_new', args=[team_.slug])}?{urlencode(query)}")
 
@@ -81,7 +81,7 @@ def preset_save(request: Request, team: str) -> HttpResponse:
 def _show_both(
     request: Request, team: Team, form: LaunchForm, conflict: EditConflict
 ) -> HttpResponse:
-    """Saved again, the reader's goes over what they have then seen."""
+    """Show the differences; saving again replaces the other user's version."""
     [clash] = conflict.clashes
     theirs = form.start.team_preset
     assert theirs is not None
@@ -90,10 +90,10 @@ def _show_both(
         request,
         team,
         form,
-        preset_problem=f"{theirs.saved_by or 'Somebody'} saved this preset after you "
-        "opened the form. Save again to replace theirs with yours.",
+        preset_problem=f"{theirs.saved_by or 'A former member'} saved this preset "
+        "after you opened the form. Save again to replace it.",
         preset_changes=changes[:MAX_DIFFERENCES],
-        seen_preset=mark(theirs),
+        seen_preset=fingerprint(theirs),
         status=409,
     )
 
@@ -106,7 +106,7 @@ def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
     address = reverse("run_new", args=[team_.slug])
     if request.POST.get("action") == "delete":
         delete_preset(preset=preset, user=request.user)
-        messages.success(request, f"Deleted the preset {preset.name}.")
+        messages.success(request, f"Deleted preset {preset.name}.")
         return redirect(address)
     before, sent = preset.name, Edit.read(request.POST, ["preset_name"])
     edit = sent.rename({"preset_name": "name"})
@@ -125,14 +125,14 @@ def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, f"Renamed the preset {before} to {preset.name}.")
+        messages.success(request, f"Renamed preset {before} to {preset.name}.")
     return redirect(back)
 
 
 @require_POST
 def run_new_sets(request: Request, team: str) -> HttpResponse:
-    """The evaluation sets of the form with one more or less; without an action only
-    what is said about them, so that nothing is swapped that is being typed."""
+    """The form's evaluation sets with one more or less. Without an action, only their
+    notes, so that no field is replaced while it is edited."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
     action = request.POST.get("eval_action", "")
@@ -143,13 +143,13 @@ def run_new_sets(request: Request, team: str) -> HttpResponse:
         "section": describe_sets(form, action),
         "sets_url": reverse("run_new_sets", args=[team_.slug]),
     }
-    template = "launch_sets" if action else "launch_sets_said"
+    template = "launch_sets" if action else "launch_sets_notes"
     return render(request, f"runs/{template}.html", context)
 
 
 @require_POST
 def run_new_prompt(request: Request, team: str) -> HttpResponse:
-    """A row of the chosen dataset as the chosen model sees it; stores nothing."""
+    """The prompt preview: a row of the chosen dataset as the model reads it."""
     team_ = get_writable_team(request, team)
     choices = choices_of(team_)
     form = LaunchForm.from_post(request.POST, choices, default_start())
@@ -163,7 +163,7 @@ def run_new_prompt(request: Request, team: str) -> HttpResponse:
 
 def _preview(team: Team, form: LaunchForm, row: int) -> Preview:
     if form.dataset_version is None:
-        return Preview(problem="Choose a dataset: its first rows are shown here.")
+        return Preview(problem="Choose a dataset to preview its first rows.")
     if problem := check_model(form.model_path):
         return Preview(problem=problem)
     data = read_tree(form.texts)["data"]
@@ -179,7 +179,7 @@ def _preview(team: Team, form: LaunchForm, row: int) -> Preview:
 
 @require_POST
 def run_new_toml(request: Request, team: str) -> HttpResponse:
-    """The form, as it stands, as the engine's TOML; changes nothing."""
+    """The form as filled in, as the engine's TOML; changes nothing."""
     form = read_form(request, get_writable_team(request, team))
     try:
         return HttpResponse(write_form(form), content_type=PLAIN)
@@ -189,7 +189,7 @@ def run_new_toml(request: Request, team: str) -> HttpResponse:
 
 @require_POST
 def run_new_from_toml(request: Request, team: str) -> HttpResponse:
-    """The form with what the TOML says; the TOML again where something is wrong."""
+    """The form with the TOML applied; on errors, the TOML again."""
     team_ = get_writable_team(request, team)
     form, text = read_form(request, team_), request.POST.get("toml", "")
     draft = apply_toml(form, text)
@@ -214,7 +214,7 @@ def _save_recipes(request: Request, team: Team, draft: TomlDraft) -> None:
 
 @require_POST
 def run_new_plan(request: Request, team: str) -> HttpResponse:
-    """The runs that the form, as it stands, would launch; changes nothing."""
+    """The runs that the form would launch; changes nothing."""
     team_ = get_writable_team(request, team)
     form = read_form(request, team_)
     form.check()

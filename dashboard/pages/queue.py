@@ -23,25 +23,26 @@ from dashboard.runs.queue.changes import (
     move_run,
     release_run,
     set_priority,
-    team_line,
+    team_queue,
 )
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.order import read_queue
+from dashboard.runs.table.sql import join_or
 from dashboard.training.lease import drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.worker_hosts import count_workers, describe_workers
 from dashboard.training.workers import GONE_AFTER
 
-SHOWN_FOR = timedelta(days=7)  # since a worker was last seen
+SHOWN_FOR = timedelta(days=7)  # after a worker was last seen
 
 
 @require_safe
 def queue(request: Request, team: str) -> HttpResponse:
     team_ = get_team(request, team)
-    line = read_line()
-    own = team_line(team_, line)
+    current = read_queue()
+    own = team_queue(team_, current)
     context = {
         "team": team_,
-        "line": line,
+        "queue": current,
         "entries": own.entries,
         "num_foreign_after": own.num_foreign_after,
         "priorities": Priority,
@@ -54,12 +55,12 @@ def run_move(request: Request, team: str, run_id: int) -> HttpResponse:
     run = get_writable_run(request, team, run_id)
     where = request.POST.get("where", "")
     if where not in MOVES:
-        messages.error(request, f"A run moves to the front, up or down; got {where!r}.")
+        messages.error(request, f"Unknown move {where[:40]!r}. Use front, up or down.")
     elif not move_run(run=run, user=request.user, where=where):
-        messages.info(request, _not_done(run, f"{run.name} stays where it is"))
+        messages.info(request, _not_done(run, f"{run.name} was not moved"))
     else:
         moved = "to the front" if where == "front" else where
-        messages.success(request, f"{run.name} moved {moved}.")
+        messages.success(request, f"Moved {run.name} {moved}.")
     return redirect("queue", run.team.slug)
 
 
@@ -69,7 +70,7 @@ def run_hold(request: Request, team: str, run_id: int) -> HttpResponse:
     if hold_run(run=run, user=request.user):
         messages.success(request, f"{run.name} is on hold.")
     else:
-        messages.info(request, _not_done(run, f"{run.name} was not held"))
+        messages.info(request, _not_done(run, f"{run.name} was not put on hold"))
     return _back(request, run)
 
 
@@ -77,9 +78,9 @@ def run_hold(request: Request, team: str, run_id: int) -> HttpResponse:
 def run_release(request: Request, team: str, run_id: int) -> HttpResponse:
     run = get_writable_run(request, team, run_id)
     if release_run(run=run, user=request.user):
-        messages.success(request, f"{run.name} is in line again.")
+        messages.success(request, f"{run.name} is released.")
     else:
-        messages.info(request, _not_done(run, f"{run.name} was not on hold"))
+        messages.info(request, _not_done(run, f"{run.name} was not released"))
     return _back(request, run)
 
 
@@ -92,7 +93,7 @@ def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
         return _back(request, run)  # the saved one is kept
     given, was = edit.given.get("priority", ""), edit.was.get("priority")
     if given not in named:
-        problem = f"A priority is {', '.join(named)}; got {given[:40]!r}."
+        problem = f"Priority must be {join_or([*named])}; got {given[:40]!r}."
         messages.error(request, problem)
         return _back(request, run)
     try:
@@ -102,7 +103,7 @@ def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
     except EditConflict as conflict:
         return _show_both(request, run, conflict)
     if is_set:
-        messages.success(request, f"{run.name} has {given} priority.")
+        messages.success(request, f"{run.name} now has {given} priority.")
     return _back(request, run)
 
 
@@ -118,7 +119,7 @@ def _show_both(request: Request, run: Run, conflict: EditConflict) -> HttpRespon
 
 
 def _back(request: Request, run: Run) -> HttpResponseRedirect:
-    """To the page that it was asked on: the queue, or the run's own."""
+    """To the page that sent the request: the queue, or the run's."""
     if request.POST.get("from") == "queue":
         return redirect("queue", run.team.slug)
     return redirect("run", run.team.slug, run.id)
@@ -151,13 +152,13 @@ def workers(request: Request, team: str) -> HttpResponse:
 
 @require_POST
 def worker_drain(request: Request, team: str, worker_id: int) -> HttpResponse:
-    values = ("finishes what it runs and takes nothing new", "is drained already")
+    values = ("finishes its runs and accepts no new ones", "is already drained")
     return _change(request, team, worker_id, drain, values)
 
 
 @require_POST
 def worker_undrain(request: Request, team: str, worker_id: int) -> HttpResponse:
-    values = ("takes runs again, within 5 s", "is not drained")
+    values = ("accepts runs again within 5 s", "is not drained")
     return _change(request, team, worker_id, undrain, values)
 
 
@@ -166,11 +167,11 @@ def _change(
     team: str,
     worker_id: int,
     change: Callable[..., bool],
-    said: tuple[str, str],
+    texts: tuple[str, str],
 ) -> HttpResponse:
-    """`said`: where it was done, and where there was nothing to do."""
+    """`texts`: for a change, and for none."""
     team_ = get_managed_team(request, team)
     worker = get_object_or_404(Worker, id=worker_id)
     is_done = change(worker, team=team_, user=request.user)
-    messages.success(request, f"{worker} {said[0] if is_done else said[1]}.")
+    messages.success(request, f"{worker} {texts[0] if is_done else texts[1]}.")
     return redirect("workers", team=team_.slug)

@@ -1,4 +1,4 @@
-"""Actions on the runs ticked in the list, or on one run from its own page."""
+"""Actions on the runs selected in the list, or on one run from its page."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_id
 from dashboard.project.edits import Edit, EditConflict, show_conflict, show_refusal
+from dashboard.project.errors import UserError, code_of
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import ACTIONS, Outcome, act
 from dashboard.runs.models import Run
@@ -25,15 +26,15 @@ from dashboard.runs.table.query import ListQuery
 from dashboard.runs.table.sql import join_or
 from dashboard.runs.trash import delete_run
 
-NAMED = 5  # of those to which something was not done
-# What takes no role: looking, and one's own stars.
-FOR_EVERYBODY = ("compare", "export", "star", "unstar")
+MAX_NAMED = 5  # refused runs in a message
+# Actions that viewers may do.
+FOR_VIEWERS = ("compare", "export", "star", "unstar")
 
 
 @require_POST
 def runs_act(request: Request, team: str) -> HttpResponse:
-    """To the runs named by `runs`, or with `all` to all that the address finds."""
-    team_, name = _asked(request, team)
+    """Act on the runs in `runs`, or with `all` on all that match the address."""
+    team_, name = _read_action(request, team)
     address = request.POST.get("address", "")
     back = reverse("runs", args=[team]) + (f"?{address}" if address else "?view=")
     try:
@@ -43,40 +44,45 @@ def runs_act(request: Request, team: str) -> HttpResponse:
         if name == "export":
             return _export(team, runs)
         if name not in ACTIONS:
-            raise ValueError(f"There is nothing named {name[:40]!r} to do with runs.")
+            raise UserError("runs.unknown_action", f"Unknown action {name[:40]!r}.")
         argument = request.POST.get("tag", "")
         outcome = act(name, runs, team=team_, user=request.user, argument=argument)
     except ValueError as error:
         if _wants_json(request):
-            return JsonResponse({"error": str(error)}, status=422)
-        messages.error(request, f"Not done. {error}")
+            content = {"error": str(error), "code": code_of(error)}
+            return JsonResponse(content, status=422)
+        messages.error(request, str(error))
         return redirect(back)
     if _wants_json(request):
-        return JsonResponse({"said": say(name, outcome), "done": len(outcome.done)})
-    _tell(request, name, outcome)
+        return JsonResponse(
+            {"message": describe_outcome(name, outcome), "done": len(outcome.done)}
+        )
+    _show_outcome(request, name, outcome)
     return redirect(back)
 
 
-def _asked(request: Request, team: str) -> tuple[Team, str]:
-    """A viewer looks, and has stars."""
+def _read_action(request: Request, team: str) -> tuple[Team, str]:
+    """The team and the action, checked against the user's role."""
     name = request.POST.get("action", "")
     for mark in ("star", "unstar"):  # a row's own button
         if mark in request.POST:
             name = mark
-    if name in FOR_EVERYBODY:
+    if name in FOR_VIEWERS:
         return get_membership(request.user, team).team, name
     return get_writable_team(request, team), name
 
 
 def _chosen(request: Request, team: Team, address: str) -> QuerySet[Run]:
-    """ValueError where none is named, or the query cannot be read."""
+    """UserError if none is named, or the query is invalid."""
     if "all" in request.POST:
         return ListQuery.read(QueryDict(address)).find(team, request.user)
     named = request.POST.get("star") or request.POST.get("unstar")
     given = [named] if named else request.POST.getlist("runs")
     ids = [pk for text in given if (pk := read_id(text)) is not None]
     if not ids:
-        raise ValueError("No run was ticked. Tick one, or choose all that match.")
+        raise UserError(
+            "runs.none_selected", "No runs selected. Select runs, or all that match."
+        )
     return Run.objects.filter(team=team, pk__in=ids).order_by("pk")
 
 
@@ -90,7 +96,7 @@ def _compare(team: str, runs: QuerySet[Run]) -> HttpResponse:
 
 
 def _export(team: str, runs: QuerySet[Run]) -> HttpResponse:
-    """Their numbers, one a line."""
+    """Their IDs, one per line."""
     text = "".join(f"{one}\n" for one in _ids(runs.order_by("-pk")))
     disposition = f'attachment; filename="{team}-runs.txt"'
     return HttpResponse(
@@ -104,15 +110,15 @@ def _ids(runs: QuerySet[Run]) -> list[str]:
     return [str(pk) for pk in runs.values_list("pk", flat=True)]
 
 
-def _tell(request: Request, name: str, outcome: Outcome) -> None:
+def _show_outcome(request: Request, name: str, outcome: Outcome) -> None:
     show = messages.success if outcome.done else messages.info
     if outcome.done and outcome.refused:
         show = messages.warning
-    show(request, say(name, outcome))
+    show(request, describe_outcome(name, outcome))
 
 
-def say(name: str, outcome: Outcome) -> str:
-    """What was done to how many, and to which not, and why."""
+def describe_outcome(name: str, outcome: Outcome) -> str:
+    """How many runs changed, and which did not, and why."""
     done, num = ACTIONS[name].done, len(outcome.done)
     if num == 1:
         message = f"{outcome.done[0].name} was {done}."
@@ -122,11 +128,11 @@ def say(name: str, outcome: Outcome) -> str:
         message = f"No run was {done}."
     refused = outcome.refused
     if not refused:
-        return message if num else f"{message} None was found."
+        return message if num else f"{message} None matches."
     if len(refused) == 1 and not num:
         return f"{message} {_name(*refused[0])}."
-    reasons = "; ".join(_name(run, reason) for run, reason in refused[:NAMED])
-    more = len(refused) - NAMED
+    reasons = "; ".join(_name(run, reason) for run, reason in refused[:MAX_NAMED])
+    more = len(refused) - MAX_NAMED
     rest = f"; and {more:,} more" if more > 0 else ""
     was = "was" if len(refused) == 1 else "were"
     return f"{message} {len(refused):,} {was} not: {reasons}{rest}."
@@ -138,14 +144,14 @@ def _name(run: Run, reason: str) -> str:
 
 @require_POST
 def run_act(request: Request, team: str, run_id: int) -> HttpResponse:
-    """The same for one run, from its page; and the end of one in the trash."""
-    team_, name = _asked(request, team)
+    """The same for one run, from its page; also deletes one in the trash."""
+    team_, name = _read_action(request, team)
     run = get_any_run(team_, run_id)
     if name == "delete":
         return _delete(request, team, run)
     if name not in ACTIONS:
         known = join_or(sorted(ACTIONS))
-        messages.error(request, f"A run takes {known}; got {name[:40]!r}.")
+        messages.error(request, f"Unknown action {name[:40]!r}. Use {known}.")
         return redirect("run", team, run.pk)
     one = Run.objects.filter(pk=run.pk)
     tag = request.POST.get("tag", "")
@@ -154,7 +160,7 @@ def run_act(request: Request, team: str, run_id: int) -> HttpResponse:
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        _tell(request, name, outcome)
+        _show_outcome(request, name, outcome)
     return _back(request, team, run)
 
 
@@ -164,21 +170,21 @@ def _delete(request: Request, team: str, run: Run) -> HttpResponse:
     except ValueError as error:
         messages.error(request, str(error))
         return redirect("run", team, run.pk)
-    messages.success(request, f"{run.name} is deleted for good.")
+    messages.success(request, f"Deleted {run.name} permanently.")
     return redirect(f"{reverse('runs', args=[team])}?q=trashed")
 
 
 def _back(request: Request, team: str, run: Run) -> HttpResponse:
-    """To the page that it was asked on, where that is one of ours."""
-    asked = request.POST.get("next", "")
-    if asked[:1] == "/" and url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
-        return redirect(asked)
+    """To the page that sent the request, if it is one of ours."""
+    path = request.POST.get("next", "")
+    if path[:1] == "/" and url_has_allowed_host_and_scheme(path, allowed_hosts=None):
+        return redirect(path)
     return redirect("run", team, run.pk)
 
 
 @require_POST
 def run_describe(request: Request, team: str, run_id: int) -> HttpResponse:
-    """Name, notes and tags, by its page's dialog."""
+    """Change name, notes and tags from the dialog on its page."""
     team_ = get_writable_team(request, team)
     run = get_run(team_, run_id)
     names = ("name", "notes", "tags")
@@ -191,12 +197,12 @@ def run_describe(request: Request, team: str, run_id: int) -> HttpResponse:
         return show_conflict(request, conflict, **page)
     except ValueError as error:
         return show_refusal(request, str(error), names=names, **page)
-    messages.success(request, _say_changed(changed))
+    messages.success(request, _describe_changes(changed))
     return redirect("run", team, run.pk)
 
 
-def _say_changed(names: Iterable[str]) -> str:
+def _describe_changes(names: Iterable[str]) -> str:
     changed = ", ".join(names)
     if not changed:
-        return "Not changed: same values."
+        return "No changes."
     return f"Changed: {changed}."

@@ -14,10 +14,11 @@ from dashboard.accounts.access import get_writable_team
 from dashboard.pages.requests import Request
 from dashboard.project.edits import EditConflict, show_conflict
 from dashboard.runs.changes import (
+    CHANGEABLE,
     ENDED_WELL,
-    HEARING,
     STEPS,
     change_run,
+    explain_not_trained_here,
     extend_run,
     interval_fields,
     next_step,
@@ -25,7 +26,6 @@ from dashboard.runs.changes import (
     read_intervals,
     read_steps,
     setting_of,
-    why_not_here,
 )
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.snapshot import compare_rates
@@ -41,7 +41,7 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
     run = get_run(team_, run_id)
     if request.method == "POST":
         try:
-            _answer(request, run)
+            _apply(request, run)
         except EditConflict as conflict:
             return show_conflict(
                 request,
@@ -53,13 +53,13 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
             )
         return redirect("run_change", team_.slug, run.id)
     if run.is_imported:
-        messages.error(request, why_not_here(run))
+        messages.error(request, explain_not_trained_here(run))
         return redirect("run", team_.slug, run.id)
-    num_steps, said = None, ""
+    num_steps, error_message = None, ""
     try:
         num_steps = propose_steps(request.GET.get("num_steps", ""), run)
     except ValueError as error:
-        said = str(error)
+        error_message = str(error)
     first = next_step(run)
     config = RunConfig.model_validate(run.config)
     longer = change_settings(config, {STEPS: num_steps}) if num_steps else None
@@ -68,12 +68,12 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
         "run": run,
         "tab": "config",
         "has_ended_well": run.state in ENDED_WELL,
-        "can_change": run.state in HEARING,
-        "can_extend": run.state in (*HEARING, *ENDED_WELL),
+        "can_change": run.state in CHANGEABLE,
+        "can_extend": run.state in (*CHANGEABLE, *ENDED_WELL),
         "has_checkpoint": resumable(run) is not None,
         "first_step": first,
         "num_steps": num_steps,
-        "said": said,
+        "error": error_message,
         "proposed": num_steps or max(run.num_steps, first),
         "rates": compare_rates(config, longer, first=first) if longer else [],
         "is_constant": all(
@@ -85,7 +85,7 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
     return render(request, "runs/change.html", context)
 
 
-def _answer(request: Request, run: Run) -> None:
+def _apply(request: Request, run: Run) -> None:
     try:
         if "num_steps" in request.POST:
             number = read_steps(request.POST["num_steps"])
@@ -107,26 +107,26 @@ def get_writable_run(request: Request, team: str, run_id: int) -> Run:
 
 @require_POST
 def run_stop(request: Request, team: str, run_id: int) -> HttpResponse:
-    return _ask(request, team, run_id, request_stop, "stop")
+    return _control(request, team, run_id, request_stop, "stop")
 
 
 @require_POST
 def run_cancel(request: Request, team: str, run_id: int) -> HttpResponse:
-    return _ask(request, team, run_id, cancel_run, "cancel")
+    return _control(request, team, run_id, cancel_run, "cancel")
 
 
 @require_POST
 def run_pause(request: Request, team: str, run_id: int) -> HttpResponse:
-    return _ask(request, team, run_id, request_pause, "pause")
+    return _control(request, team, run_id, request_pause, "pause")
 
 
-def _ask(
-    request: Request, team: str, run_id: int, ask: Callable[..., bool], verb: str
+def _control(
+    request: Request, team: str, run_id: int, action: Callable[..., bool], verb: str
 ) -> HttpResponse:
     run = get_writable_run(request, team, run_id)
-    if not ask(run=run, user=request.user):
+    if not action(run=run, user=request.user):
         run.refresh_from_db(fields=["state"])
-        messages.info(request, f"Nothing to {verb}: the run is {run.state}.")
+        messages.info(request, f"Cannot {verb} the run: it is {run.state}.")
     return redirect("run", team, run.id)
 
 
@@ -154,21 +154,18 @@ def run_resume(request: Request, team: str, run_id: int) -> HttpResponse:
 
 def _refusal(request: Request, form: ResumeForm) -> str:
     if "max_error_share" not in form.errors:
-        return "The form was not complete. Press Resume on this page again."
+        return "The form is incomplete. Press Resume again."
     given = request.POST.get("max_error_share", "")[:40]
-    return (
-        f"Errors allowed must be a share from 0 to 1; got {given!r}. The run was not "
-        "resumed."
-    )
+    return f"Not resumed: Errors allowed must be a number from 0 to 1; got {given!r}."
 
 
 def _not_resumed(run: Run, seen_attempt: int | None) -> str:
     if run.state != RunState.PAUSED:
-        return f"Nothing to resume: the run is {run.state}."
+        return f"Cannot resume the run: it is {run.state}."
     if run.locked_at is not None and run.attempt == seen_attempt:
         return (
-            "Not resumed: the run is locked, so its share of errors cannot change. "
-            "Unlock the run, or keep the share."
+            "Not resumed: the run is locked, so Errors allowed cannot change. Unlock "
+            "the run, or keep the value."
         )
     return (
         "Not resumed: the run was resumed and paused again after step "

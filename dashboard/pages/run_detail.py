@@ -23,7 +23,7 @@ from dashboard.runs.checkpoints.retention import unseen
 from dashboard.runs.config.snapshot import (
     WRITERS,
     compare_with_defaults,
-    told_settings,
+    reported_settings,
     write_setting,
 )
 from dashboard.runs.models import Run
@@ -111,7 +111,9 @@ def _config(run: Run) -> dict[str, Any]:
     if config is None:
         return {
             "rules": run.config["reward"]["recipe"]["rules"],
-            "reported": [(k, write_setting(v)) for k, v in told_settings(run.config)],
+            "reported": [
+                (k, write_setting(v)) for k, v in reported_settings(run.config)
+            ],
         }
     return {
         "parts": compare_with_defaults(config),

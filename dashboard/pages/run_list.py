@@ -19,6 +19,7 @@ from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Membership, Team
 from dashboard.pages.requests import Request, read_id
 from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunState, SavedView, Sweep
 from dashboard.runs.table.columns import NAME, OWN, Column, default_columns, sort_runs
 from dashboard.runs.table.grouping import (
@@ -34,7 +35,7 @@ from dashboard.runs.table.parser import QueryError
 from dashboard.runs.table.query import (
     GROUPABLE,
     ListQuery,
-    count_put_away,
+    count_hidden,
     list_keys,
     list_values,
     read_facets,
@@ -60,7 +61,7 @@ VIEW_FIELDS = {"address": "query", "shared": "is_shared"}  # by their controls' 
 
 
 class CountedPaginator(Paginator[Any]):
-    """What is counted is what is listed, without what only puts it in order."""
+    """Takes the count from a query without ordering."""
 
     def __init__(self, found: Any, size: int, count: int) -> None:
         super().__init__(found, size)
@@ -89,7 +90,7 @@ def runs(request: Request, team: str) -> HttpResponse:
 def _frame(
     request: Request, membership: Membership, query: ListQuery
 ) -> dict[str, Any]:
-    """What stands around the rows, whatever they are."""
+    """The page around the rows."""
     team = membership.team
     sweeps = Sweep.objects.filter(team=team, pk=query.sweep or 0)
     views = list(visible_views(team, request.user))
@@ -106,7 +107,7 @@ def _frame(
         "groupable": GROUPABLE,
         "column_keys": {
             "now": list(map(_entry, query.columns)),
-            "usual": list(map(_entry, default_columns())),
+            "defaults": list(map(_entry, default_columns())),
             "own": list(map(_entry, OWN.values())),
         },
         "by": ",".join(query.by),
@@ -115,7 +116,7 @@ def _frame(
         "view": chosen,
         "is_view_changed": chosen is not None and chosen.query != here,
         "address": here,
-        "put_away": count_put_away(team),
+        "hidden": count_hidden(team),
         "kept_days": KEPT.days,
     }
 
@@ -127,12 +128,12 @@ def _entry(column: Column) -> dict[str, str]:
 def _kept(parameters: QueryDict) -> str:
     try:
         return clean_query(parameters.urlencode())
-    except ValueError:  # said when somebody saves it
+    except ValueError:  # reported when the view is saved
         return parameters.urlencode()
 
 
 def _unknown_by(text: str, query: ListQuery) -> str:
-    """The first key that nothing can be grouped by."""
+    """The first key that cannot group runs."""
     keys = [key.strip() for key in text.split(",") if key.strip()]
     return next((key[:60] for key in keys if key not in query.by), "")
 
@@ -173,26 +174,26 @@ def _fill(
 
 
 def _links(request: Request, group: GroupedRuns, query: ListQuery) -> tuple[str, str]:
-    """Where a click unfolds or folds it, and where all its runs are listed."""
-    turned = request.GET.copy()
-    tokens = turned.getlist("open")
+    """The links that toggle the group, and that list its runs."""
+    toggled = request.GET.copy()
+    tokens = toggled.getlist("open")
     others = [token for token in tokens if token != group.token]
-    turned.setlist("open", others if group.is_open else [*tokens, group.token])
-    alone = request.GET.copy()
+    toggled.setlist("open", others if group.is_open else [*tokens, group.token])
+    ungrouped = request.GET.copy()
     for name in ("by", "open", "page", "view"):
-        alone.pop(name, None)
-    alone["q"] = group.query(query.text)
-    return f"?{turned.urlencode()}", f"?{alone.urlencode()}"
+        ungrouped.pop(name, None)
+    ungrouped["q"] = group.query(query.text)
+    return f"?{toggled.urlencode()}", f"?{ungrouped.urlencode()}"
 
 
 def _place_of(text: str, error: QueryError) -> tuple[str, str, str]:
-    """The query around the place that an error points at."""
+    """The query split around the error."""
     return text[: error.start], text[error.start : error.end], text[error.end :]
 
 
 @require_safe
 def runs_live(request: Request, team: str) -> JsonResponse:
-    """What changes in the rows on the screen, and how many runs there are now."""
+    """Changes of the displayed rows, and the current number of runs."""
     team_ = get_membership(request.user, team).team
     parts = request.GET.get("ids", "").split(",")
     shown = [pk for part in parts if (pk := read_id(part)) is not None]
@@ -208,7 +209,7 @@ def runs_live(request: Request, team: str) -> JsonResponse:
 def _live_rows(
     team: Team, ids: list[int], columns: tuple[Column, ...]
 ) -> dict[int, dict[str, Any]]:
-    # Settings and other words do not change; what does is small.
+    # Settings and texts do not change.
     live = [column for column in columns if not column.setting]
     runs = Run.objects.filter(team=team, pk__in=ids).select_related("owner")
     found = runs.defer("config", "metric_names", "summary", "notes")
@@ -217,7 +218,7 @@ def _live_rows(
 
 @require_safe
 def runs_suggest(request: Request, team: str) -> JsonResponse:
-    """What can be typed: every key, or with ?key= its values."""
+    """Suggestions: all keys, or with ?key= its values."""
     team_ = get_membership(request.user, team).team
     key = request.GET.get("key", "").replace("\x00", "")[:200]
     if key:
@@ -226,7 +227,7 @@ def runs_suggest(request: Request, team: str) -> JsonResponse:
 
 
 def _header(column: Column, sort: str) -> dict[str, Any]:
-    """A click sorts numbers from the top, words from A; a second click turns it."""
+    """A click sorts numbers descending and texts ascending; a second click reverses."""
     first = f"-{column.key}" if column.is_number else column.key
     second = column.key if column.is_number else f"-{column.key}"
     directions = {column.key: "ascending", f"-{column.key}": "descending"}
@@ -237,12 +238,12 @@ def _header(column: Column, sort: str) -> dict[str, Any]:
     }
 
 
-# Saved views: under a name and a short link.
+# Saved views have a name and a short link.
 
 
 @require_safe
 def runs_view(request: Request, team: str, code: str) -> HttpResponse:
-    """The short link: to the list as it was saved."""
+    """The short link of a saved view."""
     team_ = get_membership(request.user, team).team
     view = get_view(team_, request.user, code)
     return redirect(_address(team, view))
@@ -263,27 +264,27 @@ def runs_view_save(request: Request, team: str) -> HttpResponse:
             is_shared=is_shared,
         )
     except ValueError as error:
-        messages.error(request, f"The view was not saved. {error}")
+        messages.error(request, f"View not saved. {error}")
         return redirect(f"{reverse('runs', args=[team])}?{query or 'view='}")
-    messages.success(request, f"{view} is saved.")
+    messages.success(request, f"Saved view {view}.")
     return redirect(_address(team, view))
 
 
 @require_POST
 def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
-    """Rename, share, update to what is shown, make it one's first, or delete it."""
+    """Rename, share, update or delete a view, or make it the default."""
     membership = get_membership(request.user, team)
     view = get_view(membership.team, request.user, code)
     action = request.POST.get("action", "")
     if action in ("default", "no-default"):
         set_default(view, request.user, is_default=action == "default")
-        how = "is now" if action == "default" else "is no longer"
-        messages.success(request, f"{view} {how} what your list begins with.")
+        how = "now opens" if action == "default" else "no longer opens"
+        messages.success(request, f"View {view} {how} by default.")
         return redirect(_address(team, view))
     _check_may_change(membership, view)
     if action == "delete":
         delete_view(view, user=request.user)
-        messages.success(request, f"{view} is deleted; the runs are as they were.")
+        messages.success(request, f"Deleted view {view}.")
         return redirect(f"{reverse('runs', args=[team])}?{view.query or 'view='}")
     try:
         _change(request, membership, view, action)
@@ -299,14 +300,14 @@ def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
             team=membership.team,
         )
     except ValueError as error:
-        messages.error(request, f"Nothing was changed. {error}")
+        messages.error(request, f"View not changed. {error}")
     else:
-        messages.success(request, f"{view} is changed.")
+        messages.success(request, f"Changed view {view}.")
     return redirect(_address(team, view))
 
 
 def _readable(request: Request, conflict: EditConflict) -> dict[str, dict[str, str]]:
-    """Addresses without their %3D."""
+    """The conflicting addresses, decoded."""
     return {
         clash.field: {
             query: unquote_plus(query)
@@ -326,24 +327,27 @@ def _change(
         sent = Edit.read(request.POST, ["name"], flags=["shared"])
         _check_may_share(membership, is_shared=sent.given["shared"])
     else:
-        raise ValueError(f"A view takes rename, update or delete; got {action[:40]!r}.")
+        raise UserError(
+            "views.unknown_action",
+            f"Unknown action {action[:40]!r}. Use rename, update or delete.",
+        )
     change_view(view, user=membership.user, edit=sent.rename(VIEW_FIELDS))
 
 
 def _check_may_share(membership: Membership, *, is_shared: bool) -> None:
     if is_shared and not membership.can_write:
         raise PermissionDenied(
-            f"Your role in {membership.team} is viewer, whose views are their own. Ask "
-            "a member to save this one for the team."
+            f"Viewers of {membership.team} cannot share views. Ask a member to save "
+            "this view for the team."
         )
 
 
 def _check_may_change(membership: Membership, view: SavedView) -> None:
-    """One's own, and as a member the team's."""
+    """The user's own views, and for members the team's."""
     if view.owner_id != membership.user_id and not membership.can_write:
         raise PermissionDenied(
-            f"{view} is the team's, and your role in {membership.team} is viewer. Save "
-            "a view of your own instead."
+            f"Viewers of {membership.team} cannot change the team's view {view}. Save "
+            "your own view instead."
         )
 
 

@@ -1,4 +1,4 @@
-"""A sweep's settings and outcomes; and the audit of one run."""
+"""The sweep page, and the audit page of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_COMPARED = 10  # as the compare page does
 
 @require_safe
 def sweep(request: Request, team: str) -> HttpResponse:
-    """Many runs by their settings: axes, a scatter, and what the outcome goes with."""
+    """Runs by their settings: parallel coordinates, a scatter, and importance."""
     team_ = get_team(request, team)
     selection = read_selection(team_, request.GET, most=MAX_SWEPT)
     form = SweepForm.read(request.GET)
@@ -66,7 +66,7 @@ def sweep(request: Request, team: str) -> HttpResponse:
 
 
 def _keeps(query: QueryDict) -> list[str]:
-    """Those of the address, and the one that was typed into the form."""
+    """The ranges of the address, and the one typed into the form."""
     kept = query.getlist("keep")
     key, low, high = (
         query.get(f"keep_{part}", "").strip() for part in ("axis", "from", "to")
@@ -113,7 +113,7 @@ def _without(query: QueryDict, all_kept: list[AxisRange], kept: AxisRange) -> st
 
 @require_safe
 def run_audit(request: Request, team: str, run_id: int) -> HttpResponse:
-    """?at= and ?width= say what is compared with what."""
+    """?at= and ?width= select the compared windows."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = AuditForm.read(request.GET)
@@ -140,7 +140,7 @@ def run_audit_examples(
     found = audit(run, at=form.value("at"), width=form.value("width"))
     finding = found.find(signal)
     if finding is None or finding.change is None:
-        raise Http404(f"The audit of run {run.pk} compares nothing as {signal!r}.")
+        raise Http404(f"The audit of run {run.pk} has no signal {signal!r}.")
     change = finding.change
     context = {
         "team": team_,

@@ -1,6 +1,6 @@
-"""What people do to one run or to many: to which it was done, to which not, and why.
+"""Actions on one or more runs, with the runs that were refused and why.
 
-All in one transaction: the rows are locked, judged, and changed together.
+One transaction locks, checks and changes the rows.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dashboard.runs.attributes import MAX_TAGS, check_tag, lock_reason
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import ENDED, Run, RunStar
 
-JUDGED = ("id", "name", "state", "tags", "locked_at", "archived_at", "trashed_at")
+CHECKED = ("id", "name", "state", "tags", "locked_at", "archived_at", "trashed_at")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Action:
     done: str  # "tagged", as in "2 runs were tagged"
-    refuse: Callable[[Run, User, str], str]  # why not; "" where it may be
+    refuse: Callable[[Run, User, str], str]  # the reason; "" if allowed
     apply: Callable[[list[Run], User, str], None]
-    verb: str = ""  # of the audit log; "": what one person does for themselves
+    verb: str = ""  # in the audit log; "": a personal action, not logged
 
 
 @dataclass(kw_only=True, slots=True)
@@ -41,15 +41,15 @@ class Outcome:
 def act(
     name: str, runs: QuerySet[Run], *, team: Team, user: User, argument: str = ""
 ) -> Outcome:
-    """ValueError where the argument is no good; then nothing was done."""
+    """UserError if the argument is invalid; then no run changed."""
     action = ACTIONS[name]
     if name in ("tag", "untag"):
         argument = check_tag(argument)
     ids = runs.filter(team=team).order_by().values("pk")
-    held = Run.objects.select_for_update(of=("self",)).filter(pk__in=ids)
-    found = held.select_related("locked_by").order_by("pk")
+    locked = Run.objects.select_for_update(of=("self",)).filter(pk__in=ids)
+    ordered = locked.select_related("locked_by").order_by("pk")
     outcome = Outcome()
-    for run in found.only(*JUDGED, "locked_by").annotate(**_beside(user)):
+    for run in ordered.only(*CHECKED, "locked_by").annotate(**_annotations(user)):
         if reason := action.refuse(run, user, argument):
             outcome.refused.append((run, reason))
         else:
@@ -60,13 +60,13 @@ def act(
     return outcome
 
 
-def _beside(user: User) -> dict[str, Any]:
-    """What runs are judged by that is not their own."""
+def _annotations(user: User) -> dict[str, Any]:
+    """What the checks need from other tables."""
     waiting = Run.objects.filter(forked_from=OuterRef("pk"), attempt=0)
     waiting = waiting.exclude(state__in=ENDED).order_by("pk")
     return {
         "is_starred": Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)),
-        # A fork that has not begun reads its parent's checkpoint.
+        # A fork that has not started reads its parent's checkpoint.
         "needed_by": Subquery(waiting.values("name")[:1]),
     }
 
@@ -84,7 +84,7 @@ def _all_of(runs: Sequence[Run]) -> QuerySet[Run]:
 
 
 def _tag(runs: list[Run], _user: User, tag: str) -> None:
-    # What a tag is appended to is the row as it is, so no tag of another is lost.
+    # Appended to the current row, so that concurrent tags are kept.
     appended = Func(F("tags"), Value(tag), function="array_append")
     _all_of(runs).update(tags=appended)
 
@@ -95,9 +95,9 @@ def _untag(runs: list[Run], _user: User, tag: str) -> None:
 
 def _refuse_tag(run: Run, _user: User, tag: str) -> str:
     if tag in run.tags:
-        return "has the tag already"
+        return "already has the tag"
     if len(run.tags) >= MAX_TAGS:
-        return f"has {MAX_TAGS} tags, the most a run can have"
+        return f"already has {MAX_TAGS} tags, the maximum"
     return lock_reason(run)
 
 
@@ -115,20 +115,20 @@ def _unstar(runs: list[Run], user: User, _: str) -> None:
 
 
 def _refuse_star(run: Run, _user: User, _: str) -> str:
-    return "has your star already" if _of(run, "is_starred") else ""
+    return "is already starred" if _annotation(run, "is_starred") else ""
 
 
 def _refuse_unstar(run: Run, _user: User, _: str) -> str:
-    return "" if _of(run, "is_starred") else "does not have your star"
+    return "" if _annotation(run, "is_starred") else "is not starred"
 
 
-def _of(run: Run, name: str) -> Any:
-    """One of what stands beside a run that is judged."""
+def _annotation(run: Run, name: str) -> Any:
+    """An annotation of a run that is checked."""
     return getattr(run, name)
 
 
 def _set(name: str) -> Callable[[list[Run], User, str], None]:
-    """Write down when it was done, and by whom."""
+    """Record when it was done, and by whom."""
 
     def apply(runs: list[Run], user: User, _: str) -> None:
         fields: dict[str, Any] = {f"{name}_at": Now(), f"{name}_by": user}
@@ -156,8 +156,8 @@ def _refuse_unlock(run: Run, _user: User, _: str) -> str:
 
 def _refuse_archive(run: Run, _user: User, _: str) -> str:
     if run.archived_at:
-        return "is archived already"
-    return lock_reason(run) or _why_at_work(run)
+        return "is already archived"
+    return lock_reason(run) or _reason_active(run)
 
 
 def _refuse_unarchive(run: Run, _user: User, _: str) -> str:
@@ -166,17 +166,17 @@ def _refuse_unarchive(run: Run, _user: User, _: str) -> str:
 
 def _refuse_trash(run: Run, _user: User, _: str) -> str:
     if run.trashed_at:
-        return "is in the trash already"
-    return lock_reason(run) or _why_at_work(run) or _why_needed(run)
+        return "is already in the trash"
+    return lock_reason(run) or _reason_active(run) or _reason_needed(run)
 
 
-def _why_at_work(run: Run) -> str:
+def _reason_active(run: Run) -> str:
     return "" if run.state in ENDED else f"is {run.state}; stop it first"
 
 
-def _why_needed(run: Run) -> str:
-    fork = _of(run, "needed_by")
-    return f"is the start of {fork}, which has not begun" if fork else ""
+def _reason_needed(run: Run) -> str:
+    fork = _annotation(run, "needed_by")
+    return f"is the parent of {fork}, which has not started" if fork else ""
 
 
 def _refuse_restore(run: Run, _user: User, _: str) -> str:
@@ -217,7 +217,7 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
             verb="run.archived",
         ),
         "unarchive": Action(
-            done="taken out of the archive",
+            done="unarchived",
             refuse=_refuse_unarchive,
             apply=_unset("archived"),
             verb="run.unarchived",

@@ -14,6 +14,7 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import describe_change, record
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
+from dashboard.project.errors import UserError
 from dashboard.runs.attributes import refuse_locked
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.fields import ConfigField, all_fields
@@ -24,7 +25,7 @@ from trainer.config import MAY_CHANGE, RunConfig, change_settings
 
 STEPS = "optim.num_steps"
 ENDED_WELL = (RunState.FINISHED, RunState.STOPPED)
-HEARING = (
+CHANGEABLE = (
     RunState.QUEUED,
     RunState.STARTING,
     RunState.RUNNING,
@@ -44,7 +45,7 @@ def setting_of(config: Mapping[str, object], path: str) -> int:
 
 
 def first_config(run: Run) -> RunConfig:
-    """What the run was launched with: its trainers begin there and hear the rest."""
+    """The launch settings: trainers start with them, then apply the changes."""
     config = RunConfig.model_validate(run.config)
     for change in run.changes.order_by("-number"):
         config = change_settings(config, change.before)
@@ -53,76 +54,84 @@ def first_config(run: Run) -> RunConfig:
 
 @transaction.atomic
 def change_run(*, run: Run, user: User, edit: Edit) -> SettingChange:
-    """Change intervals and retention of a run that has steps to go.
+    """Change intervals and retention of a run that has not ended.
 
-    ValueError: it has ended, or the values do not fit. EditConflict: somebody changed
-    the same meanwhile.
+    UserError: it has ended, or a value is invalid. EditConflict: another user changed
+    the same setting.
     """
     assert STEPS not in edit.given, "extend_run"
     assert set(edit.given) <= set(MAY_CHANGE)
-    held = _hold(run)
-    if held.state not in HEARING:
-        raise ValueError(f"Not changed: the run is {held.state}.")
-    now = {path: setting_of(held.config, path) for path in edit.given}
-    return _change(held, user, edit.merge(now), verb="run.settings_changed")
+    locked = _lock(run)
+    if locked.state not in CHANGEABLE:
+        raise UserError(
+            "runs.not_changeable",
+            f"The run is {locked.state}, so its settings cannot change.",
+        )
+    now = {path: setting_of(locked.config, path) for path in edit.given}
+    return _change(locked, user, edit.merge(now), verb="run.settings_changed")
 
 
 @transaction.atomic
 def extend_run(*, run: Run, user: User, num_steps: int) -> None:
-    """Let a run go on to step `num_steps`.
+    """Let a run continue to step `num_steps`.
 
-    One that has ended well is queued again, as the same run, from its last checkpoint.
-    ValueError: it cannot, or goes as far already.
+    A finished or stopped run is queued again, from its last checkpoint.
+    UserError: it cannot continue, or its last step is already as late.
     """
-    held = _hold(run)
-    if held.state in ENDED_WELL:
-        _take_up(held, user, num_steps)
-    elif held.state not in HEARING:
-        raise ValueError(
-            f"The run is {held.state}, so it cannot be extended. "
+    locked = _lock(run)
+    if locked.state in ENDED_WELL:
+        _queue_again(locked, user, num_steps)
+    elif locked.state not in CHANGEABLE:
+        raise UserError(
+            "runs.not_extendable",
+            f"The run is {locked.state}, so it cannot be extended. "
             + (
                 "Fork it from its last checkpoint."
-                if held.state == RunState.FAILED
+                if locked.state == RunState.FAILED
                 else "Wait until it has stopped."
-            )
+            ),
         )
-    elif num_steps <= held.num_steps:
-        raise ValueError(
-            f"The run goes to step {held.num_steps:,} already; got {num_steps:,}. It "
-            "can only be made longer; to end it sooner, stop it."
+    elif num_steps <= locked.num_steps:
+        raise UserError(
+            "runs.not_longer",
+            f"The run already ends at step {locked.num_steps:,}; got {num_steps:,}. "
+            "Enter a later step, or stop the run to end it earlier.",
         )
     else:
-        _change(held, user, {STEPS: num_steps}, verb=EXTENDED)
+        _change(locked, user, {STEPS: num_steps}, verb=EXTENDED)
 
 
-def _hold(run: Run) -> Run:
-    """ValueError where it is locked, in the trash, or imported."""
+def _lock(run: Run) -> Run:
+    """UserError if it is locked, in the trash, or imported."""
     if run.is_imported:
-        raise ValueError(why_not_here(run))
+        raise UserError("runs.not_trained_here", explain_not_trained_here(run))
     runs = Run.objects.select_for_update(of=("self",))
-    held = runs.select_related("team", "locked_by").get(id=run.id)
-    refuse_locked(held)
-    return held
+    locked = runs.select_related("team", "locked_by").get(id=run.id)
+    refuse_locked(locked)
+    return locked
 
 
-def why_not_here(run: Run) -> str:
+def explain_not_trained_here(run: Run) -> str:
     return (
-        f"The run {run.how_it_came}: it was not trained here, so it has no settings "
-        "and no checkpoint."
+        f"The run {run.source_text}, so it has no settings and no checkpoint that can "
+        "change."
     )
 
 
-def _take_up(run: Run, user: User, num_steps: int) -> None:
+def _queue_again(run: Run, user: User, num_steps: int) -> None:
     saved = resumable(run)
     if saved is None:
-        raise ValueError("The run has no checkpoint. Clone it instead.")
+        raise UserError(
+            "runs.no_checkpoint", "The run has no checkpoint. Clone it instead."
+        )
     if num_steps <= saved.step:
-        raise ValueError(
-            f"The run has a checkpoint of step {saved.step:,}, so it can continue to "
-            f"step {saved.step + 1:,} or later; got {num_steps:,}."
+        raise UserError(
+            "runs.before_checkpoint",
+            f"The last checkpoint is from step {saved.step:,}, so the last step must "
+            f"be {saved.step + 1:,} or later; got {num_steps:,}.",
         )
     check_runs(run.team)
-    lock_published(run.team, run.config)  # nobody kept it while the run had ended
+    lock_published(run.team, run.config)  # it may be unpublished since the run ended
     if num_steps != run.num_steps:
         _change(run, user, {STEPS: num_steps}, verb="run.settings_changed")
     moved = transition(
@@ -149,13 +158,13 @@ def _change(
     before = {path: setting_of(run.config, path) for path in settings}
     after = {p: value for p, value in settings.items() if value != before[p]}
     if not after:
-        raise ValueError("Not changed: these are the run's settings already.")
+        raise UserError("runs.unchanged", "The run already has these settings.")
     try:
         config = change_settings(RunConfig.model_validate(run.config), after)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        raise ValueError(f"Not changed: {where}: {fault['msg']}.") from None
+        raise UserError("runs.bad_setting", f"{where}: {fault['msg']}.") from None
     last: int | None = run.changes.aggregate(last=Max("number"))["last"]
     change = SettingChange.objects.create(
         run=run,
@@ -169,14 +178,14 @@ def _change(
         num_steps=config.optim.num_steps,
         seq=F("seq") + 1,
     )
-    told = describe_change(before, after)
-    record(run.team, user, verb, run, number=change.number, **told)
+    detail = describe_change(before, after)
+    record(run.team, user, verb, run, number=change.number, **detail)
     notify_on_commit(run.id, run.seq + 1)
     return change
 
 
 def interval_fields() -> list[ConfigField]:
-    """What may change beside the number of steps."""
+    """The settings that may change besides the number of steps."""
     return [all_fields()[path] for path in MAY_CHANGE if path != STEPS]
 
 
@@ -189,7 +198,7 @@ def next_step(run: Run) -> int:
 
 
 def propose_steps(text: str, run: Run) -> int | None:
-    """The last step to look at first, if one is typed. ValueError: it cannot be."""
+    """The last step to preview, None if empty. UserError: it is out of range."""
     text = text.strip().replace(",", "")
     if not text:
         return None
@@ -197,19 +206,20 @@ def propose_steps(text: str, run: Run) -> int | None:
     number = int(text) if _is_whole(text) else 0
     if lowest <= number <= MAX_STEPS:
         return number
-    raise ValueError(
+    raise UserError(
+        "runs.bad_last_step",
         f"The last step must be a whole number from {lowest:,} to {MAX_STEPS:,}; got "
-        f"{text[:40]!r}."
+        f"{text[:40]!r}.",
     )
 
 
 def read_steps(text: str) -> int:
-    """ValueError: it is no whole number."""
+    """UserError: it is not a whole number."""
     return _read_whole(text, "The last step")
 
 
 def read_intervals(posted: QueryDict) -> Edit:
-    """ValueError: one is no whole number."""
+    """UserError: one is not a whole number."""
     fields = {field.path: field for field in interval_fields()}
     sent = Edit.read(posted, fields)
     typed = {path: text for path, text in sent.given.items() if text.strip()}
@@ -224,7 +234,9 @@ def _read_whole(text: str, what: str) -> int:
     text = text.strip()
     if _is_whole(text):
         return int(text)
-    raise ValueError(f"{what} must be a whole number; got {text[:40]!r}.")
+    raise UserError(
+        "runs.not_a_number", f"{what} must be a whole number; got {text[:40]!r}."
+    )
 
 
 def _is_whole(text: str) -> bool:

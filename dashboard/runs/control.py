@@ -1,4 +1,4 @@
-"""What people ask of a run that was launched: to stop, to pause, to go on."""
+"""Stop, cancel, pause and resume a run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ERROR_SHARE = "max_error_share"
 
 
 def request_stop(*, run: Run, user: User | None) -> bool:
-    """Ask for the run's end; False when it has ended or is already ending.
+    """Request the run's end; False if it has ended or is already ending.
 
-    A run that no worker holds is stopped at once, another by its supervisor, which
-    lets the trainer finish its step and save a checkpoint. An outside trainer is not
-    stopped by it: what it sends is not taken any more.
+    A run without a worker stops at once. Otherwise its supervisor lets the trainer
+    finish its step and save a checkpoint. An external trainer keeps running, but its
+    events are ignored from now on.
     """
-    if run.is_outside:
-        return _close_outside(run, user)
+    if run.is_external:
+        return _close_external(run, user)
     return transition(
         run.id,
         sources=[RunState.QUEUED, RunState.PAUSED, RunState.LOST],
@@ -44,15 +44,15 @@ def request_stop(*, run: Run, user: User | None) -> bool:
 
 
 @transaction.atomic
-def _close_outside(run: Run, user: User | None) -> bool:
+def _close_external(run: Run, user: User | None) -> bool:
     is_stopped = transition(
         run.id,
         sources=[RunState.RUNNING, RunState.LOST],
         target=RunState.STOPPED,
         actor=user,
         verb="run.stop_requested",
-        stop_reason=f"{user.username if user else 'Somebody'} closed it. Cohort "
-        "ignores what its trainer sends.",
+        stop_reason=f"Closed by {user.username if user else 'Cohort'}. Cohort ignores "
+        "further data from the trainer.",
         finished_at=END_TIME,
     )
     if is_stopped:
@@ -63,42 +63,46 @@ def _close_outside(run: Run, user: User | None) -> bool:
 
 @transaction.atomic
 def cancel_run(*, run: Run, user: User) -> bool:
-    """End the run now, without a checkpoint; False when it has ended.
+    """End the run now, without a checkpoint; False if it has ended.
 
-    Whoever holds it is fenced off by the state alone: its supervisor sees that at its
-    next look and kills the trainer, and one that is gone or hangs is not asked.
+    The state alone fences off the worker: its supervisor sees it at the next poll and
+    kills the trainer. A worker that is dead or hangs needs no reply.
     """
     live = [state for state in RunState if state not in ENDED]
-    held = Run.objects.select_for_update().get(id=run.id)
+    locked = Run.objects.select_for_update().get(id=run.id)
     is_cancelled = transition(
         run.id,
         sources=live,
         target=RunState.STOPPED,
         actor=user,
         verb="run.cancelled",
-        detail={"was": held.state},
-        stop_reason=f"{user.username} cancelled it. {describe_loss(held)}",
+        detail={"was": locked.state},
+        stop_reason=f"Cancelled by {user.username}. {describe_loss(locked)}",
         finished_at=END_TIME,
     )
     if is_cancelled:
-        attempt = held.attempts.filter(number=held.attempt, ended_at=None)
-        attempt.update(ended_at=Now(), outcome=f"cancelled at step {held.last_step}")
+        attempt = locked.attempts.filter(number=locked.attempt, ended_at=None)
+        attempt.update(ended_at=Now(), outcome=f"cancelled at step {locked.last_step}")
     return is_cancelled
 
 
 def describe_loss(run: Run) -> str:
-    """What cannot be gone on from where the run ends without a checkpoint."""
+    """The steps lost if the run ends now without a checkpoint."""
     saved = run.newest_checkpoint.step if run.newest_checkpoint else 0
     lost = run.last_step - saved
     if lost <= 0:
-        return "Nothing that was trained is lost."
-    steps = f"step {run.last_step:,}" if lost == 1 else f"its last {lost:,} steps"
-    where = f"The last checkpoint is of step {saved:,}" if saved else "None was saved"
-    return f"{where}: {steps} stay recorded, but no run can continue from them."
+        return "No training is lost."
+    steps, them = f"The last {lost:,} steps stay", "them"
+    if lost == 1:
+        steps, them = f"Step {run.last_step:,} stays", "it"
+    where = f"The last checkpoint is from step {saved:,}."
+    if not saved:
+        where = "The run has no checkpoint."
+    return f"{where} {steps} recorded, but no run can continue from {them}."
 
 
 def request_pause(*, run: Run, user: User) -> bool:
-    """Ask a run that has a worker to save and let go of it; False when it has none."""
+    """Request a checkpoint and the release of the worker; False if it has none."""
     return transition(
         run.id,
         sources=[RunState.STARTING, RunState.RUNNING],
@@ -106,7 +110,7 @@ def request_pause(*, run: Run, user: User) -> bool:
         when=Q(source={}),
         actor=user,
         verb="run.pause_requested",
-        pause_reason=f"{user.username} asked for it.",
+        pause_reason=f"Paused by {user.username}.",
     )
 
 
@@ -118,14 +122,11 @@ def resume_run(
     max_error_share: float | None = None,
     seen_attempt: int | None = None,
 ) -> bool:
-    """Queue a paused run again; False when it is not paused, or not as it was seen.
+    """Queue a paused run again, from its last checkpoint.
 
-    False as well when a share is to change and the run is locked.
-
-    It goes on from its last checkpoint. `max_error_share` is the one setting that may
-    change: it decides when a run pauses, and nothing of what it learns from a step
-    that it trains on. `seen_attempt` is that of the pause which somebody answers: since
-    then it may have been resumed, with another share, and have paused anew.
+    False if it is not paused, was resumed and paused again since `seen_attempt`, or is
+    locked while the share would change. Only `max_error_share` may change: it decides
+    when a run pauses, not what a step teaches.
     """
     changed: dict[str, Any] = {}
     guard = Q() if seen_attempt is None else Q(attempt=seen_attempt)
@@ -151,7 +152,7 @@ def resume_run(
 
 
 def common_share(config: dict[str, Any]) -> float | None:
-    """The share that all phases allow; None where they differ."""
+    """The share that all phases allow; None if they differ."""
     shares = {reward.get(ERROR_SHARE) for reward in _rewards(config)}
     return shares.pop() if len(shares) == 1 else None
 

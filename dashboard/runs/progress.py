@@ -1,4 +1,4 @@
-"""Where a run stands, in the words and numbers its page shows."""
+"""A run's progress, as its page shows it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from django.utils import timezone
 from dashboard.runs.control import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
-from dashboard.runs.queue.messages import describe_place
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.messages import describe_position
+from dashboard.runs.queue.order import read_queue
 
-# No step of these will follow unless a worker takes the run up again.
+# No step follows in these states unless a worker takes the run again.
 RESTING = (*ENDED, RunState.PAUSED)
 
 
@@ -33,16 +33,16 @@ class Progress:
     fail_reason: str
     pause_reason: str
     stop_reason: str
-    # run: whose checkpoint, step: it is of, seconds: of training before it
+    # run and step of the checkpoint, seconds of training before it
     fork: dict[str, int | float | None] | None
-    errors_allowed: float | None  # None where phases differ
+    errors_allowed: float | None  # None if phases differ
     created_at: str
     started_at: str | None
     finished_at: str | None
     has_ended: bool
     on_hold: bool
     priority: int
-    alerts_seq: int  # the page asks for its alerts when this rises
+    alerts_seq: int  # the page requests its alerts when this rises
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -75,7 +75,7 @@ def describe_progress(run: Run) -> Progress:
 
 
 def describe_fork(run: Run) -> dict[str, int | float | None] | None:
-    """Where its history begins."""
+    """The fork point."""
     if run.fork_step is None:
         return None
     seconds = (run.fork_totals or {}).get("seconds")
@@ -87,7 +87,7 @@ def _isoformat(moment: datetime | None) -> str | None:
 
 
 def _seconds_left(run: Run) -> float | None:
-    """Steps still to come, each as long as the latest; evaluations come on top."""
+    """For the remaining steps at the latest pace, without evaluations."""
     num_left = run.num_steps - run.last_step
     if run.state in RESTING or num_left <= 0:
         return None
@@ -103,53 +103,57 @@ def _notice(run: Run) -> str:
 
 
 def _left_out(run: Run) -> str:
-    """Of an outside run: what its trainer sent in vain."""
-    if not run.is_outside or not (num := run.source.get("num_left_out", 0)):
+    """Of an external run: the events that were skipped."""
+    if not run.is_external or not (num := run.source.get("num_left_out", 0)):
         return ""
     events = "1 event was" if num == 1 else f"{num:,} events were"
-    return f"{events} left out. The last: {run.source['left_out']}"
+    return f"{events} skipped. Last reason: {run.source['left_out']}"
 
 
 def _queued(run: Run) -> str:
     again = _taken_up_again(run)
     if run.not_before and run.not_before > timezone.now():
-        return f"{again} It is tried again after {run.not_before:%H:%M:%S} UTC.".strip()
-    line = read_line()
-    place = line.places.get(run.id)  # none once a worker took it
-    return f"{again} {describe_place(place, line) if place else ''}".strip()
+        return f"{again} Next attempt after {run.not_before:%H:%M:%S} UTC.".strip()
+    queue = read_queue()
+    position = queue.positions.get(run.id)  # none once a worker took it
+    return f"{again} {describe_position(position, queue) if position else ''}".strip()
 
 
 def _taken_up_again(run: Run) -> str:
     if not run.num_losses:
         return ""
     return (
-        f"Its trainer was lost ({run.num_losses} so far){_last_outcome(run)}. "
-        "The run was queued again."
+        f"The trainer was lost {_num_losses(run)}{_last_outcome(run)}. The run is "
+        "queued again."
     )
 
 
+def _num_losses(run: Run) -> str:
+    return "once" if run.num_losses == 1 else f"{run.num_losses} times in a row"
+
+
 def _last_outcome(run: Run) -> str:
-    """How its last attempt ended, behind a colon."""
+    """How its last attempt ended, after a colon."""
     ended = run.attempts.filter(ended_at__isnull=False).exclude(outcome="")
     outcome = ended.order_by("-number").values_list("outcome", flat=True).first()
     return f": {outcome}" if outcome else ""
 
 
 def _starting(run: Run) -> str:
-    return f"{run.worker or 'A worker'} loads the model; the first step follows."
+    return f"{run.worker or 'A worker'} is loading the model."
 
 
 def _running(run: Run) -> str:
     if not run.num_losses:
         return ""
     return (
-        f"Resumed from its last checkpoint on {run.worker}. Before, its trainer was "
-        f"lost ({run.num_losses} so far){_last_outcome(run)}."
+        f"Resumed from its last checkpoint on {run.worker}. Before that, the trainer "
+        f"was lost {_num_losses(run)}{_last_outcome(run)}."
     )
 
 
 def _pausing(run: Run) -> str:
-    return "The trainer finishes its step, saves a checkpoint and leaves its worker."
+    return "The trainer finishes its step, saves a checkpoint and frees its worker."
 
 
 def _stopping(run: Run) -> str:
@@ -157,14 +161,14 @@ def _stopping(run: Run) -> str:
 
 
 def _lost(run: Run) -> str:
-    if run.is_outside:
+    if run.is_external:
         return (
             "No contact with the trainer for 5 minutes. Its reporter stores unsent "
             "data on disk and continues when it reconnects."
         )
     return (
-        f"{run.worker or 'Its worker'} has not been heard of for a minute. The run is "
-        "queued again and resumes from its last checkpoint."
+        f"No contact with {run.worker or 'the worker'} for a minute. Cohort queues the "
+        "run again, and it resumes from its last checkpoint."
     )
 
 

@@ -46,7 +46,7 @@ class Member:
 class Lineage:
     root: Member
     num_runs: int
-    is_whole: bool  # False: there are more than are shown
+    is_whole: bool  # False: more runs exist than are shown
 
 
 def find_lineage(run: Run) -> Lineage:
@@ -55,7 +55,7 @@ def find_lineage(run: Run) -> Lineage:
     known, generation, is_whole = {root.run.id}, [root], True
     for _ in range(MAX_DEPTH):
         parents = {member.run.id: member for member in generation}
-        made = list(_made_of(parents)[: MAX_RUNS - len(known) + 1])
+        made = list(_children_of(parents)[: MAX_RUNS - len(known) + 1])
         if len(known) + len(made) > MAX_RUNS:
             made, is_whole = made[: MAX_RUNS - len(known)], False
         generation = []
@@ -72,12 +72,12 @@ def find_lineage(run: Run) -> Lineage:
 
 
 def list_children(run: Run) -> list[Run]:
-    """What was forked or cloned from it, the newest first; one query."""
-    return list(_made_of([run.id]).order_by("-id")[:MAX_RUNS])
+    """Its forks and clones, newest first; one query."""
+    return list(_children_of([run.id]).order_by("-id")[:MAX_RUNS])
 
 
 def list_ancestors(run: Run) -> Iterator[tuple[Run, int]]:
-    """The runs that a fork goes on from, nearest first, each up to a step."""
+    """The runs that a fork continues, nearest first, each up to a step."""
     step = run.fork_step
     for _ in range(MAX_DEPTH):
         if step is None or run.forked_from is None:
@@ -87,7 +87,7 @@ def list_ancestors(run: Run) -> Iterator[tuple[Run, int]]:
         step = None if run.fork_step is None else min(step, run.fork_step)
 
 
-def _made_of(ids: Iterable[int]) -> QuerySet[Run]:
+def _children_of(ids: Iterable[int]) -> QuerySet[Run]:
     ids = list(ids)
     forks = Q(forked_from__in=ids)
     clones = Q(cloned_from__in=ids, forked_from=None)
@@ -108,13 +108,13 @@ def _first_ancestor(run: Run) -> Run:
 
 
 def eval_rows(name: str) -> str:
-    """The file of an evaluation set, beside the rows."""
+    """The file name of an evaluation set in the run's folder."""
     return f"eval-{name}.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptDirectory:
-    """What one attempt leaves behind."""
+    """The files of one attempt."""
 
     path: Path
 
@@ -124,7 +124,7 @@ class AttemptDirectory:
 
     @property
     def changes(self) -> Path:
-        """What its trainer hears of between steps."""
+        """Setting changes that its trainer reads between steps."""
         return self.path / "changes.json"
 
     @property
@@ -164,7 +164,7 @@ class RunDirectory:
 
     @property
     def attempts(self) -> Path:
-        """What each attempt left, by its number."""
+        """One directory for each attempt, by number."""
         return self.path / "epochs"  # as such folders have always been named
 
     def attempt(self, number: int) -> AttemptDirectory:
@@ -186,8 +186,8 @@ def get_run(team: Team, run_id: int) -> Run:
     run = get_any_run(team, run_id)
     if run.trashed_at is not None:
         raise Http404(
-            f"{run.name} (#{run.pk}) is in the trash. Its own page, /{team.slug}/runs/"
-            f"{run.pk}/, restores it."
+            f"{run.name} (#{run.pk}) is in the trash. Restore it on its page, "
+            f"/{team.slug}/runs/{run.pk}/."
         )
     return run
 
@@ -198,7 +198,7 @@ def get_any_run(team: Team, run_id: int) -> Run:
     try:
         return runs.get(team=team, id=run_id)
     except Run.DoesNotExist:
-        raise Http404("No such run.") from None
+        raise Http404("Run not found.") from None
 
 
 def list_evaluation_sets(run: Run) -> list[EvaluationSet]:
@@ -213,12 +213,14 @@ def list_changes(run: Run) -> list[SettingChange]:
 
 
 def where_it_runs(run: Run) -> tuple[str, str]:
-    """The device and what samples, as the newest attempt reported them; one query.
+    """Device and sampling engine that the newest attempt reported; one query.
 
-    Empty before the trainer has begun, and where a trainer does not report them.
+    Empty until the trainer starts, and for trainers that do not report them.
     """
-    begun = run.events.filter(type__in=("run_started", "run_resumed")).order_by("-seq")
-    found = begun.values_list("body__device", "body__engine").first()
+    started = run.events.filter(type__in=("run_started", "run_resumed")).order_by(
+        "-seq"
+    )
+    found = started.values_list("body__device", "body__engine").first()
     device, engine = found or (None, None)
     return device or "", engine or ""
 
@@ -229,12 +231,12 @@ def get_team_preset(team: Team, pk: int) -> TeamPreset:
     try:
         return presets.get(team=team, pk=pk)
     except TeamPreset.DoesNotExist:
-        raise Http404("No such preset.") from None
+        raise Http404("Preset not found.") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """From a step on, reward code ran so.
+    """How reward code was sandboxed from a step on.
 
     >>> Confinement(level="A", name="bubblewrap", first_step=1)
     """
@@ -245,20 +247,20 @@ class Confinement:
 
 
 def confinements_of(run: Run) -> list[Confinement]:
-    """One for each change, the first one first; one query.
+    """One for each change, oldest first; one query.
 
-    Empty before the trainer has begun, and where no rule runs code.
+    Empty until the trainer starts, and if no rule runs code.
     """
-    begun = run.events.filter(type__in=("run_started", "run_resumed")).order_by("seq")
-    found = list(_read(begun.values_list("step", "body__versions__sandbox")))
+    started = run.events.filter(type__in=("run_started", "run_resumed")).order_by("seq")
+    found = list(_read(started.values_list("step", "body__versions__sandbox")))
     changes = [
         later for earlier, later in pairwise(found) if later.level != earlier.level
     ]
     return [*found[:1], *changes]
 
 
-def _read(begun: Iterable[tuple[int, str | None]]) -> Iterator[Confinement]:
-    for step, words in begun:
+def _read(started: Iterable[tuple[int, str | None]]) -> Iterator[Confinement]:
+    for step, words in started:
         if words:
             level = words.removeprefix("level ")
             name = next((name for known, name in NAMES.items() if known == level), "")

@@ -1,4 +1,4 @@
-"""How a run may go from one state to another: guarded UPDATEs, each audited."""
+"""State transitions of a run: guarded UPDATEs, each audited."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dashboard.runs.models import ENDED, HELD, Run, RunState
 _S = RunState
 # The web server's clock gave created_at, the database gives the end: they may differ.
 END_TIME = Greatest(Now(), F("created_at"))
-# After the row is changed, in the same transaction: `run` as it is now.
+# Sent after the row changed, in the same transaction, with the current `run`.
 run_moved = Signal()
-EXTENDED = "run.extended"  # the one verb that takes an ended run up again
+EXTENDED = "run.extended"  # the only verb that restarts an ended run
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
-        # Each may be stopped at once: a supervisor finds itself fenced and goes.
+        # Each may stop at once: a fenced supervisor exits.
         _S.QUEUED: frozenset({_S.STARTING, _S.STOPPED, _S.FAILED}),
-        # On a full disk it pauses itself before its first word.
+        # On a full disk it pauses before its first event.
         _S.STARTING: frozenset(
             {
                 _S.RUNNING,
@@ -40,7 +40,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
                 _S.FAILED,
             }
         ),
-        # A run whose scores fail, or whose disk is full, pauses without being asked to.
+        # A run whose scores fail, or whose disk is full, pauses by itself.
         _S.RUNNING: frozenset(
             {
                 _S.PAUSING,
@@ -57,7 +57,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
             {_S.PAUSED, _S.STOPPING, _S.STOPPED, _S.LOST, _S.FINISHED, _S.FAILED}
         ),
         _S.PAUSED: frozenset({_S.QUEUED, _S.STOPPED}),
-        # A stop that comes during the last step finds the run finished.
+        # A stop during the last step may find the run finished.
         _S.STOPPING: frozenset({_S.STOPPED, _S.FINISHED, _S.LOST, _S.FAILED}),
         _S.LOST: frozenset({_S.QUEUED, _S.PAUSED, _S.STOPPED, _S.FAILED}),
         _S.FINISHED: frozenset({_S.QUEUED}),
@@ -65,7 +65,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
         _S.FAILED: frozenset(),
     }
 )
-# An outside trainer goes on without being started: only its run is running again.
+# An external trainer resumes by itself: its run is running again.
 BY_ITSELF = frozenset({_S.LOST, *map(_S, ENDED)})
 
 
@@ -80,11 +80,10 @@ def transition(
     detail: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> bool:
-    """Move the run to `target`; False when another process got there first.
+    """Move the run to `target`; False if another process changed it first.
 
     `when` narrows the guard (a fence, a back-off), `fields` are set with the state. A
-    state change takes a stream number too, so that a page that has everything up to
-    the last event still sees it.
+    state change also takes a stream number, so that up-to-date pages receive it.
     """
     guard = when or Q()
     if target == _S.RUNNING and BY_ITSELF.issuperset(sources):
@@ -114,10 +113,10 @@ def transition(
 
 
 def notify_workers() -> None:
-    """Wake a training worker. Best effort: the dispatcher asks again every 5 s."""
+    """Wake a training worker. Best effort: the dispatcher polls every 5 s."""
     wake_workers("training.work", queue="training", expires=DAY_SECONDS)
 
 
 def notify_deletion() -> None:
-    """Wake a default worker. Best effort: the clock asks every 10 s."""
+    """Wake a default worker. Best effort: the clock polls every 10 s."""
     wake_workers("runs.delete_rows", queue="default", expires=DAY_SECONDS)

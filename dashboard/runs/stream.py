@@ -1,4 +1,4 @@
-"""What a page of a run lacks: read once for all its viewers, the same by HTTP."""
+"""Updates for the pages of a run, read once for all viewers; also over HTTP."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from dashboard.runs.charts.series import Clock, Curve, Tail, read_history, read_
 from dashboard.runs.models import Evaluation, Run, RunEvent, Step
 from dashboard.runs.progress import describe_progress
 
-# Further behind than this, thinned curves are smaller than what was missed.
+# Further behind than this, downsampled curves are smaller than the missed updates.
 MAX_BEHIND = 2_000
 MAX_EVALUATIONS = 1_000
 MAX_EVENTS = 200
-# Sent as steps and evaluations, or, as groups are, not at all.
+# Sent as steps and evaluations, or not at all.
 NOT_SENT = ("step_finished", "group_scored", "tokens_measured", "evaluated")
-# Viewers that poll within the same second share one look at the run's row.
+# Viewers that poll within the same second share one read of the run's row.
 FRESH_SECONDS = 1.0
-# Honest viewers stand at a handful of places; others could ask for thousands.
+# Real viewers have a handful of positions; others could request thousands.
 MAX_ENCODED = 32
 Encoded = tuple[Position, str]
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
 
 
 class Feed:
-    """The newest part of a run's stream, kept while somebody watches.
+    """The newest part of a run's stream, kept while the run has viewers.
 
-    Viewers stand at few different numbers, so what each lacks is encoded once.
+    Viewers have few different positions, so updates are encoded once per position.
     """
 
     def __init__(self, run_id: int) -> None:
         self._run_id = run_id
         self._lock = asyncio.Lock()
-        self._looked_at = float("-inf")
+        self._read_at = float("-inf")
         self._run: Run | None = None  # as last read
-        self._floor = 0  # the batches hold all that came after this number
+        self._floor = 0  # the batches contain everything after this number
         self._batches: deque[Frame] = deque()
         self._snapshot: Encoded | None = None
         self._encoded: dict[Position, Encoded] = {}
@@ -57,7 +57,7 @@ class Feed:
     async def read_after(
         self, position: Position, notified_seq: int | None
     ) -> Encoded | None:
-        """What a viewer at this position lacks; None when it lacks nothing.
+        """The updates for a viewer at this position; None if there are none.
 
         `notified_seq`: the number of a notification; None: it polls.
         """
@@ -74,9 +74,9 @@ class Feed:
     async def _catch_up(self, notified_seq: int | None) -> Run:
         if self._run is not None and self._is_fresh(self._run, notified_seq):
             return self._run
-        # Viewers that wait here together are then at one place, and get one frame.
-        await asyncio.sleep(self._looked_at + FRAME_SECONDS - time.monotonic())
-        self._looked_at = time.monotonic()
+        # Viewers that wait here together have one position then, and get one frame.
+        await asyncio.sleep(self._read_at + FRAME_SECONDS - time.monotonic())
+        self._read_at = time.monotonic()
         run = await _read(read_run, self._run_id)
         before = self._run
         if before is None or not is_within_reach(
@@ -86,14 +86,14 @@ class Feed:
         elif run.seq > before.seq:
             self._add(await _read(read_batch, run, before.seq))
             if run.last_step < before.last_step:
-                self._snapshot = None  # of a history that was gone back before
+                self._snapshot = None  # of a history that a resume has replaced
         self._run = run
         return run
 
     def _is_fresh(self, run: Run, notified_seq: int | None) -> bool:
         if notified_seq is not None:
             return run.seq >= notified_seq
-        return time.monotonic() - self._looked_at < FRESH_SECONDS
+        return time.monotonic() - self._read_at < FRESH_SECONDS
 
     def _begin_at(self, run: Run) -> None:
         self._floor = run.seq
@@ -127,7 +127,7 @@ class Feed:
 
 
 def feed_of(run_id: int) -> Feed:
-    """The process's feed of this run; it lives as long as a viewer holds it."""
+    """The process's feed of this run; it exists while a viewer references it."""
     return _feeds.setdefault(run_id, Feed(run_id))
 
 
@@ -144,11 +144,11 @@ def _encode(frame: Frame) -> Encoded:
 
 
 async def _read(
-    function: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs
-) -> Found:
-    # Reads of different runs may go side by side: each has its own connection.
+    function: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
+) -> Result:
+    # Reads of different runs may run in parallel: each has its own connection.
     in_thread = database_sync_to_async(function, thread_sensitive=False)
-    return cast("Found", await in_thread(*args, **kwargs))
+    return cast("Result", await in_thread(*args, **kwargs))
 
 
 def read_run(run_id: int) -> Run:
@@ -156,7 +156,7 @@ def read_run(run_id: int) -> Run:
 
 
 def read_frame(run: Run, position: Position) -> Frame:
-    """What a page at this position lacks; an empty batch when it lacks nothing."""
+    """The updates for a page at this position; an empty batch if there are none."""
     if is_within_reach(run, position):
         return read_batch(run, position.seq)
     return read_snapshot(run)
@@ -180,10 +180,10 @@ def _held_attempt(run: Run, position: Position) -> int:
 
 
 def read_batch(run: Run, after: int) -> Frame:
-    """All that happened after `after`; three queries.
+    """Everything after `after`; three queries.
 
-    The run's row was read first, so whatever it counts has committed: a number is given
-    out under the row's lock.
+    The run's row was read first and numbers are assigned under its lock, so everything
+    up to `run.seq` is committed.
     """
     new = {"run": run, "seq__gt": after, "seq__lte": run.seq}
     current = {**new, "superseded_by__isnull": True}
@@ -208,9 +208,9 @@ def read_batch(run: Run, after: int) -> Frame:
 
 
 def read_snapshot(run: Run) -> Frame:
-    """All that an overview shows, in a dozen queries. Long histories come thinned.
+    """Everything that an overview shows, in a dozen queries; downsampled if long.
 
-    Of other metrics it tells the range; curves.json has the rest.
+    Of other metrics it contains the range; curves.json has the rest.
     """
     shown = metrics_shown(run)
     names = [name for name in run.metric_names if name in shown]
@@ -272,14 +272,14 @@ def _read_evaluations(run: Run) -> list[dict[str, Any]]:
     current = Evaluation.objects.filter(run=run, superseded_by__isnull=True)
     rows = list(current.order_by("step", "name"))
     stride = -(-len(rows) // MAX_EVALUATIONS) or 1
-    # Counted from the end, so that the newest is always there.
+    # Counted from the end, so that the newest is always included.
     return [_describe_evaluation(e) for e in rows[::-1][::stride][::-1]]
 
 
 def _read_last_events(run: Run) -> list[dict[str, Any]]:
     events = RunEvent.objects.filter(run=run).exclude(type__in=NOT_SENT)
     newest = list(events.order_by("-seq")[:MAX_EVENTS])
-    # A phase began long ago, and its line is drawn all the same.
+    # Phases are always drawn, even if they started long ago.
     phases = events.filter(type="phase_started").order_by("-seq")
     if len(newest) == MAX_EVENTS:
         newest += phases.filter(seq__lt=newest[-1].seq)

@@ -1,7 +1,7 @@
-"""Runs in the trash: deleted for good with their files, at once or in time.
+"""Permanent deletion of runs in the trash, with their files.
 
-What a run has few rows of goes at once. Of a run that has many of some, these go behind
-it, some at a time: nobody sees the run from its deletion on.
+Tables with few rows of the run are emptied at once. The rest is deleted in batches in
+the background; the run is hidden from then on.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.jobs import shutdown
 from dashboard.jobs.kinds import register_purge
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.runs.state import notify_deletion
 
 logger = logging.getLogger(__name__)
 KEPT = timedelta(days=30)  # as datasets are
-FEW_ROWS = 2_000  # of a kind, that go at once
-# Each is a transaction of its own: about a second's.
+FEW_ROWS = 2_000  # of a table, deleted at once
+# Each batch is one transaction of about a second.
 ROWS_AT_A_TIME = 50_000
-PARENTS_AT_A_TIME = 10_000  # on which other rows hang
+PARENTS_AT_A_TIME = 10_000  # with rows that reference them
 NUM_DELETED = "num_rows_deleted"  # in a hidden run's summary
 
 SECONDS = 8.0  # of the ten between two messages
@@ -44,12 +45,15 @@ class Busy(Exception):
 
 
 def delete_run(run: Run, user: User | None) -> None:
-    """Delete it with all that was recorded of it. ValueError where it was restored."""
+    """Delete it with all its data. UserError if it was restored."""
     with transaction.atomic():
         held = Run.objects.select_for_update(of=("self",)).select_related("team")
         found = held.filter(pk=run.pk, trashed_at__isnull=False).first()
         if found is None:
-            raise ValueError(f"{run.name} is not in the trash, so it was not deleted.")
+            raise UserError(
+                "runs.not_in_trash",
+                f"{run.name} is not in the trash. Move it there before deleting it.",
+            )
         record(found.team, user, "run.deleted", found, name=found.name)
         few = [rows for rows in _own_rows(found) if not rows[FEW_ROWS:].exists()]
         for rows in few:
@@ -70,7 +74,7 @@ def _own_rows(run: Run) -> Iterator[QuerySet[Any]]:
 
 
 def _hide(run: Run) -> None:
-    """As if it were deleted: nothing points to it, and its key is free again."""
+    """Remove all references to it and free its key, as if it were deleted."""
     for relation in Run._meta.related_objects:
         if relation.on_delete is models.SET_NULL:
             name = relation.field.name
@@ -115,7 +119,7 @@ def _delete_some(run: Run, rows: QuerySet[Any]) -> bool:
 
 
 def _count(run: Run, number: int) -> None:
-    """For the operators' page; rows that hang on others are not counted."""
+    """For the operators' page; cascaded rows are not counted."""
     found = Run.everywhere.filter(pk=run.pk).only("summary").first()
     if found is not None:
         found.summary[NUM_DELETED] = found.summary.get(NUM_DELETED, 0) + number
@@ -128,7 +132,7 @@ def _pointing_at(model: type[models.Model]) -> list[models.ManyToOneRel]:
 
 
 def _goes_by_sql(model: type[models.Model]) -> bool:
-    """Whether whatever points at it goes with it, and so on."""
+    """Whether all rows that reference it cascade, recursively."""
     return all(
         relation.on_delete is models.CASCADE and _goes_by_sql(relation.related_model)
         for relation in _pointing_at(model)
@@ -165,14 +169,14 @@ def _remove_files(run_id: int) -> None:
 
 
 def purge_trash() -> None:
-    """What has been in the trash for a month."""
+    """Delete runs that have been in the trash for a month."""
     old = Run.objects.filter(trashed_at__lt=timezone.now() - KEPT)
     for run in old.only("id", "name"):
         purge_run(run)
 
 
 def purge_run(run: Run) -> None:
-    """Delete it unless it was restored. Where that fails, others still go."""
+    """Delete it unless it was restored. A database error does not stop the others."""
     try:
         with suppress(ValueError):  # restored in the meantime
             delete_run(run, None)
@@ -185,5 +189,5 @@ register_purge(purge_trash)
 
 @shared_task(name="runs.delete_rows", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def delete_rows() -> None:
-    """Of runs that are deleted, for a while."""
+    """Delete rows of hidden runs, for a few seconds."""
     delete_hidden_rows(until=time.monotonic() + SECONDS)

@@ -167,7 +167,7 @@ def _nearest(numbers: Iterable[int], number: int) -> list[int]:
 
 def which_are_kept(run: Run) -> str:
     """Which groups of the run have token values, in words."""
-    if run.is_outside:
+    if run.is_external:
         return f"{run.imported_from} sent no token values of this group."
     if run.is_imported:
         return f"Runs imported from {run.imported_from} have no token values."

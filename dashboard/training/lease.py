@@ -196,7 +196,7 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
         detail={"outcome": outcome, "attempt": run.attempt},
     )
     close_attempt(run.id, run.attempt, outcome)
-    if run.is_outside:
+    if run.is_external:
         return True  # nothing here starts it again; it goes on when it speaks again
     if run.state == RunState.STOPPING:
         return _stop(run.id)
@@ -272,7 +272,7 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
 
 
 def _outcome(run: Run) -> str:
-    who = "trainer" if run.is_outside else f"worker {run.worker}"
+    who = "trainer" if run.is_external else f"worker {run.worker}"
     return f"its {who} was not heard of"
 
 

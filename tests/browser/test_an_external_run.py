@@ -39,4 +39,4 @@ def test_an_external_run_is_watched_and_closed(
     assert found == []
     page.get_by_role("button", name="Close", exact=True).click()
     page.get_by_role("button", name="Close the run").click()
-    expect(page.locator("[data-run-stopped]")).to_contain_text("alice closed it")
+    expect(page.locator("[data-run-stopped]")).to_contain_text("alice")

@@ -15,7 +15,7 @@ from dashboard.runs.config.snapshot import (
     flatten_config,
     flatten_rule,
     flatten_tree,
-    told_settings,
+    reported_settings,
     write_setting,
 )
 from dashboard.runs.models import Run
@@ -94,15 +94,15 @@ def _grouped(keys: Iterable[str]) -> list[str]:
 def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "model", run.model_label
     if run.is_imported:
-        yield "trained by" if run.is_outside else "imported from", run.imported_from
+        yield "trained by" if run.is_external else "imported from", run.imported_from
     if run.dataset_version:
         yield "dataset", str(run.dataset_version)
     frozen = set()
     for one in run.evaluation_sets.all():
         frozen.add(f"evaluation.sets.{one.name}")
         yield f"eval.{one.name}", f"{one.dataset_version}, {one.num_rows:,} rows"
-    if run.is_outside:
-        yield from _told_settings(run)
+    if run.is_external:
+        yield from _reported_settings(run)
     if run.is_imported:
         return  # what else it was trained with is not known
     yield "recipe", str(run.recipe_version)
@@ -111,11 +111,11 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
             yield key, write_setting(value)
 
 
-def _told_settings(run: Run) -> Iterator[tuple[str, str]]:
+def _reported_settings(run: Run) -> Iterator[tuple[str, str]]:
     """Of an outside run: the settings that its trainer sent, by its own names."""
     for rule in run.config["reward"]["recipe"]["rules"]:
         yield f"rules.{rule['name']}.weight", write_setting(rule["weight"])
-    for key, value in told_settings(run.config):
+    for key, value in reported_settings(run.config):
         yield f"settings.{key}", write_setting(value)
 
 

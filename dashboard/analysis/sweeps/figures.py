@@ -170,7 +170,7 @@ def _means(
 
 def bars(keys: Sequence[str], shares: Sequence[Share]) -> dict[str, Any]:
     """Each setting's share with its interval, in the order given, the rest last."""
-    names = [*map(_label, keys), "all else"]
+    names = [*map(_label, keys), "Residual"]
     return figure_tree(
         [
             go.Bar(

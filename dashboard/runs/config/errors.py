@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a RunConfig, in sentences beside the right field."""
+"""Validation errors of a RunConfig as messages, by form field."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from pydantic import ValidationError
 from dashboard.runs.config.fields import ELSEWHERE, ConfigField, all_fields, put
 from trainer.config import RunConfig
 
-MAX_ERRORS = 200  # nobody reads more
-# How complaints begin that are about phases as a whole.
+MAX_ERRORS = 200
+# How messages about phases as a whole start.
 OF_PHASES = ('Phase "', "The phases have")
 
 
 @dataclass(slots=True)
 class Problems:
-    """Sentences by the control they stand beside, and those about several at once."""
+    """Messages by form field, and general ones about several fields."""
 
-    beside: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    together: list[str] = field(default_factory=list)
+    by_field: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    general: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.beside or self.together)
+        return bool(self.by_field or self.general)
 
     @property
-    def sentences(self) -> list[str]:
-        """Each of them once."""
-        beside = [text for texts in self.beside.values() for text in texts]
-        return list(dict.fromkeys([*self.together, *beside]))
+    def messages(self) -> list[str]:
+        """All of them, without duplicates."""
+        of_fields = [text for texts in self.by_field.values() for text in texts]
+        return list(dict.fromkeys([*self.general, *of_fields]))
 
-    def add(self, control: str, sentence: str) -> None:
-        self.beside[control].append(sentence)
+    def add(self, control: str, message: str) -> None:
+        self.by_field[control].append(message)
 
 
 def find_problems(tree: dict[str, Any]) -> Problems:
@@ -74,10 +74,10 @@ def message_of(error: Mapping[str, Any]) -> str:
 
 
 def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> None:
-    problems.together.append(message)
+    problems.general.append(message)
     if message.startswith(OF_PHASES):
         problems.add("phases", message)
-        return  # no setting's default mends a phase
+        return  # no setting's default fixes a phase
     if "reward.step_recipe" in message:
         problems.add("step_recipe", message)
     for path in all_fields():
@@ -86,7 +86,7 @@ def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> 
 
 
 def default_heals(tree: dict[str, Any], path: str, message: str) -> bool:
-    """Whether this field alone, put back to its default, makes the problem go."""
+    """Whether resetting this field alone to its default removes the problem."""
     healed = copy.deepcopy(tree)
     put(healed, path, all_fields()[path].default)
     return all(message_of(error) != message for error in errors_of(healed))
@@ -137,7 +137,7 @@ def _demand(error: Mapping[str, Any]) -> str | None:
         case "float_parsing" | "float_type" | "finite_number":
             return "a number, such as 0.5 or 1e-6"
         case "bool_parsing" | "bool_type":
-            return "on, off"
+            return "on or off"
         case "greater_than_equal":
             return f"at least {_plain(context['ge'])}"
         case "greater_than":

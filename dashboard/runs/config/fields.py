@@ -1,4 +1,4 @@
-"""The fields of RunConfig as a form sees them: one ConfigField for each leaf."""
+"""The fields of RunConfig as form fields: one ConfigField for each leaf."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.config import About, RunConfig, leaves, parts_of, read_about
 
 Kind = Literal["whole", "number", "switch", "choice", "text"]
 
-# What other controls of the form hold, by the control's name; Clone carries the rows.
+# Paths with their own controls in the form; "" for rows, which Clone copies.
 ELSEWHERE = {
     "model.path": "model",
     "data.rows": "",
@@ -29,7 +29,7 @@ RECIPE_FACTS = ("recipe.combine", "recipe.is_one_rule")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfigField:
-    """One setting: where it is in the tree, and what may be put there."""
+    """One setting: its path in the tree, and its allowed values."""
 
     path: str  # "optim.learning_rate"
     title: str
@@ -40,7 +40,7 @@ class ConfigField:
     bounds: str = ""  # "1 to 65,536"
     choices: tuple[Any, ...] = ()
     is_optional: bool = False
-    may_be_auto: bool = False  # a value, or "auto" for one that the engine chooses
+    may_be_auto: bool = False  # a value, or "auto": the engine chooses
 
     @property
     def html_id(self) -> str:
@@ -52,7 +52,7 @@ class ConfigField:
 
     @property
     def shown_unit(self) -> str:
-        """Left out where the title says it already: Prompts per step."""
+        """Empty if the title contains it: Prompts per step."""
         return "" if self.unit in self.title.lower() else self.unit
 
     @property
@@ -65,14 +65,14 @@ class ConfigField:
 
     @property
     def options(self) -> list[tuple[str, str]]:
-        """What a choice sends, and what it says."""
+        """The value and label of each choice."""
         texts = [""] if self.is_optional else []
         texts += [self.write(choice) for choice in self.choices]
         words = self.about.get("choices", {})
         return [(text, f"{text or 'none'}: {words[text]}") for text in texts]
 
     def show(self, text: str) -> str:
-        """A text of the form as a sentence names it."""
+        """A form text, as messages show it."""
         if self.kind == "switch":
             return "on" if text else "off"
         return text or "empty"
@@ -87,7 +87,7 @@ class ConfigField:
             return text.strip() == other.strip()
 
     def read(self, text: str) -> Any:
-        """What the form holds, as RunConfig takes it; pydantic reads the numbers."""
+        """A form text as a value for RunConfig; pydantic parses numbers."""
         if self.kind == "switch":
             return text == "on"
         if self.kind == "text":
@@ -100,7 +100,7 @@ class ConfigField:
         return text.strip()
 
     def write(self, value: Any) -> str:
-        """A value of the tree, as the form holds it."""
+        """A value of the tree as a form text."""
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -110,11 +110,11 @@ class ConfigField:
 
 
 def _unix_lines(text: str) -> str:
-    return text.replace("\r\n", "\n")  # what browsers send from a text area
+    return text.replace("\r\n", "\n")  # browsers send CRLF from a text area
 
 
 def write_number(number: float) -> str:
-    """1e-06 as 1e-6, 1.0 as 1; every digit is kept."""
+    """1e-06 as 1e-6, 1.0 as 1, without losing digits."""
     if number.is_integer() and abs(number) < 1e15:
         return str(int(number))
     mantissa, _, exponent = repr(number).partition("e")
@@ -123,7 +123,7 @@ def write_number(number: float) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldGroup:
-    """Settings of a part that are thought about together."""
+    """A section of a part."""
 
     title: str
     fields: tuple[ConfigField, ...]
@@ -131,7 +131,7 @@ class FieldGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfigPart:
-    """The settings of one part of the tree that are not among the main ones."""
+    """The settings of one part of the tree, without the main ones."""
 
     name: str
     title: str
@@ -172,7 +172,7 @@ def part_title(name: str) -> str:
 
 
 def _groups(part: str) -> Iterator[FieldGroup]:
-    """One for each section; what stands before the first one has no title."""
+    """One for each section; settings before the first section have no title."""
     groups: list[tuple[str, list[ConfigField]]] = [("", [])]
     for path, field in all_fields().items():
         if path.startswith(f"{part}.") and "main" not in field.about:
@@ -216,7 +216,7 @@ def _is_bounded(kind: Any) -> bool:
 
 
 def _rules(info: FieldInfo) -> list[Any]:
-    """Those of the field, or of the number that it may hold."""
+    """The constraints of the field, or of its number type."""
     inner = (get_args(k)[1] for k in _without_none(info) if _is_bounded(k))
     return [*info.metadata, *(rule for each in inner for rule in each.metadata)]
 
@@ -248,7 +248,7 @@ def _bounds(metadata: list[Any]) -> str:
 
 
 def read_tree(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The tree that RunConfig validates, made of a form's texts."""
+    """The tree that RunConfig validates, from a form's texts."""
     tree: dict[str, Any] = {}
     for path, field in all_fields().items():
         put(tree, path, field.read(texts[path]))
@@ -256,7 +256,7 @@ def read_tree(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_texts(form: Mapping[str, Any]) -> dict[str, str]:
-    """What was sent for each field; a switch that is off is not sent at all."""
+    """The submitted texts; a switch that is off is not submitted."""
     return {
         path: form.get(path, "" if field.kind == "switch" else field.default_text)
         for path, field in all_fields().items()
@@ -264,7 +264,7 @@ def read_texts(form: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write_texts(tree: Mapping[str, Any]) -> dict[str, str]:
-    """A form's texts, made of a stored tree; what the tree lacks is the default."""
+    """A form's texts from a stored tree, with defaults for missing settings."""
     texts = {}
     for path, field in all_fields().items():
         value = _get(tree, path, field.default)
@@ -288,14 +288,14 @@ def _get(tree: Any, path: str, default: Any) -> Any:
 
 
 @cache
-def idle_table() -> list[dict[str, Any]]:
+def unused_table() -> list[dict[str, Any]]:
     """When which setting has no effect, and why: `no_effect` in the form's texts."""
     return [
         {
             "path": path,
             "when": {
-                asked: [_text(asked, value) for value in values]
-                for asked, values in when.items()
+                other: [_text(other, value) for value in values]
+                for other, values in when.items()
             },
             "reason": reason,
         }
@@ -308,16 +308,16 @@ def _text(path: str, value: Any) -> str:
     return str(value) if path in RECIPE_FACTS else all_fields()[path].write(value)
 
 
-def find_idle(
+def find_unused(
     texts: Mapping[str, str], facts: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The settings without effect in a form of these texts, and why."""
+    """The settings without effect in a form with these texts, and why."""
     known = {**dict.fromkeys(RECIPE_FACTS, ""), **(facts or {}), **texts}
     found: dict[str, str] = {}
-    for idle in idle_table():
-        when = idle["when"].items()
+    for unused in unused_table():
+        when = unused["when"].items()
         if all(_is_one_of(path, known[path], values) for path, values in when):
-            found.setdefault(idle["path"], idle["reason"])
+            found.setdefault(unused["path"], unused["reason"])
     return found
 
 
@@ -328,7 +328,7 @@ def _is_one_of(path: str, text: str, values: Sequence[str]) -> bool:
 
 
 def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """What of a recipe's composition takes the effect from settings."""
+    """The facts about a recipe that may make settings unused."""
     rules = recipe.get("rules") or [{}]
     combine = recipe.get("combine", "sum")
     # Normalised, one rule is the same with or without a sum, but for its weight.

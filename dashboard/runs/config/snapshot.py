@@ -1,7 +1,6 @@
-"""A run's frozen config: its settings by part and by key, as files, its learning rate.
+"""A run's config: its settings by part and by key, as files, its learning rate.
 
-A key is optim.optimizer or rules.<name>.weight: comparisons lay settings side by side
-by it, and the run table filters, sorts and groups by it.
+Comparisons and the run table use keys such as optim.optimizer or rules.<name>.weight.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS, eval_rows, list_evaluation_sets
 from trainer.config import RunConfig, learning_rate, read_about
 
-# Frozen copies inside the run's folder: the rows of the datasets say what is in them.
+# Copies of the dataset's rows in the run's folder.
 LEFT_OUT = {"data.rows"}
-# What a rule has beside its parameters.
+# What a rule has besides its parameters.
 OF_A_RULE = ("kind", "weight", "schedule", "clip", "only_if")
 
 
@@ -31,7 +30,7 @@ OF_A_RULE = ("kind", "weight", "schedule", "clip", "only_if")
 class Setting:
     name: str
     value: str
-    default: str | None  # None: it has to be given
+    default: str | None  # None: it is required
     differs: bool
     unit: str
     help: str
@@ -105,7 +104,7 @@ def write_setting(value: object) -> str:
 
 
 def _write_toml(run: Run, config: RunConfig) -> str:
-    """Before the settings, what is in the files that they name."""
+    """The settings, after comments on the files that they name."""
     assert run.dataset_version, "launched"
     files = [(ROWS, run.dataset_version, run.dataset_version.num_rows)]
     files += [
@@ -160,20 +159,21 @@ def flatten_tree(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield key, value
 
 
-def told_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Of an outside run: what its trainer reported, by name.
+def reported_settings(config: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The settings that an external trainer reported, by name.
 
-    The database keeps the keys of an object by their length.
+    jsonb stores the keys of an object by length.
 
-    >>> told_settings({"settings": {"fp16": 1, "beta": 2, "a": {"seed": 3, "bf": 4}}})
+    >>> settings = {"fp16": 1, "beta": 2, "a": {"seed": 3, "bf": 4}}
+    >>> reported_settings({"settings": settings})
     [('a.bf', 4), ('a.seed', 3), ('beta', 2), ('fp16', 1)]
     """
-    told = flatten_tree(config.get("settings", {}))
-    return sorted(told, key=lambda setting: setting[0].split("."))
+    reported = flatten_tree(config.get("settings", {}))
+    return sorted(reported, key=lambda setting: setting[0].split("."))
 
 
 def json_path(key: str) -> str:
-    """Where PostgreSQL finds the setting in a config.
+    """The PostgreSQL JSON path of the setting in a config.
 
     >>> json_path("optim.learning_rate")
     '$."optim"."learning_rate"'
@@ -194,7 +194,7 @@ def _name(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At a step: as it would be, and as it is to become."""
+    """The learning rate of a step, before and after an extension."""
 
     step: int
     before: float | None  # None: the run had no such step
@@ -210,7 +210,7 @@ def rate_at(config: RunConfig, step: int) -> float | None:
 
 
 def compare_rates(before: RunConfig, after: RunConfig, *, first: int) -> list[Rate]:
-    """Of a run made longer: at the step `first`, half way and at both ends."""
+    """Of an extended run: at the step `first`, half way and at both ends."""
     end = after.optim.num_steps
     steps = {first, (first + end) // 2, before.optim.num_steps, end}
     return [

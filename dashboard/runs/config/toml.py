@@ -1,4 +1,4 @@
-"""A run's configuration as TOML: written, read as somebody typed it, and its errors."""
+"""A run's configuration as TOML: written, parsed, and its errors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from dashboard.project.errors import UserError
 from dashboard.rewards.recipe_text import read_json
 from dashboard.runs.config.errors import (
     default_heals,
@@ -28,8 +29,8 @@ MAX_NUMBER = 10**18
 MAX_PARTS = 16  # of a key
 
 MAX_LENGTH = 262_144  # characters; the longest preset has a thirtieth of it
-MAX_PROBLEMS = 20  # nobody corrects more at a time
-MAX_TRIED = 50  # lines on which a key is looked for
+MAX_PROBLEMS = 20
+MAX_TRIED = 50  # lines searched for a key
 MAX_READ = 2_000_000  # characters, to find the lines of all problems: a second
 MAX_PHASES_LENGTH = 65_536  # characters; a hundred phases need a fifth of it
 MAX_PHASES = 100
@@ -61,6 +62,7 @@ class TomlProblem:
     line: int | None = None
     key: str = ""
     value: str = ""
+    code: str = ""
 
     def __str__(self) -> str:
         what = f"{self.key} = {self.value}" if self.value else self.key
@@ -70,41 +72,51 @@ class TomlProblem:
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The tree it describes; ValueError says where the text is wrong."""
+    """The parsed tree; UserError says where the text is wrong."""
     if len(text) > MAX_LENGTH:
-        raise ValueError(
-            f"This TOML has {len(text):,} characters; {MAX_LENGTH:,} are allowed. "
-            "Leave out what is as by default."
+        raise UserError(
+            "toml.too_long",
+            f"The TOML has {len(text):,} characters; at most {MAX_LENGTH:,} are "
+            "allowed. Remove settings that have their default.",
         )
     if "\x00" in text:
-        raise ValueError("This TOML holds a NUL character. Remove it.")
+        raise UserError(
+            "toml.nul_character", "The TOML contains a NUL character. Remove it."
+        )
     tree = parse_toml(text)
     refuse_unstorable(tree, what="Settings")
     return tree
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """ValueError says where the text is wrong."""
+    """UserError says where the text is wrong."""
     if has_long_key(text, max_parts=MAX_PARTS):
-        raise ValueError(
-            f"This is not TOML for a run: a key in it has more than {MAX_PARTS} parts "
-            "with dots between them. Correct it."
+        raise UserError(
+            "toml.long_key",
+            f"Invalid TOML: a key has more than {MAX_PARTS} dotted parts. Shorten it.",
         )
     try:
         return parse_toml_text(text)
     except ValueError as error:
-        raise ValueError(f"This is not TOML: {error}.") from None
+        raise UserError("toml.invalid", f"Invalid TOML: {error}.") from None
 
 
 def refuse_unstorable(tree: Any, *, what: str, depth: int = 0) -> None:
-    """ValueError, where it parses, but neither the database nor an answer holds it."""
+    """UserError if it parses, but neither the database nor JSON can store it."""
     if depth > MAX_DEPTH:
-        raise ValueError(f"{what} nest at most {MAX_DEPTH} deep; these nest deeper.")
+        raise UserError(
+            "settings.too_deep", f"{what} can nest at most {MAX_DEPTH} levels deep."
+        )
     if isinstance(tree, int) and abs(tree) > MAX_NUMBER:
-        raise ValueError("A number here is longer than any setting takes. Shorten it.")
+        raise UserError(
+            "settings.number_too_large",
+            "A number is larger than 10^18. Enter a smaller one.",
+        )
     if isinstance(tree, str) and ("\x00" in tree or shown(tree) != tree):
-        raise ValueError(
-            f"“{shown(tree)[:60]}” holds a NUL or half a character. Remove it."
+        raise UserError(
+            "settings.bad_character",
+            f"“{shown(tree)[:60]}” contains a NUL character or an unpaired surrogate. "
+            "Remove it.",
         )
     if isinstance(tree, dict):
         tree = [*tree, *tree.values()]
@@ -128,13 +140,15 @@ def _problem(
     loc = tuple(error["loc"])
     key = ".".join(map(str, loc))
     if not loc:
-        said = message_of(error)
-        healing = (path for path in all_fields() if default_heals(tree, path, said))
+        message = message_of(error)
+        healing = (path for path in all_fields() if default_heals(tree, path, message))
         found = (lines.line_of(path.split(".")) for path in healing)
-        return TomlProblem(line=next(filter(None, found), None), sentence=said)
+        return TomlProblem(line=next(filter(None, found), None), sentence=message)
     if error["type"] == "missing":
         return TomlProblem(
-            line=lines.line_of(loc[:-1]), key=key, sentence="This is missing. Add it."
+            line=lines.line_of(loc[:-1]),
+            key=key,
+            sentence="This setting is required. Add it.",
         )
     value = error["input"]
     is_leaf = not isinstance(value, dict | list)
@@ -152,15 +166,15 @@ def _sentence(key: str, loc: Path, error: Mapping[str, Any]) -> str:
         if not near:  # as likely put into the wrong part
             named = [p for p in all_fields() if p.rpartition(".")[2] == loc[-1]]
             near = named[:1]
-        remedy = f"Write {near[0]}" if near else "Remove it"
-        return f"There is no such setting. {remedy}."
+        remedy = f"Did you mean {near[0]}?" if near else "Remove it."
+        return f"Unknown setting. {remedy}"
     if key in all_fields():
         return sentence_of(all_fields()[key], error)
-    return f"{message_of(error).rstrip('.')}. Correct or remove it."
+    return f"{message_of(error).rstrip('.')}. Fix or remove it."
 
 
 class Lines:
-    """Where a text gives what its tree holds, as far as is found in about a second."""
+    """Line numbers of keys in a text, as far as they are found in about a second."""
 
     def __init__(self, text: str, tree: dict[str, Any]) -> None:
         text = text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -182,7 +196,7 @@ class Lines:
         return None
 
     def _read_until(self, number: int) -> dict[str, Any]:
-        """What the first lines say, and as many more as end the value there."""
+        """The tree of the first lines, plus those that complete the last value."""
         last = min(len(self._lines), number + MAX_TRIED)
         for end in range(number, last + 1):
             begin = "\n".join(self._lines[:end])
@@ -206,38 +220,43 @@ def _has(tree: Any, path: Path) -> bool:
 
 
 def read_phases(text: str) -> list[Any]:
-    """The list that RunConfig validates; ValueError says where the text is wrong."""
+    """The list that RunConfig validates; UserError says where the text is wrong."""
     text = text.removeprefix("\ufeff").strip()
     if not text:
         return []
     if len(text) > MAX_PHASES_LENGTH:
-        raise ValueError(
-            f"These phases have {len(text):,} characters; "
-            f"{MAX_PHASES_LENGTH:,} are allowed. "
-            "Leave out what is as in the settings above."
+        raise UserError(
+            "phases.too_long",
+            f"The text has {len(text):,} characters; at most {MAX_PHASES_LENGTH:,} are "
+            "allowed. Remove values that equal the settings above.",
         )
     is_json = text.startswith("{") or text.removeprefix("[").lstrip()[:1] in ("{", "]")
     tree = read_json(text) if is_json else parse_toml(text)
     if isinstance(tree, dict):
         others = sorted(set(tree) - {"phases"})
         if others or "phases" not in tree:
-            seen = f"“{shown(others[0])}”" if others else "nothing"
-            raise ValueError(
-                f"Only phases belong here, each beginning with [[phases]]; got {seen}."
+            seen = f"“{shown(others[0])}”" if others else "no phase"
+            raise UserError(
+                "phases.unknown_key",
+                f"Enter only phases, each starting with [[phases]]; got {seen}.",
             )
         tree = tree["phases"]
     if not isinstance(tree, list):
-        raise ValueError("Phases are a list: begin each with [[phases]].")
+        raise UserError(
+            "phases.not_a_list", "Phases must be a list. Start each with [[phases]]."
+        )
     if len(tree) > MAX_PHASES:
-        raise ValueError(
-            f"These are {len(tree):,} phases; {MAX_PHASES} are allowed. Join some."
+        raise UserError(
+            "phases.too_many",
+            f"There are {len(tree):,} phases; at most {MAX_PHASES} are allowed. Merge "
+            "some.",
         )
     refuse_unstorable(tree, what="Phases")
     return tree
 
 
 def write_phases(phases: Sequence[Any]) -> str:
-    """TOML; JSON where a setting is changed to nothing, which TOML cannot say."""
+    """TOML; JSON if a setting is changed to null, which TOML lacks."""
     if not phases:
         return ""
     text = json.dumps(phases, indent=2, ensure_ascii=False)
@@ -266,8 +285,8 @@ def write_toml(config: RunConfig) -> str:
 
 
 def write_toml_tree(tree: dict[str, Any]) -> str:
-    """TOML has no null: a setting without a value is left out, or called none."""
-    # Left out, these would be the default's and the run's again.
+    """TOML has no null: a setting without a value is omitted, or written as none."""
+    # Omitted, these would fall back to the default and the run's value.
     tree["optim"] = _name_absent(tree["optim"])
     for phase in tree["phases"]:
         changes = phase["changes"]
@@ -313,7 +332,7 @@ def _is_table(value: object) -> bool:
 
 
 def toml_value(value: Any) -> str:
-    """JSON's strings, numbers, booleans and arrays are TOML's as well, but for DEL."""
+    """JSON strings, numbers, booleans and arrays are valid TOML, except for DEL."""
     if isinstance(value, list):
         return "[" + ", ".join(toml_value(v) for v in value if v is not None) + "]"
     if isinstance(value, dict):

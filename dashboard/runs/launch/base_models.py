@@ -1,4 +1,4 @@
-"""The models a run can start from: starters, the team's own, a folder or a hub id."""
+"""The models a run can start from: starters, the team's own, a folder or a Hub ID."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from django.conf import settings
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.token_preview import refuse_folder, within_data
+from dashboard.project.errors import UserError
 from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
 
 MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
-FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
-OF_A_RUN = re.compile(r"runs/(\d{1,18})(/.*)?")
+MODEL_FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
+RUN_FOLDER = re.compile(r"runs/(\d{1,18})(/.*)?")
 TITLES = {
     "countdown": "Countdown starter (0.6 M)",
     "smollm2": "SmolLM2-135M-Instruct",
@@ -28,12 +29,12 @@ TITLES = {
 
 
 def read_model_config(folder: Path) -> dict[str, Any] | None:
-    """The tree of its config.json, where this machine can read one."""
+    """Its parsed config.json, if this machine can read one."""
     return _read_tree(folder / "config.json")
 
 
 def has_chat_template(folder: Path) -> bool:
-    """In a file of its own, as transformers writes it now, or as before."""
+    """In its own file, as transformers writes it now, or in the tokenizer config."""
     own = folder / "chat_template.jinja"
     return os.path.isfile(own) or bool(
         (_read_tree(folder / "tokenizer_config.json") or {}).get("chat_template")
@@ -41,9 +42,9 @@ def has_chat_template(folder: Path) -> bool:
 
 
 def read_characters(folder: Path) -> frozenset[str] | None:
-    """All that a tokenizer of single characters and numbers has tokens for.
+    """The characters of a tokenizer that only has single characters and numbers.
 
-    None where it is another one, or this machine cannot read it.
+    None for other tokenizers, or if this machine cannot read it.
     """
     model = (_read_tree(folder / "tokenizer.json") or {}).get("model")
     if not isinstance(model, dict) or model.get("type") != "WordLevel":
@@ -59,7 +60,7 @@ def read_characters(folder: Path) -> frozenset[str] | None:
 
 def _read_tree(file: Path) -> dict[str, Any] | None:
     try:
-        # A pipe would be waited for, and some of /proc's files too.
+        # Opening a pipe, or some files of /proc, would block.
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as f:
             is_plain = stat.S_ISREG(os.fstat(f.fileno()).st_mode)
             data = f.read(MAX_BYTES + 1) if is_plain else b""
@@ -71,9 +72,9 @@ def _read_tree(file: Path) -> dict[str, Any] | None:
     return tree if isinstance(tree, dict) else None
 
 
-def published_at(path: str) -> PublishedModel | None:
-    """The model whose folder this is."""
-    match = FOLDER.fullmatch(within_data(path))
+def find_published(path: str) -> PublishedModel | None:
+    """The published model of this folder."""
+    match = MODEL_FOLDER.fullmatch(within_data(path))
     if match is None:
         return None
     model = PublishedModel.objects.filter(pk=int(match[1])).first()
@@ -81,31 +82,31 @@ def published_at(path: str) -> PublishedModel | None:
 
 
 def lock_published(team: Team, config: dict[str, Any]) -> None:
-    """Before a run is written: whoever unpublishes its models waits, and then sees it.
+    """Lock the run's models against unpublishing until the run is written.
 
-    ValueError: a folder of the configuration is another team's, or was unpublished.
+    UserError: a folder belongs to another team, or was unpublished.
     """
     for path in named_models(config):
-        # relative, it would lead from the run's folder to another one's
+        # a relative path could point to another run's folder
         if not path.startswith("/") and HUB_ID.fullmatch(path) is None:
-            raise ValueError(_unknown(path))
+            raise _unknown(path)
     for path in _paths(config):
         within = within_data(path)
-        if match := OF_A_RUN.fullmatch(within):
+        if match := RUN_FOLDER.fullmatch(within):
             if not Run.objects.kept().filter(team=team, pk=int(match[1])).exists():
-                raise ValueError(_unknown(path))
+                raise _unknown(path)
         elif within.startswith("models/"):
-            found = FOLDER.fullmatch(within)
+            found = MODEL_FOLDER.fullmatch(within)
             held = PublishedModel.objects.select_for_update().filter(team=team)
             if not found or not held.filter(pk=int(found[1])).exists():
-                raise ValueError(_unknown(path))
+                raise _unknown(path)
     for path in named_models(config):
         if path.startswith("/") and (why := refuse_folder(path)):
-            raise ValueError(why)
+            raise UserError("runs.bad_model_folder", why)
 
 
 def runs_that_need(model: PublishedModel) -> list[Run]:
-    """Those that have not ended and name its folder."""
+    """Runs that have not ended and use its folder."""
     return needs_of(model.team).get(folder_of(model), [])
 
 
@@ -133,16 +134,17 @@ def _paths(tree: Any) -> set[str]:
     return {tree} if isinstance(tree, str) and tree.startswith("/") else set()
 
 
-def _unknown(path: str) -> str:
-    return (
-        f"This team has no model in {json.dumps(path)}. Choose one of the form's "
-        "models, or give a folder of your own."
+def _unknown(path: str) -> UserError:
+    return UserError(
+        "runs.unknown_model",
+        f"The team has no model in {json.dumps(path)}. Choose a model from the list, "
+        "or enter your own model folder.",
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StarterModel:
-    """A folder with a whole model, and perhaps the settings it was made for."""
+    """A model folder, optionally with recommended settings."""
 
     key: str  # the folder's name
     title: str
@@ -157,7 +159,7 @@ class StarterModel:
         return (self.folder / "run.toml").is_file()
 
     def read_settings(self) -> dict[str, Any]:
-        """The tree of the run this model was made for."""
+        """The recommended settings, as a tree."""
         text = (self.folder / "run.toml").read_text(encoding="utf-8")
         return tomllib.loads(text)
 
@@ -187,8 +189,8 @@ def starter_models() -> list[StarterModel]:
 def _is_complete(folder: Path) -> bool:
     if not (folder / "model" / "config.json").is_file():
         return False
-    # A warm-up writes starter.json last of all; a pretrained model appears whole,
-    # and alone.
+    # A warm-up writes starter.json last; a pretrained model appears complete, without
+    # other files.
     names = {path.name for path in folder.iterdir()}
     return "starter.json" in names or names == {"model"}
 
@@ -199,33 +201,33 @@ def title_of(key: str) -> str:
 
 
 def label_model(path: str) -> str:
-    """A short name for the run list: a starter's title, a folder's name or a hub id."""
+    """A short name for the run list: a starter's title, a folder name or a Hub ID."""
     for starter in starter_models():
         if starter.path == path:
             return starter.title
-    if model := published_at(path):
+    if model := find_published(path):
         return f"{model} ({model.lineage})"
     return Path(path).name if _is_folder(path) else path
 
 
 def check_model(path: str) -> str | None:
-    """What is wrong with a typed model, or None."""
+    """The problem with a typed model, or None."""
     if not path:
-        return "Choose a model, or type a folder or a hub id."
+        return "Choose a model, or enter a folder or a Hugging Face model ID."
     if not _is_folder(path):
         if HUB_ID.fullmatch(path):
             return None
         return (
-            f"“{path}” is neither a folder (which starts with /) nor a hub id such as "
-            "Qwen/Qwen2.5-0.5B-Instruct."
+            f"“{path}” is neither a folder (starting with /) nor a Hugging Face model "
+            "ID such as Qwen/Qwen2.5-0.5B-Instruct."
         )
-    # Elsewhere, only the workers may see the folder; they say so when they do not.
+    # Otherwise the folder may exist only on the workers, which report a missing one.
     # os.path, as pathlib raises where a name is too long or a folder is locked.
     config = os.path.join(path, "config.json")
     if settings.DATABASE_IS_EMBEDDED and not os.path.isfile(config):
         return (
-            f"There is no saved model in “{path}”: a config.json is missing there. "
-            "Give the folder that save_pretrained wrote."
+            f"“{path}” is not a model folder: config.json is missing. Enter a folder "
+            "that save_pretrained wrote."
         )
     return None
 

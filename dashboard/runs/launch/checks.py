@@ -1,4 +1,4 @@
-"""What a launch is refused for: its rows, its files, what a fork cannot change."""
+"""Checks of a launch: its rows, its files, and what a fork cannot change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dashboard.runs.launch.initial_values import Start
 from dashboard.runs.models import Checkpoint
 from trainer.config import RunConfig, leaves, read_about
 
-# What a checkpoint is made of. It is worth nothing to a run that has these otherwise.
+# Settings that a checkpoint depends on: it is useless to a run with other values.
 FIXED = {
     path: reason
     for path, info in leaves(RunConfig)
@@ -27,10 +27,10 @@ FIXED = {
 }
 
 
-class Given(NamedTuple):
-    """A value that a setting has in the run, and where it was put.
+class SettingValue(NamedTuple):
+    """A value that a setting has in the run, and the control that it comes from.
 
-    >>> Given("phases", 'Phase "grpo": ', 64)
+    >>> SettingValue("phases", 'Phase "grpo": ', 64)
     """
 
     control: str
@@ -38,7 +38,7 @@ class Given(NamedTuple):
     value: Any
 
 
-def values_of(config: RunConfig, path: str) -> Iterator[Given]:
+def values_of(config: RunConfig, path: str) -> Iterator[SettingValue]:
     """The form's own value, unless each phase changes it, and those of such phases."""
     part, name = path.split(".")
     changing = [
@@ -47,10 +47,10 @@ def values_of(config: RunConfig, path: str) -> Iterator[Given]:
         if name in given.changes.get(part, {})
     ]
     if not config.phases or len(changing) < len(config.phases):
-        yield Given(path, "", getattr(getattr(config, part), name))
+        yield SettingValue(path, "", getattr(getattr(config, part), name))
     for phase in changing:
         value = getattr(getattr(phase.config, part), name)
-        yield Given("phases", f'Phase "{phase.name}": ', value)
+        yield SettingValue("phases", f'Phase "{phase.name}": ', value)
 
 
 def check_rows(config: RunConfig, dataset: DatasetVersion, problems: Problems) -> None:
@@ -58,15 +58,15 @@ def check_rows(config: RunConfig, dataset: DatasetVersion, problems: Problems) -
     if num_train < 1:
         problems.add(
             "data.num_eval_rows",
-            f"{config.data.num_eval_rows:,} held-out prompts leave none of the "
-            f"{dataset.num_rows:,} rows of {dataset} to train on. Hold out fewer.",
+            f"{config.data.num_eval_rows:,} held-out prompts leave no training rows: "
+            f"{dataset} has {dataset.num_rows:,} rows. Hold out fewer.",
         )
     for control, where, num_prompts in values_of(config, "rollout.prompts_per_step"):
         if num_prompts > num_train >= 1:
             problems.add(
                 control,
-                f"{where}A step takes {num_prompts:,} distinct prompts, but "
-                f"{num_train:,} rows of {dataset} are left to train on. Take fewer.",
+                f"{where}A step needs {num_prompts:,} different prompts, but {dataset} "
+                f"has {num_train:,} training rows. Lower Prompts per step.",
             )
     _check_column(config, dataset, problems)
 
@@ -80,11 +80,15 @@ def _check_column(
     sources = values_of(config, "rollout.source")
     where = next((given.where for given in sources if given.value == "dataset"), None)
     if where is not None and column not in columns:
-        there = f"It has {', '.join(columns)}" if columns else "It has none"
+        there = (
+            f"Its extra columns are {', '.join(columns)}"
+            if columns
+            else "It has no extra columns"
+        )
         problems.add(
             "data.completion_column",
             f"{where}The completions come from the dataset, but {dataset} has no "
-            f"column “{column}”. {there}. Upload the rows with that column kept.",
+            f"column “{column}”. {there}. Import the rows with this column.",
         )
 
 
@@ -93,22 +97,22 @@ def tokens_folder() -> Path:
 
 
 def check_files(config: RunConfig, problems: Problems) -> None:
-    """A form must not make a worker read, and send or show, any file it likes."""
+    """A form must not make a worker read, send or show arbitrary files."""
     for part in ("reference", "rollout"):
         for control, where, token_file in values_of(config, f"{part}.token_file"):
             if token_file and not _is_token(token_file):
                 problems.add(
                     control,
-                    f"{where}A token for a {part} server is a file in "
-                    f"{tokens_folder()}; got “{token_file}”. Put it there.",
+                    f"{where}The token file of a {part} server must be in "
+                    f"{tokens_folder()}; got “{token_file}”. Move it there.",
                 )
     for control, where, sets in values_of(config, "evaluation.sets"):
         if not sets.items() <= config.evaluation.sets.items():
             there = toml_value(config.evaluation.sets)
             problems.add(
                 control,
-                f"{where}Held-out sets are chosen above, not by their files: a phase "
-                f"can leave some out of {there}. Leave evaluation.sets out for all.",
+                f"{where}A phase can only select from the run's evaluation sets, "
+                f"{there}. Omit evaluation.sets to use all.",
             )
 
 
@@ -120,7 +124,7 @@ def _is_token(path: str) -> bool:
 def check_fork(
     start: Start, texts: dict[str, str], model_path: str, problems: Problems
 ) -> None:
-    """Refuse what the checkpoint cannot go on with, each beside its control."""
+    """Refuse settings that the checkpoint cannot continue with, by control."""
     assert start.run is not None
     path = str(start.run.config["model"]["path"])
     if model_path != path:
@@ -134,34 +138,37 @@ def check_fork(
 def _refuse(problems: Problems, control: str, path: str, value: str) -> None:
     problems.add(
         control,
-        f"A fork cannot change {path}: {FIXED[path]}. Set it to {value} again, or "
+        f"A fork cannot change {path}: {FIXED[path]}. Set it back to {value}, or "
         "launch a new run.",
     )
 
 
 def check_course(config: RunConfig, start: Start, problems: Problems) -> None:
-    """The steps that are behind the checkpoint stay what they were."""
+    """The steps before the checkpoint must stay the same."""
     checkpoint = _checkpoint(start)
     if config.optim.num_steps <= checkpoint.step:
         problems.add(
             "optim.num_steps",
-            f"The checkpoint is of step {checkpoint.step:,}, so the run has to go "
-            f"further; got {config.optim.num_steps:,} steps. Take more.",
+            f"The checkpoint is from step {checkpoint.step:,}, so the run needs more "
+            f"steps than that; got {config.optim.num_steps:,}.",
         )
-    begun, parents = (
-        _begun(each, checkpoint.step) for each in (config, _parents_config(start))
+    started, parents = (
+        _started_phases(each, checkpoint.step)
+        for each in (config, _parents_config(start))
     )
-    if parents and begun != parents:
-        begun_at = ", ".join(f"{name} from step {first}" for name, first, _ in parents)
+    if parents and started != parents:
+        started_at = ", ".join(
+            f"{name} from step {first}" for name, first, _ in parents
+        )
         problems.add(
             "phases",
-            f"The phases that have begun by step {checkpoint.step:,} must begin where "
-            f"they did, with the same names: {begun_at or 'none'}.",
+            f"Phases that started by step {checkpoint.step:,} must keep their names "
+            f"and first steps: {started_at or 'none'}.",
         )
 
 
-def _begun(config: RunConfig | None, step: int) -> list[tuple[str, int, bool]]:
-    """Phases by their beginnings; a later one's frozen start is in the checkpoint."""
+def _started_phases(config: RunConfig | None, step: int) -> list[tuple[str, int, bool]]:
+    """Phases by first step; the frozen start of a later one is in the checkpoint."""
     if config is None:
         return []
     phases = [phase for phase in config.phase_configs if phase.first_step <= step]
@@ -176,7 +183,7 @@ def _begun(config: RunConfig | None, step: int) -> list[tuple[str, int, bool]]:
 
 
 def _parents_config(start: Start) -> RunConfig | None:
-    """None where an older release wrote it; then the form's own is all there is."""
+    """None if an older release wrote it; then only the form's config is known."""
     assert start.run is not None
     try:
         return RunConfig.model_validate(start.run.config)
@@ -187,19 +194,19 @@ def _parents_config(start: Start) -> RunConfig | None:
 def describe_fork(
     config: RunConfig, dataset: DatasetVersion, start: Start
 ) -> Iterator[str]:
-    """What follows from going on in the middle, in sentences."""
+    """Notes on continuing from a checkpoint."""
     checkpoint, parents = _checkpoint(start), _parents_config(start)
     assert start.run is not None
     first, last = checkpoint.step + 1, config.optim.num_steps
-    steps = f"Steps {first:,} to {last:,}" if last > first else f"Step {first:,}"
-    yield f"{steps} of {last:,} {'are' if last > first else 'is'} trained."
+    steps = f"steps {first:,} to {last:,}" if last > first else f"step {first:,}"
+    yield f"The fork trains {steps}."
     rate = rate_at(config, first)
     before = None if parents is None else rate_at(parents, first)
     if rate is not None and before is not None and rate != before:
         yield (
             f"The learning rate at step {first:,} is {sig4(rate)}; in "
-            f"{start.run.name} it was {sig4(before)}. A schedule runs over all "
-            f"{last:,} steps, those of {start.run.name} included."
+            f"{start.run.name} it was {sig4(before)}. The schedule covers all "
+            f"{last:,} steps, including those of {start.run.name}."
         )
     data = config.data.num_eval_rows, config.seed
     if dataset.pk != start.run.dataset_version_id:
@@ -209,8 +216,8 @@ def describe_fork(
         )
     elif parents and data != (parents.data.num_eval_rows, parents.seed):
         yield (
-            "Cohort draws new held-out prompts, so some were trained on before step "
-            f"{first:,}."
+            "Cohort draws new held-out prompts. The model trained on some of them "
+            f"before step {first:,}."
         )
 
 

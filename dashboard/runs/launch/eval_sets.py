@@ -21,6 +21,12 @@ MAX_SETS = 20
 LONGEST_NAME = 40
 PARTS = ("dataset", "name", "max_rows")  # of a control's name: eval-1-dataset
 MOST_ROWS = 2**31 - 1
+# Of leaked rows, by kind.
+WORDS = {
+    "exact": "with the same prompt",
+    "words": "with the same words",
+    "near": "nearly the same",
+}
 
 
 class Finder(Protocol):
@@ -28,7 +34,7 @@ class Finder(Protocol):
 
 
 class SetsForm(Protocol):
-    """The launch form, as far as its evaluation sets go."""
+    """The part of the launch form that evaluation sets need."""
 
     eval_sets: list[SetDraft]
 
@@ -41,7 +47,7 @@ class SetsForm(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChosenSet:
-    """What a form without problems asks for."""
+    """A valid evaluation set of the form."""
 
     name: str
     version: DatasetVersion
@@ -55,23 +61,23 @@ class ChosenSet:
 
 @dataclass(kw_only=True, slots=True)
 class SetDraft:
-    """A row of the form: its texts, and what is wrong with them."""
+    """A row of the form: its texts and their errors."""
 
     number: int  # from 1
     dataset: str = ""  # id of a version
     name: str = ""
     max_rows: str = ""
     version: DatasetVersion | None = None
-    usual_name: str = ""  # where none is given
+    default_name: str = ""  # if none is typed
     errors: dict[str, list[str]] = field(default_factory=dict)
 
     @property
-    def said_name(self) -> str:
-        return self.name or self.usual_name
+    def effective_name(self) -> str:
+        return self.name or self.default_name
 
     @property
     def num_rows(self) -> int | None:
-        """None: nothing is chosen yet, or it cannot be read."""
+        """None: nothing is chosen yet, or the number is invalid."""
         if self.version is None or (self.max_rows and not self._count):
             return None
         return min(self._count or self.version.num_rows, self.version.num_rows)
@@ -91,25 +97,25 @@ class SetDraft:
         }
 
     def choose(self) -> ChosenSet | None:
-        """None where something is wrong, which is kept."""
+        """None if invalid; the errors are kept."""
         self.errors = {}
         if self.version is None:
             self.errors["dataset"] = [
-                "This dataset is in the trash or not there any more. Choose another, "
-                "or remove the set."
+                "This dataset was deleted or is in the trash. Choose another one, or "
+                "remove the set."
                 if self.dataset
                 else "Choose a dataset version, or remove the set."
             ]
-        elif sentence := _refuse_name(self.said_name):
+        elif sentence := _refuse_name(self.effective_name):
             self.errors["name"] = [sentence]
         if self.max_rows and not self._count:
             self.errors["max_rows"] = [
-                f"Rows at most must be a whole number above 0; got “{self.max_rows}”."
+                f"Max rows must be a whole number above 0; got “{self.max_rows}”."
             ]
         if self.version is None or self.errors:
             return None
         return ChosenSet(
-            name=self.said_name,
+            name=self.effective_name,
             version=self.version,
             max_rows=self._count or None,
         )
@@ -127,7 +133,7 @@ def _refuse_name(name: str) -> str:
 class Leak:
     held_out: DatasetVersion
     trained_on: DatasetVersion
-    found: VersionLeak | None = None  # none is looked for in a version itself
+    found: VersionLeak | None = None  # None: both are the same version
 
     @property
     def is_known(self) -> bool:
@@ -148,17 +154,15 @@ class Leak:
     def sentence(self) -> str:
         total = self.held_out.num_rows
         if self.found is None:
-            return f"{self.held_out} is what is trained on, all {total:,} rows of it."
+            return f"{self.held_out} is the training dataset: all {total:,} rows leak."
         if not self.num_rows:
-            return f"No row of {self.held_out} is in {self.trained_on}."
+            return f"{self.trained_on} contains no row of {self.held_out}."
         named = [
-            f"{count:,} with {KINDS[kind]}" if kind != "near" else f"{count:,} nearly"
-            for kind, count in self.counts.items()
-            if count
+            f"{count:,} {WORDS[kind]}" for kind, count in self.counts.items() if count
         ]
         return (
-            f"{self.num_rows:,} of the {total:,} rows of {self.held_out} are trained "
-            f"on in {self.trained_on}: {', '.join(named)}."
+            f"{self.trained_on} contains {self.num_rows:,} of the {total:,} rows of "
+            f"{self.held_out}: {', '.join(named)}."
         )
 
 
@@ -189,7 +193,7 @@ class EvalSection:
 
 
 def read_drafts(form: Mapping[str, Any], choices: Finder) -> list[SetDraft]:
-    """The rows that a form or an address holds, numbered anew."""
+    """The rows of a form or an address, renumbered."""
     numbers = [n for n in range(1, MAX_SETS + 1) if f"eval-{n}-dataset" in form]
     texts = (
         {part: form.get(f"eval-{n}-{part}", "").strip() for part in PARTS}
@@ -218,8 +222,8 @@ def number_drafts(drafts: list[SetDraft], choices: Finder) -> list[SetDraft]:
         draft.number = number
         draft.version = choices.find_dataset(draft.dataset)
         if draft.version:
-            draft.usual_name = _free_name(draft.version.dataset.name, number, taken)
-            taken.add(draft.said_name)
+            draft.default_name = _free_name(draft.version.dataset.name, number, taken)
+            taken.add(draft.effective_name)
     return drafts
 
 
@@ -237,7 +241,7 @@ def _free_name(dataset: str, number: int, taken: Collection[str]) -> str:
 
 
 def choose_sets(drafts: list[SetDraft], *, taken: Collection[str]) -> list[ChosenSet]:
-    """Those without a problem; `taken` are names of sets that come from elsewhere."""
+    """The valid ones; `taken`: names of other evaluation sets of the run."""
     chosen: list[ChosenSet] = []
     names = set(taken)
     for draft in drafts:
@@ -255,7 +259,7 @@ def choose_sets(drafts: list[SetDraft], *, taken: Collection[str]) -> list[Chose
 
 
 def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
-    """Looks for leaks, which may take part of a second for each set."""
+    """Checks for leaks, which may take part of a second for each set."""
     trained_on = form.dataset_version
     return EvalSection(
         rows=[
@@ -272,7 +276,7 @@ def describe_sets(form: SetsForm, action: str = "") -> EvalSection:
 
 
 def suggest_set(form: SetsForm) -> DatasetVersion | None:
-    """The half that was split off what is trained on, where no set has it yet."""
+    """The other half of the training dataset's split, if no set uses it yet."""
     if form.dataset_version is None:
         return None
     half = other_half(form.dataset_version)
@@ -281,7 +285,7 @@ def suggest_set(form: SetsForm) -> DatasetVersion | None:
 
 
 def change_sets(form: SetsForm, action: str) -> None:
-    """add (what is suggested, else a blank row), or remove:<number>."""
+    """add (the suggested set, else a blank row), or remove:<number>."""
     verb, _, argument = action.partition(":")
     if verb == "add" and len(form.eval_sets) < MAX_SETS:
         half = suggest_set(form)
@@ -292,16 +296,16 @@ def change_sets(form: SetsForm, action: str) -> None:
         form.eval_sets = number_drafts(kept, form.choices)
 
 
-def look_for_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
-    """Looks now where there are few rows, else asks for it in the background."""
+def check_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak:
+    """Checks now if there are few rows, else queues a job."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
     found = find_leak(held_out, trained_on)
     return Leak(held_out=held_out, trained_on=trained_on, found=found)
 
 
-def known_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | None:
-    """What was found before; one query."""
+def stored_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | None:
+    """The stored result; one query."""
     if held_out == trained_on:
         return Leak(held_out=held_out, trained_on=trained_on)
     found = (
@@ -317,4 +321,4 @@ def known_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> Leak | N
 def _leak(draft: SetDraft, trained_on: DatasetVersion | None) -> Leak | None:
     if draft.version is None or trained_on is None:
         return None
-    return look_for_leak(draft.version, trained_on)
+    return check_leak(draft.version, trained_on)

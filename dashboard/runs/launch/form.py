@@ -1,4 +1,4 @@
-"""The launch form: RunConfig's own fields, and what they are applied to."""
+"""The launch form: RunConfig's fields, and the model, data and reward."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from dashboard.runs.queries import ROWS, eval_rows
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
-# Settings that a dataset's page sends along.
+# Settings that a link from a dataset's page may contain.
 PROMPT_PATHS = tuple(f"data.{name}" for name in SETTINGS)
-# In place of a recipe's number: the start's own, which need not be the team's.
+# Instead of a recipe's id: the start's own, which may not belong to the team.
 AS_START = "start"
 LONGEST_NAME = Run._meta.get_field("name").max_length or 80
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What a form without problems asks for."""
+    """A valid launch."""
 
     name: str
     config: RunConfig
@@ -79,7 +79,7 @@ class LaunchForm:
             same = choices.find_equal_recipe(start.step_recipe)
             form.step_recipe = str(same.pk) if same else AS_START
         if start.run is not None:
-            form._take_over(start.run)
+            form._copy_choices(start.run)
         elif start.team_preset and start.team_preset.recipe_version_id:
             form.recipe = str(start.team_preset.recipe_version_id)
         elif start.recipe and (own := choices.find_same_recipe(start.recipe)):
@@ -121,23 +121,23 @@ class LaunchForm:
         known = any(starter.path == path for starter in self.choices.starters)
         self.model, self.model_other = (path, "") if known else ("", path)
 
-    def _take_over(self, run: Run) -> None:
-        """What the run was launched with, but for its name and its settings."""
+    def _copy_choices(self, run: Run) -> None:
+        """The run's model, data, reward and evaluation sets."""
         self.use_model(str(run.config["model"]["path"]))
         self.dataset = str(run.dataset_version_id)
         self.recipe = str(run.recipe_version_id)
         sets = run.evaluation_sets.order_by("pk")
         self.eval_sets = drafts_of(sets, self.choices)
 
-    def choose_only_ones(self) -> None:
-        """Nobody needs to choose from one."""
+    def preselect_only_choices(self) -> None:
+        """Preselect a dataset or reward that is the only one."""
         if len(self.choices.datasets) == 1:
             self.dataset = str(self.choices.datasets[0].pk)
-        if len(self.choices.recipes) == 1 and self.wants_recipe is None:
+        if len(self.choices.recipes) == 1 and self.missing_recipe is None:
             self.recipe = str(self.choices.recipes[0].pk)
 
     def choose_starter(self) -> None:
-        """One that can write text, unless the reward is for the Countdown model."""
+        """A text model, unless the reward is for the Countdown model."""
         starters = {starter.key: starter for starter in self.choices.starters}
         recipe = self.recipe_version
         spec = recipe.spec if recipe else self.start.recipe or {}
@@ -149,22 +149,22 @@ class LaunchForm:
             self.use_model(starters[keys[0]].path)
 
     def fit_rows(self) -> None:
-        """Suggest what fits the dataset, unless a run is cloned that had its rows."""
+        """Fit settings to the dataset, unless the cloned run used it."""
         version, run = self.dataset_version, self.start.run
         if version is None or (run and run.dataset_version_id == version.pk):
             self.fit = FitResult()
             return
-        said = {path: self.texts[path] for path in PROMPT_PATHS}
-        self.fit = fit_to_rows(self.start.texts | said, version, self.model_path)
+        typed = {path: self.texts[path] for path in PROMPT_PATHS}
+        self.fit = fit_to_rows(self.start.texts | typed, version, self.model_path)
 
     def clear_problems(self) -> None:
-        """A form that nobody has sent yet complains about nothing."""
+        """A form that was not submitted yet shows no errors."""
         self.problems = Problems()
         for draft in self.eval_sets:
             draft.errors = {}
 
     def check(self) -> Launch | None:
-        """What to launch; None when there are problems, which are kept."""
+        """What to launch; None if there are problems, which are kept."""
         dataset, recipe = self.dataset_version, self.recipe_version
         chosen = choose_sets(self.eval_sets, taken=self.eval_files)
         tree = self.tree(recipe, chosen)
@@ -196,7 +196,7 @@ class LaunchForm:
         self, recipe: RecipeVersion | None, chosen: list[ChosenSet]
     ) -> dict[str, Any]:
         tree = read_tree(self.texts)
-        # What is not chosen yet is said by _check_choices; the rest is still checked.
+        # _check_choices reports what is not chosen yet; the rest is still checked.
         tree["model"]["path"] = self.model_path or "not chosen"
         tree["data"]["rows"] = ROWS
         tree["reward"]["recipe"] = recipe.spec if recipe else {}
@@ -206,7 +206,7 @@ class LaunchForm:
         return tree
 
     def put_phases(self, tree: dict[str, Any]) -> str:
-        """What is wrong with their text; "" when they are in the tree."""
+        """The error in their text; "" if they are in the tree."""
         try:
             tree["phases"] = read_phases(self.phases)
         except ValueError as error:
@@ -231,30 +231,37 @@ class LaunchForm:
         if not self.name:
             problems.add("name", "The run needs a name.")
         if len(self.name) > LONGEST_NAME:
-            length = f"{len(self.name)} of at most {LONGEST_NAME} characters"
-            problems.add("name", f"This name is too long: {length}. Shorten it.")
+            problems.add(
+                "name",
+                f"The name has {len(self.name)} characters; at most {LONGEST_NAME} are "
+                "allowed.",
+            )
         if sentence := check_model(self.model_path):
             problems.add("model" if self.model else "model_other", sentence)
         if self.dataset_version is None:
-            problems.add("dataset", "Choose a dataset: its prompts are trained on.")
+            problems.add("dataset", "Choose a dataset. The run trains on its prompts.")
         if self.recipe_version is None:
-            problems.beside["recipe"] = ["Choose a reward: it scores the completions."]
+            problems.by_field["recipe"] = [
+                "Choose a reward. It scores the completions."
+            ]
         for draft in self.eval_sets:
             for part, sentences in draft.errors.items():
-                problems.beside[f"eval-{draft.number}-{part}"] = sentences
+                problems.by_field[f"eval-{draft.number}-{part}"] = sentences
 
     def _check_characters(self) -> None:
-        """PostgreSQL keeps no NUL, and a name is one line of a file's header too."""
+        """PostgreSQL cannot store NUL, and a name is also one line of a file header."""
         if any(unicodedata.category(mark) == "Cc" for mark in self.name):
             self.problems.add(
                 "name",
-                f"The name {self.name[:80]!r} holds a line break or another control "
+                f"The name {self.name[:80]!r} contains a line break or another control "
                 "character. Remove it.",
             )
         typed = {"model_other": self.model_path, "phases": self.phases, **self.texts}
         for control, text in typed.items():
             if "\x00" in text:
-                self.problems.add(control, "This holds a NUL character. Remove it.")
+                self.problems.add(
+                    control, "The text contains a NUL character. Remove it."
+                )
 
     # What the template shows.
 
@@ -269,7 +276,7 @@ class LaunchForm:
         )
 
     @property
-    def wants_recipe(self) -> Recipe | None:
+    def missing_recipe(self) -> Recipe | None:
         """The start's reward, when the team has no such recipe yet."""
         spec = self.start.recipe
         if self.start.run or not spec or self.choices.find_same_recipe(spec):

@@ -1,4 +1,4 @@
-"""The launch form's settings with what it holds for each, and what can be chosen."""
+"""The launch form's settings with their values, and the choices of a team."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dashboard.runs.config.fields import (
     ConfigField,
     ConfigPart,
     advanced_parts,
-    find_idle,
+    find_unused,
     main_fields,
     recipe_facts,
 )
@@ -26,13 +26,13 @@ from dashboard.runs.launch.initial_values import Start
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundField:
-    """A setting with what the form holds for it."""
+    """A setting with its value in the form."""
 
     field: ConfigField
     text: str
-    start_text: str  # what it began with
-    start_name: str  # "": with the default
-    idle_reason: str  # why it does nothing; "": it does something
+    start_text: str  # the initial value
+    start_name: str  # "": Cohort's defaults
+    unused_reason: str  # why it has no effect; "": it has one
     errors: list[str]
     fixed_reason: str = ""  # why a fork cannot change it
 
@@ -46,7 +46,7 @@ class BoundField:
 
     @property
     def mark(self) -> str:
-        """How the value came about. launch.js writes the same while one types."""
+        """Where the value comes from. launch.js writes the same while typing."""
         if not self.start_name:
             return f"default {self.default_shown}" if self.is_changed else ""
         if self.differs_from_start:
@@ -81,12 +81,12 @@ class BoundPart:
 
     @property
     def num_changed(self) -> int:
-        """From what the form began with."""
+        """Settings changed from their initial values."""
         return sum(bound.differs_from_start for bound in self.fields)
 
     @property
     def num_set(self) -> int:
-        """What a start other than the defaults brought along."""
+        """Settings that the start changed from the defaults."""
         return sum(
             bound.is_changed and not bound.differs_from_start for bound in self.fields
         )
@@ -98,18 +98,18 @@ class BoundPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Binder:
-    """Puts what a form holds beside its settings."""
+    """Binds the form's values to its settings."""
 
     texts: Mapping[str, str]
     start: Start
     problems: Problems
     has_phases: bool  # a phase may give a setting an effect
-    recipe: Mapping[str, Any]  # what is chosen; empty: nothing is
+    recipe: Mapping[str, Any]  # the chosen one; empty: none
 
     @property
     def main(self) -> list[BoundField]:
-        idle = self._idle
-        return [self._bind(setting, idle) for setting in main_fields()]
+        unused = self._unused
+        return [self._bind(setting, unused) for setting in main_fields()]
 
     @property
     def num_main_changed(self) -> int:
@@ -117,14 +117,16 @@ class Binder:
 
     @property
     def parts(self) -> list[BoundPart]:
-        idle = self._idle
+        unused = self._unused
         return [
             BoundPart(
                 part=part,
                 groups=[
                     BoundGroup(
                         title=group.title,
-                        fields=[self._bind(setting, idle) for setting in group.fields],
+                        fields=[
+                            self._bind(setting, unused) for setting in group.fields
+                        ],
                     )
                     for group in part.groups
                 ],
@@ -133,24 +135,24 @@ class Binder:
         ]
 
     @property
-    def step_recipe_idle(self) -> str:
-        return self._idle.get("reward.step_recipe", "")
+    def step_recipe_unused(self) -> str:
+        return self._unused.get("reward.step_recipe", "")
 
     @property
-    def _idle(self) -> dict[str, str]:
+    def _unused(self) -> dict[str, str]:
         if self.has_phases:
             return {}
         facts = recipe_facts(self.recipe) if self.recipe else {}
-        return find_idle(self.texts, facts)
+        return find_unused(self.texts, facts)
 
-    def _bind(self, setting: ConfigField, idle: Mapping[str, str]) -> BoundField:
+    def _bind(self, setting: ConfigField, unused: Mapping[str, str]) -> BoundField:
         return BoundField(
             field=setting,
             text=self.texts[setting.path],
             start_text=self.start.texts[setting.path],
             start_name=self.start.name,
-            idle_reason=idle.get(setting.path, ""),
-            errors=self.problems.beside.get(setting.path, []),
+            unused_reason=unused.get(setting.path, ""),
+            errors=self.problems.by_field.get(setting.path, []),
             fixed_reason=setting.about.get("fork", "") if self.start.fork else "",
         )
 
@@ -178,7 +180,7 @@ class Choices:
         return next((version for version in self.recipes if version.spec == spec), None)
 
     def find_same_recipe(self, spec: dict[str, Any]) -> RecipeVersion | None:
-        """That, or one that gives the same rewards."""
+        """An equal version, or one that gives the same rewards."""
         same = (one for one in self.recipes if is_same_reward(one.spec, spec))
         return self.find_equal_recipe(spec) or next(same, None)
 

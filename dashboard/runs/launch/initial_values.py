@@ -1,7 +1,7 @@
-"""What a launch form is filled with before anybody changes it.
+"""Initial values of the launch form.
 
-Settings are Cohort's defaults, those a starter model was made for, a preset's, or
-another run's; the name is a new one.
+Settings come from Cohort's defaults, a starter model, a preset or another run; the name
+is generated.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from django.db.models.functions import Lower
 
 from dashboard.accounts.models import Team
+from dashboard.project.errors import UserError
 from dashboard.runs.config.fields import ConfigField, all_fields, write_texts
 from dashboard.runs.config.toml import write_phases
 from dashboard.runs.launch.base_models import StarterModel
@@ -29,7 +30,7 @@ FORK_KEY = re.compile(r"fork-(\d{1,18})-(step-\d{1,9}-(?:attempt|epoch)-\d{1,9})
 TEAM_KEY = re.compile(r"team:(\d{1,18})")
 
 
-# Two words make a name that a person can say: amber-otter.
+# Two words make a pronounceable name: amber-otter.
 # fmt: off
 QUALITIES = (
     "amber", "ample", "azure", "bold", "brave", "breezy", "bright", "brisk", "calm",
@@ -74,8 +75,8 @@ class Start:
     texts: dict[str, str] = field(default_factory=dict)
     phases: str = ""
     num_phases: int = 0
-    # What the form has no field for, as RunConfig holds it. Of evaluation.sets those
-    # that are files of the training worker.
+    # Settings without a form field, as in RunConfig. Of evaluation.sets, only files of
+    # the training worker.
     eval_files: dict[str, str] = field(default_factory=dict)
     step_recipe: dict[str, Any] | None = None
     recipe: dict[str, Any] | None = None
@@ -85,7 +86,7 @@ class Start:
 
     @property
     def differences(self) -> list[tuple[ConfigField, str, str]]:
-        """The settings in which it differs: its value, and the default."""
+        """Settings that differ from the defaults: setting, value, default."""
         return [
             (setting, setting.show(text), setting.show(setting.default_text))
             for setting in all_fields().values()
@@ -117,7 +118,7 @@ def offer_team_presets(team: Team) -> list[Offered]:
 
 def offer_starters(starters: list[StarterModel]) -> list[Offered]:
     return [
-        Offered(starter.key, f"What suits {starter.title}")
+        Offered(starter.key, f"Settings for {starter.title}")
         for starter in starters
         if starter.has_settings
     ]
@@ -126,9 +127,9 @@ def offer_starters(starters: list[StarterModel]) -> list[Offered]:
 def find_start(
     key: str, *, team: Team, starters: list[StarterModel], scaled: bool
 ) -> Start:
-    """The start of this key; ValueError names the presets when there is none.
+    """The start of this key; ValueError lists the presets if it is unknown.
 
-    404 when it is a run that the team does not have.
+    404 if it is a run that the team does not have.
     """
     if not key:
         return default_start()
@@ -151,9 +152,10 @@ def default_start() -> Start:
 
 def start_of_run(run: Run) -> Start:
     if run.is_imported:
-        raise ValueError(
-            f"{run.name} {run.how_it_came}, so its settings are "
-            "not known. Start from a preset or from a run that was trained here."
+        raise UserError(
+            "runs.no_settings",
+            f"{run.name} {run.source_text}, so Cohort does not know its settings. "
+            "Start from a preset, or from a run that Cohort trained.",
         )
     read = _read(run.config)
     for name in run.evaluation_sets.values_list("name", flat=True):
@@ -170,9 +172,9 @@ def start_of_run(run: Run) -> Start:
 def start_of_fork(run: Run, name: str) -> Start:
     checkpoint = run.checkpoints.filter(name=name).select_related("run").first()
     if checkpoint is None:
-        raise ValueError(
-            f"{run.name} has no checkpoint {name}. Fork from one that its Checkpoints "
-            "tab lists."
+        raise UserError(
+            "runs.no_checkpoint",
+            f"{run.name} has no checkpoint {name}. Choose one on its Checkpoints tab.",
         )
     return replace(start_of_run(run), key=f"fork-{run.pk}-{name}", fork=checkpoint)
 
@@ -180,9 +182,9 @@ def start_of_fork(run: Run, name: str) -> Start:
 def start_of_starter(starter: StarterModel) -> Start:
     return Start(
         key=starter.key,
-        title=f"What suits {starter.title}",
+        title=f"Settings for {starter.title}",
         name=starter.title,
-        summary=f"Settings with which {starter.title} learns its own task.",
+        summary=f"Recommended settings for {starter.title} on its own task.",
         **_read(starter.read_settings()),
     )
 
@@ -215,7 +217,7 @@ def start_of_preset(name: str, *, scaled: bool) -> Start:
 
 
 def _read(tree: dict[str, Any]) -> dict[str, Any]:
-    """A stored or published tree as the form holds it."""
+    """A stored or published tree as initial values of the form."""
     tree = json.loads(json.dumps(tree))  # recipes are compared with stored ones
     reward = tree.get("reward") or {}
     phases = tree.get("phases") or ()
@@ -230,7 +232,7 @@ def _read(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def propose_name(team: Team) -> str:
-    """A name that no run of the team bears; the same one until a run is launched."""
+    """A name that no run of the team has; the same until a run is launched."""
     num_runs = Run.objects.filter(team=team).count()
     candidates = list(_names(seed=f"{team.pk}:{num_runs}"))
     taken = set(

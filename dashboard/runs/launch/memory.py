@@ -1,4 +1,4 @@
-"""What a run needs in memory, as the launch form shows it."""
+"""The memory estimate of the launch form."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trainer.memory import MemoryEstimate, PassSizes, estimate
 LONGEST_PROBLEM = 300  # characters
 ALWAYS = {
     "weights": "Weights",
-    "master_weights": "Float32 copies of them",
+    "master_weights": "Float32 master weights",
     "optimizer": "Optimizer",
-    "reference": "Reference",
-    "engine": "vLLM's weights and cache",
-    "snapshot": "Copy to sample from meanwhile",
+    "reference": "Reference model",
+    "engine": "vLLM weights and KV cache",
+    "snapshot": "Weights copy for sampling",
     "reward_models": "Reward models",
 }
 UPDATING = {
@@ -27,9 +27,9 @@ UPDATING = {
     "logits": "Logits",
 }
 SAMPLING = {
-    "kv_cache": "Keys and values of completions",
-    "sampling": "Logits while sampling",
-    "sleeping_engine": "vLLM, which sleeps while updating",
+    "kv_cache": "KV cache",
+    "sampling": "Sampling logits",
+    "sleeping_engine": "vLLM, idle during updates",
 }
 MEASURING = {"measuring": "Start model"}
 
@@ -45,7 +45,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fit:
-    """A device beside what the run needs."""
+    """What the run needs, as a share of a device."""
 
     device: Device
     percent: float
@@ -62,42 +62,39 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """The most that the run holds at once, in the phase that holds the most."""
+    """Peak memory, in the phase that needs the most."""
 
-    problem: str = ""  # why nothing is known
+    problem: str = ""  # why there is no estimate
     peak: str = ""  # when it is
     phase: str = ""
     total: int = 0
-    least: int = (
-        0  # where the run chooses by a GPU's memory: the least it gets along with
-    )
+    # The minimum, if the run sizes micro-batches by GPU memory.
+    least: int = 0
     parts: tuple[MemoryPart, ...] = ()
-    others: tuple[
-        tuple[str, int], ...
-    ] = ()  # held at the other moment, not at the peak
+    others: tuple[tuple[str, int], ...] = ()  # not needed at the peak
     ppo_critic: int = 0
-    reward_models_elsewhere: int = 0  # on the CPU beside a GPU, or the other way
+    reward_models_elsewhere: int = 0  # on the other device: CPU or GPU
     unknown_reward_models: tuple[str, ...] = ()
     fits: tuple[Fit, ...] = ()
 
     @property
     def is_too_much(self) -> bool:
-        """For every device that is known."""
+        """For every known device."""
         return bool(self.fits) and not any(fit.is_enough for fit in self.fits)
 
 
 def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
-    """`largest_set`: rows of the largest set that the run is evaluated on."""
+    """`largest_set`: rows of the largest evaluation set."""
     if not config.model.path.startswith("/"):
         return Memory(
-            problem="Memory cannot be estimated before the model is downloaded: only "
-            "its folder says how large its parts are."
+            problem="No memory estimate: it needs the files of the model, which is not "
+            "downloaded yet."
         )
     model_config = read_model_config(Path(config.model.path))
     if model_config is None:
         return Memory(
-            problem="Memory cannot be estimated: this machine cannot read a "
-            f"config.json in {config.model.path}."
+            problem="No memory estimate: this server cannot read config.json in "
+            f"{config.model.path}."
         )
     known = known_devices()
     devices = _possible(config, known)
@@ -118,10 +115,10 @@ def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
         on_each = [(device, estimated(device)) for device in devices]
     except ValueError as error:
         return Memory(problem=str(error)[:LONGEST_PROBLEM])
-    except (TypeError, ArithmeticError):  # whatever a file of that name holds
+    except (TypeError, ArithmeticError):  # the file may contain anything
         return Memory(
-            problem="Memory cannot be estimated: the config.json in "
-            f"{config.model.path} is not one of a language model."
+            problem=f"No memory estimate: config.json in {config.model.path} does not "
+            "describe a language model."
         )
     names = {phase.first_step: phase.name for phase in config.phase_configs}
     found = on_each[0][1] if on_each else least  # of the largest
@@ -141,7 +138,7 @@ def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
 
 
 def _possible(config: RunConfig, devices: Sequence[Device]) -> list[Device]:
-    """Those the run would take: a GPU when there is one, unless it asks for a CPU."""
+    """Those the run would use: a GPU if there is one, unless it needs a CPU."""
     gpus = [device for device in devices if device.is_gpu]
     if config.model.device == "cuda" or (config.model.device == "auto" and gpus):
         return gpus
@@ -167,7 +164,7 @@ def _describe(found: MemoryEstimate, phase: str) -> Memory:
 
 
 def _peak(found: MemoryEstimate) -> tuple[str, dict[str, str], dict[str, str]]:
-    """When the most is held, what is held then, and what is at other times."""
+    """When the peak occurs, the parts then, and the parts at other times."""
     measures = found.measuring > found.while_updating
     trains, training = (
         ("measuring KL", MEASURING) if measures else ("updating", UPDATING)

@@ -1,4 +1,4 @@
-"""Whether rows, settings and model fit each other: row counts, lengths, characters."""
+"""Whether rows, settings and model fit together: row counts, lengths, characters."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from trainer.config import DataConfig, RunConfig
 EVAL, STEP = "data.num_eval_rows", "rollout.prompts_per_step"
 LENGTH, TEMPLATE = "data.max_prompt_tokens", "data.chat_template"
 FITTED = (EVAL, STEP, LENGTH)
-MAX_SHARE_HELD_OUT = 1 / 3  # of the rows; where a start asks for more, HELD_OUT are
+MAX_SHARE_HELD_OUT = 1 / 3  # of the rows; above it, HELD_OUT applies
 HELD_OUT = 1 / 5
 DEFAULT_LENGTH: int = DataConfig.model_fields["max_prompt_tokens"].default
 CHAT_TOKENS = 64  # of a chat template around a prompt
 MAX_ROWS_MEASURED = 20_000  # 40 ms
 
 NUM_ROWS_READ = 20
-MAX_SHARE_UNREAD = 0.1  # of the characters: a sign or two do not hide the task
-# As the kinds of models call it; those that can read a text of any length name none.
+MAX_SHARE_UNREAD = 0.1  # of the characters
+# Names used by model families; models without a length limit have none.
 LIMIT_NAMES = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FitResult:
-    """What the settings should be, and a sentence on each that is changed."""
+    """The fitted settings, and a message for each that changed."""
 
     texts: dict[str, str] = field(default_factory=dict)
     sentences: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ def _held_out(wanted: int, version: DatasetVersion) -> tuple[int, str]:
         return wanted, ""
     fitting = int(version.num_rows * HELD_OUT)
     return fitting, (
-        f"Held-out prompts are {fitting:,} in place of {wanted:,}, a fifth of the "
+        f"Held-out prompts: {fitting:,} instead of {wanted:,}, a fifth of the "
         f"{version.num_rows:,} rows."
     )
 
@@ -72,8 +72,8 @@ def _per_step(wanted: int, version: DatasetVersion, held_out: int) -> tuple[int,
     if wanted <= num_train:
         return wanted, ""
     return num_train, (
-        f"Prompts per step are {num_train:,} in place of {wanted:,}, as many as are "
-        "left to train on."
+        f"Prompts per step: {num_train:,} instead of {wanted:,}, the number of "
+        "training rows."
     )
 
 
@@ -84,7 +84,7 @@ def _longest(
     if counted := count_longest(version, model):
         fitting, has = counted, f"has {counted:,} tokens"
     else:
-        # A rough bound, so it asks for no more than Cohort does anyway.
+        # A rough bound, so it is limited to the default.
         fitting = min(
             bound_longest(version, has_template=texts[TEMPLATE] == "auto"),
             DEFAULT_LENGTH,
@@ -93,13 +93,13 @@ def _longest(
     if fitting <= wanted:
         return wanted, ""
     return fitting, (
-        f"Longest prompt is {fitting:,} tokens in place of {wanted:,}, as the "
-        f"dataset's longest {has}."
+        f"Longest prompt: {fitting:,} tokens instead of {wanted:,}, because the "
+        f"longest in the dataset {has}."
     )
 
 
 def warn_of_lengths(config: RunConfig, dataset: DatasetVersion) -> str:
-    """A sentence where a completion may go on behind the model's end; else ""."""
+    """A warning if prompt and completion may exceed the model's context; else ""."""
     path = config.model.path
     tree = read_model_config(Path(path)) if path.startswith("/") else None
     limit = find_limit(tree) if tree else None
@@ -115,19 +115,19 @@ def warn_of_lengths(config: RunConfig, dataset: DatasetVersion) -> str:
         return ""
     room = limit - prompt
     remedy = (
-        f"Lower rollout.max_new_tokens to {room:,}, or take a model that goes further."
+        f"Lower rollout.max_new_tokens to {room:,}, or choose a model with a longer "
+        "context."
         if room > 0
-        else "Take shorter prompts, or a model that goes further."
+        else "Use shorter prompts, or choose a model with a longer context."
     )
     return (
-        f"Prompts of up to {prompt:,} tokens with completions of up to {longest:,} "
-        f"have {prompt + longest:,} tokens, but the model was made for {limit:,}: "
-        f"behind them it writes nonsense, or the run fails. {remedy}"
+        f"Prompts of up to {prompt:,} tokens and completions of up to {longest:,} need "
+        f"{prompt + longest:,} tokens, but the model's context is {limit:,}. {remedy}"
     )
 
 
 def warn_of_characters(model: str, version: DatasetVersion) -> str:
-    """A sentence where a small model has no tokens for the rows' texts; else ""."""
+    """A warning if a small model has no tokens for the rows' texts; else ""."""
     known = read_characters(Path(model)) if model.startswith("/") else None
     if known is None:
         return ""
@@ -150,7 +150,7 @@ def warn_of_characters(model: str, version: DatasetVersion) -> str:
 
 
 def count_longest(version: DatasetVersion, model: str) -> int | None:
-    """Tokens of the longest prompt, where somebody had this model's counted."""
+    """Tokens of the longest prompt, if they were counted for this model."""
     counted = TokenLengths.objects.filter(version=version, model=model).first()
     if counted is None or not counted.result:
         return None
@@ -158,16 +158,16 @@ def count_longest(version: DatasetVersion, model: str) -> int | None:
 
 
 def bound_longest(version: DatasetVersion, *, has_template: bool) -> int:
-    """Tokens that the longest prompt has at most.
+    """An upper bound on the tokens of the longest prompt.
 
-    No tokenizer that is in use makes more tokens than characters of a text.
+    No tokenizer in use makes more tokens than characters.
     """
     return longest_prompt(version.pk) + (CHAT_TOKENS if has_template else 0)
 
 
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer
 def longest_prompt(version_pk: int) -> int:
-    """Its characters, among the first rows."""
+    """Its length in characters, among the first rows."""
     rows = DatasetRow.objects.filter(version=version_pk, position__lt=MAX_ROWS_MEASURED)
     chars = RawSQL(PROMPT_CHARS, [], output_field=BigIntegerField())  # nosec B611 # noqa: S611 - our own constant
     found: int | None = rows.aggregate(longest=Max(chars))["longest"]
@@ -175,7 +175,7 @@ def longest_prompt(version_pk: int) -> int:
 
 
 def find_limit(tree: Mapping[str, Any]) -> int | None:
-    """Tokens that a model was made for; None: its configuration names no such number.
+    """The model's context length in tokens; None if its configuration has none.
 
     >>> find_limit({"max_position_embeddings": 32_768, "rope_scaling":
     ...     {"factor": 4.0, "original_max_position_embeddings": 32_768}})

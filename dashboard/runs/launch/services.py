@@ -1,4 +1,4 @@
-"""Queueing runs: one or several of a form, anew or from a checkpoint."""
+"""Queueing of runs and sweeps, from the start or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.trash import lock_untrashed
+from dashboard.project.errors import UserError
 from dashboard.runs.charts.series import carried_to, totals_of
 from dashboard.runs.checkpoints.listing import add_fork_point, fork_draft
 from dashboard.runs.launch.base_models import lock_published
@@ -30,11 +31,11 @@ def launch_run(
     fork_of: Checkpoint | None = None,
     sweep: Sweep | None = None,
 ) -> Run:
-    """Queue a run. Its directory is written by the worker that first claims it.
+    """Queue a run. The worker that first claims it writes its directory.
 
-    A fork has the files of its checkpoint before any worker can claim it. ValueError
-    where they are gone, one of the datasets was moved to the trash meanwhile, a model
-    unpublished, or the team has as many runs or files as it may.
+    A fork has the files of its checkpoint before any worker can claim it. ValueError:
+    these files were deleted, a dataset is in the trash, a model was unpublished, or the
+    team's quota is used up.
     """
     if fork_of is None:
         return _queue(launch, team, user, sweep=sweep, cloned_from=cloned_from)
@@ -55,7 +56,7 @@ def launch_sweep(
     cloned_from: Run | None = None,
     fork_of: Checkpoint | None = None,
 ) -> Sweep:
-    """Queue all of them, or none. ValueError as for a single one."""
+    """Queue all of them, or none. ValueError as for a single run."""
     sweep = Sweep.objects.create(team=team, name=name, launched_by=user)
     for launch in launches:
         launch_run(
@@ -84,9 +85,9 @@ def _queue(
     assert cloned_from is None or cloned_from.team_id == team.id, "another team's run"
     assert fork_of is None or fork_of.run.team_id == team.id, "another team's run"
     check_runs(team)
-    _hold(launch, team)
+    _lock(launch, team)
     if fork_of is not None:
-        _hold_parent(fork_of.run_id)
+        _lock_parent(fork_of.run_id)
     run = Run.objects.create(
         team=team,
         owner=user,
@@ -111,8 +112,8 @@ def _queue(
     return run
 
 
-def _hold(launch: Launch, team: Team) -> None:
-    """Keep what the run needs from being deleted before it is queued."""
+def _lock(launch: Launch, team: Team) -> None:
+    """Lock what the run needs against deletion until it is queued."""
     assert launch.recipe_version.recipe.team_id == team.id, "another team's recipe"
     sets = launch.evaluation_sets
     files = launch.config.evaluation.sets
@@ -125,13 +126,13 @@ def _hold(launch: Launch, team: Team) -> None:
     lock_published(team, launch.config.model_dump(mode="json"))
 
 
-def _hold_parent(run_id: int) -> None:
-    """Keep the run that a fork begins from out of the trash until the fork is there."""
+def _lock_parent(run_id: int) -> None:
+    """Lock the parent of a fork against the trash until the fork is queued."""
     parent = Run.objects.select_for_update(of=("self",), no_key=True).get(pk=run_id)
     if parent.trashed_at is not None:
-        raise ValueError(
-            f"{parent.name} was moved to the trash meanwhile. Restore it from there, "
-            "or fork another run."
+        raise UserError(
+            "runs.parent_in_trash",
+            f"{parent.name} is in the trash. Restore it, or fork another run.",
         )
 
 

@@ -1,4 +1,4 @@
-"""What a launch form amounts to: numbers that follow, and what to know first."""
+"""The estimate of a launch: amounts, warnings and hints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.config.fields import main_fields, write_texts
 from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.launch.checks import describe_fork
-from dashboard.runs.launch.eval_sets import known_leak
+from dashboard.runs.launch.eval_sets import stored_leak
 from dashboard.runs.launch.form import Launch, LaunchForm
 from dashboard.runs.launch.initial_values import Start
 from dashboard.runs.launch.memory import Memory, estimate_memory
@@ -39,7 +39,7 @@ from trainer.rewards.spec import Recipe, needs_sandbox
 
 ROWS_TRIED = 3
 SECONDS_PER_ROW = 10.0
-MANY_PASSES = 20
+MANY_EPOCHS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ class Summary:
     memory: Memory = field(default_factory=Memory)
     warnings: tuple[str, ...] = ()  # to be confirmed before a launch
     hints: list[str] = field(default_factory=list)
-    # A starter model that the form does not use the settings of, and how they differ.
+    # A starter model whose settings the form does not use, and the differences.
     starter: StarterModel | None = None
     differences: list[str] = field(default_factory=list)
 
@@ -81,11 +81,11 @@ def _amounts(launch: Launch) -> list[Amount]:
         *_tokens(config),
         *_times(launch),
         _updates(config),
-        Amount(title="Completions in all", value=si(_num_completions(config))),
+        Amount(title="Total completions", value=si(_num_completions(config))),
         Amount(
-            title="Passes over the prompts",
-            value=sig4(_passes(launch)),
-            how=f"{_num_train(launch):,} rows to train on",
+            title="Epochs",
+            value=sig4(_epochs(launch)),
+            how=f"{_num_train(launch):,} training rows",
         ),
         _evaluations(launch),
         _checkpoints(config),
@@ -93,7 +93,7 @@ def _amounts(launch: Launch) -> list[Amount]:
 
 
 def _per_step(config: RunConfig) -> list[Amount]:
-    """Of the run's longest phase; others may take more or fewer."""
+    """Of the run's longest phase; others may differ."""
     longest = max(config.phase_configs, key=lambda phase: phase.config.optim.num_steps)
     rollout, per_step = longest.config.rollout, longest.config.completions_per_step
     of_phase = f" in {longest.name}" if longest.name else ""
@@ -115,7 +115,7 @@ def _per_step(config: RunConfig) -> list[Amount]:
 
 
 def _tokens(config: RunConfig) -> list[Amount]:
-    """At most, in all; completions of the dataset are not sampled."""
+    """The maximum in total; completions of the dataset are not sampled."""
     total = sum(
         phase.config.completions_per_step
         * phase.config.rollout.max_new_tokens
@@ -124,7 +124,7 @@ def _tokens(config: RunConfig) -> list[Amount]:
         for phase in config.phase_configs
         if phase.config.rollout.source != "dataset"
     )
-    how = Amount(title="Tokens sampled in all", value=f"up to {si(total)}")
+    how = Amount(title="Total tokens sampled", value=f"up to {si(total)}")
     return [how] if total else []
 
 
@@ -134,26 +134,26 @@ def _refills(config: RunConfig) -> int:
 
 
 def _times(launch: Launch) -> list[Amount]:
-    """Evaluations and checkpoints come on top."""
+    """Without evaluations and checkpoints."""
     team, config = launch.dataset_version.dataset.team, launch.config
     if config.phases:
-        how = "not told for a run of several phases"
+        how = "no estimate for runs with several phases"
         return [Amount(title="Time", value="unknown", how=how)]
     paces = past_paces(team, config)
     if not paces:
-        how = "no past run of this model, group size, prompts and length"
+        how = "no similar run yet"
         return [Amount(title="Time per step", value="unknown", how=how)]
     return [_time(pace, config.optim.num_steps) for pace in paces]
 
 
 def _time(pace: Pace, num_steps: int) -> Amount:
     several = pace.num_runs > 1
-    of_runs = f"{pace.num_runs} past runs" if several else "1 past run"
+    of_runs = f"{pace.num_runs} similar runs" if several else "1 similar run"
     total = duration(pace.step_seconds * num_steps)
     return Amount(
         title=f"Time per step on {pace.device}" if pace.device else "Time per step",
         value=duration(pace.step_seconds),
-        how=f"{total} in all, from {of_runs} like this",
+        how=f"{total} in total, from {of_runs}",
     )
 
 
@@ -186,7 +186,7 @@ def _num_train(launch: Launch) -> int:
     return launch.dataset_version.num_rows - launch.config.data.num_eval_rows
 
 
-def _passes(launch: Launch) -> float:
+def _epochs(launch: Launch) -> float:
     prompts = sum(
         phase.config.optim.num_steps * phase.config.rollout.prompts_per_step
         for phase in launch.config.phase_configs
@@ -201,12 +201,12 @@ def _evaluations(launch: Launch) -> Amount:
     rows += sum(one.num_rows for one in sets)
     if not every or not rows:
         return Amount(title="Evaluations", value="none")
-    # Before the first step, every so many, and after the last.
+    # Before the first step, at each interval, and after the last.
     count = math.ceil(config.optim.num_steps / every) + 1
     samples = rows * config.evaluation.samples_per_prompt
     how = f"{samples:,} completions each"
     if num_sets > 1:
-        how += f", of {num_sets} sets"
+        how += f", {num_sets} sets"
     return Amount(title="Evaluations", value=f"{count:,}", how=how)
 
 
@@ -214,47 +214,45 @@ def _checkpoints(config: RunConfig) -> Amount:
     every = config.checkpoint.every_steps
     count = math.ceil(config.optim.num_steps / every) if every else 1
     kept = min(count, config.checkpoint.keep_last)
-    return Amount(
-        title="Checkpoints", value=f"{count:,}", how=f"the last {kept:,} kept"
-    )
+    return Amount(title="Checkpoints", value=f"{count:,}", how=f"newest {kept:,} kept")
 
 
 def _hints(launch: Launch, start: Start) -> list[str]:
-    """What is rarely meant, but may be."""
+    """Notes on likely mistakes; they need no confirmation."""
     config = launch.config
     hints: list[str] = []
     if start.fork is not None:
         hints += describe_fork(config, launch.dataset_version, start)
     if not known_hosts():
         hints.append(f"The run will wait. {describe_lack(Needs(), [])}")
-    if _passes(launch) > MANY_PASSES:
+    if _epochs(launch) > MANY_EPOCHS:
         hints.append(
-            f"Each prompt is trained on about {_passes(launch):,.0f} times, so the "
-            "model may learn the rows by heart. Take fewer steps or more rows."
+            f"The run repeats each prompt about {_epochs(launch):,.0f} times, so the "
+            "model may memorise answers. Use fewer steps or more rows."
         )
     has_rows = config.data.num_eval_rows or config.evaluation.sets
     if not has_rows or not config.evaluation.every_steps:
         hints.append(
-            "Nothing is evaluated, so you will not see whether the model learned the "
-            "task or the rows. Hold out some prompts and evaluate every few steps."
+            "The run has no evaluation, so you cannot tell learning from memorising. "
+            "Hold out some prompts and set an evaluation interval."
         )
     return hints + [
         f"{one.name}: {leak.sentence}"
         for one in launch.evaluation_sets
-        if (leak := known_leak(one.version, launch.dataset_version)) and leak.num_rows
+        if (leak := stored_leak(one.version, launch.dataset_version)) and leak.num_rows
     ]
 
 
 def warn(launch: Launch) -> tuple[str, ...]:
-    """What would waste the run, in part or whole."""
+    """Problems that would waste the run; the user has to confirm them."""
     version = launch.recipe_version
-    # A sandbox may be busy now and free in a moment: that is no answer to keep.
+    # A busy sandbox may be free in a moment: its answer is not cached.
     is_kept = not needs_sandbox(Recipe.model_validate(version.spec))
     find = rules_without_score if is_kept else rules_without_score.__wrapped__
     warnings = []
     needs, hosts = Needs.of(launch.config.model_dump()), known_hosts()
     if hosts and (lack := describe_lack(needs, hosts, or_else="choose")):
-        warnings.append(f"No worker would start this run now. {lack}")
+        warnings.append(f"No worker can start this run. {lack}")
     warnings += describe_missing(needed_packages(launch.config), needs, hosts)
     warnings += [
         sentence
@@ -278,7 +276,7 @@ def warn(launch: Launch) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer
 def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str], ...]:
-    """Each rule that the first rows give nothing to score by, and the reason."""
+    """Each rule that cannot score the first rows, and the reason."""
     spec = RecipeVersion.objects.values_list("spec", flat=True).get(pk=recipe_pk)
     recipe = Recipe.model_validate(spec)
     rows = DatasetRow.objects.filter(version=dataset_pk).order_by("position")
@@ -295,9 +293,9 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str
 
 
 def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
-    """Settings that teach a large model nothing happen to be our defaults for it."""
+    """Our defaults suit large models and do not train the starter models."""
     if form.start.key:
-        return  # other settings were chosen on purpose
+        return  # other settings were chosen explicitly
     starters = [s for s in form.choices.starters if s.path == form.model_path]
     if not starters or not starters[0].has_settings:
         return
@@ -317,7 +315,7 @@ def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
 
 
 def _is_its_task(form: LaunchForm, made_for: dict[str, Any]) -> bool:
-    """Whether nothing that is chosen differs from what the starter was made for."""
+    """Whether dataset and reward match the starter's own task."""
     version, recipe = form.dataset_version, form.recipe_version
     if version and warn_of_characters(form.model_path, version):
         return False

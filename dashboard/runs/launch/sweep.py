@@ -1,4 +1,4 @@
-"""Several runs of one form: some settings have several values."""
+"""Sweeps: runs of one form in which some settings have several values."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
+from dashboard.project.errors import UserError, code_of
 from dashboard.runs.config.errors import Problems
 from dashboard.runs.config.fields import ConfigField, all_fields, part_title
 from dashboard.runs.launch.form import LONGEST_NAME, Launch, LaunchForm
 
 NUM_ROWS = 4  # settings that may have several values
 MAX_RUNS = 50
-MAX_VALUES = 2 * MAX_RUNS  # of a setting, before any is told to be there twice
+MAX_VALUES = 2 * MAX_RUNS  # of a setting, before duplicates are reported
 RANGE = re.compile(r"(-?\d{1,9})\s*\.\.\s*(-?\d{1,9})")
 GRID, PAIRS = "grid", "pairs"
 MODES = (
     (GRID, "Every combination"),
-    (PAIRS, "Side by side: the first values together, then the second ones"),
+    (PAIRS, "Paired: first values together, then second values"),
 )
 
 
@@ -42,19 +43,19 @@ class Row:
 
     @property
     def values(self) -> list[str]:
-        """ValueError where there are more than a launch may have."""
+        """UserError if there are more than a sweep may have."""
         found: list[str] = []
         for part in filter(None, map(str.strip, self.text.split(","))):
             named = RANGE.fullmatch(part)
             if named and self.setting and self.setting.kind == "whole":
                 first, last = int(named[1]), int(named[2])
                 if last - first >= MAX_RUNS:
-                    raise ValueError(_too_many(last - first + 1))
+                    raise _too_many(last - first + 1)
                 found += map(str, range(first, last + 1))
             else:
                 found.append(part)
             if len(found) > MAX_VALUES:
-                raise ValueError(_too_many(None))
+                raise _too_many(None)
         return found
 
 
@@ -67,11 +68,12 @@ class Planned:
 
 @dataclass(kw_only=True, slots=True)
 class SweepPlan:
-    """What the form's part Several runs holds, and the runs that follow from it."""
+    """The form's section Sweep, and the runs that it plans."""
 
     rows: list[Row] = field(default_factory=list)
     mode: str = GRID
     problem: str = ""
+    problem_code: str = ""
     runs: list[Planned] = field(default_factory=list)
 
     @classmethod
@@ -95,33 +97,35 @@ class SweepPlan:
         return [row.setting.title for row in self.used if row.setting]
 
     def plan(self, form: LaunchForm) -> None:
-        """Find its runs, or why there are none; each is checked as one alone is."""
+        """Find its runs, or the problem; each is checked like a single run."""
         self.runs = []
         if not self.used:
             return
         try:
             self.runs = self._plan(form, self._combine())
         except ValueError as error:
-            self.problem = str(error)
+            self.problem, self.problem_code = str(error), code_of(error)
 
     def _combine(self) -> list[tuple[str, ...]]:
         columns = [_values(row) for row in self.used]
         paths = [row.path for row in self.used]
         if twice := next((path for path in paths if paths.count(path) > 1), ""):
-            raise ValueError(
-                f"{all_fields()[twice].title} is named twice. Put all its values in "
-                "one line."
+            raise UserError(
+                "sweeps.duplicate_setting",
+                f"{all_fields()[twice].title} is selected twice. Put all its values in "
+                "one row.",
             )
         if self.mode == PAIRS and len({len(column) for column in columns}) > 1:
             counts = ", ".join(str(len(column)) for column in columns)
-            raise ValueError(
-                f"Side by side needs as many values of each setting; got {counts}. "
-                "Add or remove some, or take every combination."
+            raise UserError(
+                "sweeps.unequal_values",
+                f"Paired settings need the same number of values; got {counts}. Add or "
+                "remove values, or choose every combination.",
             )
         together = itertools.product if self.mode == GRID else zip
         found = list(itertools.islice(together(*columns), MAX_RUNS + 1))
         if len(found) > MAX_RUNS:
-            raise ValueError(_too_many(None))
+            raise _too_many(None)
         return found
 
     def _plan(
@@ -149,18 +153,24 @@ class SweepPlan:
             message = ", ".join(
                 f"{all_fields()[path].title} {value}" for path, value in changed.items()
             )
-            raise ValueError(f"With {message}: {' '.join(one.problems.sentences[:3])}")
+            raise UserError(
+                "sweeps.bad_run",
+                f"With {message}: {' '.join(one.problems.messages[:3])}",
+            )
         return Planned(name=name, values=list(values), launch=launch)
 
 
 def _values(row: Row) -> list[str]:
     if row.setting is None:
-        raise ValueError(f"Choose the setting that has the values “{row.text[:60]}”.")
+        raise UserError(
+            "sweeps.no_setting", f"Choose a setting for the values “{row.text[:60]}”."
+        )
     values = row.values
     if len(values) < 2:
-        raise ValueError(
-            f"{row.setting.title} needs two values or more, such as 1e-6, 3e-6 or "
-            f"0..4; got “{row.text[:60]}”."
+        raise UserError(
+            "sweeps.too_few_values",
+            f"{row.setting.title} needs at least two values, such as 1e-6, 3e-6 or "
+            f"0..4; got “{row.text[:60]}”.",
         )
     same = [
         (one, other)
@@ -168,7 +178,10 @@ def _values(row: Row) -> list[str]:
         if row.setting.is_same(one, other)
     ]
     if same:
-        raise ValueError(f"{row.setting.title} has {same[0][1]} twice. Remove one.")
+        raise UserError(
+            "sweeps.duplicate_value",
+            f"{row.setting.title} has the value {same[0][1]} twice. Remove one.",
+        )
     return values
 
 
@@ -177,13 +190,19 @@ def _text(path: str, value: str) -> str:
     if all_fields()[path].kind != "switch":
         return value
     if value not in ("on", "off"):
-        raise ValueError(f"{all_fields()[path].title} is on or off; got “{value}”.")
+        raise UserError(
+            "sweeps.not_a_switch",
+            f"{all_fields()[path].title} must be on or off; got “{value}”.",
+        )
     return "on" if value == "on" else ""
 
 
-def _too_many(count: int | None) -> str:
+def _too_many(count: int | None) -> UserError:
     seen = f"{count:,} runs" if count else f"more than {MAX_RUNS} runs"
-    return f"These are {seen}; {MAX_RUNS} are launched at once at most. Take fewer."
+    return UserError(
+        "sweeps.too_many_runs",
+        f"The sweep has {seen}; at most {MAX_RUNS} are allowed. Use fewer values.",
+    )
 
 
 def describe_sweep(post: Mapping[str, Any], form: LaunchForm) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Presets of a team: settings of the launch form kept under a name."""
+"""A team's presets: saved settings of the launch form."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from django.db import IntegrityError, transaction
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.edits import Clash, Edit, EditConflict
+from dashboard.project.errors import UserError
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.models import TeamPreset
 
 LONGEST_NAME = TeamPreset._meta.get_field("name").max_length or 60
-# A run's own: which rows it is trained and evaluated on is chosen anew.
+# Each run chooses its own training and evaluation rows.
 LEFT_OUT = {"data": ("rows",), "evaluation": ("sets",)}
 
 
@@ -32,12 +33,12 @@ def save_preset(
     overwrites: bool = False,
     seen: str = "",
 ) -> TeamPreset:
-    """Keep the settings of a form under a name; ValueError where it is taken.
+    """Save the settings of a form under a name; UserError if the name is taken.
 
-    A preset changes only when it is overwritten, which is recorded with what it held.
-    EditConflict where the form began with it, and it has another `mark` by now.
+    The audit log keeps the settings of an overwritten preset. EditConflict: the form
+    started from the preset, and its `fingerprint` has changed since.
     """
-    name = _checked(name)
+    name = _clean_name(name)
     kept = {
         "config": strip_config(launch.config.model_dump(mode="json")),
         "model": launch.config.model.path if keeps_model else "",
@@ -48,9 +49,10 @@ def save_preset(
         presets = TeamPreset.objects.select_for_update()
         preset = presets.filter(team=team, name=name).first()
         if preset and not overwrites:
-            raise ValueError(
-                f"Your team has a preset “{name}”. Give another name, or tick "
-                "“Replace the one of this name”."
+            raise UserError(
+                "presets.name_taken",
+                f"A preset named “{name}” already exists. Choose another name, or "
+                "select “Replace the preset with this name”.",
             )
         if preset:
             _refuse_stale(preset, kept, seen)
@@ -63,15 +65,15 @@ def save_preset(
 
 
 def _refuse_stale(preset: TeamPreset, kept: dict[str, Any], seen: str) -> None:
-    """`seen`: the mark of the preset that the form began with."""
+    """`seen`: the fingerprint of the preset that the form started from."""
     pk, _, _ = seen.partition(":")
-    now = _kept_in(preset)
+    now = _saved_values(preset)
     mine = {name: kept[name] for name in now}
-    if pk == str(preset.pk) and seen != mark(preset) and now != mine:
+    if pk == str(preset.pk) and seen != fingerprint(preset) and now != mine:
         raise EditConflict([Clash("preset_name", now, mine)])
 
 
-def _kept_in(preset: TeamPreset) -> dict[str, Any]:
+def _saved_values(preset: TeamPreset) -> dict[str, Any]:
     return {
         "config": preset.config,
         "model": preset.model,
@@ -79,15 +81,15 @@ def _kept_in(preset: TeamPreset) -> dict[str, Any]:
     }
 
 
-def mark(preset: TeamPreset) -> str:
-    """Another one for each content."""
+def fingerprint(preset: TeamPreset) -> str:
+    """A hash of the contents."""
     kept = [preset.config, preset.model, preset.recipe_version_id]
     text = json.dumps(kept, sort_keys=True)
     return f"{preset.pk}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def write_kept(kept: Mapping[str, Any]) -> str:
-    """As text, to be compared."""
+    """As text, for the comparison."""
     recipe = kept["recipe_version"]
     tree = {**kept["config"], "model": kept["model"], "reward": str(recipe or "")}
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False)
@@ -99,15 +101,16 @@ def _write(preset: TeamPreset, values: dict[str, Any]) -> TeamPreset:
     try:
         with transaction.atomic():
             preset.save()
-    except IntegrityError:  # saved by somebody else a moment ago
-        raise ValueError(
-            f"Your team has a preset “{preset.name}” by now. Give another name."
+    except IntegrityError:  # saved by another user a moment ago
+        raise UserError(
+            "presets.name_taken",
+            f"A preset named “{preset.name}” already exists. Choose another name.",
         ) from None
     return preset
 
 
 def strip_config(config: dict[str, Any]) -> dict[str, Any]:
-    """A run's tree without its model, rows, evaluation sets and reward."""
+    """A run's settings without model, rows, evaluation sets and reward."""
     out = {**LEFT_OUT, "model": ("path",), "reward": ("recipe",)}
     return {
         part: {n: v for n, v in values.items() if n not in out.get(part, ())}
@@ -119,39 +122,37 @@ def strip_config(config: dict[str, Any]) -> dict[str, Any]:
 
 @transaction.atomic
 def rename_preset(*, preset: TeamPreset, user: User, edit: Edit) -> None:
-    """ValueError where the team has a preset of this name.
-
-    EditConflict: somebody else renamed it meanwhile.
-    """
-    held = TeamPreset.objects.select_for_update().get(pk=preset.pk)
-    before = held.name
-    changes = edit.clean(name=_checked).merge({"name": before})
+    """UserError if the name is taken. EditConflict: another user renamed it."""
+    locked = TeamPreset.objects.select_for_update().get(pk=preset.pk)
+    before = locked.name
+    changes = edit.clean(name=_clean_name).merge({"name": before})
     if changes:
-        _write(held, changes)
+        _write(locked, changes)
         record(preset.team, user, "preset.renamed", preset, **changes, before=before)
-    preset.name = held.name
+    preset.name = locked.name
 
 
 @transaction.atomic
 def delete_preset(*, preset: TeamPreset, user: User) -> None:
-    """The record keeps what it held; runs keep their own settings anyway."""
+    """The audit log keeps its settings; runs have their own copies."""
     kept = {"name": preset.name, "before": preset.config}
     record(preset.team, user, "preset.deleted", preset, **kept)
     preset.delete()
 
 
-def _checked(name: str) -> str:
+def _clean_name(name: str) -> str:
     name = name.strip()
     if not name:
-        raise ValueError("The preset needs a name.")
+        raise UserError("presets.name_missing", "The preset needs a name.")
     if len(name) > LONGEST_NAME:
-        raise ValueError(
-            f"This name has {len(name)} of at most {LONGEST_NAME} characters. "
-            "Shorten it."
+        raise UserError(
+            "presets.name_too_long",
+            f"The name has {len(name)} characters; at most {LONGEST_NAME} are allowed.",
         )
-    if any(unicodedata.category(mark) == "Cc" for mark in name):
-        raise ValueError(
-            f"The name {name!r} holds a line break or another control character. "
-            "Remove it."
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise UserError(
+            "presets.bad_name",
+            f"The name {name!r} contains a line break or another control character. "
+            "Remove it.",
         )
     return name

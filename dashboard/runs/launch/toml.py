@@ -1,4 +1,4 @@
-"""The launch form as the engine's TOML, and such TOML as the form."""
+"""The launch form as the engine's TOML, and back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dashboard.project.errors import UserError, code_of
 from dashboard.rewards.recipe_text import is_same_reward
 from dashboard.runs.config.fields import ConfigField, all_fields, put, write_texts
 from dashboard.runs.config.toml import (
@@ -24,7 +25,7 @@ from dashboard.runs.launch.form import AS_START, LaunchForm
 from dashboard.runs.queries import ROWS, eval_rows
 from trainer.config import RunConfig
 
-# In place of what is not chosen yet, so that the rest can be checked.
+# Placeholders for what is not chosen yet, so that the rest can be checked.
 NO_MODEL = "not chosen"
 ANY_RECIPE = {"rules": [{"name": "any", "kind": "numeric_answer", "params": {}}]}
 
@@ -36,22 +37,22 @@ class TomlDraft:
     text: str = ""
     problems: list[TomlProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    # Rewards it brings that the team does not have, by their place in the tree.
+    # Rewards in the TOML that the team does not have, by key in the tree.
     unknown_recipes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def write_form(form: LaunchForm) -> str:
-    """ValueError where the form's phases cannot be read, as they would be lost."""
+    """UserError if the form's phases are invalid, because they would be lost."""
     tree = form.tree(
         form.recipe_version, choose_sets(form.eval_sets, taken=form.eval_files)
     )
     if sentence := form.put_phases(tree):
-        raise ValueError(f"Correct the phases first. {sentence}")
+        raise UserError("phases.invalid", f"Fix the phases first. {sentence}")
     if not form.recipe_version:
         tree["reward"]["recipe"] = ANY_RECIPE
     try:
         tree = RunConfig.model_validate(tree).model_dump(mode="json")
-    except ValidationError:  # shown as it was typed; to apply it tells what is wrong
+    except ValidationError:  # shown as typed; applying it reports the errors
         for path, setting in all_fields().items():
             put(tree, path, _typed(setting, form.texts[path]))
     if not form.model_path:
@@ -62,7 +63,7 @@ def write_form(form: LaunchForm) -> str:
 
 
 def _typed(setting: ConfigField, text: str) -> Any:
-    """A number as one, where the text is one."""
+    """As a number, if the text is one."""
     value = setting.read(text)
     if isinstance(value, str) and setting.kind in ("whole", "number"):
         with suppress(ValueError):
@@ -74,16 +75,16 @@ def _typed(setting: ConfigField, text: str) -> Any:
 
 
 def apply_toml(form: LaunchForm, text: str) -> TomlDraft:
-    """Put what it says into the form, which stays as it is where there are problems.
+    """Apply the TOML to the form, unless there are problems.
 
-    As in a file of the engine, what it leaves out has its default; the model, the
-    dataset, the reward and the evaluation sets stay as they are chosen.
+    Missing settings get their defaults, as in a file of the engine. Model, dataset,
+    reward and evaluation sets keep their choices.
     """
     draft = TomlDraft(text=text)
     try:
         given = read_toml(text)
     except ValueError as error:
-        draft.problems = [TomlProblem(sentence=str(error))]
+        draft.problems = [TomlProblem(sentence=str(error), code=code_of(error))]
         return draft
     lines = Lines(text, given)
     draft.problems = find_toml_problems(lines, _completed(form, given))
@@ -107,8 +108,8 @@ def _completed(form: LaunchForm, given: dict[str, Any]) -> dict[str, Any]:
     }
     tree = dict(given)
     for part, values in chosen.items():
-        said = given.get(part, {})
-        tree[part] = values | said if isinstance(said, dict) else said
+        typed = given.get(part, {})
+        tree[part] = values | typed if isinstance(typed, dict) else typed
     return tree
 
 
@@ -128,12 +129,11 @@ class _Applied:
         rows = self.tree["data"]["rows"]
         if rows != ROWS:
             draft.notes.append(
-                f"1 setting of the TOML has no field here: data.rows = “{rows}”. The "
-                "dataset that is chosen on the form is trained on."
+                f"The form ignores data.rows = “{rows}” and trains on its own dataset."
             )
 
     def _read_texts(self, draft: TomlDraft) -> None:
-        """A text box cannot tell an empty text from none."""
+        """A text box cannot distinguish an empty text from none."""
         self.texts = write_texts(self.tree)
         for path, setting in all_fields().items():
             part, _, name = path.rpartition(".")
@@ -142,15 +142,15 @@ class _Applied:
                 self._refuse(
                     draft,
                     path,
-                    "The form cannot hold an empty text here, or one with carriage "
-                    "returns. Leave it out, or give another.",
+                    "The form cannot store an empty text here, or carriage returns. "
+                    "Remove the setting, or enter another text.",
                 )
 
     def _read_recipes(self, draft: TomlDraft) -> None:
         form, reward = self.form, self.tree["reward"]
         self.recipe, chosen = form.recipe, form.recipe_version
-        said = self.given.get("reward", {})
-        if "recipe" in said and not (
+        typed = self.given.get("reward", {})
+        if "recipe" in typed and not (
             chosen and is_same_reward(chosen.spec, reward["recipe"])
         ):
             self.recipe = self._find(draft, "recipe")
@@ -168,29 +168,29 @@ class _Applied:
         self._refuse(
             draft,
             f"reward.{name}",
-            "Your team has no such reward. Save it as one, or leave it out.",
+            "The team does not have this reward. Save it, or remove it here.",
         )
         return ""
 
     def _read_sets(self, draft: TomlDraft) -> None:
-        """Files are not taken from a text: a worker would read any it names."""
+        """File names in the TOML are refused: a worker would read any of them."""
         form = self.form
         known = form.eval_files | {
-            one.said_name: eval_rows(one.said_name) for one in form.eval_sets
+            one.effective_name: eval_rows(one.effective_name) for one in form.eval_sets
         }
         sets = self.tree["evaluation"]["sets"]
         files = form.eval_files.keys()
-        is_said = "sets" in self.given.get("evaluation", {})
-        if is_said and files & sets.keys() and not files <= sets.keys():
-            message = "The files of the run that is cloned are kept all, or none."
+        has_sets = "sets" in self.given.get("evaluation", {})
+        if has_sets and files & sets.keys() and not files <= sets.keys():
+            message = "Keep all evaluation files of the cloned run, or none."
             self._refuse(draft, "evaluation.sets", message)
         for name, file in sets.items():
             if known.get(name) != file:
                 self._refuse(
                     draft,
                     f"evaluation.sets.{name}",
-                    f"Held-out sets are datasets, not files such as “{file[:60]}”. Add "
-                    f"one named {name} under Evaluation sets, or leave it out.",
+                    f"Evaluation sets must be datasets; got the file “{file[:60]}”. "
+                    f"Add a set named {name} under Evaluation sets, or remove it here.",
                 )
 
     def _refuse(self, draft: TomlDraft, path: str, sentence: str) -> None:
@@ -206,5 +206,7 @@ class _Applied:
             form.use_model(path)
         if "sets" in self.given.get("evaluation", {}):
             sets = self.tree["evaluation"]["sets"]
-            form.eval_sets = [one for one in form.eval_sets if one.said_name in sets]
+            form.eval_sets = [
+                one for one in form.eval_sets if one.effective_name in sets
+            ]
             form.keeps_eval_files = bool(sets.keys() & form.start.eval_files.keys())

@@ -1,4 +1,4 @@
-"""Whether a run can learn, by what its starting model already does in a probe."""
+"""Whether a run can learn, judged by a probe of its starting model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.config import RunConfig
 Answer = Literal["can", "hardly", "cannot"]
 WORDS: dict[Answer, str] = {
     "can": "This run can learn",
-    "hardly": "This run can hardly learn",
+    "hardly": "This run may learn little",
     "cannot": "This run cannot learn",
 }
 # At 5 % of groups with a signal a step of 32 prompts learns from one or two.
@@ -23,7 +23,7 @@ SOME_TRUNCATED = 0.1
 MANY_UNSCORED = 0.5
 
 
-# What a probe samples by; a change of another part leaves its verdict true.
+# The settings that a probe samples with; others do not affect its verdict.
 SAMPLED_BY = ("model", "data", "rollout", "reward")
 
 
@@ -48,12 +48,12 @@ class _Reason:
 def give_verdict(
     metrics: Mapping[str, Any], *, group_size: int, max_new_tokens: int
 ) -> Verdict | None:
-    """The worst of what was found, with all that speaks for it; None without numbers.
+    """The worst answer, with its reasons; None without metrics.
 
     Args:
         metrics: as `Probing.metrics` names them.
         group_size: completions of a group of the run.
-        max_new_tokens: where the run cuts a completion.
+        max_new_tokens: where the run truncates a completion.
     """
     if "signal/share" not in metrics or not metrics.get("num_prompts"):
         return None
@@ -97,7 +97,8 @@ def _of_scores(metrics: Mapping[str, Any]) -> list[_Reason]:
         _Reason(
             "cannot",
             f"no rule can score {share:.0%} of the completions",
-            "Look at the errors in the workbench: the rows lack what the rules need.",
+            "Check the errors in the workbench: the rows lack data that the rules "
+            "need.",
         )
     ]
 
@@ -112,33 +113,33 @@ def _of_signal(metrics: Mapping[str, Any], group_size: int) -> list[_Reason]:
         return [
             _Reason(
                 "hardly",
-                f"{solved:.0%} of completions are right already, and {seen}",
-                "Take harder rows, or a smaller model.",
+                f"{solved:.0%} of completions are already correct, and {seen}",
+                "Use harder rows, or a smaller model.",
             )
         ]
     if share == 0:
         return [
             _Reason(
                 "cannot",
-                f"in none of {metrics['num_prompts']:,} groups did the rewards differ "
-                f"(95 %: at most {high:.0%} of groups do)",
+                f"rewards differed in none of {metrics['num_prompts']:,} groups (95 % "
+                f"upper bound: {high:.0%} of groups)",
                 _more_signal(solved),
             )
         ]
     answer: Answer = "hardly" if share < LITTLE_SIGNAL else "can"
     remedy = _more_signal(solved) if answer == "hardly" else ""
     if not metrics.get(f"pass@{metrics['num_samples']}"):
-        seen += ", though no completion got the highest reward: it is partial credit "
-        seen += "that differs"
+        seen += ", but no completion got the highest reward: only partial credit "
+        seen += "differs"
     return [_Reason(answer, seen, remedy)]
 
 
 def _more_signal(solved: float) -> str:
     if solved > 0.5:
-        return "Take harder rows: where all are right there is nothing to compare."
+        return "Use harder rows: a group of correct completions has no signal."
     return (
-        "Take easier rows, larger groups, a rule that gives partial credit, or a "
-        "stronger model."
+        "Use easier rows, larger groups, a rule with partial credit, or a stronger "
+        "model."
     )
 
 
@@ -150,8 +151,8 @@ def _of_length(metrics: Mapping[str, Any], max_new_tokens: int) -> list[_Reason]
     return [
         _Reason(
             answer,
-            f"{share:.0%} of completions are cut at {max_new_tokens:,} tokens",
-            "Raise rollout.max_new_tokens, or ask the model to be brief.",
+            f"{share:.0%} of completions are truncated at {max_new_tokens:,} tokens",
+            "Raise rollout.max_new_tokens, or prompt the model to be brief.",
         )
     ]
 
@@ -164,7 +165,7 @@ def _of_update(metrics: Mapping[str, Any]) -> list[_Reason]:
 
 
 def warn_of_probe(launch: Launch) -> str:
-    """What the newest probe of this run said, where it cannot learn; else ""."""
+    """The newest probe of this run, if it found that the run cannot learn; else ""."""
     version = launch.dataset_version
     probe = (
         version.dataset.team.probes.filter(
@@ -181,7 +182,7 @@ def warn_of_probe(launch: Launch) -> str:
     verdict = verdict_of(probe.config, probe.metrics)
     if verdict is None or verdict.answer != "cannot":
         return ""
-    return f"{probe} says: {' '.join([verdict.sentence, *verdict.remedies])}"
+    return f"{probe}: {' '.join([verdict.sentence, *verdict.remedies])}"
 
 
 def _is_of(config: RunConfig, probed: dict[str, Any]) -> bool:

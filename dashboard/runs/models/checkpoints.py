@@ -1,4 +1,4 @@
-"""What a run saved, and what a team made of it."""
+"""Checkpoints of a run, and models published from them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Checkpoint(models.Model):
 class PublishedModel(models.Model):
     """A checkpoint's model that new runs of the team can start from.
 
-    Its files are its own, under COHORT_DATA/models/<team>/<id>, so it outlives the run.
+    It has its own files, in COHORT_DATA/models/<team>/<id>, so it outlives the run.
     """
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="published_models")

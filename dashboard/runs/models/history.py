@@ -1,4 +1,4 @@
-"""What a run's attempts reported: its events, and the metrics of its steps."""
+"""What a run's attempts reported: events, and metrics of steps."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class RunAttempt(models.Model):
 
 
 class RunEvent(models.Model):
-    """Every ingested event, with its place in the stream.
+    """An ingested event, with its number in the stream.
 
-    `body` holds small events whole; a StepFinished keeps its metrics in Step and a
-    GroupScored its completions in samples, so theirs is empty.
+    `body` has small events in full. It is empty for StepFinished, whose metrics are in
+    Step, and for GroupScored, whose completions are in samples.
     """
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="events")
@@ -95,7 +95,7 @@ class Step(models.Model):
 
 
 class Rollup(models.Model):
-    """Extremes of one stretch of the current history: rollups.py builds them."""
+    """Extremes of one range of steps in the current history, built by rollups.py."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="rollups")
     bucket = models.PositiveIntegerField()  # of the steps that WIDTH divides into it
@@ -117,11 +117,11 @@ class Rollup(models.Model):
         return f"{self.run_id} bucket {self.bucket}"
 
 
-# What a run is evaluated on, and what came of it.
+# Evaluation sets and results.
 
 
 class EvaluationSet(models.Model):
-    """A dataset version that a run is evaluated on, under a name of the run's own."""
+    """A dataset version that a run is evaluated on, under a name in the run."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="evaluation_sets")
     name = models.CharField(max_length=40)  # of its charts: eval/<name>/mean

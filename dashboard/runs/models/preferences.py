@@ -1,4 +1,4 @@
-"""What the run list sorts by, and what people keep of it: stars and views."""
+"""Metric summaries of the run list, stars, saved views, presets, chart settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dashboard.runs.models.run import Run
 
 
 class MetricSummary(models.Model):
-    """One metric over the current history of a run: charts/summaries.py keeps it."""
+    """One metric over the current history of a run; see charts/summaries.py."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="metric_summaries")
     name = models.CharField(max_length=120)
@@ -46,7 +46,7 @@ class MetricSummary(models.Model):
 
 
 class RunStar(models.Model):
-    """Somebody's own mark of a run."""
+    """A user's star of a run."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="stars")
     user = models.ForeignKey(
@@ -63,7 +63,7 @@ class RunStar(models.Model):
 
 
 def make_code() -> str:
-    """Short enough to say, too many to guess."""
+    """Short, but not guessable."""
     return secrets.token_urlsafe(6)
 
 
@@ -92,7 +92,7 @@ class SavedView(models.Model):
 
 
 class DefaultView(models.Model):
-    """What somebody's run list of a team begins with."""
+    """The view that opens a user's run list of a team."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="+")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
@@ -109,14 +109,14 @@ class DefaultView(models.Model):
         return f"{self.user_id}: {self.view_id}"
 
 
-# Settings that are kept: what a run's became, a team's presets, a person's charts.
+# Setting changes of a run, a team's presets, a user's chart settings.
 
 
 class SettingChange(models.Model):
     """Settings of a run that were changed after its launch, by path.
 
-    `Run.config` has the new ones; a trainer begins with the run's first ones and hears
-    of each change at the step at which one heard of it first (trainer.config.Change).
+    `Run.config` has the new ones. A trainer starts with the settings at launch, and
+    applies each change at the step of its first application (trainer.config.Change).
     """
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="changes")
@@ -125,7 +125,7 @@ class SettingChange(models.Model):
     after = models.JSONField[dict[str, int]]()
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
     asked_at = models.DateTimeField(auto_now_add=True)
-    heard_step = models.PositiveIntegerField(null=True)  # they hold behind it
+    heard_step = models.PositiveIntegerField(null=True)  # applied after it
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -139,16 +139,16 @@ class SettingChange(models.Model):
 
     @property
     def values(self) -> list[tuple[str, int, int]]:
-        """Of each setting: its path, what it was, what it became."""
+        """Path, old value and new value of each setting."""
         return [(path, self.before[path], new) for path, new in self.after.items()]
 
 
 class TeamPreset(models.Model):
-    """Settings of the launch form that a team keeps under a name."""
+    """Saved settings of the launch form."""
 
     team = models.ForeignKey(Team, models.CASCADE)
     name = models.CharField(max_length=60)
-    config = models.JSONField[dict[str, Any]]()  # without what a run chooses: rows …
+    config = models.JSONField[dict[str, Any]]()  # without rows etc.
     model = models.TextField(blank=True)  # a path; "": not kept
     recipe_version = models.ForeignKey(
         RecipeVersion, models.SET_NULL, null=True, blank=True, related_name="+"
@@ -168,7 +168,7 @@ class TeamPreset(models.Model):
 
 
 class ChartSettings(models.Model):
-    """How somebody wants charts drawn, as the address of a run's page says it."""
+    """A user's chart settings, as in the address of a run's page."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="chart_settings"

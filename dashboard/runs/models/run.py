@@ -1,4 +1,4 @@
-"""A run: what was asked for, who holds it, how far it is."""
+"""A run: its settings, its worker, its progress."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Priority(models.IntegerChoices):
     HIGH = 1, "high"
 
 
-REWARD = "reward/mean"  # what a run is judged by at a glance
+REWARD = "reward/mean"  # the headline metric of a run
 ENDED = (RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
 HELD = (RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING)
 
 
 class Sweep(models.Model):
-    """Runs that were launched together: one form, some settings with several values."""
+    """Runs launched together from one form, with several values of some settings."""
 
     team = models.ForeignKey(Team, models.CASCADE)
     name = models.CharField(max_length=80)
@@ -72,18 +72,18 @@ def _by() -> models.ForeignKey[User | None, User | None]:
 
 class RunQuerySet(models.QuerySet["Run"]):
     def kept(self) -> Self:
-        """Those that are not in the trash."""
+        """Runs that are not in the trash."""
         return self.filter(trashed_at=None)
 
 
 class ShownRuns(models.Manager["Run"]):
     def get_queryset(self) -> models.QuerySet[Run]:
-        """Without those whose rows are being deleted."""
+        """Exclude runs whose rows are being deleted."""
         return super().get_queryset().filter(deleted_at=None)
 
 
 class Run(models.Model):
-    """One GRPO run: the truth about it. The broker only carries doorbells."""
+    """One GRPO run. The row is the truth; the broker only carries notifications."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="runs")
     name = models.CharField(max_length=80)
@@ -93,17 +93,17 @@ class Run(models.Model):
     notes = models.TextField(blank=True)
     state = models.CharField(max_length=10, choices=RunState, default=RunState.QUEUED)
 
-    # What was asked for, frozen at launch but for what control.py changes.
+    # Settings at launch; control.py and changes.py may change some.
     config = models.JSONField[dict[str, Any]]()  # trainer.config.RunConfig
     model_label = models.CharField(max_length=200)
-    # Null: nobody launched it here. An import with completions has their prompts.
+    # Null: not launched here. An import with completions has their prompts.
     dataset_version = models.ForeignKey(
         DatasetVersion, models.PROTECT, null=True, blank=True, related_name="runs"
     )
     recipe_version = models.ForeignKey(
         RecipeVersion, models.PROTECT, null=True, blank=True, related_name="runs"
     )
-    # Of an imported run: {"tools": […], "files": …}, see exchange; of an outside
+    # Of an imported run: {"tools": […], "files": …}, see exchange; of an external
     # trainer's: {"kind": "outside", "key", "tools": […], …}; {}: trained here.
     source = models.JSONField[dict[str, Any]](
         default=dict, blank=True, db_default={}, db_column="origin"
@@ -111,14 +111,14 @@ class Run(models.Model):
     cloned_from = models.ForeignKey(
         "self", models.SET_NULL, null=True, blank=True, related_name="clones"
     )
-    # The checkpoint it begins from, where it is a fork.
+    # The checkpoint that a fork starts from.
     forked_from = models.ForeignKey(
         "self", models.SET_NULL, null=True, blank=True, related_name="forks"
     )
     fork_step = models.PositiveIntegerField(null=True, blank=True)
     fork_checkpoint = models.CharField(max_length=120, blank=True, db_default="")
     fork_sha256 = models.CharField(max_length=64, blank=True, db_default="")
-    # What its axes go on from (charts/carried.py); null: no fork, or not counted.
+    # Offsets of its axes (charts/series.py); null: not a fork, or not counted.
     fork_totals = models.JSONField[dict[str, float] | None](null=True, blank=True)
     sweep = models.ForeignKey(
         Sweep,
@@ -130,7 +130,7 @@ class Run(models.Model):
     )
     num_steps = models.PositiveIntegerField()
 
-    # Who holds it. `attempt` is the fencing token: it rises with every claim.
+    # Its worker. `attempt` is the fencing token: it rises with every claim.
     attempt = models.PositiveIntegerField(default=0, db_column="epoch")
     lease_until = models.DateTimeField(null=True, blank=True)
     worker = models.CharField(max_length=120, blank=True)
@@ -141,16 +141,16 @@ class Run(models.Model):
     pause_reason = models.TextField(blank=True, db_default="")  # why it is paused
     stop_reason = models.TextField(blank=True, db_default="")  # why it was cancelled
 
-    # Which of the team's queued runs goes first: queue/order.py.
+    # The order of the team's queued runs: queue/order.py.
     priority = models.SmallIntegerField(
         choices=Priority, default=Priority.NORMAL, db_default=Priority.NORMAL
     )
     place = models.BigIntegerField(null=True, blank=True)  # null: its id, as launched
     on_hold = models.BooleanField(default=False, db_default=False)
 
-    # How far it is.
-    seq = models.BigIntegerField(default=0)  # last stream number given out
-    # Seconds from an event to its row, of the oldest that was stored last.
+    # Progress.
+    seq = models.BigIntegerField(default=0)  # last stream number used
+    # Seconds from event to row, of the oldest event of the last batch.
     ingest_lag = models.FloatField(null=True, blank=True)
     alerts_seq = models.BigIntegerField(db_default=0, default=0)  # when alerts changed
     last_step = models.PositiveIntegerField(default=0)
@@ -160,7 +160,7 @@ class Run(models.Model):
     # The metric whose best checkpoint is kept; "": a held-out score, else the reward.
     best_by = models.CharField(max_length=120, blank=True, db_default="")
 
-    # What people made of it: actions.py changes these.
+    # Changed by users: bulk_actions.py, attributes.py.
     tags = ArrayField(models.CharField(max_length=40), default=list, db_default=[])
     locked_at = models.DateTimeField(null=True, blank=True)
     locked_by = _by()
@@ -168,10 +168,10 @@ class Run(models.Model):
     archived_by = _by()
     trashed_at = models.DateTimeField(null=True, blank=True)
     trashed_by = _by()
-    # From here on it is nowhere to be seen, and its rows are being deleted.
+    # Hidden from then on, while its rows are deleted.
     deleted_at = models.DateTimeField(null=True, blank=True)
 
-    # By the team's retention, but for those of groups that somebody marked.
+    # By the team's retention, except for annotated groups.
     completions_deleted_at = models.DateTimeField(null=True, blank=True)
 
     created_at = models.DateTimeField(auto_now_add=True)
@@ -234,7 +234,7 @@ class Run(models.Model):
         ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["team", "-id"]),
-            # The dispatcher and the reaper look only at these.
+            # For the dispatcher and the reaper.
             models.Index(
                 fields=["state", "lease_until"],
                 condition=~Q(state__in=[s.value for s in ENDED]),
@@ -251,29 +251,31 @@ class Run(models.Model):
 
     @property
     def is_imported(self) -> bool:
-        """Trained elsewhere: without settings, and nothing to go on from."""
+        """Not trained here: has no settings and cannot continue."""
         return bool(self.source)
 
     @property
-    def is_outside(self) -> bool:
-        """Told of by a trainer that is not ours; imported as well, in what it lacks."""
+    def is_external(self) -> bool:
+        """Reported by an external trainer; such a run is also imported."""
         return "kind" in self.source
 
     @property
-    def how_it_came(self) -> str:
+    def source_text(self) -> str:
         """Of a run that was not trained here: "was imported from TRL"."""
-        how = "is trained outside, by" if self.is_outside else "was imported from"
+        how = (
+            "is trained outside Cohort by" if self.is_external else "was imported from"
+        )
         return f"{how} {self.imported_from}"
 
     @property
     def imported_from(self) -> str:
-        """The tools that told of it: "TRL and TensorBoard"."""
+        """The tools that reported it: "TRL and TensorBoard"."""
         *others, last = self.source["tools"]
         return f"{', '.join(others)} and {last}" if others else str(last)
 
     @cached_property
     def newest_checkpoint(self) -> Any:
-        """The Checkpoint that the run would go on from, or None; one query."""
+        """The checkpoint that the run would continue from, or None; one query."""
         kept = self.checkpoints.filter(superseded_by=None, deleted_at=None)
         return kept.order_by("-step").first()
 

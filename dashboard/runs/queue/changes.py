@@ -14,7 +14,7 @@ from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
 from dashboard.runs.models import ENDED, Priority, Run, RunState
 from dashboard.runs.queue.messages import title_start
-from dashboard.runs.queue.order import PLACE, Line, Place
+from dashboard.runs.queue.order import PLACE, Queue, QueuePosition
 from dashboard.runs.state import notify_workers
 
 Move = Literal["front", "up", "down"]
@@ -25,12 +25,12 @@ MOVES: tuple[Move, ...] = get_args(Move)
 def set_priority(
     *, run: Run, user: User, priority: Priority, was: str | None = None
 ) -> bool:
-    """False when it has ended, or has this priority already.
+    """False if it has ended or already has this priority.
 
-    `was`: the one that the user saw; EditConflict where it is neither by now.
+    `was`: the one that the user saw; EditConflict if another user has changed it.
     """
-    held = Run.objects.select_for_update().only("priority").get(pk=run.pk)
-    before = Priority(held.priority).label
+    locked = Run.objects.select_for_update().only("priority").get(pk=run.pk)
+    before = Priority(locked.priority).label
     edit = Edit.of("priority", priority.label, was)
     if not edit.merge({"priority": before}):
         return False
@@ -45,14 +45,14 @@ def set_priority(
 
 
 def hold_run(*, run: Run, user: User) -> bool:
-    """Keep a queued run from workers; False when it is not queued, or held already."""
+    """Keep a queued run from workers; False if it is not queued or already on hold."""
     waits = Q(state=RunState.QUEUED, on_hold=False)
     return _change(run, user, guard=waits, verb="run.held", on_hold=True)
 
 
 @transaction.atomic
 def release_run(*, run: Run, user: User) -> bool:
-    """Let workers have it again; False when it was not on hold."""
+    """Let workers take it again; False if it was not on hold."""
     held = Q(state=RunState.QUEUED, on_hold=True)
     is_released = _change(run, user, guard=held, verb="run.released", on_hold=False)
     if is_released:
@@ -69,7 +69,7 @@ def _change(
     detail: dict[str, str] | None = None,
     **fields: object,
 ) -> bool:
-    """A stream number too, so that open pages see it at once."""
+    """Raises the stream number too, so that open pages see it at once."""
     with transaction.atomic():
         found = Run.objects.filter(guard, id=run.id)
         if not found.update(seq=F("seq") + 1, **fields):
@@ -84,8 +84,7 @@ def _change(
 def move_run(*, run: Run, user: User, where: Move) -> bool:
     """Trade places with its team's queued runs of the same priority.
 
-    Other teams' runs keep theirs, whatever is traded. False when it is not queued any
-    more, or there is nowhere to go.
+    Other teams' runs keep theirs. False if it is not queued, or already at the end.
     """
     # In one order, so that two moves never deadlock; a claim waits for its row.
     mates = Run.objects.select_for_update().filter(
@@ -110,10 +109,10 @@ def move_run(*, run: Run, user: User, where: Move) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A run of the team, after some of other teams."""
+    """A run of the team, with the number of other teams' runs ahead of it."""
 
     run: Run
-    place: Place
+    position: QueuePosition
     num_foreign: int  # between it and the team's run before it
     start: str
     can_rise: bool
@@ -121,39 +120,43 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TeamLine:
+class TeamQueue:
     entries: list[Entry]
     num_foreign_after: int
 
 
-def team_line(team: Team, line: Line) -> TeamLine:
+def team_queue(team: Team, queue: Queue) -> TeamQueue:
     """One query."""
-    entries = _entries(team, line)
+    entries = _entries(team, queue)
     num_passed = sum(entry.num_foreign for entry in entries)
-    own = sum(entry.place.number is not None for entry in entries)
-    num_after = line.num_startable - own - num_passed
-    return TeamLine(entries=entries, num_foreign_after=num_after)
+    own = sum(entry.position.number is not None for entry in entries)
+    num_after = queue.num_startable - own - num_passed
+    return TeamQueue(entries=entries, num_foreign_after=num_after)
 
 
-def _entries(team: Team, line: Line) -> list[Entry]:
+def _entries(team: Team, queue: Queue) -> list[Entry]:
     """In the team's own order, which a hold does not change."""
-    queued = Run.objects.filter(team=team, id__in=line.places).select_related("owner")
+    queued = Run.objects.filter(team=team, id__in=queue.positions).select_related(
+        "owner"
+    )
     runs = [
-        (run, line.places[run.id])
+        (run, queue.positions[run.id])
         for run in queued.defer("config", "summary", "metric_names")
     ]
     runs.sort(key=lambda pair: pair[1].waiting.rank)
-    of_priority = [place.waiting.priority for _, place in runs]
+    of_priority = [position.waiting.priority for _, position in runs]
     entries, passed = [], 0
-    for at, (run, place) in enumerate(runs):
-        num_foreign = max(0, place.num_foreign_before - passed) if place.number else 0
+    for at, (run, position) in enumerate(runs):
+        num_foreign = (
+            max(0, position.num_foreign_before - passed) if position.number else 0
+        )
         passed += num_foreign
         entries.append(
             Entry(
                 run=run,
-                place=place,
+                position=position,
                 num_foreign=num_foreign,
-                start=title_start(place.start),
+                start=title_start(position.start),
                 can_rise=at > 0 and of_priority[at - 1] == of_priority[at],
                 can_sink=of_priority[at + 1 : at + 2] == of_priority[at : at + 1],
             )

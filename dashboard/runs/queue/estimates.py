@@ -15,7 +15,7 @@ from trainer.config import RunConfig
 
 Shape = tuple[str, ...]
 STEP_SECONDS = "time/step"  # the metric
-# One step alone may take thrice as long as the next; so many even that out.
+# One step may take three times as long as the next; the mean evens that out.
 PACE_STEPS = 20
 PACE_COLUMNS = ("summary__step_seconds", "summary__last")
 # What the time of a step depends on most.
@@ -25,7 +25,7 @@ SHAPED_BY = {
     "optim": ("updates_per_batch",),
     "distributed": ("num_processes",),
 }
-MOST_LOOKED_AT = 300  # past runs, the latest ones
+MOST_PAST_RUNS = 300  # the latest ones
 PARTS = (*SHAPED_BY, "phases")
 # A configuration without its recipe and the like, which can be long.
 CONFIG_COLUMNS = tuple(f"config__{part}" for part in PARTS)
@@ -53,7 +53,7 @@ def past_runs(
 ) -> Iterator[tuple[Shape, dict[str, Any]]]:
     """Shape and columns of each that made a step, newest first; one query."""
     past = runs.filter(last_step__gt=0, source={}).order_by("-id")
-    for row in past.values(*columns, *CONFIG_COLUMNS)[:MOST_LOOKED_AT]:
+    for row in past.values(*columns, *CONFIG_COLUMNS)[:MOST_PAST_RUNS]:
         yield shape_of(config_of(row)), row
 
 
@@ -85,7 +85,7 @@ def past_step_seconds(shapes: Collection[Shape]) -> dict[Shape, float]:
 
 
 def steps_take(num_steps: int, step_seconds: float | None) -> float | None:
-    """Seconds; evaluations come on top. None: not known."""
+    """Seconds, without evaluations. None: unknown."""
     return step_seconds * num_steps if step_seconds else None
 
 
@@ -101,8 +101,8 @@ class Pace:
 def past_paces(team: Team, config: RunConfig) -> list[Pace]:
     """One for each kind of device, that of the newest run first.
 
-    A step's time is the median over a run's last steps, and over runs again. A run of
-    several phases is like no other one. One query, and two a run.
+    A step's time is the median over a run's last steps, and again over runs. A run with
+    several phases has none. One query, and two for each run.
     """
     if config.phases:
         return []
@@ -132,6 +132,6 @@ def _step_seconds(run_id: int, metric_names: list[str]) -> float | None:
 
 
 def _device(run_id: int) -> str:
-    begun = ("run_started", "run_resumed")
-    begun_here = RunEvent.objects.filter(run=run_id, type__in=begun).order_by("-seq")
-    return str(begun_here.values_list("body__device", flat=True).first() or "")
+    started = ("run_started", "run_resumed")
+    events = RunEvent.objects.filter(run=run_id, type__in=started).order_by("-seq")
+    return str(events.values_list("body__device", flat=True).first() or "")

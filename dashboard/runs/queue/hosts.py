@@ -1,6 +1,6 @@
-"""What a run needs of a worker, and what the workers that are there have.
+"""What a run needs from a worker, and what the live workers have.
 
-Workers belong to a higher floor, so who knows them is named here.
+Workers belong to a higher layer, so their module is imported by name.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ START = "celery --app dashboard.celery worker --queues training --concurrency 1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Of a run's configuration, what decides where it can be trained.
+    """The settings that decide where a run can train.
 
-    Memory does not: an estimate takes every text at its full length, so a run that
-    seems too large may well fit.
+    Memory is not one of them: the estimate assumes full lengths, so a run that seems
+    too large may well fit.
     """
 
     device: str = "auto"  # auto | cpu | cuda
@@ -65,8 +65,8 @@ class Host:
     num_slots: int = 1
     num_gpus: int = 0
     takes: str = "any"  # of CLASSES
-    leaves: frozenset[int] = frozenset()  # runs whose checkpoint it does not see
-    packages: frozenset[str] | None = None  # optional ones; None: it does not say
+    leaves: frozenset[int] = frozenset()  # runs whose checkpoint it cannot read
+    packages: frozenset[str] | None = None  # optional ones; None: not reported
 
     def has(self, needs: Needs) -> bool:
         if needs.device == "cpu" or (needs.device == "auto" and not self.num_gpus):
@@ -85,7 +85,7 @@ class Host:
 
 
 def known_hosts() -> list[Host]:
-    """The workers that are alive and not drained; one query."""
+    """The live workers that are not drained; one query."""
     hosts: list[Host] = import_string("dashboard.training.worker_hosts.list_hosts")()
     return hosts
 
@@ -93,11 +93,11 @@ def known_hosts() -> list[Host]:
 def describe_lack(
     needs: Needs, hosts: Sequence[Host], *, or_else: str = "clone the run with"
 ) -> str:
-    """Why no worker that is alive takes such a run, and what to do; "": one does."""
+    """Why no live worker takes such a run, and what to do; "" if one does."""
     if not hosts:
         return (
-            "No worker is alive that takes new runs. Start one beside the server with "
-            f"“make run”, or on another machine with “{START}”; or undrain one."
+            "No worker accepts new runs. Start one on the server with “make run” or on "
+            f"another machine with “{START}”, or undrain one."
         )
     if any(host.may_take(needs) for host in hosts):
         return ""
@@ -105,7 +105,7 @@ def describe_lack(
     if able:
         kinds = sorted({f"{host.name}: {CLASSES[host.takes]}" for host in able})
         return (
-            "The workers that could train it take other runs only "
+            "The workers that could train it accept only other runs "
             f"({'; '.join(kinds)}). Start one with another COHORT_WORKER_CLASS."
         )
     return f"It needs {needs}; {_largest(hosts)}. {_remedy(needs, or_else)}"
@@ -114,7 +114,7 @@ def describe_lack(
 def describe_missing(
     packages: Sequence[PackageNeed], needs: Needs, hosts: Sequence[Host]
 ) -> list[str]:
-    """A sentence for each package that a worker lacks which may take such a run."""
+    """A message for each package that a suitable worker lacks."""
     takers = [h for h in hosts if h.may_take(needs) and h.packages is not None]
     sentences = []
     for need in packages:
@@ -133,10 +133,8 @@ def describe_missing(
 def _largest(hosts: Sequence[Host]) -> str:
     largest = max(host.num_gpus for host in hosts)
     if not largest:
-        return (
-            "no worker here has one" if len(hosts) > 1 else "the worker here has none"
-        )
-    return f"the largest worker here has {largest}"
+        return "no worker has one" if len(hosts) > 1 else "the worker has none"
+    return f"the largest worker has {largest}"
 
 
 def _remedy(needs: Needs, or_else: str) -> str:
@@ -144,12 +142,12 @@ def _remedy(needs: Needs, or_else: str) -> str:
     start = f"Start one on a machine with {gpus}: “{START}”"
     if needs.num_gpus > 1:
         return f"{start}. Or {or_else} fewer GPUs."
-    return f"{start}. Or {or_else} “auto” as its device."
+    return f"{start}. Or {or_else} device “auto”."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """What a run could be trained on, as far as workers have said."""
+    """A device that a worker reported."""
 
     name: str  # "NVIDIA L4", or "CPU of worker-1"
     memory_bytes: int
@@ -157,8 +155,8 @@ class Device:
 
 
 def known_devices() -> list[Device]:
-    """Those of the workers that are there, the largest first; one query."""
+    """Devices of the live workers, largest first; one query."""
     devices: list[Device] = import_string("dashboard.training.workers.list_devices")()
-    # A GPU of a kind is named once, however many of it there are.
+    # Each kind of GPU is listed once.
     kinds = dict.fromkeys(devices)
     return sorted(kinds, key=lambda device: -device.memory_bytes)

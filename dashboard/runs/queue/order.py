@@ -1,6 +1,6 @@
-"""The queue: who goes first, at which place each run waits, and when it starts.
+"""The queue: its order, the position of each run, and when it starts.
 
-A team's own runs go by priority, then by place; teams take turns.
+A team's own runs are ordered by priority, then by place; teams take turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dashboard.runs.queue.estimates import (
 )
 from dashboard.runs.queue.hosts import Host, Needs, describe_lack, known_hosts
 
-# A place is unique: it is the id of one run, and changes hands only in pairs.
+# A place is unique: it is the id of one run, and changes only in swaps.
 PLACE = Coalesce(F("place"), F("id"), output_field=BigIntegerField())
 RESTED = Q(not_before__isnull=True) | Q(not_before__lte=Now())
 STARTABLE = Q(state=RunState.QUEUED, on_hold=False) & RESTED
@@ -43,7 +43,7 @@ STARTABLE = Q(state=RunState.QUEUED, on_hold=False) & RESTED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A queued run, as far as the order goes."""
+    """A queued run, with what decides its order."""
 
     run_id: int
     team_id: int
@@ -51,7 +51,7 @@ class Waiting:
     place: int
     needs: Needs
     on_hold: bool = False
-    is_resting: bool = False  # a while after its worker was lost
+    is_resting: bool = False  # in back-off after its worker was lost
     num_left: int = 0  # steps
     step_seconds: float | None = None  # of its own latest steps
     shape: Shape | None = None
@@ -67,15 +67,15 @@ def take_turns(
 ) -> list[Waiting]:
     """In the order in which free workers take them.
 
-    Whose team has the fewest runs, those before it counted in, goes next; among equals
-    the higher priority, then the older place. `num_held`: by team, runs on workers.
+    The team with the fewest runs, including those already ordered, is next; ties go to
+    the higher priority, then the lower place. `num_held`: by team, runs on workers.
     """
     turns: Counter[int] = Counter(num_held)
     keyed = []
-    for one in sorted(waiting, key=lambda one: one.rank):
-        keyed.append(((turns[one.team_id], *one.rank), one))
-        turns[one.team_id] += 1
-    return [one for _, one in sorted(keyed, key=lambda pair: pair[0])]
+    for queued in sorted(waiting, key=lambda queued: queued.rank):
+        keyed.append(((turns[queued.team_id], *queued.rank), queued))
+        turns[queued.team_id] += 1
+    return [queued for _, queued in sorted(keyed, key=lambda pair: pair[0])]
 
 
 def list_waiting(runs: QuerySet[Run] | None = None) -> list[Waiting]:
@@ -113,7 +113,7 @@ def _read(row: Mapping[str, Any]) -> Waiting:
 
 
 def list_startable() -> list[Waiting]:
-    """What free workers take, first to last; two queries."""
+    """The runs that free workers take, in order; two queries."""
     return take_turns(list_waiting(Run.objects.filter(STARTABLE)), count_held())
 
 
@@ -125,7 +125,7 @@ def count_held() -> Counter[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """Room for one run on a worker."""
+    """Capacity for one run on a worker."""
 
     host: Host
     free_in: float | None  # seconds; None: not known
@@ -133,7 +133,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """When a run starts; None where what it waits for gives no number."""
+    """When a run starts; None if there is no estimate."""
 
     seconds: float | None
     is_latest: bool = False  # another slot may come free before
@@ -142,8 +142,8 @@ class Start:
 UNKNOWN = Start(seconds=None)
 
 
-def suits(host: Host, one: Waiting) -> bool:
-    return one.run_id not in host.leaves and host.may_take(one.needs)
+def suits(host: Host, queued: Waiting) -> bool:
+    return queued.run_id not in host.leaves and host.may_take(queued.needs)
 
 
 def forecast(
@@ -153,41 +153,41 @@ def forecast(
 ) -> dict[int, Start]:
     """By run, when it starts. `takes`: how many seconds each run takes, if known.
 
-    Each run in turn takes the slot that suits it and comes free first. A slot that is
-    taken for an unknown time is of no use to foretell what comes after.
+    Each run in turn takes the suitable slot that is free first. A slot that is taken
+    for an unknown time gives no estimate for later runs.
     """
     free = [slot.free_in for slot in slots]
     starts = {}
-    for one in order:
-        fitting = [i for i, slot in enumerate(slots) if suits(slot.host, one)]
+    for queued in order:
+        fitting = [i for i, slot in enumerate(slots) if suits(slot.host, queued)]
         known = {i: seconds for i in fitting if (seconds := free[i]) is not None}
         if not known:
-            starts[one.run_id] = UNKNOWN
+            starts[queued.run_id] = UNKNOWN
             continue
         first = min(known, key=known.__getitem__)
         seconds = known[first]
-        starts[one.run_id] = Start(
+        starts[queued.run_id] = Start(
             seconds=seconds, is_latest=seconds > 0 and len(known) < len(fitting)
         )
-        took = takes.get(one.run_id)
+        took = takes.get(queued.run_id)
         free[first] = None if took is None else seconds + took
     return starts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Of one queued run."""
+class QueuePosition:
+    """The position of a queued run."""
 
     waiting: Waiting
     number: int | None = None  # from 1; None: it could not start now
     num_foreign_before: int = 0  # other teams' runs among those before it
     start: Start = UNKNOWN
-    lack: str = ""  # why no worker that is alive would take it
+    lack: str = ""  # why no live worker would take it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    places: dict[int, Place] = field(default_factory=dict)  # by run
+class Queue:
+    positions: dict[int, QueuePosition] = field(default_factory=dict)  # by run
     hosts: Sequence[Host] = ()
     num_busy: int = 0  # slots that hold a run
     num_startable: int = 0
@@ -197,15 +197,17 @@ class Line:
         return sum(host.num_slots for host in self.hosts)
 
 
-def read_line() -> Line:
-    """The whole of it: four queries, three where nothing waits."""
+def read_queue() -> Queue:
+    """All of it: four queries, three if no run waits."""
     waiting = list_waiting()
     hosts = known_hosts()
     if not waiting:
         here = Run.objects.filter(worker__in=[host.name for host in hosts])
-        return Line(hosts=hosts, num_busy=here.filter(state__in=HELD).count())
+        return Queue(hosts=hosts, num_busy=here.filter(state__in=HELD).count())
     held = list(Run.objects.filter(state__in=HELD).values(*HELD_FIELDS))
-    shapes = {one.shape for one in waiting if one.shape and not one.step_seconds}
+    shapes = {
+        queued.shape for queued in waiting if queued.shape and not queued.step_seconds
+    }
     shapes |= {shape_of(config_of(run)) for run in held if not own_step_seconds(run)}
     paces = past_step_seconds(shapes)
     slots = _slots(hosts, [(run["worker"], _left(run, paces)) for run in held])
@@ -224,50 +226,53 @@ def _arrange(
     slots: list[Slot],
     held: list[dict[str, Any]],
     paces: dict[Any, float],
-) -> Line:
-    lacks = {one.run_id: _lack(one, hosts) for one in waiting}
-    # Without any worker the order stands all the same.
+) -> Queue:
+    lacks = {queued.run_id: _lack(queued, hosts) for queued in waiting}
+    # The order does not depend on workers.
     startable = [
-        one
-        for one in waiting
-        if not (one.on_hold or one.is_resting or (hosts and lacks[one.run_id]))
+        queued
+        for queued in waiting
+        if not (queued.on_hold or queued.is_resting or (hosts and lacks[queued.run_id]))
     ]
     order = take_turns(startable, Counter(run["team_id"] for run in held))
     takes = {
-        one.run_id: steps_take(
-            one.num_left,
-            one.step_seconds or (paces.get(one.shape) if one.shape else None),
+        queued.run_id: steps_take(
+            queued.num_left,
+            queued.step_seconds or (paces.get(queued.shape) if queued.shape else None),
         )
-        for one in order
+        for queued in order
     }
     starts = forecast(order, slots, takes)
-    places = {one.run_id: Place(waiting=one, lack=lacks[one.run_id]) for one in waiting}
+    positions = {
+        queued.run_id: QueuePosition(waiting=queued, lack=lacks[queued.run_id])
+        for queued in waiting
+    }
     passed: Counter[int] = Counter()
-    for number, one in enumerate(order, start=1):
-        places[one.run_id] = Place(
-            waiting=one,
+    for number, queued in enumerate(order, start=1):
+        positions[queued.run_id] = QueuePosition(
+            waiting=queued,
             number=number,
-            num_foreign_before=number - 1 - passed[one.team_id],
-            start=starts[one.run_id],
-            lack=lacks[one.run_id],
+            num_foreign_before=number - 1 - passed[queued.team_id],
+            start=starts[queued.run_id],
+            lack=lacks[queued.run_id],
         )
-        passed[one.team_id] += 1
-    return Line(
-        places=places,
+        passed[queued.team_id] += 1
+    return Queue(
+        positions=positions,
         hosts=hosts,
         num_busy=sum(slot.free_in != 0 for slot in slots),
         num_startable=len(order),
     )
 
 
-def _lack(one: Waiting, hosts: Sequence[Host]) -> str:
-    if lack := describe_lack(one.needs, hosts):
+def _lack(queued: Waiting, hosts: Sequence[Host]) -> str:
+    if lack := describe_lack(queued.needs, hosts):
         return lack
-    if any(suits(host, one) for host in hosts):
+    if any(suits(host, queued) for host in hosts):
         return ""
     return (
-        "No worker that suits it sees its checkpoint. Start one where it was trained, "
-        "or give all of them the same COHORT_DATA folder."
+        "No suitable worker can read its checkpoint. Start one on the machine that "
+        "trained it, or give all workers the same COHORT_DATA folder."
     )
 
 

@@ -1,4 +1,4 @@
-"""The columns of the run table: what each shows, and how runs are sorted by it."""
+"""The columns of the run table: what they show, and how they sort runs."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ MAX_COLUMNS = 40
 MAX_KEY = 200
 
 
-# The keys that a query may name, in the order in which they are offered.
+# The keys of a query, in the order of the suggestions.
 ABOUT: Mapping[str, str] = MappingProxyType(
     {
-        "name": "name of the run",
+        "name": "run name",
         "state": "queued, running, finished …; active, ended",
-        "tag": "has the tag",
-        "owner": "who launched it",
-        "model": "model it starts from",
-        "dataset": "trains or is evaluated on it",
-        "reward": "reward recipe",
-        "sweep": "launched together under this name",
-        "notes": "text of its notes",
-        "id": "number of the run",
-        "step": "last step done",
-        "steps": "steps asked for",
-        "progress": "share of its steps done, 0 to 1",
-        "duration": "90min, 2h, 1d",
-        "created": "2026-11-01, or how long ago: 7d",
-        "started": "2026-11-01, or how long ago: 7d",
-        "finished": "2026-11-01, or how long ago: 7d",
-        "worker": "that held it last",
-        "starred": "by you",
-        "locked": "kept from changes",
-        "archived": "put out of the list",
+        "tag": "one of its tags",
+        "owner": "user who launched it",
+        "model": "starting model",
+        "dataset": "training or evaluation dataset",
+        "reward": "reward",
+        "sweep": "sweep name",
+        "notes": "text of the notes",
+        "id": "run ID",
+        "step": "last finished step",
+        "steps": "total steps",
+        "progress": "finished share of the steps, 0 to 1",
+        "duration": "such as 90min, 2h or 1d",
+        "created": "a date such as 2026-11-01, or an age such as 7d",
+        "started": "a date such as 2026-11-01, or an age such as 7d",
+        "finished": "a date such as 2026-11-01, or an age such as 7d",
+        "worker": "last worker",
+        "starred": "starred by you",
+        "locked": "locked against changes",
+        "archived": "archived",
         "trashed": "in the trash",
     }
 )
-# Where the values of keys are: compared, sorted and grouped by as what they are.
+# The fields behind the keys.
 TEXTS: Mapping[str, str] = MappingProxyType(
     {
         "name": "name",
@@ -93,20 +93,20 @@ MOMENTS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """`key` as the address has it; `kind` says how a cell of it is drawn."""
+    """`key` as in the address; `kind` selects the template of its cells."""
 
     key: str
     title: str
     kind: str
-    note: str = ""  # behind the title: which number of a metric
+    note: str = ""  # after the title: the statistic of a metric
     is_number: bool = False
     metric: str = ""
     stat: Stat = "last"
-    write: Callable[[Run], str] = lambda run: ""  # where no template draws the run
+    write: Callable[[Run], str] = lambda run: ""  # if no template draws it
 
     @property
     def setting(self) -> str:
-        """The key of the setting that it shows; "" for other columns."""
+        """The key of its setting; "" for other columns."""
         return self.key.removeprefix(CONFIG) if self.kind == "setting" else ""
 
 
@@ -154,7 +154,7 @@ OWN: Mapping[str, Column] = MappingProxyType(
             _own("finished", "Finished", "moment", is_number=True),
             _own("tags", "Tags"),
             _own("notes", "Notes", write=lambda run: run.notes or NOTHING),
-            _own("sweep", "Launched with"),
+            _own("sweep", "Sweep"),
             _own(
                 "steps",
                 "Steps",
@@ -165,7 +165,7 @@ OWN: Mapping[str, Column] = MappingProxyType(
         )
     }
 )
-NAME = _own("name", "Run")  # always there, and first
+NAME = _own("name", "Run")  # always first
 ALIASES = MappingProxyType(
     {"last": f"{REWARD}.last", "best": f"{REWARD}.best", "recipe": "reward"}
 )
@@ -184,7 +184,7 @@ DEFAULT = (
 
 
 def find_column(key: str) -> Column | None:
-    """None for what names no column."""
+    """None if there is no such column."""
     key = ALIASES.get(key, key)
     if key in OWN or key == NAME.key:
         return OWN.get(key, NAME)
@@ -211,7 +211,7 @@ def find_column(key: str) -> Column | None:
 
 
 def read_columns(text: str) -> tuple[Column, ...]:
-    """`cols=` of an address; what names no column is left out, so is a second time."""
+    """`cols=` of an address, without unknown columns and duplicates."""
     line = " ".join(text[:8_000].splitlines())
     keys = next(csv.reader([line]), [])
     found = {
@@ -224,7 +224,7 @@ def read_columns(text: str) -> tuple[Column, ...]:
 
 
 def write_columns(columns: Iterable[Column]) -> str:
-    """As `cols=` has them; "" for the usual ones."""
+    """As `cols=` has them; "" for the defaults."""
     keys = [column.key for column in columns]
     if keys == list(DEFAULT):
         return ""
@@ -238,7 +238,7 @@ def default_columns() -> tuple[Column, ...]:
 
 
 def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
-    """By a column's key, "-" before it from the top; runs without a value come last."""
+    """By a column's key, descending after "-"; runs without a value come last."""
     newest_first = OrderBy(F("id"), descending=True)
     column = find_column(sort.removeprefix("-")) if sort else None
     if column is None:
@@ -251,7 +251,7 @@ def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
 
 def _orders(runs: QuerySet[Run], column: Column) -> tuple[QuerySet[Run], Sequence[Any]]:
     if column.kind == "setting":
-        # Numbers by size, ahead of what is none.
+        # Numbers by size, before other values.
         return runs, (SettingNumber(column.setting), SettingText(column.setting))
     if column.kind == "metric":
         named = Q(metric_summaries__name=column.metric)

@@ -1,4 +1,4 @@
-"""What of a run can be compared, sorted and grouped by, as SQL expressions."""
+"""SQL expressions by which runs are compared, sorted and grouped."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from django.db.models import Value as SqlValue
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast, Coalesce, Now, NullIf
 
+from dashboard.project.errors import UserError
 from dashboard.runs.config.snapshot import json_path
 from trainer.metric_names import better_of
 
@@ -42,7 +43,7 @@ def share_done() -> Combinable:
 
 
 class IsTrue(Func):
-    """A condition that is never NULL, so that `not` turns it round for every run."""
+    """A condition that is never NULL, so that `not` inverts it for every run."""
 
     template = "((%(expressions)s) IS TRUE)"
     output_field = BooleanField()
@@ -53,12 +54,12 @@ class IsNone(IsTrue):
 
 
 class _Setting(Func):
-    # Silent: a run that lacks the setting has none, which is no error.
+    # Silent: a missing setting is NULL, not an error.
     template = "jsonb_path_query_first(%(expressions)s::jsonpath, '{}', true)"
     arity = 2
 
     def __init__(self, key: str, condition: str = "", **extra: Any) -> None:
-        # Strict: a list of numbers is not its first number.
+        # Strict: a list does not match by its first number.
         path = f"strict {json_path(key)}{condition}"
         super().__init__(F("config"), SqlValue(path), **extra)
 
@@ -72,7 +73,7 @@ class SettingNumber(_Setting):
 
 
 class SettingText(_Setting):
-    """NULL for one that is none as for one that is not there."""
+    """NULL if it is none or missing."""
 
     template = f"({_Setting.template} #>> '{{}}')"
     output_field = TextField()
@@ -83,7 +84,7 @@ class SettingValue(_Setting):
 
 
 def stat_of(stat: Stat, metric: str, prefix: str = "") -> Combinable:
-    """Over MetricSummary; ValueError where the metric has no best."""
+    """Over MetricSummary; UserError if the metric has no best value."""
     if stat == "best":
         stat = extreme_of(metric)
     if stat == "mean":
@@ -94,15 +95,16 @@ def stat_of(stat: Stat, metric: str, prefix: str = "") -> Combinable:
 def extreme_of(metric: str) -> Literal["min", "max"]:
     direction = better_of(metric)
     if direction is None:
-        raise ValueError(
-            f"Of {metric} neither more nor less is better, so it has no best. Use "
-            f"{metric}.max or {metric}.min."
+        raise UserError(
+            "runs.no_best_value",
+            f"{metric} has no better direction, so it has no best value. Use "
+            f"{metric}.max or {metric}.min.",
         )
     return "max" if direction == "higher" else "min"
 
 
 def split_metric(key: str) -> tuple[str, Stat] | None:
-    """`reward/mean.last` in its parts; a metric with a slash may stand alone: its last.
+    """`reward/mean.last` in its parts; a name with a slash alone means its last value.
 
     >>> split_metric("reward/mean"), split_metric("name")
     (('reward/mean', 'last'), None)
@@ -114,7 +116,7 @@ def split_metric(key: str) -> tuple[str, Stat] | None:
 
 
 class Tags(Func):
-    """A row for each of a run's tags, and one for a run that has none."""
+    """A row for each tag of a run, and one for a run without tags."""
 
     template = "unnest(coalesce(nullif(%(expressions)s, '{}'), ARRAY[NULL::varchar]))"
     output_field = TextField()
@@ -122,7 +124,7 @@ class Tags(Func):
 
 
 class JoinedTags(Func):
-    """A run's tags in one text, between them what no tag holds."""
+    """A run's tags in one text, separated by a character that no tag contains."""
 
     template = "array_to_string(%(expressions)s, chr(10))"
     output_field = TextField()

@@ -1,4 +1,4 @@
-"""Runs in groups of equal settings: how many each has, and what they came to."""
+"""Runs grouped by equal settings, with counts and mean metrics."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from dashboard.runs.table.parser import quote
 from dashboard.runs.table.rows import Row
 from trainer.metric_names import better_of
 
-ROWS_IN_A_GROUP = 20  # of an unfolded one; a link leads to all
+ROWS_IN_A_GROUP = 20  # shown in an open group; a link lists all
 MAX_OPEN = 20
 JSON_WORDS = {"true": "yes", "false": "no"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Average:
-    """A column over the runs of a group that have a value."""
+    """The mean of a column over the group's runs that have a value."""
 
     column: Column
     text: str = ""
@@ -65,7 +65,7 @@ class GroupedRuns:
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """Key and value, as they are shown."""
+        """Key and value, as displayed."""
         return [
             (key.removeprefix(CONFIG), _shown(value, key))
             for key, value in zip(self.keys, self.values, strict=True)
@@ -76,7 +76,7 @@ class GroupedRuns:
         return ", ".join(f"{key} {value}" for key, value in self.parts)
 
     def query(self, text: str) -> str:
-        """The group as a query, within the one that is there."""
+        """A query for the group, within the current one."""
         terms = [
             f"{key}:{'none' if value is None else quote(_shown(value, key))}"
             for key, value in zip(self.keys, self.values, strict=True)
@@ -129,7 +129,7 @@ def _expression(key: str) -> Any:
 
 
 def _sizes(keys: Sequence[str], names: Sequence[str]) -> dict[str, Aggregate]:
-    """What groups of equal settings are put in order by, where these are numbers."""
+    """Sort keys of groups by numeric settings."""
     return {
         f"{name}_number": Min(SettingNumber(key.removeprefix(CONFIG)))
         for key, name in zip(keys, names, strict=True)
@@ -148,7 +148,7 @@ def _metrics(metrics: Sequence[Column]) -> dict[str, Aggregate]:
 
 
 def _settings(columns: Sequence[Column], keys: Sequence[str]) -> dict[str, Aggregate]:
-    """Of a key there is one value in a group; others are read of each run."""
+    """Columns that are not group keys: number of different values, and the only one."""
     found: dict[str, Aggregate] = {}
     for place, column in enumerate(columns):
         if column.setting and column.key not in keys:
@@ -162,7 +162,7 @@ def _settings(columns: Sequence[Column], keys: Sequence[str]) -> dict[str, Aggre
 def _orders(
     keys: Sequence[str], names: Sequence[str], metrics: Sequence[Column], sort: str
 ) -> list[OrderBy]:
-    """As asked; then by the keys, numbers by size."""
+    """As requested; then by the keys, numbers by size."""
     descending = sort.startswith("-")
     by = {column.key: f"mean_{i}" for i, column in enumerate(metrics)}
     chosen = by.get(sort.removeprefix("-"))
@@ -179,7 +179,7 @@ def _orders(
 
 
 def runs_of(runs: QuerySet[Run], group: GroupedRuns) -> QuerySet[Run]:
-    """Those of a group, exactly: case counts here, as it does in grouping."""
+    """Runs of a group. Case matters here, as in the grouping."""
     for i, (key, value) in enumerate(zip(group.keys, group.values, strict=True)):
         if key == "tag":
             own = Q(tags=[]) if value is None else Q(tags__contains=[value])
@@ -233,7 +233,7 @@ def _average(
 
 
 def write_text(text: str) -> str:
-    """A setting's value as pages write it, from the text that JSON has of it."""
+    """A setting's value as pages show it, from its JSON text."""
     try:
         return write_number(float(text))
     except ValueError:
@@ -241,7 +241,7 @@ def write_text(text: str) -> str:
 
 
 def _of_metric(row: dict[str, Any], place: int, column: Column) -> Average:
-    """The mean, and beside it the best, or the ends where neither is better."""
+    """The mean, and the best value, or the range if no direction is better."""
     num = row[f"num_{place}"]
     if not num:
         return Average(column=column, note="n 0")

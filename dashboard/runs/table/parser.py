@@ -1,4 +1,4 @@
-"""The filter language of the run list: text into a tree, or an error with its place.
+"""The filter language of the run list: text into a tree, or an error with its span.
 
     query = and { "or" and }          state:running reward/mean.last > 0.5
     and   = not { ["and"] not }       (tag:baseline or tag:final) -archived
@@ -6,8 +6,8 @@
     term  = key operator value | text
 
 Operators are : = != < <= > >= ~ !~ (":" is "=", "~" is "contains"). A value is a word,
-several with commas between them, or "quoted". A word alone is a flag such as `starred`,
-or a text to look for.
+several separated by commas, or "quoted". A word alone is a flag such as `starred`, or a
+text to search for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from dashboard.project.errors import UserError
 
 FLAGS = ("starred", "locked", "archived", "trashed")
 QUOTED = r'"(?:[^"\\]|\\.)*"'
@@ -32,11 +34,11 @@ _VALUE = re.compile(rf'(?:{QUOTED}|[^\s()"])+')
 _PARTS = re.compile(rf'({QUOTED})|(,)|([^",]+)')
 
 
-class QueryError(ValueError):
-    """The sentence is for the user; `start` and `end` are the place in the query."""
+class QueryError(UserError):
+    """An error in the characters `start` to `end` of a query."""
 
-    def __init__(self, sentence: str, start: int, end: int) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, start: int, end: int) -> None:
+        super().__init__("runs.bad_query", message)
         self.start, self.end = start, max(end, start + 1)
 
 
@@ -105,15 +107,14 @@ def walk(node: Node) -> Iterator[Term]:
 
 
 def parse(text: str) -> Node:
-    """The tree of a query; an empty one asks for everything.
+    """The tree of a query; an empty one matches everything.
 
     >>> parse("lr > 1").key
     'lr'
     """
     if len(text) > MAX_LENGTH:
         raise QueryError(
-            f"A query has at most {MAX_LENGTH:,} characters; this one has "
-            f"{len(text):,}.",
+            f"A query has at most {MAX_LENGTH:,} characters; got {len(text):,}.",
             MAX_LENGTH,
             len(text),
         )
@@ -133,7 +134,7 @@ class _Parser:
         self._skip_space()
         node = self._read_or(0)
         if not self._is_over:  # only a ")" ends an expression early
-            raise self._error('There is no "(" before this ")".', 1)
+            raise self._error('This ")" has no matching "(".', 1)
         return node
 
     def _read_or(self, depth: int) -> Node:
@@ -155,9 +156,9 @@ class _Parser:
 
     def _read_not(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
-            raise self._error(f"This is nested deeper than {MAX_DEPTH} levels.", 1)
+            raise self._error(f"A query nests at most {MAX_DEPTH} levels deep.", 1)
         if self._is_over:
-            raise self._error("Something to look for is missing here.", 1)
+            raise self._error("A term is missing here.", 1)
         if self._next == "-" and self._text[self._at + 1 : self._at + 2].strip():
             self._at += 1
             return Not(self._read_not(depth + 1))
@@ -172,7 +173,7 @@ class _Parser:
         self._move(1)
         node = self._read_or(depth + 1)
         if self._is_over:
-            raise QueryError('This "(" is never closed.', opened, opened + 1)
+            raise QueryError('This "(" has no matching ")".', opened, opened + 1)
         self._move(1)
         return node
 
@@ -184,8 +185,8 @@ class _Parser:
         for word in ("and", "or"):
             if self._sees_word(word):
                 raise self._error(
-                    f'"{word}" stands between two terms. Write what comes before it, '
-                    f'or "{word}" in quotes to look for the word.',
+                    f'"{word}" needs a term before it. To search for the word, put it '
+                    "in quotes.",
                     len(word),
                 )
         match = _WORD.match(self._text, start)
@@ -207,14 +208,14 @@ class _Parser:
         if match is None:
             if not self._is_over and self._next == '"':
                 raise self._unclosed_quote()
-            raise self._error(f"A value is missing behind {key}{operator}.", 1)
+            raise self._error(f"A value is missing after {key}{operator}.", 1)
         at = self._at
         values = tuple(_values(match[0]))
         if not values:
             raise self._error("A value is missing before the comma.", len(match[0]))
         if len(values) > 1 and operator in ("<", "<=", ">", ">="):
             raise self._error(
-                f"{operator} compares with one value; got {len(values)}.", len(match[0])
+                f"{operator} takes one value; got {len(values)}.", len(match[0])
             )
         self._move(len(match[0]))
         return Compare(
@@ -243,7 +244,7 @@ class _Parser:
             self._at = match.end()
 
     def _sees_word(self, word: str) -> bool:
-        """This word by itself: no key, and no part of a longer one."""
+        """Whether this word follows, not as a key or a part of a longer word."""
         match = _WORD.match(self._text, self._at)
         if match is None or match[0].lower() != word:
             return False
@@ -260,24 +261,26 @@ class _Parser:
         if self._next == '"':
             return self._unclosed_quote()
         if self._next == ")":
-            return self._error("Something to look for is missing before this.", 1)
+            return self._error("A term is missing before this.", 1)
         operator = _OPERATOR.match(self._text, self._at)
         assert operator, self._text
         return self._error(
             f"A key is missing before {operator[0]}, as in state{operator[0]}running. "
-            "A text with such a character is written in quotes.",
+            "To search for this character, put it in quotes.",
             len(operator[0]),
         )
 
     def _unclosed_quote(self) -> QueryError:
-        return self._error("This quote is never closed.", len(self._text) - self._at)
+        return self._error(
+            "This quote has no closing quote.", len(self._text) - self._at
+        )
 
-    def _error(self, sentence: str, length: int) -> QueryError:
-        return QueryError(sentence, self._at, self._at + length)
+    def _error(self, message: str, length: int) -> QueryError:
+        return QueryError(message, self._at, self._at + length)
 
 
 def _values(word: str) -> Iterator[Value]:
-    """What stands between commas; a comma within quotes is no such comma."""
+    """The values between commas outside quotes."""
     text, is_quoted = "", False
     for quoted, comma, plain in _PARTS.findall(word):
         if comma:
@@ -292,7 +295,7 @@ def _values(word: str) -> Iterator[Value]:
 
 
 def quote(text: str) -> str:
-    """As a query writes it, so that it is read as this text and nothing else."""
+    """As a query writes it, so that it is parsed as this text."""
     is_plain = re.fullmatch(r"[\w./@+#][\w./@+#-]*", text)
     is_word = text.lower() in ("and", "or", "not", "none", *FLAGS)
     if is_plain and not is_word:
@@ -301,7 +304,7 @@ def quote(text: str) -> str:
 
 
 def unquote(word: str) -> str:
-    """A word of bare and quoted parts, as it is meant."""
+    """The text of a word with bare and quoted parts."""
     parts = re.split(rf"({QUOTED})", word)
     return "".join(_unquoted(part) if part.startswith('"') else part for part in parts)
 

@@ -1,10 +1,10 @@
-"""What the run list's address asks for: which runs, in what order, with which columns.
+"""The run list's address: which runs, in what order, with which columns.
 
 q      a query in the filter language (parser.py)
 state, owner, model, dataset, sweep   shortcuts: one value each, added to the query
-sort   a column's key, "-" before it from the top
-cols   the columns' keys, with commas between
-by     keys to group by, with commas between; open: groups that are unfolded
+sort   a column's key, descending after "-"
+cols   the columns' keys, separated by commas
+by     keys to group by, separated by commas; open: expanded groups
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from trainer.metric_names import better_of, title_of
 
 GROUPABLE = ("state", "model", "dataset", "reward", "tag", "sweep", "owner")
 MAX_GROUP_KEYS = 3
-RECENT_RUNS = 200  # whose settings and metrics are offered; others can be typed
+RECENT_RUNS = 200  # whose settings and metrics are suggested; others can be typed
 MAX_VALUES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListQuery:
-    """Of the shortcuts and the order, what is not understood is left out."""
+    """Unknown shortcuts and orders are ignored."""
 
     text: str = ""
     state: str = ""
@@ -114,7 +114,7 @@ class ListQuery:
             return EVERYTHING, error
 
     def find(self, team: Team, user: User) -> QuerySet[Run]:
-        """The runs, in no order. QueryError says what the query cannot mean."""
+        """The runs, unordered. QueryError if the query is invalid."""
         tree, error = self._parsed
         if error:
             raise error
@@ -142,18 +142,18 @@ def read_group_keys(text: str) -> tuple[str, ...]:
 
 
 def _positive(text: str) -> int | None:
-    # Above this, PostgreSQL has no such number.
+    # PostgreSQL's bigint has 18 full digits.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _uses(dataset_id: int) -> Q:
-    """To train on it, or to be evaluated on it."""
+    """Runs that train or are evaluated on it."""
     evaluated = EvaluationSet.objects.filter(dataset_version__dataset=dataset_id)
     return Q(dataset_version__dataset=dataset_id) | Q(pk__in=evaluated.values("run"))
 
 
 def with_related(runs: QuerySet[Run], user: User) -> QuerySet[Run]:
-    """What rows show beside their columns."""
+    """Load what rows show besides their columns."""
     starred = RunStar.objects.filter(run=OuterRef("pk"), user=user)
     related = ("owner", "sweep", "locked_by", "dataset_version__dataset")
     return (
@@ -169,7 +169,7 @@ def list_runs(team: Team, user: User, query: ListQuery) -> QuerySet[Run]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facets:
-    """Whatever the team's runs have."""
+    """The values that the team's runs have."""
 
     owners: list[tuple[int, str]]
     models: list[str]
@@ -209,7 +209,7 @@ def read_facets(team: Team) -> Facets:
     )
 
 
-def count_put_away(team: Team) -> dict[str, int]:
+def count_hidden(team: Team) -> dict[str, int]:
     """Archived runs and runs in the trash; one query."""
     found: dict[str, int] = Run.objects.filter(team=team).aggregate(
         total=Count("pk"),
@@ -237,7 +237,7 @@ def _recent(team: Team) -> QuerySet[Run]:
 
 
 def _settings(runs: QuerySet[Run]) -> list[dict[str, Any]]:
-    """Those in which the runs differ come first."""
+    """Settings that differ between the runs come first."""
     values: dict[str, set[str]] = {}
     for config in runs.values_list("config", flat=True):
         for key, value in flatten_config(config):
@@ -260,7 +260,7 @@ def _stats(name: str) -> list[str]:
 
 
 def list_values(team: Team, key: str) -> list[str]:
-    """The commonest values of a key, as a query writes them; one query at most."""
+    """The most common values of a key, as a query writes them; at most one query."""
     if key == "state":
         return list(STATES)
     runs = Run.objects.kept().filter(team=team).order_by()

@@ -14,12 +14,12 @@ from dashboard.accounts.templatetags.numbers import NOTHING, sig4
 from dashboard.runs.config.snapshot import write_setting
 from dashboard.runs.models import MetricSummary, Run, RunState
 from dashboard.runs.queue.messages import describe_short
-from dashboard.runs.queue.order import Line, read_line
+from dashboard.runs.queue.order import Queue, read_queue
 from dashboard.runs.table.columns import MOMENTS, Column
 from dashboard.runs.table.expressions import SettingValue, extreme_of
 from dashboard.runs.table.parser import quote
 
-LIVE = ("progress", "duration", "metric")  # cells that change while they are shown
+LIVE = ("progress", "duration", "metric")  # cells that change while they are displayed
 Summaries = dict[tuple[int, str], MetricSummary]
 
 
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def live(self) -> dict[str, Any]:
-        """What of it changes while it is on the screen."""
+        """The values that change while the row is displayed."""
         return {
             "state": self.run.state,
             "place": self.place,
@@ -61,7 +61,7 @@ class Row:
 
 
 def with_settings(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
-    """The settings that columns show, read beside the runs: configs are long."""
+    """Annotate the settings of the columns, because configs are long."""
     shown = {
         _alias(i): SettingValue(c.setting) for i, c in enumerate(columns) if c.setting
     }
@@ -73,16 +73,16 @@ def _alias(place: int) -> str:
 
 
 def make_rows(runs: Iterable[Run], columns: Sequence[Column]) -> list[Row]:
-    """One query more where metrics are shown, four where a run is queued."""
+    """One query more if there are metrics, four if a run is queued."""
     found = list(runs)
     metrics = {column.metric for column in columns if column.metric}
     summaries = read_summaries([run.pk for run in found], metrics)
     waits = any(run.state == RunState.QUEUED for run in found)
-    line = read_line() if waits else Line()
+    queue = read_queue() if waits else Queue()
     return [
         Row(
             run=run,
-            place=_place(run, line),
+            place=_place(run, queue),
             cells=[_cell(run, i, c, summaries) for i, c in enumerate(columns)],
         )
         for run in found
@@ -97,9 +97,9 @@ def read_summaries(ids: Sequence[int], metrics: Iterable[str]) -> Summaries:
     return {(one.run_id, one.name): one for one in found}
 
 
-def _place(run: Run, line: Line) -> str:
-    place = line.places.get(run.pk) if run.state == RunState.QUEUED else None
-    return describe_short(place, line) if place else ""
+def _place(run: Run, queue: Queue) -> str:
+    place = queue.positions.get(run.pk) if run.state == RunState.QUEUED else None
+    return describe_short(place, queue) if place else ""
 
 
 def _cell(run: Run, place: int, column: Column, summaries: Summaries) -> Cell:
@@ -121,7 +121,7 @@ def _metric_cell(column: Column, summary: MetricSummary | None) -> Cell:
 
 
 def value_of(column: Column, summary: MetricSummary) -> tuple[float, str]:
-    """The number, and what stands behind it."""
+    """The number, and its explanation."""
     stat = extreme_of(column.metric) if column.stat == "best" else column.stat
     if stat == "mean":
         return summary.total / summary.num, f"mean of {summary.num:,} values"

@@ -1,4 +1,4 @@
-"""Addresses of the run list that people keep, for themselves or for the team."""
+"""Saved views: addresses of the run list, personal or shared with the team."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from django.http import Http404, QueryDict
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import describe_change, record
 from dashboard.project.edits import Edit
+from dashboard.project.errors import UserError
 from dashboard.runs.models import DefaultView, SavedView
 
-# Of an address: where somebody is, not what is looked at.
-PLACES = ("page", "open", "view")
+# Parts of an address that a view does not save.
+NOT_SAVED = ("page", "open", "view")
 MAX_NAME = 60
 MAX_QUERY = 4_000
 
 
 def visible_views(team: Team, user: User) -> QuerySet[SavedView]:
-    """One's own and the team's, by name; `is_default` says with which one begins."""
+    """The user's own views and the team's, by name, with `is_default`."""
     defaults = DefaultView.objects.filter(view=OuterRef("pk"), user=user)
     views = SavedView.objects.filter(Q(owner=user) | Q(is_shared=True), team=team)
     return (
@@ -32,23 +33,24 @@ def visible_views(team: Team, user: User) -> QuerySet[SavedView]:
 
 
 def get_view(team: Team, user: User, code: str) -> SavedView:
-    """404 for another team's, and for another's own."""
+    """404 for views of other teams, and personal views of other users."""
     view = visible_views(team, user).filter(code=code).first()
     if view is None:
-        raise Http404("No such view of the run list.")
+        raise Http404("View not found.")
     return view
 
 
 def clean_query(query: str) -> str:
-    """What of an address is kept. ValueError where it is too long."""
+    """The part of an address that a view saves. UserError if it is too long."""
     kept = QueryDict(query, mutable=True)
-    for name in PLACES:
+    for name in NOT_SAVED:
         kept.pop(name, None)
     text = kept.urlencode()
     if len(text) > MAX_QUERY:
-        raise ValueError(
-            f"The address has {len(text):,} characters; a view keeps at most "
-            f"{MAX_QUERY:,}. Choose fewer columns."
+        raise UserError(
+            "views.too_long",
+            f"The view has {len(text):,} characters; at most {MAX_QUERY:,} are "
+            "allowed. Choose fewer columns.",
         )
     return text
 
@@ -56,10 +58,11 @@ def clean_query(query: str) -> str:
 def check_name(name: str) -> str:
     name = " ".join(name.replace("\x00", "").split())
     if not name:
-        raise ValueError("A view needs a name. Type one.")
+        raise UserError("views.name_missing", "The view needs a name.")
     if len(name) > MAX_NAME:
-        raise ValueError(
-            f"A view's name has at most {MAX_NAME} characters; got {len(name)}."
+        raise UserError(
+            "views.name_too_long",
+            f"A view's name has at most {MAX_NAME} characters; got {len(name)}.",
         )
     return name
 
@@ -67,7 +70,7 @@ def check_name(name: str) -> str:
 def save_view(
     *, team: Team, user: User, name: str, query: str, is_shared: bool
 ) -> SavedView:
-    """ValueError where the user has a view of that name."""
+    """UserError if the user has a view of that name."""
     fields = {"name": check_name(name), "query": clean_query(query)}
     with _own_name(name):
         view = SavedView.objects.create(
@@ -80,12 +83,12 @@ def save_view(
 
 @transaction.atomic
 def change_view(view: SavedView, *, user: User, edit: Edit) -> None:
-    """Its name, query or is_shared; ValueError where the name is taken.
+    """Change name, query or is_shared; UserError if the name is taken.
 
-    EditConflict: somebody changed the same meanwhile.
+    EditConflict: another user changed the same field.
     """
-    held = SavedView.objects.select_for_update().get(pk=view.pk)
-    now = {name: getattr(held, name) for name in ("name", "query", "is_shared")}
+    locked = SavedView.objects.select_for_update().get(pk=view.pk)
+    now = {name: getattr(locked, name) for name in ("name", "query", "is_shared")}
     changes = edit.clean(name=check_name, query=clean_query).merge(now)
     for name, value in {**now, **changes}.items():
         setattr(view, name, value)
@@ -93,10 +96,10 @@ def change_view(view: SavedView, *, user: User, edit: Edit) -> None:
         return
     with _own_name(view.name):
         view.save(update_fields=list(changes))
-        if view.is_shared or held.is_shared:
+        if view.is_shared or locked.is_shared:
             data = {"name": view.name, **describe_change(now, changes)}
             record(view.team, user, "view.changed", view, **data)
-    if not view.is_shared:  # others no longer see it, so it is no longer their first
+    if not view.is_shared:  # others no longer see it, so it cannot be their default
         DefaultView.objects.filter(view=view).exclude(user=view.owner).delete()
 
 
@@ -113,9 +116,10 @@ def _own_name(name: str) -> Iterator[None]:
         with transaction.atomic():
             yield
     except IntegrityError:
-        raise ValueError(
-            f'There is a view named "{name}" already. Choose another name, or open '
-            "that view and update it."
+        raise UserError(
+            "views.name_taken",
+            f"A view named “{name}” already exists. Choose another name, or open that "
+            "view and update it.",
         ) from None
 
 

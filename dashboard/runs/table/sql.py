@@ -1,4 +1,4 @@
-"""A query's tree as one condition of SQL: values are parameters, never text of it."""
+"""A query's tree as an SQL condition; values are always parameters."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from django.db.models.lookups import (
 from django.utils import timezone
 
 from dashboard.accounts.models import User
+from dashboard.project.errors import UserError
 from dashboard.runs.models import (
     ENDED,
     EvaluationSet,
@@ -79,7 +80,7 @@ ORDERINGS: Mapping[str, type[Lookup[Any]]] = MappingProxyType(
 )
 EQUALITY = ("=", "!=")
 MATCHING = ("=", "!=", "~", "!~")
-# As pages write what a config calls true and false.
+# Pages show true and false as yes and no.
 WORDS = MappingProxyType({"yes": "true", "no": "false"})
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
@@ -88,7 +89,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?")
 
 
 def condition(tree: Node, user: User) -> Q:
-    """What a query asks for, archived and trashed runs aside unless it names them."""
+    """A query's condition; excludes archived and trashed runs unless it names them."""
     flags = {term.name for term in walk(tree) if isinstance(term, Flag)}
     found = compile_node(tree, user)
     if "archived" not in flags:
@@ -135,7 +136,7 @@ def mentions(text: str) -> Q:
 
 
 def _compare(term: Compare) -> Q:
-    """`!=` and `!~` turn round what `=` and `~` find, runs without a value included."""
+    """`!=` and `!~` invert `=` and `~`, including runs without a value."""
     is_turned = term.operator in ("!=", "!~")
     operator = term.operator[1] if is_turned else term.operator
     found = reduce(or_, (_one(term, operator, value) for value in term.values))
@@ -171,7 +172,7 @@ def _unknown(key: str) -> str:
     near = difflib.get_close_matches(key, ABOUT, n=1)
     meant = f" Did you mean {near[0]}?" if near else ""
     return (
-        f"There is no key {key!r}.{meant} A setting is written config.{key}, a metric "
+        f"Unknown key {key!r}.{meant} Write settings as config.{key}, metrics as "
         f"{key}.last (or best, min, max, mean)."
     )
 
@@ -183,7 +184,7 @@ def _is(lookup: Lookup[Any]) -> Q:
 def _allow(term: Compare, operators: tuple[str, ...]) -> None:
     if term.operator not in operators:
         raise QueryError(
-            f"{term.key} is compared by {join_or(operators)}; got {term.operator}.",
+            f"{term.key} takes {join_or(operators)}; got {term.operator}.",
             term.start,
             term.end,
         )
@@ -251,7 +252,7 @@ def _state(_operator: str, value: Value, term: Compare) -> Q:
         return Q(state__in=ENDED)
     if name not in STATES:
         raise QueryError(
-            f"There is no state {value.text!r}. A state is {join_or(STATES)}.",
+            f"Unknown state {value.text!r}. Use {join_or(STATES)}.",
             term.value_start,
             term.end,
         )
@@ -271,12 +272,12 @@ def _owner(_operator: str, value: Value, _term: Compare) -> Q:
         return Q(owner=None)
     named = Q(owner__username__iexact=value.text)
     named |= Q(owner__display_name__iexact=value.text)
-    # A subquery, so that `not` finds runs whose owner is gone too.
+    # A subquery, so that `not` also finds runs without an owner.
     return Q(pk__in=Run.objects.filter(named).values("pk"))
 
 
 def _dataset(operator: str, value: Value, _term: Compare) -> Q:
-    """To train on it, or to be evaluated on it."""
+    """Runs that train or are evaluated on it."""
     path = "dataset_version__dataset__name"
     how = "icontains" if operator == "~" else "iexact"
     evaluated = EvaluationSet.objects.filter(**{f"{path}__{how}": value.text})
@@ -308,7 +309,7 @@ def join_or(words: Sequence[str]) -> str:
 
 
 def read_literal_number(text: str) -> float | None:
-    """A finite number as people write it; None for anything else.
+    """A finite number; None for any other text.
 
     >>> read_literal_number("1e-5"), read_literal_number("5%"), read_literal_number("a")
     (1e-05, 0.05, None)
@@ -324,22 +325,25 @@ def read_number(text: str, key: str) -> float:
     if number is None and key == "duration":
         number = _seconds(text)
     if number is None:
-        needed = "a span such as 90min, 2h or 1d" if key == "duration" else "a number"
-        raise ValueError(f"{key} is compared with {needed}; got {text!r}.")
+        needed = (
+            "a duration such as 90min, 2h or 1d" if key == "duration" else "a number"
+        )
+        raise UserError("runs.bad_query", f"{key} needs {needed}; got {text!r}.")
     return number
 
 
 def read_moment(text: str, key: str) -> datetime:
-    """2026-11-01, 2026-11-01T12:30 (UTC), or how long ago: 7d."""
+    """2026-11-01, 2026-11-01T12:30 (UTC), or an age: 7d."""
     seconds = _seconds(text)
     if seconds is not None and seconds < 3e9:
         return timezone.now() - timedelta(seconds=seconds)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            f"{key} is compared with a day such as 2026-11-01, a moment such as "
-            f"2026-11-01T12:30 (UTC), or how long ago, such as 7d; got {text!r}."
+        raise UserError(
+            "runs.bad_query",
+            f"{key} needs a date such as 2026-11-01, a time such as 2026-11-01T12:30 "
+            f"(UTC), or an age such as 7d; got {text!r}.",
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -1,5 +1,4 @@
-// What a setting's text means. dashboard/runs/config/fields.py says the same on
-// the server.
+// The meaning of a setting's text, as in dashboard/runs/config/fields.py.
 
 const NUMBERS = new Set(["whole", "number"]);
 
@@ -19,14 +18,14 @@ export function showText(kind, text) {
 }
 
 // The settings without effect, by path, and why: the first reason that holds.
-export function findIdle(table, texts) {
+export function findUnused(table, texts) {
   const found = new Map();
   for (const { path, when, reason } of table) {
-    const holds = Object.entries(when).every(([asked, values]) =>
+    const holds = Object.entries(when).every(([other, values]) =>
       values.some(
         (value) =>
-          texts.get(asked)?.trim() === value ||
-          isEqualNumber(texts.get(asked) ?? "", value),
+          texts.get(other)?.trim() === value ||
+          isEqualNumber(texts.get(other) ?? "", value),
       ),
     );
     if (holds && !found.has(path)) found.set(path, reason);

@@ -1,5 +1,5 @@
 // The tabs above the launch form: its fields, or all of them as TOML. The TOML is read
-// from the server when its tab is opened, and kept while it holds unapplied changes.
+// from the server when its tab is opened, and kept while it has unapplied changes.
 
 export function keepToml(form) {
   const panel = document.getElementById("toml-panel");
@@ -10,7 +10,7 @@ export function keepToml(form) {
   const news = panel.querySelector("[data-toml-news]");
   const launches = form.querySelectorAll("[data-launches]");
   const waits = form.querySelector("[data-toml-waits]");
-  let written = area.value === "" ? "" : null; // null: it holds what was refused
+  let written = area.value === "" ? "" : null; // null: it contains refused TOML
 
   function isDirty() {
     return area.value !== (written ?? "");
@@ -31,9 +31,11 @@ export function keepToml(form) {
       () => null,
     );
     const text = answer ? await answer.text() : "";
-    const isTold = answer?.ok || answer?.status === 422;
+    const isPlainText = answer?.ok || answer?.status === 422;
     refused.hidden = answer?.ok === true;
-    refused.textContent = isTold ? text : "The server did not answer. Try again.";
+    refused.textContent = isPlainText
+      ? text
+      : "No response from the server. Try again.";
     written = answer?.ok ? text : "";
     area.value = written;
     showDirty();
@@ -49,10 +51,10 @@ export function keepToml(form) {
 
   for (const tab of tabs) tab.addEventListener("click", () => show(tab.dataset.view));
   area.addEventListener("input", (event) => {
-    event.stopPropagation(); // it is no setting until it is applied
+    event.stopPropagation(); // not a setting until it is applied
     showDirty();
   });
-  // A browser that comes back fills in what was typed.
+  // A restored page may contain typed text.
   window.addEventListener("pageshow", () => {
     showDirty();
     if (isDirty()) show("toml");

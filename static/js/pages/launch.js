@@ -1,9 +1,9 @@
-// The launch form: shows the box for another model only when it is meant, says beside
-// each setting how its value came about and whether it does anything, and takes the
-// reader to what is wrong. The summary beside the form is htmx's work.
+// The launch form: shows the field for another model when it applies, marks where each
+// value comes from and whether it has an effect, and focuses the first error. htmx
+// updates the estimate.
 
 import { keepPreview } from "../datasets/prompt_preview.js";
-import { findIdle, isSame, showText } from "../launch/settings.js";
+import { findUnused, isSame, showText } from "../launch/settings.js";
 import { keepToml } from "../launch/toml.js";
 
 const form = document.getElementById("launch-form");
@@ -17,7 +17,7 @@ function showOther() {
 model.addEventListener("change", showOther);
 showOther();
 
-// Another start fills the form anew; what is chosen above the settings stays.
+// Loading other settings keeps the choices above them.
 const start = document.getElementById("start-form");
 
 function keepChoices(target) {
@@ -48,16 +48,16 @@ function addHidden(target, name) {
 
 start.addEventListener("submit", () => {
   keepChoices(start);
-  // A preset brings its own reward, unless the team has it not.
+  // A preset has its own reward, unless the team does not have it.
   start.querySelector('input[name="recipe"]').disabled = true;
 });
 const recipe = document.querySelector("[data-start-recipe]");
 recipe?.addEventListener("submit", () => keepChoices(recipe));
 
-// What launch_field.html says beside a setting, kept true while one types.
+// Updates the notes of launch_field.html while typing.
 // Not form.dataset: that is the field of this name.
 const startName = form.getAttribute("data-start");
-const idleTable = JSON.parse(document.getElementById("idle-table").textContent);
+const unusedTable = JSON.parse(document.getElementById("unused-table").textContent);
 const recipeFacts = JSON.parse(document.getElementById("recipe-facts").textContent);
 const settings = [...form.querySelectorAll("[data-setting]")];
 
@@ -87,7 +87,7 @@ function showMarks() {
     element.hidden = sentence === "";
     const isChanged = !isSame(setting.dataset.kind, text, setting.dataset.from);
     setting.classList.toggle("is-changed", isChanged);
-    setting.querySelector("[data-back]").hidden = !isChanged;
+    setting.querySelector("[data-reset]").hidden = !isChanged;
   }
   for (const part of form.querySelectorAll("[data-part]")) {
     const changed = [...part.querySelectorAll("[data-kind]")].filter(
@@ -99,29 +99,29 @@ function showMarks() {
   }
 }
 
-function showIdle() {
+function showUnused() {
   const texts = new Map([
     ...Object.entries(recipeFacts[form.elements.recipe.value] ?? {}),
     ...settings.map((one) => [one.dataset.setting, textOf(one)]),
   ]);
-  // A phase may give a setting its effect.
+  // A phase may use any setting.
   const hasPhases = form.elements.phases.value.trim() !== "";
-  const idle = hasPhases ? new Map() : findIdle(idleTable, texts);
+  const unused = hasPhases ? new Map() : findUnused(unusedTable, texts);
   for (const setting of settings) {
-    const reason = idle.get(setting.dataset.setting);
-    const element = setting.querySelector("[data-idle]");
-    setting.classList.toggle("is-idle", reason !== undefined);
+    const reason = unused.get(setting.dataset.setting);
+    const element = setting.querySelector("[data-unused]");
+    setting.classList.toggle("is-unused", reason !== undefined);
     element.hidden = reason === undefined;
-    if (reason !== undefined) element.textContent = `no effect: ${reason}`;
+    if (reason !== undefined) element.textContent = `not used: ${reason}`;
   }
 }
 
 function show() {
   showMarks();
-  showIdle();
+  showUnused();
 }
 
-// What depends on the rows follows the dataset, until somebody changes it.
+// Settings that depend on the rows follow the dataset until they are edited.
 const fit = form.querySelector("[data-fit]");
 let fitted = JSON.parse(document.getElementById("fitted").textContent);
 
@@ -130,7 +130,7 @@ async function fitRows() {
   const answer = await fetch(fit.dataset.fit, { method: "POST", body }).catch(
     () => null,
   );
-  // What does not fit is refused in sentences anyway.
+  // The form check reports values that do not fit.
   if (!answer?.ok) return;
   const { texts, sentences } = await answer.json();
   if (body.get("dataset") !== form.elements.dataset.value) return;
@@ -151,15 +151,15 @@ form.elements.dataset.addEventListener("change", fitRows);
 form.addEventListener("input", show);
 
 form.addEventListener("click", (event) => {
-  const setting = event.target.closest("[data-back]")?.closest("[data-setting]");
+  const setting = event.target.closest("[data-reset]")?.closest("[data-setting]");
   if (!setting) return;
   const control = form.elements[setting.dataset.setting];
   if (control.type === "checkbox") control.checked = setting.dataset.from !== "";
   else control.value = setting.dataset.from;
-  control.focus(); // the button is about to go
+  control.focus(); // the button will be hidden
   control.dispatchEvent(new Event("input", { bubbles: true }));
 });
-// Only then has a browser that comes back filled in what was typed.
+// A restored page has its typed values only now.
 window.addEventListener("pageshow", () => {
   show();
   showOther();

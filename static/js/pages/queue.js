@@ -7,7 +7,7 @@ document.addEventListener("change", (event) => {
   if (form) form.requestSubmit();
 });
 
-// A refresh while somebody chooses would take the choice from under the hand.
+// A refresh would close an open list.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const isRefresh = event.target.id === "queue";
   const active = document.activeElement;
@@ -21,7 +21,7 @@ document.addEventListener("htmx:responseError", ({ detail }) => {
   if (detail.xhr.status === 409) detail.elt.closest("form")?.submit();
 });
 
-// A button that is disabled after the move would leave the keyboard nowhere.
+// Move the focus off a button that the move disabled.
 let pressed = "";
 document.addEventListener("htmx:beforeSwap", () => {
   pressed = inQueue(document.activeElement) ? document.activeElement.id : "";

@@ -17,7 +17,7 @@ function applyAtOnce() {
     for (const [name, value] of [...formData]) {
       if (value === "") formData.delete(name);
     }
-    // An address without any would begin with somebody's first view.
+    // An address without parameters would open the default view.
     if (![...formData].length) formData.set("view", "");
   });
 }

@@ -1,4 +1,4 @@
-// A sweep's figures, from the page; a drag over an axis keeps the runs of that stretch.
+// A sweep's figures, from the page; a drag along an axis keeps the runs of that range.
 import { CONFIG, readColors, resolveColors, styleCard } from "../charts/theme.js";
 
 const figures = JSON.parse(document.getElementById("sweep-figures").textContent);
@@ -76,7 +76,7 @@ function listen(plot, name) {
   if (name === "parallel") plot.on("plotly_selected", keep);
 }
 
-// A box over some axes: of each the stretch that lies inside of it.
+// A box over axes selects a range of each.
 function keep(selected) {
   if (!selected?.range) return;
   const ends = (name) => [...selected.range[name]].sort((a, b) => a - b);

@@ -1,4 +1,4 @@
-// The dialog that chooses columns and puts them in order.
+// The dialog that selects and orders columns.
 
 import { knownKeys } from "./suggestions.js";
 
@@ -6,7 +6,7 @@ const MAX_OFFERED = 60;
 
 export function startColumns(opener, filters) {
   const dialog = document.getElementById("columns");
-  const { now, usual, own } = JSON.parse(
+  const { now, defaults, own } = JSON.parse(
     document.getElementById("columns-now").textContent,
   );
   const state = { chosen: now, all: own, dialog };
@@ -24,17 +24,17 @@ export function startColumns(opener, filters) {
     event.preventDefault();
     dialog.querySelector("[data-columns-offered] button")?.click();
   });
-  dialog.addEventListener("click", (event) => onClick(event, state, usual));
+  dialog.addEventListener("click", (event) => onClick(event, state, defaults));
   dialog.querySelector("[data-columns-apply]").addEventListener("click", () => {
     const keys = state.chosen.map(({ key }) => key);
-    const isUsual = keys.join("\n") === usual.map(({ key }) => key).join("\n");
-    filters.querySelector("[data-cols]").value = isUsual ? "" : write(keys);
+    const isDefault = keys.join("\n") === defaults.map(({ key }) => key).join("\n");
+    filters.querySelector("[data-cols]").value = isDefault ? "" : write(keys);
     dialog.close();
     filters.requestSubmit();
   });
 }
 
-/** Keys with commas between; one that holds a comma is quoted, as in CSV. */
+/** Keys separated by commas; a key with a comma is quoted, as in CSV. */
 function write(keys) {
   return keys
     .map((key) => (/[",]/.test(key) ? `"${key.replaceAll('"', '""')}"` : key))
@@ -59,14 +59,14 @@ async function load(state, own) {
     state.about = `from the newest ${known.num_runs} runs`;
     drawOffered(state);
   } catch (error) {
-    count.textContent = `Settings and metrics did not come: ${error.message}`;
+    count.textContent = `Failed to load settings and metrics: ${error.message}`;
   }
 }
 
-function onClick(event, state, usual) {
+function onClick(event, state, defaults) {
   const button = event.target.closest("button");
   if (!button) return;
-  if ("columnsUsual" in button.dataset) state.chosen = usual;
+  if ("columnsDefaults" in button.dataset) state.chosen = defaults;
   else if (button.dataset.add) add(state, button.dataset.add);
   else if (button.dataset.remove) {
     state.chosen = state.chosen.filter(({ key }) => key !== button.dataset.remove);
@@ -95,7 +95,7 @@ function draw(state, was = {}) {
     ...state.chosen.map((one, index) => chosenItem(one, index, state)),
   );
   drawOffered(state);
-  // The button that was pressed is a new one now: keep its place for the keyboard.
+  // The pressed button was replaced: focus the new one.
   if (was.move) {
     const again = `[data-move="${CSS.escape(was.move)}"][data-by="${was.by}"]`;
     chosen.querySelector(again)?.focus();

@@ -1,11 +1,11 @@
-// What of a query is being typed, and what could stand there instead. No DOM.
+// The part of a query that is being typed, and its suggestions. No DOM.
 
 const KEY = /^(-?\(*)((?:"(?:[^"\\]|\\.)*"|[^\s()":=<>!~])*)$/;
 const PAIR =
   /^-?\(*((?:"(?:[^"\\]|\\.)*"|[^\s()":=<>!~])+?)\s*(!=|!~|<=|>=|[:=<>~])\s*(.*)$/s;
 const MAX_OFFERED = 12;
 
-/** Where the term around the caret begins: behind a space that is in no quotes. */
+/** Where the term around the caret begins: after a space outside quotes. */
 export function termStart(text, caret) {
   let start = 0;
   let isQuoted = false;
@@ -29,7 +29,7 @@ function isInsidePair(text, start, at) {
 
 /**
  * {kind: "key" | "value", start, end, key, typed}: `start` to `end` is what a choice
- * replaces. Null where nothing can be offered.
+ * replaces. Null if there are no suggestions.
  */
 export function read(text, caret) {
   const start = termStart(text, caret);
@@ -57,7 +57,7 @@ export function read(text, caret) {
   };
 }
 
-/** The keys that hold what was typed, those that begin with it first. */
+/** The keys that contain the typed text, those that begin with it first. */
 export function offerKeys(known, typed) {
   const all = [
     ...known.keys.map(({ key, about }) => ({ text: key, about })),
@@ -90,7 +90,7 @@ function quoteKey(name) {
   return /^[^\s()":=<>!~,-][^\s()":=<>!~,]*$/.test(name) ? name : `"${name}"`;
 }
 
-/** The text with a choice in place of what was typed, and where the caret then is. */
+/** The text with the typed part replaced by a choice, and the new caret position. */
 export function choose(text, place, chosen, flags) {
   const isFlag = place.kind === "key" && flags.includes(chosen);
   const wantsOperator = place.kind === "key" && !isFlag;

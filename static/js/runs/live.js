@@ -1,4 +1,4 @@
-// Rows on the screen stay current, whatever columns they have.
+// Keeps the displayed rows current.
 
 const LIVE_MS = 3_000;
 const IDLE_MS = 15_000;
@@ -29,7 +29,7 @@ function announce(total) {
   const more = total - Number(list().dataset.total);
   const news = list().querySelector("[data-news]");
   news.hidden = more <= 0;
-  news.textContent = more === 1 ? "1 new run: show it" : `${more} new runs: show them`;
+  news.textContent = more === 1 ? "Show 1 new run" : `Show ${more} new runs`;
 }
 
 function rowsShown() {
@@ -48,7 +48,8 @@ async function refresh() {
   url.search = window.location.search;
   url.searchParams.set("ids", [...rows.keys()].join(","));
   const answer = await fetch(url, { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(`The run list answered ${answer.status}.`);
+  if (!answer.ok)
+    throw new Error(`Failed to load the run list: HTTP ${answer.status}.`);
   const { total, rows: current } = await answer.json();
   for (const [id, live] of Object.entries(current)) {
     for (const row of rows.get(id) ?? []) update(row, live);

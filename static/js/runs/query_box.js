@@ -5,7 +5,7 @@ import { knownKeys, valuesOf } from "./suggestions.js";
 
 let place = null;
 let active = -1;
-let turn = 0; // an answer that comes late is for what was typed before
+let turn = 0; // ignores late responses to earlier input
 
 export function startQueryBox(box) {
   const input = box.querySelector("input");
@@ -40,7 +40,7 @@ async function offer(input, list) {
         ? offerKeys(await knownKeys(), found.typed)
         : offerValues(await valuesOf(found.key), found.typed);
   } catch (error) {
-    console.warn(error); // typing goes on without
+    console.warn(error); // typing works without suggestions
   }
   if (mine !== turn) return;
   place = found;

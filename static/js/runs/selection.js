@@ -1,9 +1,9 @@
-// Ticked runs, all that match, and what is asked of them. Rows may be swapped at any
-// time, so nothing is kept but the listeners on the document.
+// Selected runs, all that match, and actions on them. Rows may be swapped at any time,
+// so only listeners on the document are kept.
 
 const list = () => document.querySelector("[data-run-list]");
 const ticks = () => [...list().querySelectorAll("input[name=runs]")];
-// In the order in which they were ticked: the first is the baseline of a comparison.
+// In selection order: the first is the baseline of a comparison.
 const ticked = new Set();
 const everything = () => list().querySelector("[data-tick-found]");
 
@@ -29,7 +29,7 @@ export function showSelection() {
   for (const button of list().querySelectorAll("[data-act]")) button.disabled = num < 1;
   list().querySelector("[data-selected]").textContent = num
     ? `${num.toLocaleString("en")} selected`
-    : "Tick runs to compare or change them.";
+    : "Select runs to compare or change them.";
 }
 
 function keepOrder() {
@@ -53,7 +53,7 @@ function onClick(event) {
   const star = target.closest("[data-star]");
   if (star) {
     event.preventDefault();
-    turnStar(star);
+    toggleStar(star);
   }
   const asking = target.closest("[data-ask]");
   if (asking) {
@@ -68,7 +68,7 @@ function onClick(event) {
   if (closing) closing.closest("dialog").close();
 }
 
-async function turnStar(star) {
+async function toggleStar(star) {
   const form = star.form;
   const body = new FormData();
   body.set(
@@ -80,10 +80,10 @@ async function turnStar(star) {
   setStar(star, !wasStarred);
   try {
     const headers = { Accept: "application/json" };
-    // Buttons named "action" stand before the form's own property.
+    // Buttons named "action" shadow the form's own property.
     const url = form.getAttribute("action");
     const answer = await fetch(url, { method: "POST", body, headers });
-    if (!answer.ok) throw new Error(`The star was answered with ${answer.status}.`);
+    if (!answer.ok) throw new Error(`Failed to save the star: HTTP ${answer.status}.`);
   } catch (error) {
     console.warn(error);
     setStar(star, wasStarred);

@@ -1,25 +1,26 @@
-// Keys and values that the server knows, each asked for once.
+// Keys and values from the server, each requested once.
 
 const answers = new Map();
 
-function ask(url) {
+function load(url) {
   if (!answers.has(url)) {
-    const asked = fetch(url, { headers: { Accept: "application/json" } }).then(
+    const request = fetch(url, { headers: { Accept: "application/json" } }).then(
       (answer) => {
-        if (!answer.ok) throw new Error(`Suggestions answered ${answer.status}.`);
+        if (!answer.ok)
+          throw new Error(`Failed to load suggestions: HTTP ${answer.status}.`);
         return answer.json();
       },
     );
-    // A server that was away is asked again.
-    asked.catch(() => answers.delete(url));
-    answers.set(url, asked);
+    // Failed requests are retried.
+    request.catch(() => answers.delete(url));
+    answers.set(url, request);
   }
   return answers.get(url);
 }
 
 const address = () => document.querySelector("[data-suggest]").dataset.suggest;
 
-export const knownKeys = () => ask(address());
+export const knownKeys = () => load(address());
 
 export const valuesOf = (key) =>
-  ask(`${address()}?key=${encodeURIComponent(key)}`).then(({ values }) => values);
+  load(`${address()}?key=${encodeURIComponent(key)}`).then(({ values }) => values);

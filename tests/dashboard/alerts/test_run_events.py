@@ -131,7 +131,7 @@ def test_a_stop_that_people_ask_for_is_told_once(
 
     [delivery] = Delivery.objects.all()
     assert delivery.event == "run.stopped"
-    assert delivery.told["reason"].startswith("alice cancelled it.")
+    assert "alice" in delivery.told["reason"]
 
 
 def test_what_was_not_to_be_told_is_not(run: Run, channel: Channel) -> None:

@@ -1,4 +1,4 @@
-"""Runs told as a worker tells them: claimed, then ingested event by event."""
+"""Runs built as a worker builds them: claimed, then ingested event by event."""
 
 from __future__ import annotations
 

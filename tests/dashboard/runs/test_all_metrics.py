@@ -49,7 +49,7 @@ def test_three_hundred_metrics_make_a_page(alice_client: Client, team: Team) -> 
     assert page.count('data-metric="metric/') == 300
 
 
-def test_a_snapshot_tells_the_range_of_what_it_does_not_carry(team: Team) -> None:
+def test_a_snapshot_has_ranges_of_other_metrics(team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     story.take_steps(1, **{"ratio/max": 3.0})
@@ -64,9 +64,7 @@ def test_a_snapshot_tells_the_range_of_what_it_does_not_carry(team: Team) -> Non
     assert frame["curves"]["width"] == 1
 
 
-def test_its_history_is_asked_for_with_what_it_belongs_to(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_history_includes_related_metrics(alice_client: Client, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     story.take_steps(4)
@@ -77,7 +75,7 @@ def test_its_history_is_asked_for_with_what_it_belongs_to(
     assert (answer["attempt"], answer["through"], answer["width"]) == (1, 4, 1)
 
 
-def test_a_closer_look_gives_every_step_of_a_thinned_history(
+def test_a_zoom_returns_every_step_of_a_downsampled_history(
     alice_client: Client, team: Team
 ) -> None:
     run = make_run(team)
@@ -92,7 +90,7 @@ def test_a_closer_look_gives_every_step_of_a_thinned_history(
     assert near["curves"]["metric/0"]["steps"] == list(range(900, 1_001))
 
 
-def test_long_answers_travel_packed(alice_client: Client, team: Team) -> None:
+def test_long_responses_are_compressed(alice_client: Client, team: Team) -> None:
     run = make_run(team)
     make_history(run, num_steps=2_000, num_metrics=2)
     page = f"/alpha/runs/{run.id}/"
@@ -102,7 +100,7 @@ def test_long_answers_travel_packed(alice_client: Client, team: Team) -> None:
         assert answer["Content-Encoding"] == "gzip"
 
 
-def test_held_out_scores_up_to_a_fork_are_given_with_their_steps(
+def test_evaluations_up_to_a_fork_have_their_steps(
     alice_client: Client, team: Team
 ) -> None:
     story = Story(queue_run(team))

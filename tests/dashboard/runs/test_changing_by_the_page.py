@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils.http import urlencode
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.project.errors import UserError
 from dashboard.runs.changes import next_step, propose_steps, read_intervals, read_steps
 from dashboard.runs.models import Checkpoint, Run, RunState, SettingChange
 from tests.dashboard.runs.stories import Story, queue_run
@@ -65,21 +66,21 @@ def test_a_finished_run_is_extended_once(
 
     finished.refresh_from_db()
     assert (finished.state, finished.num_steps) == (RunState.QUEUED, to)
-    (*_, said) = again.context["messages"]
-    assert (said.level_tag, str(to) in said.message) == ("error", True)
+    (*_, message) = again.context["messages"]
+    assert (message.level_tag, str(to) in message.message) == ("error", True)
     entry = AuditEntry.objects.get(verb="run.extended")
     assert entry.actor == alice
 
 
-def test_steps_that_are_none_are_answered(alice_client: Client, finished: Run) -> None:
+def test_an_invalid_last_step_is_refused(alice_client: Client, finished: Run) -> None:
     for given in ("x", "-1", "1", "99999999999", "²"):
         shown = alice_client.get(change(finished), {"num_steps": given})
         sent = alice_client.post(change(finished), {"num_steps": given}, follow=True)
 
-        (said,) = sent.context["messages"]
-        assert repr(given) in shown.context["said"]
+        (message,) = sent.context["messages"]
+        assert repr(given) in shown.context["error"]
         assert 'class="field-error"' in shown.text
-        assert (sent.status_code, said.level_tag) == (200, "error")
+        assert (sent.status_code, message.level_tag) == (200, "error")
     finished.refresh_from_db()
     assert finished.state == RunState.FINISHED
 
@@ -129,14 +130,14 @@ def test_an_ended_run_has_no_intervals_to_change(
 
     answer = alice_client.post(change(finished), sent, follow=True)
 
-    (said,) = answer.context["messages"]
-    assert (said.level_tag, "finished" in said.message) == ("error", True)
+    (message,) = answer.context["messages"]
+    assert (message.level_tag, "finished" in message.message) == ("error", True)
     assert 'name="checkpoint.keep_last"' not in answer.text
     finished.refresh_from_db()
     assert finished.config["checkpoint"]["keep_last"] != 7
 
 
-def test_a_run_is_cancelled_at_once_and_says_by_whom(
+def test_a_cancelled_run_ends_at_once_and_shows_the_user(
     alice_client: Client, team: Team
 ) -> None:
     run = queue_run(team)
@@ -156,11 +157,11 @@ def test_a_run_is_cancelled_at_once_and_says_by_whom(
     assert "last 3 steps" in reason
     assert f"data-run-stopped>{reason}<" in page
     again = alice_client.post(f"/alpha/runs/{run.id}/cancel", follow=True)
-    (said,) = again.context["messages"]
-    assert (said.level_tag, "stopped" in said.message) == ("info", True)
+    (message,) = again.context["messages"]
+    assert (message.level_tag, "stopped" in message.message) == ("info", True)
 
 
-def test_a_viewer_and_a_stranger_may_neither(
+def test_viewers_and_other_teams_cannot_change_a_run(
     bob_client: Client, charlie_client: Client, finished: Run
 ) -> None:
     data = {"num_steps": "900"}
@@ -186,7 +187,7 @@ def family(team: Team, finished: Run) -> tuple[Run, Run, Run]:
     return finished, fork, clone
 
 
-def test_a_run_names_what_it_comes_from_and_what_was_made_of_it(
+def test_a_run_links_to_its_parent_and_children(
     bob_client: Client, family: tuple[Run, Run, Run]
 ) -> None:
     parent, fork, clone = family
@@ -238,15 +239,16 @@ def at_step_20(state: RunState) -> Run:
     ("state", "first", "lowest"),
     [(RunState.RUNNING, 21, 31), (RunState.STOPPED, 11, 11)],
 )
-def test_a_run_is_extended_from_where_it_can_go_on(
+def test_an_extension_starts_at_the_next_possible_step(
     state: RunState, first: int, lowest: int
 ) -> None:
     run = at_step_20(state)
 
     assert next_step(run) == first
     assert propose_steps(f" {lowest} ", run) == lowest
-    with pytest.raises(ValueError, match=f" {lowest} to 10,000,000; got "):
+    with pytest.raises(UserError, match=f" {lowest} to 10,000,000") as refused:
         propose_steps(str(lowest - 1), run)
+    assert refused.value.code == "runs.bad_last_step"
 
 
 def test_a_last_step_may_have_commas_or_be_left_out() -> None:
@@ -256,10 +258,11 @@ def test_a_last_step_may_have_commas_or_be_left_out() -> None:
     assert propose_steps(" ", run) is None
 
 
-def test_what_is_no_whole_number_is_refused_as_it_was_typed() -> None:
+def test_text_that_is_not_a_whole_number_is_refused() -> None:
     for text in ("", "x", "-1", "1.5", "\u00b2", "9" * 9):
-        with pytest.raises(ValueError, match=f"got {text!r}"):
+        with pytest.raises(UserError, match=repr(text)) as refused:
             read_steps(text)
+        assert refused.value.code == "runs.not_a_number"
 
 
 def test_only_what_was_changed_on_the_page_is_read() -> None:

@@ -20,7 +20,7 @@ def test_every_state_has_its_transitions() -> None:
     assert set(TRANSITIONS) == set(RunState)
 
 
-def test_every_state_can_come_to_an_end() -> None:
+def test_every_state_can_reach_an_end() -> None:
     for state in set(RunState) - set(ENDED):
         reached, waiting = {state}, [state]
         while waiting:
@@ -30,7 +30,7 @@ def test_every_state_can_come_to_an_end() -> None:
         assert reached & set(ENDED), state
 
 
-def test_an_end_is_final_but_for_an_extension() -> None:
+def test_an_ended_run_can_only_be_extended() -> None:
     ways = {state: TRANSITIONS[RunState(state)] for state in ENDED}
 
     assert ways == {
@@ -40,13 +40,13 @@ def test_an_end_is_final_but_for_an_extension() -> None:
     }
 
 
-def test_no_run_of_ours_runs_again_by_itself(run: Run) -> None:
+def test_a_lost_run_does_not_restart_by_itself(run: Run) -> None:
     Run.objects.filter(id=run.id).update(state=RunState.LOST)
 
     assert not transition(run.id, sources=[RunState.LOST], target=RunState.RUNNING)
 
 
-def test_a_launched_run_waits_and_is_in_the_audit_log(run: Run, alice: User) -> None:
+def test_a_launched_run_is_queued_and_audited(run: Run, alice: User) -> None:
     entry = AuditEntry.objects.get(verb="run.launched")
 
     assert run.state == RunState.QUEUED
@@ -67,7 +67,7 @@ def test_a_change_of_state_takes_a_number_of_the_stream(run: Run) -> None:
     assert Run.objects.get(id=run.id).seq == run.seq + 1
 
 
-def test_a_transition_that_is_not_in_the_table_is_a_mistake_of_ours(run: Run) -> None:
+def test_an_unknown_transition_is_an_assertion_error(run: Run) -> None:
     with pytest.raises(AssertionError, match="No transition"):
         transition(run.id, sources=[RunState.QUEUED], target=RunState.FINISHED)
 

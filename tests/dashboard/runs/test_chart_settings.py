@@ -11,7 +11,7 @@ from tests.dashboard.samples.factories import make_run
 PLACE = "/alpha/runs/charts"
 
 
-def test_what_was_set_is_on_the_next_run(
+def test_chart_settings_apply_to_the_next_run(
     alice_client: Client, team: Team, alice: User
 ) -> None:
     chosen = {"smooth": "0.9", "x": "tokens", "log": "all,kl-mean", "tails": "off"}
@@ -25,7 +25,7 @@ def test_what_was_set_is_on_the_next_run(
         assert f'data-kept="{kept}"' in page
 
 
-def test_settings_are_a_persons_own_till_nothing_is_set(
+def test_chart_settings_belong_to_one_user_and_can_be_reset(
     alice_client: Client, team: Team, alice: User, bob: User
 ) -> None:
     alice_client.post(PLACE, {"smooth": "0.9"})
@@ -37,7 +37,7 @@ def test_settings_are_a_persons_own_till_nothing_is_set(
     assert read_settings(alice) == ""
 
 
-def test_what_means_nothing_is_refused_with_its_value(
+def test_an_invalid_chart_setting_is_refused(
     alice_client: Client, team: Team, alice: User
 ) -> None:
     for name, value in (

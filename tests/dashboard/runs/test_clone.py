@@ -110,7 +110,7 @@ def test_another_teams_run_cannot_be_cloned(
     assert charlie_client.get(f"/other/runs/new?clone={parent.pk}").status_code == 404
 
 
-def test_a_clone_that_is_no_number_is_a_plain_form(
+def test_an_invalid_clone_id_shows_the_default_form(
     alice_client: Client, team: Team
 ) -> None:
     for clone in ("x", "", "9" * 20):

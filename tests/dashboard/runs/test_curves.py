@@ -19,8 +19,8 @@ def run(team: Team) -> Run:
     return make_run(team)
 
 
-def _curves(run: Run, metrics: list[str], **asked: int) -> dict[str, Curve]:
-    return read_history(run, metrics, **asked).curves
+def _curves(run: Run, metrics: list[str], **options: int) -> dict[str, Curve]:
+    return read_history(run, metrics, **options).curves
 
 
 def thin_slowly(
@@ -42,7 +42,7 @@ def thin_slowly(
     return [(i + 1, float(f"{values[i]:.7g}")) for i in sorted(kept)]
 
 
-def test_a_short_history_comes_whole(run: Run) -> None:
+def test_a_short_history_is_complete(run: Run) -> None:
     make_steps(run, {"reward/mean": [0.1, 0.2, 0.3], "lr": [1.0, None, 3.0]})
 
     curves = _curves(run, ["reward/mean", "lr"])
@@ -53,7 +53,9 @@ def test_a_short_history_comes_whole(run: Run) -> None:
 
 
 @pytest.mark.parametrize("num_steps", [31, 1_001])
-def test_a_thinned_history_equals_the_slow_version(run: Run, num_steps: int) -> None:
+def test_a_downsampled_history_equals_the_slow_version(
+    run: Run, num_steps: int
+) -> None:
     values = [random.choice([None, random.random()]) for _ in range(num_steps)]
     other = [random.random() for _ in range(num_steps)]
     make_steps(run, {"first": other, "holey": values})
@@ -91,7 +93,7 @@ def test_only_the_current_history_is_drawn(run: Run) -> None:
     assert _curves(run, ["reward/mean"])["reward/mean"].values == [0.1, 0.2, 0.9]
 
 
-def test_a_metric_that_came_later_begins_later(run: Run) -> None:
+def test_a_later_metric_starts_later(run: Run) -> None:
     make_steps(run, {"reward/mean": [0.1, 0.2]})
     run.metric_names = ["reward/mean", "late"]
     Step.objects.create(
@@ -104,7 +106,7 @@ def test_a_metric_that_came_later_begins_later(run: Run) -> None:
     assert curves["never"].steps == []
 
 
-def test_a_number_that_is_not_finite_is_left_out(run: Run) -> None:
+def test_nonfinite_values_are_omitted(run: Run) -> None:
     bad: list[float | None] = [1.0, float("nan"), float("inf"), 4.0] * 20
     make_steps(run, {"loss": bad})
 

@@ -87,7 +87,7 @@ def errors(answer: Any, number: int = 1) -> list[str]:
     return re.findall(r'class="field-error">(.*?)</p>', unescape(block[1]))
 
 
-def test_a_chosen_version_is_frozen_with_the_run(
+def test_a_run_stores_the_chosen_version(
     alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
 ) -> None:
     run = launched(alice_client, filled | one_set(hard, max_rows="20"))
@@ -103,7 +103,7 @@ def test_a_chosen_version_is_frozen_with_the_run(
     assert files == {"hard_sums": f"eval-{held_out.name}.jsonl"}
 
 
-def test_several_sets_have_names_of_their_own(
+def test_several_sets_have_different_names(
     alice_client: Client,
     filled: dict[str, Any],
     hard: DatasetVersion,
@@ -121,7 +121,7 @@ def test_several_sets_have_names_of_their_own(
     ]
 
 
-def test_what_is_wrong_is_shown_in_its_row(
+def test_errors_are_shown_in_their_row(
     alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
 ) -> None:
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
@@ -141,20 +141,20 @@ def test_what_is_wrong_is_shown_in_its_row(
 
     assert answer.status_code == 422
     for number, (given, named) in enumerate(wrong, 1):
-        (told,) = errors(answer, number)
-        assert named in told, given
+        (message,) = errors(answer, number)
+        assert named in message, given
     assert not Run.objects.exists()
 
 
-def test_a_name_is_given_once(
+def test_a_duplicate_name_is_refused(
     alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
 ) -> None:
     sets = one_set(hard, name="x") | one_set(hard, 2, name="x")
 
     answer = post(alice_client, filled | sets)
 
-    (told,) = errors(answer, 2)
-    assert "“x”" in told
+    (message,) = errors(answer, 2)
+    assert "“x”" in message
 
 
 def test_another_teams_version_is_refused(
@@ -166,8 +166,8 @@ def test_another_teams_version_is_refused(
 
     assert answer.status_code == 422
     assert len(errors(answer)) == 1
-    said = post(alice_client, filled | one_set(foreign), "/sets")
-    assert "Secret" not in said.text
+    answer = post(alice_client, filled | one_set(foreign), "/sets")
+    assert "Secret" not in answer.text
     assert not EvaluationSet.objects.exists()
 
 
@@ -271,7 +271,7 @@ def test_the_dataset_says_which_runs_it_evaluates(
     assert f'<option value="{hard.dataset_id}" selected>' in listed.text
 
 
-def test_what_evaluates_a_run_is_not_deleted(
+def test_an_evaluation_set_is_not_deleted(
     alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
 ) -> None:
     launched(alice_client, filled | one_set(hard))
@@ -375,27 +375,27 @@ def _leak(answer: Any) -> Leak:
     return leak
 
 
-def test_a_row_that_is_trained_on_too_is_warned_of(
+def test_a_leaked_row_has_a_warning(
     alice_client: Client, filled: dict[str, Any], team: Team, train: DatasetVersion
 ) -> None:
     mixed = make_version(team, "Mixed", [*make_rows(85, 5), *make_rows(9_000, 5)])
 
-    said = post(alice_client, filled | one_set(mixed), "/sets")
+    answer = post(alice_client, filled | one_set(mixed), "/sets")
 
-    assert _leak(said).num_rows == 5
+    assert _leak(answer).num_rows == 5
     url = reverse("dataset_leaks", args=["alpha", mixed.dataset_id])
-    assert f"{url}?version=1&amp;against={train.pk}" in said.text
+    assert f"{url}?version=1&amp;against={train.pk}" in answer.text
     summary = post(alice_client, filled | one_set(mixed), "/summary")
-    assert f"mixed: {_leak(said).sentence}" in summary.context["summary"].hints
+    assert f"mixed: {_leak(answer).sentence}" in summary.context["summary"].hints
 
 
-def test_what_is_trained_on_itself_is_warned_of(
+def test_evaluating_on_the_training_dataset_has_a_warning(
     alice_client: Client, filled: dict[str, Any], train: DatasetVersion
 ) -> None:
     assert _leak(post(alice_client, filled | one_set(train), "/sets")).num_rows == 90
 
 
-def test_a_comparison_in_the_background_is_asked_for_again(
+def test_a_background_leak_check_is_polled(
     alice_client: Client,
     filled: dict[str, Any],
     hard: DatasetVersion,
@@ -404,10 +404,10 @@ def test_a_comparison_in_the_background_is_asked_for_again(
 ) -> None:
     monkeypatch.setattr("dashboard.datasets.row_filters.MAX_ROWS_OF_PAGE", 10)
 
-    said = post(alice_client, filled | one_set(hard), "/sets")
+    answer = post(alice_client, filled | one_set(hard), "/sets")
 
-    assert "<progress " in said.text
-    assert re.search('hx-trigger="load delay', said.text)
+    assert "<progress " in answer.text
+    assert re.search('hx-trigger="load delay', answer.text)
     assert not find_leak(hard, train).is_done
 
 
@@ -422,7 +422,7 @@ def test_rows_are_added_and_removed_and_texts_stay(
     assert typed == [("eval-1-name", "b"), ("eval-1-max_rows", "x")]
 
 
-def test_twenty_sets_are_the_most(
+def test_a_form_has_at_most_twenty_sets(
     alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
 ) -> None:
     sets = {}

@@ -32,27 +32,28 @@ def form(page: Page, team: Team, alice: User) -> Page:
     return page
 
 
-def test_the_half_that_was_split_off_is_one_key_away(form: Page) -> None:
+def test_the_other_half_of_a_split_is_added_by_keyboard(form: Page) -> None:
     form.get_by_role("button", name="Evaluate on it").press("Enter")
 
     chosen = form.get_by_label("Dataset version")
     expect(chosen).to_be_focused()
     expect(chosen.locator("option:checked")).to_contain_text("Sums eval v1")
-    expect(form.locator("#eval-said-1")).to_contain_text("eval/sums_eval/…")
-    expect(form.locator("#eval-said-1")).to_contain_text("No row of Sums eval v1")
+    expect(form.locator("#eval-notes-1")).to_contain_text("eval/sums_eval/…")
+    expect(form.locator("#eval-notes-1")).to_contain_text("Sums eval v1")
+    expect(form.locator("#eval-notes-1 .notice")).to_have_count(0)
     expect(form.get_by_role("button", name="Evaluate on it")).to_have_count(0)
-    expect(form.locator("#launch-summary")).to_contain_text("of 2 sets")
+    expect(form.locator("#launch-summary")).to_contain_text("2 sets")
 
 
-def test_what_is_said_follows_while_typing_goes_on(form: Page) -> None:
-    form.get_by_role("button", name="Add an evaluation set").click()
+def test_notes_update_without_interrupting_typing(form: Page) -> None:
+    form.get_by_role("button", name="Add evaluation set").click()
     form.get_by_label("Dataset version").select_option(label="Mixed v1, 35 rows")
-    expect(form.locator("#eval-said-1")).to_contain_text("are trained on in Sums train")
+    expect(form.locator("#eval-notes-1 .notice-warning")).to_contain_text("Sums train")
 
-    form.get_by_label("Rows at most").fill("7")
+    form.get_by_label("Max rows").fill("7")
     form.get_by_label("Name in charts").press_sequentially("held_back", delay=20)
 
-    expect(form.locator("#eval-said-1")).to_contain_text("over 7 of 35 rows")
+    expect(form.locator("#eval-notes-1")).to_contain_text("7 of 35 rows")
     expect(form.get_by_label("Name in charts")).to_have_value("held_back")
     expect(form.get_by_label("Name in charts")).to_be_focused()
     form.get_by_role("button", name="Launch").click()
@@ -60,32 +61,32 @@ def test_what_is_said_follows_while_typing_goes_on(form: Page) -> None:
     assert Run.objects.get().evaluation_sets.get().name == "held_back"
 
 
-def test_a_removed_set_hands_the_focus_on(form: Page) -> None:
+def test_removing_a_set_moves_the_focus(form: Page) -> None:
     form.get_by_role("button", name="Evaluate on it").click()
 
     form.get_by_role("button", name="Remove evaluation set 1").press("Enter")
 
-    expect(form.get_by_role("button", name="Add an evaluation set")).to_be_focused()
+    expect(form.get_by_role("button", name="Add evaluation set")).to_be_focused()
     expect(form.get_by_role("button", name="Evaluate on it")).to_be_visible()
 
 
-def test_another_start_keeps_the_sets(form: Page) -> None:
+def test_loading_other_settings_keeps_the_sets(form: Page) -> None:
     form.get_by_role("button", name="Evaluate on it").click()
     form.get_by_label("Name in charts").fill("sums")
 
     form.get_by_role("combobox", name="Settings").select_option("trl")
-    form.get_by_role("button", name="Load these settings").click()
+    form.get_by_role("button", name="Load settings").click()
 
     expect(form).to_have_url(re.compile(r"[?&]preset=trl"))
     expect(form.get_by_label("Name in charts")).to_have_value("sums")
-    expect(form.locator("#eval-said-1")).to_contain_text("eval/sums/…")
+    expect(form.locator("#eval-notes-1")).to_contain_text("eval/sums/…")
 
 
 def test_the_sets_are_accessible_on_any_screen(form: Page) -> None:
     form.get_by_role("button", name="Evaluate on it").click()
-    expect(form.locator("#eval-said-1")).to_contain_text("No row")
-    form.get_by_role("button", name="Add an evaluation set").click()
+    expect(form.locator("#eval-notes-1")).to_contain_text("Sums eval v1")
+    form.get_by_role("button", name="Add evaluation set").click()
     form.get_by_label("Dataset version").nth(1).select_option(label="Mixed v1, 35 rows")
-    expect(form.locator("#eval-said-2")).to_contain_text("are trained on")
+    expect(form.locator("#eval-notes-2 .notice-warning")).to_be_visible()
 
     assert_accessible(form)

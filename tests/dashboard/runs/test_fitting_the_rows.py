@@ -41,11 +41,11 @@ def test_of_few_rows_a_fifth_is_held_out(team: Team) -> None:
     found = fit(DEFAULTS, make_rows(team, 53))
 
     assert found.texts[EVAL] == "10"
-    (said,) = found.sentences
-    assert re.findall(r"\d+", said) == ["10", "64", "53"]
+    (message,) = found.sentences
+    assert re.findall(r"\d+", message) == ["10", "64", "53"]
 
 
-def test_what_fits_stays_as_it_is(team: Team) -> None:
+def test_fitting_settings_do_not_change(team: Team) -> None:
     found = fit(DEFAULTS, make_rows(team, 200))
 
     assert found == FitResult(
@@ -53,11 +53,11 @@ def test_what_fits_stays_as_it_is(team: Team) -> None:
     )
 
 
-def test_a_step_takes_no_more_prompts_than_are_left(team: Team) -> None:
+def test_prompts_per_step_fit_the_training_rows(team: Team) -> None:
     assert fit(DEFAULTS, make_rows(team, 12)).texts[STEP] == "10"
 
 
-def test_the_longest_prompt_has_room_and_a_chat_template_too(team: Team) -> None:
+def test_the_prompt_limit_fits_prompt_and_chat_template(team: Team) -> None:
     some, longer = make_rows(team, 3, chars=20), make_rows(team, 4, chars=61)
     auto = {**SHORT, "data.chat_template": "auto"}
 
@@ -67,7 +67,7 @@ def test_the_longest_prompt_has_room_and_a_chat_template_too(team: Team) -> None
     assert fit(SHORT, make_rows(team, 5, chars=5_000)).texts[LENGTH] == "512"
 
 
-def test_tokens_that_were_counted_go_before_characters(team: Team) -> None:
+def test_counted_tokens_take_precedence_over_characters(team: Team) -> None:
     version = make_rows(team, 3, chars=5_000)
     lengths = {"lengths": [[700, 2], [1_300, 1]], "every": 1}
     TokenLengths.objects.create(
@@ -92,13 +92,13 @@ def test_the_form_does_not_refuse_its_own_suggestion(
     answer = alice_client.get(f"/alpha/runs/new?dataset={version.pk}")
     sent = alice_client.post("/alpha/runs/new", _fields(answer.text) | {"model": "a/b"})
 
-    (said,) = answer.context["form"].fit.sentences
-    assert said in unescape(answer.text)
+    (message,) = answer.context["form"].fit.sentences
+    assert message in unescape(answer.text)
     assert _fields(answer.text)[EVAL] == "10"
     assert sent.status_code == 302
 
 
-def test_another_start_brings_no_limit_below_the_prompts(
+def test_a_preset_does_not_set_a_limit_below_the_prompts(
     alice_client: Client, team: Team, tmp_path: Path, settings: Any
 ) -> None:
     settings.COHORT_DATA = tmp_path

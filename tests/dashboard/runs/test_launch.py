@@ -70,7 +70,7 @@ def test_a_filled_form_launches_and_leads_to_the_run(
     assert AuditEntry.objects.filter(verb="run.launched", object_id=run.pk).exists()
 
 
-def test_what_was_not_changed_is_the_engines_default(
+def test_unchanged_settings_are_the_engines_defaults(
     alice_client: Client, team: Team, filled: dict[str, Any], recipe: RecipeVersion
 ) -> None:
     _post(alice_client, team, filled)
@@ -135,7 +135,7 @@ WRONG = [  # what is typed together, and what the complaint about it names
 ]
 
 
-def test_a_wrong_value_is_shown_beside_its_field_and_kept(
+def test_an_invalid_value_is_shown_at_its_field(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     for wrong in WRONG:
@@ -147,12 +147,12 @@ def test_a_wrong_value_is_shown_beside_its_field_and_kept(
         for field, (_, named) in wrong.items():
             setting = f"field-{field.replace('.', '-')}"
             control = "model-other" if field == "model_other" else setting
-            (told,) = _beside(page, control)
-            assert named in told, field
+            (message,) = _beside(page, control)
+            assert named in message, field
     assert not Run.objects.exists()
 
 
-def test_settings_that_do_not_go_together_are_shown_above_and_beside(
+def test_conflicting_settings_are_shown_above_and_at_their_fields(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     clash = {"loss.kl_coef": "0.1", "reference.kind": "none"}
@@ -160,7 +160,7 @@ def test_settings_that_do_not_go_together_are_shown_above_and_beside(
     answer = alice_client.post(f"/{team.slug}/runs/new", filled | clash)
 
     page = unescape(answer.text)
-    (together,) = answer.context["form"].problems.together
+    (together,) = answer.context["form"].problems.general
     assert answer.status_code == 422
     assert f"<li>{together}</li>" in page
     assert _beside(page, "field-loss-kl_coef") == [together]
@@ -168,7 +168,7 @@ def test_settings_that_do_not_go_together_are_shown_above_and_beside(
     assert _beside(page, "field-optim-num_steps") == []
 
 
-def test_a_part_with_a_problem_is_unfolded(
+def test_a_part_with_an_error_is_open(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     _, page = _post(alice_client, team, filled | {"optim.beta1": "2"})
@@ -177,7 +177,7 @@ def test_a_part_with_a_problem_is_unfolded(
     assert not re.search(r"<details[^>]* open>\s*<summary>[^\n]*Loss", page)
 
 
-def test_what_is_missing_is_asked_for(
+def test_missing_choices_have_errors(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     missing = ("name", "model_other", "dataset", "recipe")
@@ -189,7 +189,7 @@ def test_what_is_missing_is_asked_for(
         assert len(_beside(page, control.replace("_", "-"))) == 1, control
 
 
-def test_a_model_that_cannot_be_is_refused_with_its_name(
+def test_an_invalid_model_is_refused(
     alice_client: Client, team: Team, filled: dict[str, Any], settings: Any
 ) -> None:
     settings.DATABASE_IS_EMBEDDED = True
@@ -199,9 +199,9 @@ def test_a_model_that_cannot_be_is_refused_with_its_name(
             f"/{team.slug}/runs/new/summary", filled | {"model_other": model}
         )
 
-        (told,) = answer.context["form"].problems.beside["model_other"]
-        assert model in told
-        assert ("config.json" in told) == (model == "/no/such/folder")
+        (message,) = answer.context["form"].problems.by_field["model_other"]
+        assert model in message
+        assert ("config.json" in message) == (model == "/no/such/folder")
 
 
 def test_more_prompts_than_rows_are_refused(
@@ -211,7 +211,7 @@ def test_more_prompts_than_rows_are_refused(
     _, wide = _post(alice_client, team, filled | {"rollout.prompts_per_step": "137"})
 
     assert "200 rows" in _beside(held, "field-data-num_eval_rows")[0]
-    assert "136 rows" in _beside(wide, "field-rollout-prompts_per_step")[0]
+    assert "136 " in _beside(wide, "field-rollout-prompts_per_step")[0]
 
 
 def test_another_teams_dataset_cannot_be_trained_on(
@@ -234,7 +234,7 @@ def test_a_viewer_launches_nothing(
     assert not Run.objects.exists()
 
 
-def test_a_fresh_form_shows_defaults_and_no_complaint(
+def test_a_new_form_shows_defaults_and_no_errors(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     page = alice_client.get(f"/{team.slug}/runs/new").text
@@ -271,11 +271,11 @@ def test_the_summary_follows_from_the_settings(
     assert amounts == {
         "Completions per step": "128",  # 16 × 8
         "Tokens sampled per step": "up to 32.8k",
-        "Tokens sampled in all": "up to 1.64M",
+        "Total tokens sampled": "up to 1.64M",
         "Time per step": "unknown",
         "Updates": "100",  # 50 × 2
-        "Completions in all": "6.4k",
-        "Passes over the prompts": "5.882",  # 50 × 16 / (200 - 64)
+        "Total completions": "6.4k",
+        "Epochs": "5.882",  # 50 × 16 / (200 - 64)
         "Evaluations": "4",  # at 0, 20, 40 and 50
         "Checkpoints": "3",
     }
@@ -283,15 +283,15 @@ def test_the_summary_follows_from_the_settings(
     assert not Run.objects.exists()
 
 
-def test_the_summary_names_what_is_wrong(
+def test_the_summary_lists_errors(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     form = filled | {"rollout.group_size": "1"}
 
     answer = alice_client.post(f"/{team.slug}/runs/new/summary", form)
 
-    (told,) = answer.context["form"].problems.sentences
-    assert f"<li>{told}</li>" in unescape(answer.text)
+    (message,) = answer.context["form"].problems.messages
+    assert f"<li>{message}</li>" in unescape(answer.text)
     assert not answer.context["summary"].amounts
 
 
@@ -301,13 +301,13 @@ def test_rows_that_a_rule_cannot_score_are_shown_before_launch(
     countdown = make_recipe(team, "countdown", COUNTDOWN)
     form = filled | {"recipe": countdown.pk}
 
-    asked = alice_client.post(f"/{team.slug}/runs/new", form)
+    refused = alice_client.post(f"/{team.slug}/runs/new", form)
     confirmed, _ = _post(alice_client, team, form | {"confirmed": "on"})
 
-    (warning,) = asked.context["summary"].warnings
-    assert asked.status_code == 422
+    (warning,) = refused.context["summary"].warnings
+    assert refused.status_code == 422
     assert "Rule equation" in warning
-    assert 'name="confirmed"' in asked.text
+    assert 'name="confirmed"' in refused.text
     assert confirmed == 302
     assert Run.objects.count() == 1
 

@@ -27,14 +27,14 @@ from trainer.config import RunConfig
 
 
 def launch(team: Team, version: DatasetVersion) -> None:
-    asked = Launch(
+    requested = Launch(
         name="brave-otter",
         config=RunConfig.model_validate(make_config()),
         dataset_version=version,
         recipe_version=make_recipe(team),
         model_label="model",
     )
-    launch_run(asked, team=team, user=None)
+    launch_run(requested, team=team, user=None)
 
 
 def probe(team: Team, version: DatasetVersion) -> None:
@@ -71,7 +71,7 @@ def beside(call: Callable[[], object]) -> tuple[threading.Thread, list[str]]:
 
 @BOTH
 @pytest.mark.django_db(transaction=True)
-def test_what_meets_the_trash_waits_and_is_refused(
+def test_a_launch_during_trashing_waits_and_is_refused(
     team: Team, begin: Callable[[Team, DatasetVersion], None]
 ) -> None:
     version = make_dataset(team)
@@ -88,7 +88,7 @@ def test_what_meets_the_trash_waits_and_is_refused(
 
 @BOTH
 @pytest.mark.django_db(transaction=True)
-def test_what_was_first_keeps_the_dataset_that_is_then_put_away(
+def test_a_launch_before_trashing_keeps_the_dataset(
     team: Team, begin: Callable[[Team, DatasetVersion], None]
 ) -> None:
     version = make_dataset(team)
@@ -105,7 +105,7 @@ def test_what_was_first_keeps_the_dataset_that_is_then_put_away(
 
 @BOTH
 @pytest.mark.django_db
-def test_what_was_deleted_for_good_is_refused_as_well(
+def test_a_deleted_dataset_is_refused(
     team: Team, begin: Callable[[Team, DatasetVersion], None]
 ) -> None:
     version = make_dataset(team)
@@ -124,7 +124,7 @@ def test_what_was_deleted_for_good_is_refused_as_well(
         ("runs/new/probe", services, "start_probe"),
     ],
 )
-def test_the_form_says_so(
+def test_the_form_shows_the_refusal(
     alice_client: Client,
     team: Team,
     monkeypatch: pytest.MonkeyPatch,
@@ -146,7 +146,7 @@ def test_the_form_says_so(
     answer = alice_client.post(f"/alpha/{address}", form)
 
     assert answer.status_code == 422
-    (refused,) = answer.context["form"].problems.together
+    (refused,) = answer.context["form"].problems.general
     assert refused.startswith("sums ")
     assert refused in unescape(answer.text)
     assert not Run.objects.exists()

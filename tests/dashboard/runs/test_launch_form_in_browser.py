@@ -12,14 +12,14 @@ from tests.dashboard.runs.launching import make_dataset, make_recipe
 pytestmark = pytest.mark.browser
 
 
-def test_a_form_is_changed_put_back_kept_and_launched_with_several_values(
+def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(
     page: Page, team: Team
 ) -> None:
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new?model=org/model")
     size = page.get_by_label("Group size")
-    back = page.get_by_role("button", name="Group size: Back to 8")
+    back = page.get_by_role("button", name="Group size: Reset to 8")
     counts = page.locator("[data-part]").first.locator("[data-num-changed]")
 
     expect(back).to_be_hidden()
@@ -39,15 +39,15 @@ def test_a_form_is_changed_put_back_kept_and_launched_with_several_values(
     expect(page.get_by_role("button", name="Launch")).to_be_disabled()
     page.get_by_role("button", name="Apply to the form").click()
     expect(page.locator("[data-toml-problems]")).to_contain_text(
-        re.compile(r"Line \d+, rollout.group_size = “big”")
+        re.compile(r"\d+, rollout.group_size = “big”")
     )
     area.fill(text.replace("group_size = 8", "group_size = 6"))
     page.get_by_role("button", name="Apply to the form").click()
     expect(size).to_have_value("6")
 
     # Kept as a preset, it is where the form begins.
-    page.get_by_text("Save as a preset of Alpha").click()
-    page.get_by_label("Name of the preset").fill("six")
+    page.locator("#keep-preset summary").click()
+    page.get_by_label("Preset name").fill("six")
     page.get_by_role("button", name="Save preset").click()
     expect(page).to_have_url(re.compile(f"team%3A{TeamPreset.objects.get().pk}"))
     expect(size).to_have_value("6")
@@ -55,10 +55,10 @@ def test_a_form_is_changed_put_back_kept_and_launched_with_several_values(
     # Several values are several runs.
     page.get_by_text("Sweep", exact=True).click()
     page.get_by_label("Setting 1", exact=True).last.select_option("seed")
-    page.get_by_label("Its values").first.fill("0..2")
+    page.get_by_label("Values", exact=True).first.fill("0..2")
     plan = page.get_by_role("region", name="Runs to launch")
     expect(plan.get_by_role("row")).to_have_count(4)
     page.get_by_role("button", name="Launch 3 runs").click()
 
     expect(page).to_have_url(re.compile(f"sweep={Sweep.objects.get().pk}"))
-    expect(page.get_by_role("link", name="Compare them")).to_be_visible()
+    expect(page.get_by_role("link", name="Compare runs")).to_be_visible()

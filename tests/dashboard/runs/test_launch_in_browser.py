@@ -18,7 +18,7 @@ from tests.dashboard.runs.launching import (
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_numbers_follow_while_settings_are_typed(page: Page, team: Team) -> None:
+def test_the_estimate_updates_while_typing(page: Page, team: Team) -> None:
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new")
@@ -29,7 +29,7 @@ def test_numbers_follow_while_settings_are_typed(page: Page, team: Team) -> None
 
     expect(summary).to_contain_text("16 prompts × 4")
     page.get_by_label("Group size").fill("0")
-    expect(summary).to_contain_text("Group size must be at least 1")
+    expect(summary.locator(".launch-todo")).to_contain_text("at least 1")
 
 
 def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> None:
@@ -37,10 +37,10 @@ def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> Non
     make_recipe(team, "countdown", COUNTDOWN)
     page.goto("/alpha/runs/new")
     page.get_by_label("Folder or Hugging Face ID").fill("org/model")
-    expect(page.get_by_text("cannot score these rows")).to_be_visible()
+    expect(page.locator(".launch-confirm")).to_be_visible()
 
     page.get_by_role("button", name="Launch").click()
-    expect(page.get_by_text("Tick this to launch")).to_be_visible()
+    expect(page.locator(".launch-confirm .field-error")).to_be_visible()
     assert not Run.objects.exists()
     page.get_by_label("Launch anyway").check()
     page.get_by_role("button", name="Launch").click()
@@ -48,7 +48,7 @@ def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> Non
     expect(page).to_have_url(re.compile(r"/alpha/runs/\d+/$"))
 
 
-def test_what_is_wrong_has_the_focus_after_sending(page: Page, team: Team) -> None:
+def test_the_first_error_has_the_focus_after_submitting(page: Page, team: Team) -> None:
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new")
@@ -57,7 +57,6 @@ def test_what_is_wrong_has_the_focus_after_sending(page: Page, team: Team) -> No
 
     page.get_by_role("button", name="Launch").click()
 
-    expect(page.get_by_text("Nothing was launched yet")).to_be_visible()
     expect(page.locator("[data-problems]")).to_be_focused()
     expect(page.get_by_label("Learning rate", exact=True)).to_have_value("fast")
 
@@ -74,7 +73,7 @@ def test_a_preset_fills_the_settings_and_leaves_the_choices(
 
     page.get_by_role("combobox", name="Settings").select_option("trl")
     expect(page).not_to_have_url(re.compile("preset=trl"))  # to choose is not to send
-    page.get_by_role("button", name="Load these settings").click()
+    page.get_by_role("button", name="Load settings").click()
 
     expect(page).to_have_url(re.compile(r"[?&]preset=trl"))
     expect(page.get_by_label("Max new tokens")).to_have_value("512")
@@ -92,23 +91,28 @@ def test_a_presets_reward_is_saved_and_chosen(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new?preset=trl")
     page.get_by_role("textbox", name="Name", exact=True).fill("brave-otter")
 
-    page.get_by_role("button", name="Save as a reward of Alpha").click()
+    page.get_by_role("button", name="Save as reward of Alpha").click()
 
     reward = page.get_by_label("Reward", exact=True).locator("option:checked")
     expect(reward).to_have_text("trl reward v1")
     expect(page.get_by_role("textbox", name="Name", exact=True)).to_have_value(
         "brave-otter"
     )
-    expect(page.get_by_text("Your team has no such reward")).to_have_count(0)
+    expect(page.locator("[data-start-recipe]")).to_have_count(0)
 
 
-def test_marks_follow_what_is_typed(page: Page, team: Team) -> None:
+def open_part(page: Page, setting: str) -> None:
+    part = page.locator("details", has=page.locator(f"[data-setting='{setting}']"))
+    part.locator("summary").click()
+
+
+def test_marks_update_while_typing(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new?preset=trl")
     length = page.locator("[data-setting='rollout.max_new_tokens']")
-    horizon = page.locator("[data-setting='loss.kl_target'] [data-idle]")
+    horizon = page.locator("[data-setting='loss.kl_target'] [data-unused]")
     expect(length).to_contain_text("from trl, default 256")
-    page.get_by_text("The objective of one update").click()
-    expect(horizon).to_have_text("not used: the KL weight is 0")
+    open_part(page, "loss.surrogate")
+    expect(horizon).to_contain_text("KL weight")
 
     page.get_by_label("Max new tokens").fill("64")
     page.get_by_label("KL weight").fill("0.04")
@@ -126,27 +130,27 @@ def test_marks_follow_the_chosen_reward(page: Page, team: Team) -> None:
     make_recipe(team, "plain", {"rules": rules})
     make_recipe(team, "joined", {"rules": rules, "combine": "normalize_then_sum"})
     page.goto("/alpha/runs/new")
-    combine = page.locator("[data-setting='advantage.combine'] [data-idle]")
-    page.get_by_text("How rewards of a group become advantages").click()
+    combine = page.locator("[data-setting='advantage.combine'] [data-unused]")
+    open_part(page, "advantage.combine")
 
     page.get_by_label("Reward", exact=True).select_option(label="joined v1")
 
-    expect(combine).to_contain_text("compares each of its rules by itself already")
+    expect(combine).to_be_visible()
     page.get_by_label("Reward", exact=True).select_option(label="plain v1")
     expect(combine).to_be_hidden()
 
 
-def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> None:
+def test_marks_match_values_restored_by_the_browser(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new")
-    clip = page.locator("[data-setting='loss.dual_clip'] [data-idle]")
-    page.get_by_text("The objective of one update").click()
+    clip = page.locator("[data-setting='loss.dual_clip'] [data-unused]")
+    open_part(page, "loss.surrogate")
     page.get_by_label("Surrogate").select_option("cispo")
 
     page.goto("/alpha/runs/")
     page.go_back()
 
     expect(page.locator("select[name='loss.surrogate']")).to_have_value("cispo")
-    expect(clip).to_have_text("not used: this surrogate has no second clip")
+    expect(clip).to_contain_text("surrogate")
 
 
 def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> None:
@@ -172,7 +176,7 @@ def test_the_toml_and_the_runs_to_launch_are_accessible(page: Page, team: Team) 
     page.goto("/alpha/runs/new?model=org/model")
     page.get_by_text("Sweep", exact=True).click()
     page.get_by_label("Setting 1", exact=True).last.select_option("seed")
-    page.get_by_label("Its values").first.fill("0..2")
+    page.get_by_label("Values", exact=True).first.fill("0..2")
     plan = page.get_by_role("region", name="Runs to launch")
     expect(plan.get_by_role("row")).to_have_count(4)
     assert findings_in_each_view(page) == []
@@ -194,7 +198,7 @@ def assert_accessible(page: Page) -> None:
     assert findings_in_each_view(page) == []
 
 
-def test_held_out_prompts_follow_the_dataset_until_they_are_typed(
+def test_held_out_prompts_follow_the_dataset_until_edited(
     page: Page, team: Team
 ) -> None:
     large, small = make_dataset(team, "large"), make_dataset(team, "small", num_rows=53)
@@ -206,7 +210,7 @@ def test_held_out_prompts_follow_the_dataset_until_they_are_typed(
 
     page.get_by_label("Dataset").select_option(str(small.pk))
     expect(held_out).to_have_value("10")
-    expect(fit).to_contain_text("Held-out prompts are 10 in place of 64")
+    expect(fit).to_contain_text("10 instead of 64")
     page.get_by_label("Dataset").select_option(str(large.pk))
     expect(held_out).to_have_value("64")
     expect(fit).to_be_hidden()

@@ -95,10 +95,10 @@ def test_the_bars_parts_follow_one_another_to_its_end(db: None, model: Path) -> 
     ends = [part.start_percent + part.percent for part in parts]
     assert [part.start_percent for part in parts[1:]] == pytest.approx(ends[:-1])
     assert ends[-1] == pytest.approx(100)
-    assert "Reference" in {part.title for part in parts}
+    assert "Reference model" in {part.title for part in parts}
 
 
-def test_one_step_off_all_of_it_is_held_at_once(db: None, model: Path) -> None:
+def test_one_step_off_needs_all_parts_at_once(db: None, model: Path) -> None:
     config = _config(
         model,
         rollout={"one_step_off": True},
@@ -162,7 +162,7 @@ def test_a_reward_model_on_the_cpu_is_no_part_of_a_gpus_memory(
     assert "Reward models" not in {part.title for part in memory.parts}
 
 
-def test_a_reward_model_that_is_not_here_is_named(
+def test_an_unreadable_reward_model_is_listed(
     alice_client: Client, team: Team, model: Path, classifier: Path
 ) -> None:
     version = make_recipe(team, "models", _reward("org/judge")["recipe"])
@@ -182,7 +182,7 @@ def test_every_part_has_a_colour() -> None:
     assert {int(number) for number in coloured} == set(range(1, most + 1))
 
 
-def test_the_phase_that_holds_most_counts(db: None, model: Path) -> None:
+def test_the_phase_with_the_peak_counts(db: None, model: Path) -> None:
     short = _config(model, optim={"num_steps": 2})
     both = _config(model, optim={"num_steps": 2}, phases=PHASES)
 
@@ -192,7 +192,7 @@ def test_the_phase_that_holds_most_counts(db: None, model: Path) -> None:
     assert memory.total > estimate_memory(short).total
 
 
-def test_the_panel_names_that_phase(
+def test_the_panel_shows_the_peak_phase(
     alice_client: Client, team: Team, model: Path
 ) -> None:
     form = {"phases": json.dumps(PHASES), "optim.num_steps": "2"}
@@ -207,7 +207,7 @@ CONTENTS = [None, "[1]", "{", "{}", "\ufeff[", "[" * 100_000, '{"text_config": 5
 CONTENTS += [" " * 1_000_001, '{"hidden_size": 1' + "0" * 400 + "}"]
 
 
-def test_what_says_nothing_of_a_models_size_is_answered(
+def test_an_invalid_model_config_gives_a_problem(
     alice_client: Client, team: Team, tmp_path: Path
 ) -> None:
     for content in CONTENTS:
@@ -223,7 +223,7 @@ def test_what_says_nothing_of_a_models_size_is_answered(
     assert problem in unescape(unknown.text)
 
 
-def test_the_form_says_what_there_is_to_train_on(
+def test_the_form_lists_known_devices(
     alice_client: Client, team: Team, model: Path
 ) -> None:
     _worker("big", gpus=(24 * GIB, 24 * GIB))
@@ -256,15 +256,13 @@ def test_one_worker_with_enough_memory_is_enough(
         assert ("notice-warning" in answer.text) == memory.is_too_much
 
 
-def test_a_gpu_that_is_asked_for_is_not_compared_with_a_cpu(
-    db: None, model: Path
-) -> None:
+def test_a_run_on_cuda_is_not_compared_with_a_cpu(db: None, model: Path) -> None:
     _worker("small", memory=1_000)
 
     assert estimate_memory(_config(model, model={"device": "cuda"})).fits == ()
 
 
-def test_workers_that_are_gone_offer_nothing(db: None) -> None:
+def test_dead_workers_have_no_devices(db: None) -> None:
     gone, stopped = _worker("gone"), _worker("stopped")
     Worker.objects.filter(pk=gone.pk).update(last_seen="2020-01-01T00:00:00Z")
     Worker.objects.filter(pk=stopped.pk).update(stopped_at=timezone.now())
@@ -275,11 +273,11 @@ def test_workers_that_are_gone_offer_nothing(db: None) -> None:
     ]
 
 
-def test_nothing_is_too_much_for_workers_that_nobody_knows() -> None:
+def test_without_known_workers_memory_is_never_too_much() -> None:
     assert not Memory(total=10**15).is_too_much
 
 
-def test_what_a_run_chooses_is_shown_for_each_gpu(db: None, model: Path) -> None:
+def test_micro_batches_are_shown_for_each_gpu(db: None, model: Path) -> None:
     _worker("two", gpus=(24 * GIB, 3 * GIB // 2))
     rollout = {"prompts_per_step": 256, "max_new_tokens": 1_536}
 

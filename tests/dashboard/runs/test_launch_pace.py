@@ -1,4 +1,4 @@
-"""A run's time, told from past runs of the same shape."""
+"""A run's duration, from past runs of the same shape."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_devices_are_kept_apart(team: Team) -> None:
     ]
 
 
-def test_a_run_of_another_shape_or_team_says_nothing(team: Team) -> None:
+def test_runs_of_other_shapes_or_teams_do_not_count(team: Team) -> None:
     others = Team.objects.create(slug="beta", name="Beta")
     _run(others, 1.0)
     _run(team, 1.0, rollout={"group_size": 4})
@@ -81,7 +81,7 @@ def test_a_run_of_another_shape_or_team_says_nothing(team: Team) -> None:
     assert _paces(team) == []
 
 
-def test_the_summary_tells_it_and_where_it_was_read(
+def test_the_summary_shows_the_pace_and_its_source(
     alice_client: Client, team: Team
 ) -> None:
     _run(team, 12.0)
@@ -95,7 +95,7 @@ def test_the_summary_tells_it_and_where_it_was_read(
     time = _time(response)
     assert (time.title, time.value) == ("Time per step on cpu", "12 s")
     assert "20 min 00 s" in time.how
-    assert "1 past run" in time.how
+    assert "1 similar run" in time.how
     assert time.how in response.text
     assert _time(unknown).value == "unknown"
 

@@ -144,7 +144,7 @@ def test_a_launch_on_rows_that_the_model_cannot_read_is_confirmed(
     assert (refused.status_code, launched.status_code) == (422, 302)
 
 
-def test_a_run_of_a_starter_bears_its_title(
+def test_a_run_of_a_starter_shows_its_title(
     alice_client: Client, team: Team, starter: Path
 ) -> None:
     form = {
@@ -161,7 +161,7 @@ def test_a_run_of_a_starter_bears_its_title(
     assert run.config["model"]["path"] == f"{starter}/model"
 
 
-def test_who_chose_a_preset_is_not_offered_other_settings(
+def test_a_chosen_preset_hides_recommended_settings(
     alice_client: Client, team: Team, starter: Path
 ) -> None:
     make_dataset(team)
@@ -173,7 +173,7 @@ def test_who_chose_a_preset_is_not_offered_other_settings(
     assert not page.context["summary"].differences
 
 
-def test_a_starters_reward_that_the_team_has_is_chosen_and_not_asked_for(
+def test_an_existing_reward_of_a_starter_is_chosen(
     alice_client: Client, team: Team, starter: Path
 ) -> None:
     rule = '[[reward.recipe.rules]]\nname = "equation"\nkind = "countdown"\n'

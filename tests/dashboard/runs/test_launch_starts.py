@@ -69,7 +69,7 @@ def test_what_a_preset_sets_is_shown_beside_the_setting(
     assert _marked(page, "rollout.temperature") == ""
 
 
-def test_what_was_changed_since_can_be_put_back_and_is_counted(
+def test_changed_settings_are_counted_and_can_be_reset(
     alice_client: Client, team: Team
 ) -> None:
     form = {"preset": "trl", "rollout.max_new_tokens": "64", "loss.kl_coef": "0.3"}
@@ -82,29 +82,27 @@ def test_what_was_changed_since_can_be_put_back_and_is_counted(
     answer = alice_client.post(f"/{team.slug}/runs/new", texts | form)
 
     page = unescape(answer.text)
-    assert re.search(r"data-back><span[^>]*>Max new tokens: </span>Back to 512", page)
-    assert re.search(r"data-back hidden><span[^>]*>Group size: </span>Back to", page)
+    assert re.search(r"data-reset><span[^>]*>Max new tokens: </span>[\w ]+ 512<", page)
+    assert re.search(r"data-reset hidden><span[^>]*>Group size: ", page)
     assert page.count("is-changed") == 2
     assert re.search(r"data-num-changed>2 ", page)
     assert _marked(page, "rollout.max_new_tokens") == "changed from trl: 512"
     assert _marked(page, "loss.clip_low") == ""  # 0.20 is 0.2
 
 
-def test_an_unknown_preset_is_answered_with_those_there_are(
+def test_an_unknown_preset_lists_the_known_ones(
     alice_client: Client, team: Team
 ) -> None:
     page = _get(alice_client, team, "preset=nope")
 
-    told = re.search(r'role="alert">(.*?)</p>', page)
-    assert told
-    assert "nope" in told[1]
-    assert "trl" in told[1]
+    alert = re.search(r'role="alert">(.*?)</p>', page)
+    assert alert
+    assert "nope" in alert[1]
+    assert "trl" in alert[1]
     assert _fields(page)["optim.learning_rate"] == "1e-6"
 
 
-def test_choices_stay_when_the_settings_begin_anew(
-    alice_client: Client, team: Team
-) -> None:
+def test_loading_settings_keeps_the_choices(alice_client: Client, team: Team) -> None:
     dataset = make_dataset(team)
     make_dataset(team, "words")
 
@@ -201,7 +199,7 @@ def test_a_reward_the_team_has_already_is_chosen(
     assert _fields(page)["recipe"] == str(own.pk)
 
 
-def test_another_reward_is_not_chosen_in_its_place(
+def test_another_reward_is_not_preselected(
     alice_client: Client, team: Team, rewarding: dict[str, Any]
 ) -> None:
     make_recipe(team, "only", COUNTDOWN)
@@ -209,7 +207,7 @@ def test_another_reward_is_not_chosen_in_its_place(
     assert _fields(_get(alice_client, team, "preset=trl"))["recipe"] == ""
 
 
-def test_a_start_without_a_reward_saves_none(alice_client: Client, team: Team) -> None:
+def test_a_preset_without_a_reward_saves_none(alice_client: Client, team: Team) -> None:
     response = alice_client.post(f"/{team.slug}/runs/new/recipe", {"preset": ""})
 
     assert response.status_code == 404
@@ -249,7 +247,7 @@ def test_a_proposed_name_is_two_words_and_stays_until_it_is_used(team: Team) -> 
     assert propose_name(team) == name
 
 
-def test_a_name_that_a_run_of_the_team_bears_is_not_proposed(team: Team) -> None:
+def test_a_used_name_is_not_proposed(team: Team) -> None:
     first, second = _names(seed=f"{team.pk}:1", count=2)
 
     make_run(team, first, dataset=make_dataset(team), recipe=make_recipe(team))

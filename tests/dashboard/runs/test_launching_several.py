@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Team
+from dashboard.project.errors import UserError
 from dashboard.runs.launch import services
 from dashboard.runs.launch.form import Launch
 from dashboard.runs.launch.sweep import Row, SweepPlan
@@ -35,7 +36,7 @@ def _plan(client: Client, team: Team, fields: dict[str, Any]) -> SweepPlan:
     return planned
 
 
-def test_a_grid_is_launched_with_a_shared_group(
+def test_a_grid_is_launched_as_a_sweep(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     fields = filled | RATES | SEEDS
@@ -55,13 +56,15 @@ def test_a_grid_is_launched_with_a_shared_group(
     assert entry.detail == {"name": "brave-otter", "num_runs": 6}
 
 
-def test_values_without_end_are_not_gathered() -> None:
+def test_too_many_values_are_refused_early() -> None:
     for text in ("0..49," * 100_000, "1," * 1_000_000):
-        with pytest.raises(ValueError, match="50 runs"):
+        with pytest.raises(UserError) as refused:
             _ = Row(path="seed", text=text).values
 
+        assert refused.value.code == "sweeps.too_many_runs"
 
-def test_side_by_side_takes_the_first_values_together(
+
+def test_pairs_take_the_first_values_together(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     pairs = RATES | SEEDS | {"sweep-2-values": "4, 5", "sweep_mode": "pairs"}
@@ -74,29 +77,30 @@ def test_side_by_side_takes_the_first_values_together(
     ] == [(1e-6, 4), (3e-6, 5)]
 
 
-def test_what_cannot_be_launched_is_shown_and_nothing_is(
+def test_an_invalid_sweep_shows_its_problem_and_launches_nothing(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
-    for changes, named in (
-        ({"sweep-1-values": "1e-6"}, "two values"),
-        ({"sweep-1-values": "1e-6, 0.000001"}, "0.000001 twice"),
-        ({"sweep-1-path": ""}, "setting"),
-        ({"sweep-1-path": "nope"}, "setting"),
-        ({"sweep-1-values": "1e-6, fast"}, "Learning rate fast, Seed 0"),
-        ({"sweep-2-values": "0..50"}, "51 runs"),
-        ({"sweep-2-values": "0..49"}, "50 runs; 50"),
-        ({"sweep_mode": "pairs"}, "Side by side"),
-        ({"sweep-1-path": "seed", "sweep-1-values": "1,2"}, "Seed"),
-        ({"sweep-1-path": "loss.mask_truncated", "sweep-1-values": "on, yes"}, "“yes”"),
+    switch = {"sweep-1-path": "loss.mask_truncated", "sweep-1-values": "on, yes"}
+    for changes, code in (
+        ({"sweep-1-values": "1e-6"}, "too_few_values"),
+        ({"sweep-1-values": "1e-6, 0.000001"}, "duplicate_value"),
+        ({"sweep-1-path": ""}, "no_setting"),
+        ({"sweep-1-path": "nope"}, "no_setting"),
+        ({"sweep-1-values": "1e-6, fast"}, "bad_run"),
+        ({"sweep-2-values": "0..50"}, "too_many_runs"),
+        ({"sweep-2-values": "0..49"}, "too_many_runs"),
+        ({"sweep_mode": "pairs"}, "unequal_values"),
+        ({"sweep-1-path": "seed", "sweep-1-values": "1,2"}, "duplicate_setting"),
+        (switch, "not_a_switch"),
     ):
         fields = filled | RATES | SEEDS | changes
 
         planned = _plan(alice_client, team, fields)
 
-        assert named in planned.problem, changes
+        assert planned.problem_code == f"sweeps.{code}", changes
     answer = alice_client.post(f"/{team.slug}/runs/new", fields)
     assert answer.status_code == 422
-    assert answer.context["form"].problems.together == [planned.problem]
+    assert answer.context["form"].problems.general == [planned.problem]
     assert not Run.objects.exists()
 
 
@@ -108,22 +112,22 @@ def test_all_are_launched_or_none(
 ) -> None:
     whole, count = services.launch_run, iter(range(9))
 
-    def trashed_meanwhile(launch: Launch, **asked: Any) -> Run:
+    def fail_second(launch: Launch, **options: Any) -> Run:
         if next(count) == 1:
             raise ValueError("in the trash")
-        return whole(launch, **asked)
+        return whole(launch, **options)
 
-    monkeypatch.setattr(services, "launch_run", trashed_meanwhile)
+    monkeypatch.setattr(services, "launch_run", fail_second)
 
     answer = alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
 
     assert answer.status_code == 422
-    assert answer.context["form"].problems.together == ["in the trash"]
+    assert answer.context["form"].problems.general == ["in the trash"]
     assert not Run.objects.exists()
     assert not Sweep.objects.exists()
 
 
-def test_the_list_shows_a_group_and_leads_to_its_comparison(
+def test_the_list_shows_a_sweep_and_links_to_its_comparison(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     alice_client.post(f"/{team.slug}/runs/new", filled | RATES)

@@ -46,12 +46,10 @@ def of(max_new_tokens: int, *, template: str = "none") -> dict[str, Any]:
     }
 
 
-def test_what_fits_to_the_last_token_is_not_warned_of(
-    model: Path, dataset: DatasetVersion
-) -> None:
+def test_an_exact_fit_has_no_warning(model: Path, dataset: DatasetVersion) -> None:
     assert warn(model, dataset, **of(512 - 4)) == ""
-    said = warn(model, dataset, **of(512 - 3))
-    assert re.findall(r"\d+", said) == ["4", "509", "513", "512", "508"]
+    message = warn(model, dataset, **of(512 - 3))
+    assert re.findall(r"\d+", message) == ["4", "509", "513", "512", "508"]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +68,7 @@ def test_a_chat_template_takes_room(
     assert warn(model, dataset, **of(500)) == ""
 
 
-def test_counted_tokens_go_before_characters(
-    model: Path, dataset: DatasetVersion
-) -> None:
+def test_counted_tokens_take_precedence(model: Path, dataset: DatasetVersion) -> None:
     TokenLengths.objects.create(
         version=dataset,
         model=str(model),
@@ -101,12 +97,12 @@ def test_the_phase_with_the_longest_completions_counts(
         {"name": "long", "num_steps": 1, "changes": changes},
     ]
 
-    said = warn(model, dataset, **of(9), optim={"num_steps": 2}, phases=phases)
+    message = warn(model, dataset, **of(9), optim={"num_steps": 2}, phases=phases)
 
-    assert "up to 600" in said
+    assert "up to 600" in message
 
 
-def test_what_is_not_known_is_not_warned_of(
+def test_an_unknown_context_length_has_no_warning(
     tmp_path: Path, dataset: DatasetVersion
 ) -> None:
     assert warn("org/model", dataset, **of(9_999)) == ""
@@ -125,7 +121,7 @@ def _stretched(limit: int, factor: float, original: int) -> dict[str, Any]:
     }
 
 
-def test_a_models_end_is_read_from_its_configuration() -> None:
+def test_the_context_length_is_read_from_the_model_config() -> None:
     endless = {"factor": float("inf")}
     older = {"factor": 4.0, "original_max_position_embeddings": 32_768}
     for tree, limit in (
@@ -140,7 +136,7 @@ def test_a_models_end_is_read_from_its_configuration() -> None:
         assert find_limit(tree) == limit, tree
 
 
-def test_the_form_asks_before_it_launches(
+def test_the_form_requires_a_confirmation(
     alice_client: Client, team: Team, model: Path, dataset: DatasetVersion
 ) -> None:
     form = {

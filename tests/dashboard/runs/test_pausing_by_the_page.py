@@ -38,7 +38,7 @@ def is_offered(html: str, mark: str) -> bool:
     return "hidden" not in tag
 
 
-def test_a_paused_run_says_why_and_offers_to_resume_and_to_stop(
+def test_a_paused_run_shows_the_reason_and_can_be_resumed_or_stopped(
     alice_client: Client, paused: Run
 ) -> None:
     html = page(alice_client, paused)
@@ -50,7 +50,7 @@ def test_a_paused_run_says_why_and_offers_to_resume_and_to_stop(
     assert ALLOWED in html
 
 
-def test_a_running_run_offers_to_pause(alice_client: Client, team: Team) -> None:
+def test_a_running_run_can_be_paused(alice_client: Client, team: Team) -> None:
     run = queue_run(team)
     Story(run).start()
 
@@ -81,7 +81,7 @@ def test_resuming_queues_it_with_the_errors_that_are_allowed(
         assert paused.state == RunState.QUEUED, verb
 
 
-def test_a_page_from_before_resumes_no_later_pause(
+def test_an_old_page_does_not_resume_a_later_pause(
     alice_client: Client, paused: Run
 ) -> None:
     """Somebody resumed it with another share, and it has paused again since."""
@@ -96,12 +96,12 @@ def test_a_page_from_before_resumes_no_later_pause(
     address = f"/alpha/runs/{paused.id}/resume"
     answer = alice_client.post(address, form, follow=True)
 
-    (said,) = answer.context["messages"]
+    (message,) = answer.context["messages"]
     html = answer.text
     paused.refresh_from_db()
     assert paused.state == RunState.PAUSED
     assert paused.config["reward"]["max_error_share"] == 0.5
-    assert (said.level_tag, " 40" in said.message) == ("info", True)
+    assert (message.level_tag, " 40" in message.message) == ("info", True)
     assert share_offered(html) == "0.5"
     assert f'name="attempt" value="{paused.attempt}"' in html
 
@@ -119,20 +119,20 @@ def test_a_resume_offers_the_share_that_is_allowed(
     assert share_offered(page(alice_client, paused)) == ""
 
 
-def test_a_share_that_is_none_is_answered(alice_client: Client, paused: Run) -> None:
+def test_an_invalid_share_is_refused(alice_client: Client, paused: Run) -> None:
     address = f"/alpha/runs/{paused.id}/resume"
 
     for given in ("1.5", "-0.1", "nan", "half"):
         answer = alice_client.post(address, {"max_error_share": given}, follow=True)
 
-        (said,) = answer.context["messages"]
-        assert (said.level_tag, given in said.message) == ("error", True), given
+        (message,) = answer.context["messages"]
+        assert (message.level_tag, given in message.message) == ("error", True), given
     paused.refresh_from_db()
     assert paused.state == RunState.PAUSED
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
-def test_a_viewer_and_a_stranger_may_neither(
+def test_viewers_and_other_teams_cannot_pause_or_resume(
     bob_client: Client, charlie_client: Client, paused: Run, verb: str
 ) -> None:
     html = page(bob_client, paused)
@@ -146,9 +146,7 @@ def test_a_viewer_and_a_stranger_may_neither(
     assert paused.state == RunState.PAUSED
 
 
-def test_the_stream_tells_the_reason_while_it_is_paused(
-    alice_client: Client, paused: Run
-) -> None:
+def test_the_stream_has_the_pause_reason(alice_client: Client, paused: Run) -> None:
     address = f"/alpha/runs/{paused.id}/stream.json?after=0"
 
     run = alice_client.get(address).json()["run"]
@@ -157,7 +155,7 @@ def test_the_stream_tells_the_reason_while_it_is_paused(
     assert run["seconds_left"] is None
 
 
-def test_the_list_finds_paused_runs_among_those_at_work(
+def test_active_runs_include_paused_runs(
     alice_client: Client, paused: Run, team: Team
 ) -> None:
     make_run(team, "done")

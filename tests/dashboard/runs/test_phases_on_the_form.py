@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
+from dashboard.project.errors import UserError
 from dashboard.runs.config.toml import EXAMPLE, read_phases, write_phases
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import (
@@ -74,7 +75,7 @@ changes.evaluation = { sets = { hard = "hard.jsonl" } }
 """
 
 
-def test_phases_are_written_as_one_would_type_them_and_read_again() -> None:
+def test_phases_are_written_and_read_again() -> None:
     assert write_phases(read_phases(WRITTEN)) == WRITTEN
     assert "changes" not in write_phases([PHASES[1]])
     for phases in (PHASES, PHASES[:1], []):
@@ -82,21 +83,25 @@ def test_phases_are_written_as_one_would_type_them_and_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "code"),
     [
-        ("# " + "x" * 70_000, "70,002 characters; 65,536"),
-        ("[[phases]]\n" * 101, "101 phases; 100"),
-        ('[{"name": "a\\u0000"}]', "NUL"),
-        ('[{"name": "a", "changes": {"reward": {"\\ud800": 1}}}]', "character"),
-        ('{"\\ud800": 1}', "phases"),
-        ("[" + '{"a":' * 30 + "1" + "}" * 30 + "]", "20 deep"),
-        ("[[phases]]\nnum_steps = 0x" + "f" * 5_000, "longer"),
+        ("# " + "x" * 70_000, "phases.too_long"),
+        ("[[phases]]\n" * 101, "phases.too_many"),
+        ('[{"name": "a\\u0000"}]', "settings.bad_character"),
+        (
+            '[{"name": "a", "changes": {"reward": {"\\ud800": 1}}}]',
+            "settings.bad_character",
+        ),
+        ('{"\\ud800": 1}', "phases.unknown_key"),
+        ("[" + '{"a":' * 30 + "1" + "}" * 30 + "]", "settings.too_deep"),
+        ("[[phases]]\nnum_steps = 0x" + "f" * 5_000, "settings.number_too_large"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_in_a_moment(text: str, named: str) -> None:
-    with pytest.raises(ValueError, match=named) as refused:
+def test_unstorable_phases_are_refused(text: str, code: str) -> None:
+    with pytest.raises(UserError) as refused:
         read_phases(text)
 
+    assert refused.value.code == code
     assert len(str(refused.value).encode()) < 300
 
 
@@ -116,7 +121,7 @@ A = '[[phases]]\nname = "a"\n'
 WRONG = {
     "[[phases]": "TOML",
     "[{": "JSON",
-    "[" * 60_000: "This",
+    "[" * 60_000: "TOML",
     "seed = 3": "“seed”",
     "phases = 3": "list",
     '{"phases": [3]}': "Phase 1",
@@ -131,7 +136,7 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_with_phases_is_shown_beside_them(
+def test_errors_of_phases_are_shown_at_their_field(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     for text, named in WRONG.items():
@@ -139,14 +144,14 @@ def test_what_is_wrong_with_phases_is_shown_beside_them(
             f"/{team.slug}/runs/new/summary", filled | {"phases": text}
         )
 
-        told = answer.context["form"].problems.beside["phases"]
-        assert any(named in one for one in told), text[:40]
+        messages = answer.context["form"].problems.by_field["phases"]
+        assert any(named in one for one in messages), text[:40]
     status, page = _post(alice_client, team, filled | {"phases": text})
-    assert (status, _beside(page, "phases")) == (422, told)
+    assert (status, _beside(page, "phases")) == (422, messages)
     assert not Run.objects.exists()
 
 
-def test_phases_make_no_worker_read_a_file_or_send_it_away(
+def test_phases_cannot_make_a_worker_read_or_send_a_file(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     phase = '[[phases]]\nname = "a"\nnum_steps = 100\n'
@@ -173,7 +178,7 @@ def test_phases_make_no_worker_read_a_file_or_send_it_away(
     assert len(_beside(page, TOKEN)) == 1
 
 
-def test_what_the_form_holds_is_blamed_once_however_many_phases_use_it(
+def test_a_form_setting_has_one_error_for_all_phases(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     form = filled | {
@@ -191,7 +196,7 @@ def test_what_the_form_holds_is_blamed_once_however_many_phases_use_it(
     assert _beside(page, "phases") == []
 
 
-def test_what_a_phase_changes_is_blamed_on_it_by_name(
+def test_a_phase_setting_has_an_error_with_the_phase_name(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     server = 'kind = "server", url = "http://x", token_file = "/etc/passwd"'
@@ -217,7 +222,7 @@ def test_what_a_phase_changes_is_blamed_on_it_by_name(
     assert _beside(page, TOKEN) == []
 
 
-def test_a_setting_that_every_phase_changes_is_not_blamed(
+def test_a_setting_changed_by_every_phase_has_no_error(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     phase = '[[phases]]\nname = "a"\nnum_steps = 100\n'
@@ -239,8 +244,8 @@ def test_a_phase_that_reads_the_missing_column_is_named(
 
     _, page = _post(alice_client, team, form)
 
-    (told,) = _beside(page, "field-data-completion_column")
-    assert told.startswith('Phase "sft": ')
+    (message,) = _beside(page, "field-data-completion_column")
+    assert message.startswith('Phase "sft": ')
     assert _beside(page, "phases") == []
 
 
@@ -258,9 +263,9 @@ def test_completions_from_the_dataset_need_their_column(
     status, page = _post(alice_client, team, form)
 
     assert status == 422
-    (told,) = _beside(page, "field-data-completion_column")
-    assert "bare v1" in told
-    assert "“completion”" in told
+    (message,) = _beside(page, "field-data-completion_column")
+    assert "bare v1" in message
+    assert "“completion”" in message
 
 
 @pytest.fixture
@@ -307,7 +312,7 @@ def test_the_clone_form_shows_what_it_keeps(
     assert re.search(rf"Kept from run #{parent.pk}: <span[^>]*>hard</span>", page)
 
 
-def test_held_out_sets_are_left_out_when_asked(
+def test_evaluation_files_can_be_removed(
     alice_client: Client, team: Team, parent: Run
 ) -> None:
     fields = _fields(alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text)

@@ -106,7 +106,7 @@ def resume(team: Team) -> Callable[[Story, int], Claim]:
     return resume_after
 
 
-def test_a_resume_forgets_the_rollups_past_its_checkpoint(
+def test_a_resume_deletes_rollups_after_its_checkpoint(
     team: Team, resume: Callable[[Story, int], Claim]
 ) -> None:
     story = Story(queue_run(team, num_steps=1_000))
@@ -127,7 +127,7 @@ def test_a_resume_forgets_the_rollups_past_its_checkpoint(
 SAMPLED = {"sampling/num_tokens": 300.0, "sampling/num_completions": 32.0}
 
 
-def test_what_was_sampled_is_added_up_from_the_first_step_on(team: Team) -> None:
+def test_totals_start_at_the_first_step(team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
     story.take_steps(3, **SAMPLED)

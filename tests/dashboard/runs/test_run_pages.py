@@ -55,7 +55,7 @@ ADDRESSES = [
 ]  # fmt: skip
 
 
-def test_a_stranger_finds_nothing(charlie_client: Client, run: Run) -> None:
+def test_users_of_other_teams_get_404(charlie_client: Client, run: Run) -> None:
     for address in ADDRESSES:
         own = charlie_client.get(f"/other/runs/{run.id}/{address}")
         theirs = charlie_client.get(f"/alpha/runs/{run.id}/{address}")
@@ -108,7 +108,7 @@ def test_kl_is_drawn_where_it_is_measured_on_a_sample_too(
     assert "kl-mean" in figures(page(alice_client, with_kl))
 
 
-def test_last_values_are_there_without_any_script(
+def test_last_values_are_shown_without_javascript(
     alice_client: Client, run: Run
 ) -> None:
     story = Story(run)
@@ -118,9 +118,7 @@ def test_last_values_are_there_without_any_script(
     assert "0.8125" in page(alice_client, run)
 
 
-def test_the_overview_tells_the_device_and_the_engine(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_overview_shows_device_and_engine(alice_client: Client, run: Run) -> None:
     assert "data-engine" not in page(alice_client, run)
     bodies = (
         {"device": "cpu", "engine": "own decoder"},
@@ -133,11 +131,11 @@ def test_the_overview_tells_the_device_and_the_engine(
             **common, seq=number, attempt=number, type=kind, body=body
         )
 
-    told = page(alice_client, run)
+    html = page(alice_client, run)
 
-    said = re.search(r"data-engine>([^<]+)<", told)
-    assert said
-    assert {"NVIDIA H100", "vLLM 0.32.0"} <= set(re.split(r": |\. |\.$", said[1]))
+    match = re.search(r"data-engine>([^<]+)<", html)
+    assert match
+    assert {"NVIDIA H100", "vLLM 0.32.0"} <= set(re.split(r": |\. |\.$", match[1]))
 
 
 def test_the_overview_takes_few_queries(
@@ -200,7 +198,7 @@ def test_a_downloaded_file_is_the_run_again_though_toml_has_no_null(
     assert phase.config.loss.kl_target is None
 
 
-def test_checkpoints_say_step_size_and_hash(alice_client: Client, run: Run) -> None:
+def test_checkpoints_show_step_size_and_hash(alice_client: Client, run: Run) -> None:
     story = Story(run)
     story.start()
     story.take_steps(1)
@@ -238,7 +236,7 @@ def test_a_viewer_may_not_stop(bob_client: Client, run: Run) -> None:
     assert 'data-open-dialog="stop-run"' not in html
 
 
-def test_a_failed_run_says_why_and_leads_to_its_logs(
+def test_a_failed_run_shows_the_reason_and_links_to_its_logs(
     alice_client: Client, team: Team
 ) -> None:
     run = make_run(team, state="failed", fail_reason="no gpt-9")
@@ -249,7 +247,7 @@ def test_a_failed_run_says_why_and_leads_to_its_logs(
     assert f"/alpha/runs/{run.id}/logs/" in html
 
 
-def test_a_bad_look_at_curves_is_answered(alice_client: Client, run: Run) -> None:
+def test_an_invalid_curve_request_is_refused(alice_client: Client, run: Run) -> None:
     for query in (
         "",
         "metrics=",

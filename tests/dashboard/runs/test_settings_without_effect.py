@@ -15,9 +15,9 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.config.fields import (
-    find_idle,
-    idle_table,
+    find_unused,
     recipe_facts,
+    unused_table,
     write_texts,
 )
 from tests.dashboard.runs.launching import make_config, make_recipe
@@ -31,7 +31,7 @@ WHITENED = {"advantage.whiten": "on"}
 FROZEN = {"reference.kind": "frozen"}
 
 
-IS_IDLE: list[tuple[str, dict[str, str]]] = [
+IS_UNUSED: list[tuple[str, dict[str, str]]] = [
     ("loss.kl_target", {"loss.kl_coef": "0.0"}),
     ("loss.kl_estimator", {"loss.kl_coef": "0e3"}),
     ("loss.clip_high", {"loss.surrogate": "reinforce"}),
@@ -81,17 +81,17 @@ IS_READ: list[tuple[str, dict[str, str]]] = [
     ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "512"}),
     ("loss.kl_horizon", {"loss.kl_coef": "0.1", "loss.kl_target": "6"}),
     ("advantage.indicator_threshold", {"advantage.credit": "indicator"}),
-    # While a number is half typed, no setting that depends on it is idle.
+    # While a number is half typed, no setting that depends on it is unused.
     ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "x"}),
     ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": ""}),
 ]
 
 
-def test_a_setting_that_nothing_reads_is_idle_and_one_that_is_read_is_not() -> None:
-    read = [one for one in IS_IDLE if one[0] not in find_idle(DEFAULTS | one[1])]
-    idle = [one for one in IS_READ if one[0] in find_idle(DEFAULTS | one[1])]
+def test_unused_settings_are_found() -> None:
+    read = [one for one in IS_UNUSED if one[0] not in find_unused(DEFAULTS | one[1])]
+    unused = [one for one in IS_READ if one[0] in find_unused(DEFAULTS | one[1])]
 
-    assert (read, idle) == ([], [])
+    assert (read, unused) == ([], [])
 
 
 def test_a_reference_moves_where_there_is_one() -> None:
@@ -106,8 +106,8 @@ def test_a_reference_moves_where_there_is_one() -> None:
         )
 
         moved = {"reference.reset_every_steps", "reference.mix_every_steps"}
-        idle = moved & find_idle(write_texts(config.model_dump())).keys()
-        assert idle == (set() if config.has_reference else moved), (kind, credit)
+        unused = moved & find_unused(write_texts(config.model_dump())).keys()
+        assert unused == (set() if config.has_reference else moved), (kind, credit)
 
 
 ONE = {"name": "a", "kind": "numeric_answer", "weight": 1.0}
@@ -127,13 +127,13 @@ JOINED: list[tuple[dict[str, Any], dict[str, str], bool]] = [
 ]
 
 
-def test_a_rewards_composition_decides_whether_rules_are_joined_elsewhere() -> None:
-    for recipe, texts, is_idle in JOINED:
+def test_the_recipe_decides_whether_combine_is_unused() -> None:
+    for recipe, texts, is_unused in JOINED:
         spec = Recipe.model_validate(recipe).model_dump(mode="json")
 
-        idle = find_idle(DEFAULTS | texts, recipe_facts(spec))
+        unused = find_unused(DEFAULTS | texts, recipe_facts(spec))
 
-        assert ("advantage.combine" in idle) == is_idle, (recipe, texts)
+        assert ("advantage.combine" in unused) == is_unused, (recipe, texts)
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.0])
@@ -146,10 +146,12 @@ def test_one_rule_of_weight_1_is_credited_the_same_either_way(weight: float) -> 
     by_rule = rule_advantages(rewards[:, :, None], [weight], config)
 
     is_same = np.allclose(summed, by_rule, rtol=1e-3)
-    assert is_same == ("advantage.combine" in find_idle(DEFAULTS, recipe_facts(recipe)))
+    assert is_same == (
+        "advantage.combine" in find_unused(DEFAULTS, recipe_facts(recipe))
+    )
 
 
-def test_the_form_tells_what_the_chosen_reward_implies(
+def test_the_form_uses_the_facts_of_the_chosen_reward(
     alice_client: Client, team: Team
 ) -> None:
     spec = {"rules": [ONE, OTHER], "combine": "normalize_then_sum"}
@@ -159,7 +161,7 @@ def test_the_form_tells_what_the_chosen_reward_implies(
     page = unescape(alice_client.get(f"/alpha/runs/new?recipe={joined.pk}").text)
 
     facts = recipe_facts(Recipe.model_validate(spec).model_dump(mode="json"))
-    reason = find_idle(DEFAULTS, facts)["advantage.combine"]
+    reason = find_unused(DEFAULTS, facts)["advantage.combine"]
     assert _mark(page, "advantage.combine") == f"not used: {reason}"
     found = re.search(r'<script id="recipe-facts"[^>]*>(.*?)</script>', page)
     assert found
@@ -170,24 +172,26 @@ def test_the_form_tells_what_the_chosen_reward_implies(
 
 def _mark(page: str, path: str) -> str:
     block = page[page.index(f'data-setting="{path}"') :]
-    found = re.search(r"<span[^>]*data-idle( hidden)?>(.*?)</span>", block)
+    found = re.search(r"<span[^>]*data-unused( hidden)?>(.*?)</span>", block)
     assert found
     return "" if found[1] else found[2]
 
 
-def test_the_form_says_why_beside_the_setting_and_has_the_table(
+def test_the_form_shows_why_a_setting_is_unused(
     alice_client: Client, team: Team
 ) -> None:
     page = unescape(alice_client.get(f"/{team.slug}/runs/new").text)
 
-    assert _mark(page, "loss.kl_in") == f"not used: {find_idle(DEFAULTS)['loss.kl_in']}"
+    assert (
+        _mark(page, "loss.kl_in") == f"not used: {find_unused(DEFAULTS)['loss.kl_in']}"
+    )
     assert _mark(page, "loss.surrogate") == ""
-    found = re.search(r'<script id="idle-table"[^>]*>(.*?)</script>', page)
+    found = re.search(r'<script id="unused-table"[^>]*>(.*?)</script>', page)
     assert found
-    assert json.loads(found[1]) == idle_table()
+    assert json.loads(found[1]) == unused_table()
 
 
-def test_with_phases_nothing_is_called_idle(alice_client: Client, team: Team) -> None:
+def test_with_phases_no_setting_is_unused(alice_client: Client, team: Team) -> None:
     form = {"phases": '[[phases]]\nname = "a"\nnum_steps = 100'}
 
     page = unescape(alice_client.post(f"/{team.slug}/runs/new", form).text)

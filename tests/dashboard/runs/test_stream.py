@@ -11,8 +11,8 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Needs, describe_lack
-from dashboard.runs.queue.messages import describe_place
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.messages import describe_position
+from dashboard.runs.queue.order import read_queue
 from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
@@ -34,13 +34,13 @@ def ask(client: Client, run: Run, **query: Any) -> dict[str, Any]:
     return frame
 
 
-def test_asking_twice_gives_the_same(alice_client: Client, story: Story) -> None:
+def test_repeated_requests_return_the_same(alice_client: Client, story: Story) -> None:
     first = ask(alice_client, story.run, after=3, attempt=1)
 
     assert ask(alice_client, story.run, after=3, attempt=1) == first
 
 
-def test_parts_asked_one_after_another_make_the_whole(
+def test_consecutive_batches_equal_the_whole(
     alice_client: Client, story: Story
 ) -> None:
     head = ask(alice_client, story.run)["seq"]
@@ -94,7 +94,7 @@ def test_nothing_new_is_an_empty_batch(alice_client: Client, story: Story) -> No
     assert (frame["type"], frame["steps"], frame["seq"]) == ("batch", [], head)
 
 
-def test_a_position_that_is_not_a_number_is_named(
+def test_a_position_that_is_not_a_number_is_refused(
     alice_client: Client, story: Story
 ) -> None:
     for name, text in (("after", "x"), ("after", "-1"), ("attempt", "1e3")):
@@ -105,7 +105,7 @@ def test_a_position_that_is_not_a_number_is_named(
         assert repr(text) in response.json()["error"]
 
 
-def test_a_batch_takes_the_same_few_queries_however_much_it_holds(
+def test_a_batch_takes_few_queries_at_any_size(
     alice_client: Client, story: Story, django_assert_num_queries: Any
 ) -> None:
     story.take_steps(20)
@@ -115,17 +115,17 @@ def test_a_batch_takes_the_same_few_queries_however_much_it_holds(
         ask(alice_client, story.run, after=2, attempt=1)
 
 
-def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -> None:
+def test_a_queued_run_shows_its_position(alice_client: Client, team: Team) -> None:
     run = queue_run(team)
     without = ask(alice_client, run)["run"]["notice"]
     register("training@here", num_slots=1)
-    line = read_line()
+    line = read_queue()
 
     waiting = ask(alice_client, run)["run"]["notice"]
     again = ask(alice_client, queue_run(team, num_losses=1))["run"]["notice"]
 
     assert describe_lack(Needs(), []) in without
-    assert waiting == describe_place(line.places[run.id], line)
+    assert waiting == describe_position(line.positions[run.id], line)
     assert "trainer was lost" in again
 
 

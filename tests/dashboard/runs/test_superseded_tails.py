@@ -39,13 +39,13 @@ def snapshot(story: Story) -> dict[str, Any]:
     return curves
 
 
-def test_a_run_that_never_went_back_has_none(story: Story) -> None:
+def test_a_run_without_a_resume_has_no_superseded_tail(story: Story) -> None:
     story.take_steps(3)
 
     assert snapshot(story)["tails"] == []
 
 
-def test_a_tail_tells_where_the_run_went_back_to(story: Story) -> None:
+def test_a_tail_starts_at_the_resumed_step(story: Story) -> None:
     story.take_steps(5, **{"reward/mean": 0.25})
     story.evaluate(**{"eval/heldout/mean": 0.75})
     resume(story, 3)
@@ -73,7 +73,9 @@ def test_the_newest_tails_are_shown_when_there_are_many(story: Story) -> None:
     assert [tail.attempt for tail in tails] == [newest, newest - 1, newest - 2]
 
 
-def test_a_long_tail_is_thinned(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_tail_is_downsampled(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tails, "MAX_SUPERSEDED_POINTS", 40)
     story.take_steps(80)
     resume(story, 5)
@@ -84,9 +86,7 @@ def test_a_long_tail_is_thinned(story: Story, monkeypatch: pytest.MonkeyPatch) -
     assert tail.clock.steps[-1] == 80
 
 
-def test_a_metric_asked_for_alone_has_its_tail_too(
-    alice_client: Client, story: Story
-) -> None:
+def test_a_single_metric_has_its_tail(alice_client: Client, story: Story) -> None:
     story.take_steps(5)
     resume(story, 3)
     place = f"/alpha/runs/{story.run.id}/curves.json?metrics=ratio/max"

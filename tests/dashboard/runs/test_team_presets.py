@@ -25,7 +25,7 @@ def _save(client: Client, team: Team, fields: dict[str, Any]) -> Any:
     return client.post(f"/{team.slug}/runs/new/presets", fields)
 
 
-def test_settings_are_kept_and_a_form_starts_from_them(
+def test_a_preset_is_saved_and_fills_a_form(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     phases = '[[phases]]\nname = "a"\nnum_steps = 100\n'
@@ -43,7 +43,7 @@ def test_settings_are_kept_and_a_form_starts_from_them(
     assert 'name = "a"' in fields["phases"]
 
 
-def test_it_holds_the_model_and_the_reward_only_when_asked(
+def test_a_preset_has_model_and_reward_only_if_selected(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     other = make_recipe(team, "other")
@@ -63,7 +63,7 @@ def test_it_holds_the_model_and_the_reward_only_when_asked(
     assert fields["recipe"] == str(other.pk)
 
 
-def test_one_is_replaced_only_when_asked_and_the_log_keeps_what_it_held(
+def test_a_preset_is_overwritten_only_if_selected_and_audited(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     _save(alice_client, team, filled)
@@ -79,7 +79,7 @@ def test_one_is_replaced_only_when_asked_and_the_log_keeps_what_it_held(
     assert entry.detail["before"]["seed"] == 0
 
 
-def test_one_that_somebody_saved_meanwhile_is_replaced_once_both_were_seen(
+def test_a_preset_changed_by_another_user_shows_both_versions(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     _save(alice_client, team, filled)
@@ -102,7 +102,7 @@ def test_one_that_somebody_saved_meanwhile_is_replaced_once_both_were_seen(
     assert TeamPreset.objects.get().config["seed"] == 8
 
 
-def test_settings_that_no_run_can_have_are_not_kept(
+def test_invalid_settings_are_not_saved_as_a_preset(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     answer = _save(alice_client, team, filled | {"optim.num_steps": "many"})
@@ -120,7 +120,7 @@ def test_a_preset_needs_a_name_of_one_line(
         assert answer.status_code == 422, name
 
 
-def test_one_is_renamed_and_deleted(
+def test_a_preset_is_renamed_and_deleted(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
     _save(alice_client, team, filled)
@@ -141,7 +141,7 @@ def test_one_is_renamed_and_deleted(
     ]
 
 
-def test_another_teams_preset_is_not_there(alice_client: Client, team: Team) -> None:
+def test_a_preset_of_another_team_is_404(alice_client: Client, team: Team) -> None:
     others = Team.objects.create(slug="beta", name="Beta")
     preset = TeamPreset.objects.create(team=others, name="theirs", config={})
 

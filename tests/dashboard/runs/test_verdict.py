@@ -21,7 +21,7 @@ def test_a_run_with_signal_can_learn() -> None:
     assert "80% of groups" in found.sentence
 
 
-def test_without_a_group_that_differs_it_cannot() -> None:
+def test_without_mixed_groups_a_run_cannot_learn() -> None:
     found = verdict(
         **{"signal/share": 0.0, "signal/high": 0.11, "pass@1": 0.0, "pass@8": 0.0}
     )
@@ -32,23 +32,23 @@ def test_without_a_group_that_differs_it_cannot() -> None:
     assert found.remedies
 
 
-def test_what_speaks_against_it() -> None:
+def test_reasons_lower_the_verdict() -> None:
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"signal/share": 0.02}, "hardly", "2% of groups"),
         ({"pass@1": 0.97, "signal/share": 0.2}, "hardly", "97%"),
-        ({"pass@1": 1.0, "signal/share": 0.0}, "hardly", "right already"),
+        ({"pass@1": 1.0, "signal/share": 0.0}, "hardly", "already correct"),
         ({"frac_truncated": 0.6}, "hardly", "60%"),
         ({"frac_truncated": 0.2}, "can", "20%"),
         ({"num_unscored": 200}, "cannot", "78%"),
         ({"update_problem": "No memory is left."}, "cannot", "No memory"),
         ({"pass@8": 0.0, "pass@1": 0.0}, "can", "partial credit"),
     ]
-    for changes, answer, said in cases:
+    for changes, answer, reason in cases:
         found = verdict(**changes)
 
-        assert (found.answer, said in found.sentence) == (answer, True), changes
+        assert (found.answer, reason in found.sentence) == (answer, True), changes
 
 
-def test_without_numbers_there_is_no_verdict() -> None:
+def test_without_metrics_there_is_no_verdict() -> None:
     assert give_verdict({}, group_size=8, max_new_tokens=96) is None
     assert give_verdict({"num_prompts": 0}, group_size=8, max_new_tokens=96) is None

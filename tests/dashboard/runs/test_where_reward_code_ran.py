@@ -48,7 +48,7 @@ def test_the_level_is_on_its_pages(team: Team, alice_client: Client) -> None:
         assert "from step" not in html
 
 
-def test_a_run_that_was_resumed_elsewhere_tells_each(
+def test_a_resume_on_another_machine_shows_both_levels(
     team: Team, alice_client: Client
 ) -> None:
     run = make_run(team, rules=CODE)
@@ -60,7 +60,7 @@ def test_a_run_that_was_resumed_elsewhere_tells_each(
         assert "seccomp) from step 21 " in html
 
 
-def test_before_it_begins_it_is_not_known_and_without_code_not_shown(
+def test_the_level_is_unknown_before_the_start_and_hidden_without_code(
     team: Team, alice_client: Client
 ) -> None:
     overview, config = pages(alice_client, make_run(team, rules=CODE))

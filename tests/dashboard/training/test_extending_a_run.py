@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.project.edits import Edit
+from dashboard.project.errors import UserError
 from dashboard.runs.changes import change_run, extend_run
 from dashboard.runs.checkpoints.retention import delete
 from dashboard.runs.control import request_stop
@@ -78,20 +79,21 @@ def test_a_stopped_run_goes_on_to_the_steps_it_had(run: Run, alice: User) -> Non
     assert not run.changes.exists()
 
 
-def test_what_cannot_be_extended_says_why(run: Run, alice: User) -> None:
+def test_a_run_that_cannot_be_extended_is_refused(run: Run, alice: User) -> None:
     keep(run, 4)
-    for state, num_steps, said in (
-        (RunState.FAILED, 30, "Fork it"),
-        (RunState.STOPPING, 30, "has stopped"),
-        (RunState.FINISHED, 4, "step 5.*got 4"),
-        (RunState.QUEUED, 10, "step 10 already"),
-        (RunState.PAUSED, 9, "step 10 already; got 9"),
+    for state, num_steps, code in (
+        (RunState.FAILED, 30, "not_extendable"),
+        (RunState.STOPPING, 30, "not_extendable"),
+        (RunState.FINISHED, 4, "before_checkpoint"),
+        (RunState.QUEUED, 10, "not_longer"),
+        (RunState.PAUSED, 9, "not_longer"),
     ):
         Run.objects.filter(id=run.id).update(state=state, lease_until=run.created_at)
 
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(UserError) as refused:
             extend_run(run=run, user=alice, num_steps=num_steps)
 
+        assert refused.value.code == f"runs.{code}"
         run.refresh_from_db()
         assert (run.state, run.num_steps) == (state, 10)
 
@@ -113,7 +115,7 @@ def test_a_run_whose_checkpoints_were_deleted_by_hand_cannot_go_on(
     extend = partial(extend_run, run=run, user=alice)
 
     delete_by_hand(run, 6, alice)
-    with pytest.raises(ValueError, match="of step 4"):
+    with pytest.raises(ValueError, match="step 4,"):
         extend(num_steps=4)
     delete_by_hand(run, 4, alice)
     with pytest.raises(ValueError, match="no checkpoint"):
@@ -132,7 +134,7 @@ def test_what_is_recorded_counts_where_the_files_are_not_seen(
     end(run, RunState.FINISHED)
 
     run.checkpoints.filter(step=4).update(deleted_at=Now())
-    with pytest.raises(ValueError, match="of step 2"):
+    with pytest.raises(ValueError, match="step 2,"):
         extend_run(run=run, user=alice, num_steps=2)
     run = Run.objects.get(id=run.id)
     run.checkpoints.update(deleted_at=Now())
@@ -144,13 +146,14 @@ def delete_by_hand(run: Run, step: int, user: User) -> None:
     delete(checkpoint=run.checkpoints.get(step=step), user=user)
 
 
-def test_a_second_click_answers_with_a_sentence(run: Run, alice: User) -> None:
+def test_a_second_extension_to_the_same_step_is_refused(run: Run, alice: User) -> None:
     keep(run, 4)
     end(run, RunState.FINISHED)
     extend_run(run=run, user=alice, num_steps=30)
 
-    with pytest.raises(ValueError, match="step 30 already"):
+    with pytest.raises(UserError) as refused:
         extend_run(run=run, user=alice, num_steps=30)
+    assert refused.value.code == "runs.not_longer"
 
     assert AuditEntry.objects.filter(verb="run.extended").count() == 1
 
@@ -275,13 +278,12 @@ def test_the_first_settings_are_found_through_all_changes(launch: Launcher) -> N
     assert RunConfig.model_validate(run.config).phases[-1].num_steps == 26
 
 
-def test_a_change_that_is_none_or_does_not_fit_or_comes_too_late_is_refused(
-    run: Run, alice: User
-) -> None:
+def test_an_empty_invalid_or_late_change_is_refused(run: Run, alice: User) -> None:
     change = partial(change_run, run=run, user=alice)
 
-    with pytest.raises(ValueError, match="settings already"):
+    with pytest.raises(UserError) as refused:
         change(edit=Edit(given={"checkpoint.keep_last": 2}))
+    assert refused.value.code == "runs.unchanged"
     with pytest.raises(ValueError, match="keep_last"):
         change(edit=Edit(given={"checkpoint.keep_last": 0}))
     request_stop(run=run, user=alice)

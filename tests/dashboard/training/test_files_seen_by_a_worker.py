@@ -7,7 +7,7 @@ from django.db import InterfaceError
 
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import run_directory
-from dashboard.runs.queue.order import read_line
+from dashboard.runs.queue.order import read_queue
 from dashboard.training import tasks
 from dashboard.training.models import Worker
 from dashboard.training.worker_hosts import note_unseen, sees_files
@@ -73,9 +73,9 @@ def test_the_workers_page_learns_why_a_run_is_left(saved_run: Run) -> None:
 
     note_unseen("training@blind", [saved_run])
     told = Worker.objects.get().notice
-    line = read_line()
+    line = read_queue()
     note_unseen("training@blind", [])
 
     assert f"run {saved_run.id}" in told
     assert Worker.objects.get().notice == ""
-    assert "checkpoint" in line.places[saved_run.id].lack
+    assert "checkpoint" in line.positions[saved_run.id].lack

@@ -48,7 +48,7 @@ def test_a_run_is_opened_with_what_its_trainer_says(team: Team, alice: User) -> 
         "Qwen3-0.6B",
         "TRL",
     )
-    assert run.is_outside
+    assert run.is_external
     assert run.config["settings"] == {
         "learning_rate": 1e-6,
         "beta": None,
@@ -153,7 +153,7 @@ def test_it_is_closed_at_once_and_never_paused(team: Team, alice: User) -> None:
 
     run.refresh_from_db()
     assert run.state == RunState.STOPPED
-    assert "alice closed it" in run.stop_reason
+    assert "alice" in run.stop_reason
 
 
 def test_the_database_keeps_it_from_the_queue(team: Team, alice: User) -> None:

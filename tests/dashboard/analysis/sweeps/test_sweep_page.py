@@ -216,7 +216,7 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(
 
     assert whole.context["sweep"].weighed.num_runs == 12
     bars = figures(whole)["importance"]["data"][0]
-    assert bars["y"] == ["optim.learning_rate", "loss.aggregation", "all else"]
+    assert bars["y"] == ["optim.learning_rate", "loss.aggregation", "Residual"]
     assert bars["x"][0] > 95
     assert bars["x"][1] < 2
     assert len(figures(whole)["parallel"]["data"]) == 12
@@ -245,7 +245,7 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(
     sweep = less.context["sweep"]
     assert (len(sweep.settings), len(sweep.all_settings)) == (1, 2)
     bars = figures(less)["importance"]["data"][0]
-    assert bars["y"] == ["loss.aggregation", "all else"]
+    assert bars["y"] == ["loss.aggregation", "Residual"]
 
     other = get(alice_client, f"?sweep={group.pk}&keep=loss.kl_coef:0..1")
 

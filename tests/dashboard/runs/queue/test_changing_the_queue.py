@@ -49,22 +49,22 @@ def test_moves_add_up(runs: list[Run], alice: User) -> None:
     assert order(runs) == [1, 3, 2, 0]
 
 
-def test_there_is_nowhere_to_go_past_the_ends(runs: list[Run], alice: User) -> None:
+def test_moves_past_the_ends_change_nothing(runs: list[Run], alice: User) -> None:
     assert not move_run(run=runs[0], user=alice, where="up")
     assert not move_run(run=runs[0], user=alice, where="front")
     assert not move_run(run=runs[3], user=alice, where="down")
     assert not AuditEntry.objects.filter(verb="run.moved").exists()
 
 
-def test_a_run_that_a_worker_took_meanwhile_is_not_moved(
-    runs: list[Run], alice: User
-) -> None:
+def test_a_run_taken_by_a_worker_is_not_moved(runs: list[Run], alice: User) -> None:
     Story(runs[3])
 
     assert not move_run(run=runs[3], user=alice, where="front")
 
 
-def test_moves_leave_other_teams_their_places(runs: list[Run], alice: User) -> None:
+def test_moves_do_not_change_other_teams_positions(
+    runs: list[Run], alice: User
+) -> None:
     other = Team.objects.create(slug="beta", name="Beta")
     theirs = queue_run(other)
     later = queue_run(runs[0].team)
@@ -83,7 +83,7 @@ def test_a_move_keeps_to_its_priority(runs: list[Run], alice: User) -> None:
     assert order(runs) == [1, 3, 0, 2]
 
 
-def test_a_priority_is_changed_once_and_noted(runs: list[Run], alice: User) -> None:
+def test_a_priority_changes_once_and_is_audited(runs: list[Run], alice: User) -> None:
     assert set_priority(run=runs[0], user=alice, priority=Priority.LOW)
     assert not set_priority(run=runs[0], user=alice, priority=Priority.LOW)
 
@@ -99,7 +99,9 @@ def test_a_run_that_ended_has_no_priority_to_change(
     assert not set_priority(run=runs[0], user=alice, priority=Priority.HIGH)
 
 
-def test_a_hold_and_a_release_are_noted_and_seen(runs: list[Run], alice: User) -> None:
+def test_a_hold_and_a_release_are_audited_and_published(
+    runs: list[Run], alice: User
+) -> None:
     before = runs[0].seq
 
     assert hold_run(run=runs[0], user=alice)
@@ -113,7 +115,7 @@ def test_a_hold_and_a_release_are_noted_and_seen(runs: list[Run], alice: User) -
     assert {"run.held", "run.released"} <= {verb for (verb,) in verbs}
 
 
-def test_only_a_queued_run_is_held(runs: list[Run], alice: User) -> None:
+def test_only_a_queued_run_is_put_on_hold(runs: list[Run], alice: User) -> None:
     Story(runs[0])
 
     assert not hold_run(run=runs[0], user=alice)

@@ -26,7 +26,7 @@ def test_a_free_slot_is_taken_at_once() -> None:
     assert forecast([wait(1)], slots, {}) == {1: Start(seconds=0.0)}
 
 
-def test_a_run_waits_for_the_worker_that_suits_it() -> None:
+def test_a_run_waits_for_a_suitable_worker() -> None:
     slots = [Slot(host=CPU, free_in=0.0), Slot(host=GPU, free_in=90.0)]
 
     starts = forecast([wait(1, "cuda"), wait(2)], slots, {1: 5.0, 2: 5.0})
@@ -34,7 +34,7 @@ def test_a_run_waits_for_the_worker_that_suits_it() -> None:
     assert starts == {1: Start(seconds=90.0), 2: Start(seconds=0.0)}
 
 
-def test_after_a_run_of_unknown_length_nothing_is_made_up() -> None:
+def test_after_a_run_of_unknown_length_starts_are_unknown() -> None:
     slots = [Slot(host=CPU, free_in=60.0)]
 
     starts = forecast([wait(1), wait(2)], slots, {1: None})
@@ -42,7 +42,7 @@ def test_after_a_run_of_unknown_length_nothing_is_made_up() -> None:
     assert starts[2] == Start(seconds=None)
 
 
-def test_where_another_slot_may_come_free_before_it_is_the_latest() -> None:
+def test_an_unknown_slot_makes_the_start_an_upper_bound() -> None:
     slots = [Slot(host=CPU, free_in=60.0), Slot(host=CPU, free_in=None)]
 
     assert forecast([wait(1)], slots, {}) == {1: Start(seconds=60.0, is_latest=True)}

@@ -40,7 +40,7 @@ def summary(client: Client, form: dict[str, object]) -> Summary:
     return found
 
 
-def test_a_run_that_no_worker_suits_is_warned_of(
+def test_a_run_without_a_suitable_worker_has_a_warning(
     alice_client: Client, form: dict[str, object]
 ) -> None:
     register("training@here", num_slots=1)
@@ -53,7 +53,7 @@ def test_a_run_that_no_worker_suits_is_warned_of(
     assert not summary(alice_client, form).warnings
 
 
-def test_without_a_worker_the_run_will_wait_which_needs_no_tick(
+def test_without_a_worker_there_is_a_hint_but_no_warning(
     alice_client: Client, form: dict[str, object]
 ) -> None:
     found = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
@@ -62,21 +62,21 @@ def test_without_a_worker_the_run_will_wait_which_needs_no_tick(
     assert not found.warnings  # nor of packages
 
 
-def test_a_package_that_a_worker_lacks_is_warned_of(
+def test_a_missing_package_of_a_worker_has_a_warning(
     alice_client: Client, form: dict[str, object]
 ) -> None:
     register("training@here", num_slots=1)
     # An older worker does not say which it has.
-    for told, is_warned in (
+    for hardware, is_warned in (
         ({"packages": []}, True),
         ({"packages": ["bitsandbytes"]}, False),
         ({}, False),
     ):
-        Worker.objects.update(hardware=ONE_GPU | told)
+        Worker.objects.update(hardware=ONE_GPU | hardware)
 
         found = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
 
-        assert bool(found.warnings) == is_warned, told
+        assert bool(found.warnings) == is_warned, hardware
         for warning in found.warnings:
             assert "pip install bitsandbytes" in warning
             assert "training@here" in warning

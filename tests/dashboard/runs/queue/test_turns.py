@@ -52,7 +52,7 @@ def pick_one_by_one(waiting: list[Waiting], held: Mapping[int, int]) -> list[Wai
 
 
 @given(lines(), st.dictionaries(TEAMS, st.integers(0, 5)))
-def test_turns_are_those_of_picking_one_by_one(
+def test_turns_equal_picking_runs_one_by_one(
     waiting: list[Waiting], held: dict[int, int]
 ) -> None:
     assert take_turns(waiting, held) == pick_one_by_one(waiting, held)
@@ -67,7 +67,7 @@ def test_a_team_with_many_urgent_runs_does_not_shut_out_another() -> None:
     assert [one.run_id for one in order] == [1, 4, 2, 3]
 
 
-def test_a_team_that_holds_workers_waits_for_one_that_holds_none() -> None:
+def test_a_team_with_workers_waits_for_a_team_without() -> None:
     order = take_turns([make(1, team=1), make(2, team=2)], {1: 1})
 
     assert [one.run_id for one in order] == [2, 1]

@@ -49,11 +49,11 @@ def test_needs_are_read_from_the_configuration() -> None:
     assert Needs.of(spread) == Needs(device="cuda", num_gpus=4)
 
 
-def test_a_run_of_an_older_version_needs_what_is_usual() -> None:
+def test_a_config_of_an_older_version_has_default_needs() -> None:
     assert Needs.of({"model": None}) == Needs(device="auto", num_gpus=1)
 
 
-def test_what_no_worker_has_is_said_with_what_they_have() -> None:
+def test_missing_gpus_are_described_with_the_available_ones() -> None:
     two = Needs(device="cuda", num_gpus=2)
 
     assert "2 GPUs" in describe_lack(two, [CPU])
@@ -63,7 +63,7 @@ def test_what_no_worker_has_is_said_with_what_they_have() -> None:
     assert describe_lack(Needs(), []) not in ("", describe_lack(two, [CPU]))
 
 
-def test_workers_that_could_but_take_other_runs_are_named() -> None:
+def test_capable_workers_of_another_class_are_named() -> None:
     kept = Host(name="big", num_gpus=4, takes="gpus")
 
     lack = describe_lack(Needs(device="cuda"), [CPU, kept])
@@ -75,17 +75,17 @@ def test_workers_that_could_but_take_other_runs_are_named() -> None:
 NEED = PackageNeed(package="peft", setting="model.lora_rank = 8", otherwise="0")
 
 
-def test_of_many_workers_that_lack_a_package_some_are_named() -> None:
+def test_some_of_many_workers_without_a_package_are_named() -> None:
     lacking = [Host(name=f"w{n}", packages=frozenset()) for n in range(5)]
     able = Host(name="able", packages=frozenset({"peft"}))
 
-    [told] = describe_missing([NEED], Needs(), [able, *lacking])
+    [message] = describe_missing([NEED], Needs(), [able, *lacking])
 
-    assert "w0, w1, w2 and 2 more" in told
-    assert "able" not in told
+    assert "w0, w1, w2 and 2 more" in message
+    assert "able" not in message
 
 
-def test_a_worker_that_would_not_take_the_run_may_lack_anything() -> None:
+def test_unsuitable_workers_need_no_packages() -> None:
     other = Host(name="cpu", packages=frozenset())
 
     assert describe_missing([NEED], Needs(device="cuda"), [other]) == []

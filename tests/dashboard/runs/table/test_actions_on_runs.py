@@ -27,12 +27,12 @@ def runs(team: Team, alice: User) -> dict[str, Run]:
 def do(
     client: Client, action: str, runs: Sequence[Run] = (), **fields: str
 ) -> tuple[int, str]:
-    """To how many runs it was done, and what is said of that."""
+    """The number of changed runs, and the message or error code."""
     data = {"action": action, "runs": [run.pk for run in runs], **fields}
     body = client.post(
         "/alpha/runs/act", data, headers={"accept": "application/json"}
     ).json()
-    return body.get("done", 0), body.get("said") or body["error"]
+    return body.get("done", 0), body.get("message") or body["code"]
 
 
 def tags(run: Run) -> list[str]:
@@ -40,7 +40,7 @@ def tags(run: Run) -> list[str]:
     return run.tags
 
 
-def test_ticked_runs_are_tagged_and_untagged(
+def test_selected_runs_are_tagged_and_untagged(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     amber, brave, calm, _ = runs.values()
@@ -50,24 +50,28 @@ def test_ticked_runs_are_tagged_and_untagged(
     assert num == 2
     assert tags(amber) == ["baseline", "long run", "new seed"]
     assert tags(calm) == ["new seed"]
-    num, said = do(alice_client, "tag", [calm, brave], tag="baseline")
+    num, message = do(alice_client, "tag", [calm, brave], tag="baseline")
     assert num == 1
-    assert f"brave (#{brave.pk})" in said
+    assert f"brave (#{brave.pk})" in message
     assert do(alice_client, "untag", [amber], tag="new seed")[0] == 1
     assert tags(amber) == ["baseline", "long run"]
-    told = AuditEntry.objects.filter(verb="run.tagged", detail={"tag": "new seed"})
-    assert sorted(told.values_list("object_id", flat=True)) == [amber.pk, calm.pk]
+    entries = AuditEntry.objects.filter(verb="run.tagged", detail={"tag": "new seed"})
+    assert sorted(entries.values_list("object_id", flat=True)) == [amber.pk, calm.pk]
 
 
-def test_what_is_no_tag_is_refused(alice_client: Client, runs: dict[str, Run]) -> None:
-    for tag, named in (("", "one character"), ("a,b", "comma"), ("a" * 41, "40")):
-        num, said = do(alice_client, "tag", [runs["calm"]], tag=tag)
+def test_an_invalid_tag_is_refused(alice_client: Client, runs: dict[str, Run]) -> None:
+    for tag, code in (
+        ("", "tag_missing"),
+        ("a,b", "bad_tag"),
+        ("a" * 41, "tag_too_long"),
+    ):
+        refused = do(alice_client, "tag", [runs["calm"]], tag=tag)
 
-        assert (num, named in said) == (0, True), tag
+        assert refused == (0, f"runs.{code}"), tag
     assert tags(runs["calm"]) == []
 
 
-def test_a_star_is_ones_own(
+def test_a_star_belongs_to_one_user(
     alice_client: Client, bob_client: Client, runs: dict[str, Run], bob: User
 ) -> None:
     do(alice_client, "star", [runs["amber"], runs["brave"]])
@@ -79,23 +83,23 @@ def test_a_star_is_ones_own(
     assert do(alice_client, "star", [runs["amber"]])[0] == 0
 
 
-def test_the_page_says_what_a_script_is_answered(
+def test_the_page_shows_the_message_of_the_json_response(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     levels = []
     for names, level in ((("calm",), "success"), (("calm", "deft"), "warning")):
         data = {"action": "star", "runs": [runs[name].pk for name in names]}
         answer = alice_client.post("/alpha/runs/act", data, follow=True)
-        (said,) = answer.context["messages"]
-        levels.append((said.level_tag, level))
-        assert str(said) in answer.text
+        (message,) = answer.context["messages"]
+        levels.append((message.level_tag, level))
+        assert str(message) in answer.text
 
     assert [found for found, _ in levels] == [level for _, level in levels]
     # A row's own button.
     assert do(alice_client, "", star=str(runs["brave"].pk))[0] == 1
 
 
-def test_a_locked_run_stays_as_it_is(
+def test_a_locked_run_does_not_change(
     alice_client: Client, runs: dict[str, Run], alice: User
 ) -> None:
     amber = runs["amber"]
@@ -108,8 +112,8 @@ def test_a_locked_run_stays_as_it_is(
         ("archive", ""),
         ("trash", ""),
     ):
-        num, said = do(alice_client, action, [amber], tag=tag)
-        assert (num, "Alice" in said) == (0, True), action
+        num, message = do(alice_client, action, [amber], tag=tag)
+        assert (num, "Alice" in message) == (0, True), action
     page = f"/alpha/runs/{amber.pk}/"
     answer = alice_client.post(page + "change/", {"num_steps": "500"}, follow=True)
     (refusal,) = answer.context["messages"]
@@ -124,7 +128,7 @@ def test_a_locked_run_stays_as_it_is(
     assert do(alice_client, "archive", [amber])[0] == 1
 
 
-def test_its_checkpoints_stay_too(
+def test_a_lock_protects_checkpoints(
     alice_client: Client, runs: dict[str, Run], alice: User
 ) -> None:
     amber = runs["amber"]
@@ -138,33 +142,35 @@ def test_its_checkpoints_stay_too(
         saved_at=timezone.now(),
         pinned_at=timezone.now(),
     )
-    for asked in ("delete", "unpin"):
-        address = f"/alpha/runs/{amber.pk}/checkpoints/step-000001-attempt-1/{asked}"
+    for action in ("delete", "unpin"):
+        address = f"/alpha/runs/{amber.pk}/checkpoints/step-000001-attempt-1/{action}"
 
-        (said,) = alice_client.post(address, follow=True).context["messages"]
+        (message,) = alice_client.post(address, follow=True).context["messages"]
 
-        assert (said.level_tag, "Alice" in said.message) == ("error", True), asked
+        assert (message.level_tag, "Alice" in message.message) == ("error", True), (
+            action
+        )
     kept = amber.checkpoints.get()
     assert kept.pinned_at is not None
     assert kept.deleted_at is None
 
 
-def test_what_is_at_work_is_not_put_away(
+def test_active_runs_cannot_be_archived_or_trashed(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     brave, calm = runs["brave"], runs["calm"]
 
-    num, said = do(alice_client, "trash", list(runs.values()))
+    num, message = do(alice_client, "trash", list(runs.values()))
 
     assert num == 2
-    assert f"brave (#{brave.pk}) is running;" in said
-    assert f"calm (#{calm.pk}) is queued;" in said
+    assert f"brave (#{brave.pk}) is running;" in message
+    assert f"calm (#{calm.pk}) is queued;" in message
     assert do(alice_client, "archive", [brave, calm])[0] == 0
     with pytest.raises(IntegrityError), transaction.atomic():
         Run.objects.filter(pk=brave.pk).update(trashed_at=timezone.now())
 
 
-def test_archived_runs_leave_the_list_and_come_back(
+def test_archived_runs_leave_the_list_until_unarchived(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     do(alice_client, "archive", [runs["amber"]])
@@ -178,7 +184,7 @@ def test_archived_runs_leave_the_list_and_come_back(
     assert f"/alpha/runs/{runs['amber'].pk}/" in alice_client.get("/alpha/runs/").text
 
 
-def test_an_archived_run_that_goes_on_is_in_the_list_again(
+def test_extending_an_archived_run_unarchives_it(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     amber = runs["amber"]
@@ -199,15 +205,15 @@ def test_an_archived_run_that_goes_on_is_in_the_list_again(
 
 
 def test_runs_are_stopped_together(alice_client: Client, runs: dict[str, Run]) -> None:
-    num, said = do(alice_client, "stop", list(runs.values()))
+    num, message = do(alice_client, "stop", list(runs.values()))
 
     assert num == 2
-    assert f"amber (#{runs['amber'].pk})" in said
+    assert f"amber (#{runs['amber'].pk})" in message
     states = Run.objects.order_by("pk").values_list("state", flat=True)
     assert list(states) == ["finished", "stopping", "stopped", "failed"]
 
 
-def test_all_that_match_are_meant_and_no_other(
+def test_all_acts_on_matching_runs_only(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     address = "q=tag%3Abaseline&cols=state"
@@ -219,7 +225,7 @@ def test_all_that_match_are_meant_and_no_other(
     assert sorted(seen) == ["amber", "brave"]
 
 
-def test_reasons_are_given_for_a_few_and_the_rest_counted(
+def test_the_message_names_five_refused_runs_and_counts_the_rest(
     alice_client: Client, team: Team, runs: dict[str, Run]
 ) -> None:
     first = runs["calm"]
@@ -227,36 +233,36 @@ def test_reasons_are_given_for_a_few_and_the_rest_counted(
         first.pk, first.name = None, f"calm-{number}"
         first.save()
 
-    num, said = do(alice_client, "archive", all="9", address="q=calm")
+    num, message = do(alice_client, "archive", all="9", address="q=calm")
 
     assert num == 0
-    assert said.count("(#") == 5
-    assert "2 more" in said
+    assert message.count("(#") == 5
+    assert "2 more" in message
 
 
-def test_a_fork_that_has_not_begun_keeps_its_parent(
+def test_the_parent_of_a_queued_fork_cannot_be_trashed(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     Run.objects.filter(name="calm").update(
         forked_from=runs["amber"], fork_step=1, fork_checkpoint="a", fork_sha256="b"
     )
 
-    num, said = do(alice_client, "trash", [runs["amber"]])
+    num, message = do(alice_client, "trash", [runs["amber"]])
 
-    assert (num, " calm," in said) == (0, True)
+    assert (num, " calm," in message) == (0, True)
 
 
-def test_nothing_ticked_is_nothing_done(
+def test_an_action_without_selection_is_refused(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
-    assert do(alice_client, "lock")[0] == 0
-    (said,) = alice_client.post(
+    assert do(alice_client, "lock") == (0, "runs.none_selected")
+    (message,) = alice_client.post(
         "/alpha/runs/act", {"action": "lock"}, follow=True
     ).context["messages"]
-    assert said.level_tag == "error"
+    assert message.level_tag == "error"
 
 
-def test_another_teams_runs_are_left_alone(
+def test_runs_of_another_team_do_not_change(
     charlie_client: Client, runs: dict[str, Run]
 ) -> None:
     data = {"action": "tag", "tag": "mine", "runs": [runs["amber"].pk]}
@@ -267,7 +273,7 @@ def test_another_teams_runs_are_left_alone(
     assert not Run.objects.filter(tags__contains=["mine"]).exists()
 
 
-def test_a_viewer_looks_compares_and_exports(
+def test_a_viewer_compares_and_exports(
     bob_client: Client, runs: dict[str, Run]
 ) -> None:
     ids = [runs["amber"].pk, runs["brave"].pk]
@@ -311,7 +317,7 @@ def _fields(run: Run) -> dict[str, object]:
     }
 
 
-def test_name_notes_and_tags_are_changed_on_the_runs_page(
+def test_name_notes_and_tags_change_on_the_runs_page(
     alice_client: Client, runs: dict[str, Run], team: Team
 ) -> None:
     amber = runs["amber"]
@@ -323,8 +329,8 @@ def test_name_notes_and_tags_are_changed_on_the_runs_page(
         f"/alpha/runs/{amber.pk}/describe", described, follow=True
     )
 
-    (said,) = answer.context["messages"]
-    assert "name, notes, tags" in said.message
+    (message,) = answer.context["messages"]
+    assert "name, notes, tags" in message.message
     amber.refresh_from_db()
     assert (amber.name, amber.notes, amber.tags) == (
         "best so far",
@@ -336,7 +342,9 @@ def test_name_notes_and_tags_are_changed_on_the_runs_page(
     assert entry.detail["after"]["notes"] == "Line\ntwo"
 
 
-def test_what_does_not_fit_is_said(alice_client: Client, runs: dict[str, Run]) -> None:
+def test_invalid_names_notes_and_tags_are_refused(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
     for field, text, numbers in (
         ("name", " ", ["1", "80", "0"]),
         ("tags", "x" * 41, ["40", "41"]),

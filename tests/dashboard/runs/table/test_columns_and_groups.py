@@ -23,7 +23,7 @@ from trainer.metric_names import title_of
 
 pytestmark = pytest.mark.django_db
 RATE = "config.optim.learning_rate"
-PLACE = "no worker takes runs"  # where there is none
+PLACE = "no worker accepts runs"
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_chosen_columns_are_shown_in_their_order(
     assert table[4][2:] == ["0.25", "failed", "3e-5", "0", "2"]
 
 
-def test_tags_notes_and_the_sweep_are_columns_too(
+def test_tags_notes_and_sweep_are_columns(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     table = read_table(alice_client, cols="tags,notes,sweep", sort="name")
@@ -96,7 +96,7 @@ def test_runs_are_sorted_by_any_column_and_those_without_a_value_come_last(
     assert {sort: names(alice_client, sort) for sort in expected} == expected
 
 
-def test_columns_are_written_as_they_are_read() -> None:
+def test_columns_round_trip() -> None:
     odd = ["state", 'a,"b".last', "config.rules.x.weight"]
 
     columns = [column for key in odd if (column := find_column(key))]
@@ -170,7 +170,7 @@ def test_groups_are_sorted_by_their_size_or_a_mean(
     ]
 
 
-def test_a_group_unfolds_to_its_runs_and_leads_to_them_alone(
+def test_a_group_expands_and_links_to_its_runs(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     page = alice_client.get(f"/alpha/runs/?by={RATE}&q=-state:queued").text
@@ -187,7 +187,7 @@ def test_a_group_unfolds_to_its_runs_and_leads_to_them_alone(
     assert re.findall(r'name="runs" value="(\d+)"', listed) == [str(runs["amber"].pk)]
 
 
-def test_a_group_of_those_without_a_value_leads_to_them(
+def test_a_group_without_a_value_links_to_its_runs(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     for by in ("tag", "owner", "sweep", "config.rollout.temperature"):
@@ -201,7 +201,7 @@ def test_a_group_of_those_without_a_value_leads_to_them(
         assert unfolded == found != set(), by
 
 
-def test_a_key_that_groups_nothing_is_named(
+def test_an_unknown_group_key_is_shown(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     page = alice_client.get("/alpha/runs/?by=colour").text
@@ -248,7 +248,7 @@ def test_an_error_in_the_query_is_shown_at_its_place(
     assert 'name="runs"' not in page
 
 
-def test_keys_and_values_are_offered(
+def test_keys_and_values_are_suggested(
     alice_client: Client, runs: dict[str, Run]
 ) -> None:
     known = alice_client.get("/alpha/runs/suggest.json").json()
@@ -273,7 +273,7 @@ def test_keys_and_values_are_offered(
     assert values("nothing") == []
 
 
-def test_suggestions_are_of_the_team_alone(
+def test_suggestions_are_limited_to_the_team(
     charlie_client: Client, runs: dict[str, Run]
 ) -> None:
     known = charlie_client.get("/other/runs/suggest.json").json()

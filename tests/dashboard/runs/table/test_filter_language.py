@@ -92,7 +92,7 @@ def shape(node: Node) -> object:
 
 
 @given(TREES)
-def test_what_is_written_is_read(tree: Node) -> None:
+def test_a_query_is_parsed(tree: Node) -> None:
     assert shape(parse(write(tree))) == shape(tree)
 
 
@@ -123,7 +123,7 @@ def test_a_quoted_value_is_that_text_alone(text: str) -> None:
     assert [value.text for value in tree.values] == [text]
 
 
-def test_terms_side_by_side_are_all_asked_for() -> None:
+def test_adjacent_terms_are_joined_by_and() -> None:
     tree = parse(
         'state:running reward/mean.last > 0.5 -archived "free text" name~sweep'
     )
@@ -138,7 +138,7 @@ def test_terms_side_by_side_are_all_asked_for() -> None:
     )
 
 
-def test_this_is_read_so() -> None:
+def test_queries_parse_to_these_trees() -> None:
     expected: dict[str, object] = {
         "a or b c": ("Or", ("text", "a"), ("And", ("text", "b"), ("text", "c"))),
         "(a OR b) and c": (
@@ -162,9 +162,9 @@ def test_this_is_read_so() -> None:
     assert {text: shape(parse(text)) for text in expected} == expected
 
 
-def test_an_error_says_where_and_what() -> None:
+def test_an_error_has_a_span_and_a_message() -> None:
     for text, place, named in (
-        ("state:", (6, 7), "behind state:"),
+        ("state:", (6, 7), "after state:"),
         ("a (b or c", (2, 3), '"("'),
         ("a ) b", (2, 3), '")"'),
         ('tag:"base', (4, 9), "quote"),
@@ -182,7 +182,7 @@ def test_an_error_says_where_and_what() -> None:
         assert (caught.value.start, caught.value.end) == place, text
 
 
-def test_a_query_without_end_is_refused() -> None:
+def test_a_long_query_is_refused() -> None:
     with pytest.raises(QueryError, match="2,000"):
         parse("a" * 2_001)
     with pytest.raises(QueryError, match="100"):

@@ -107,11 +107,11 @@ def found(query: str, user: User) -> str:
     return " ".join(sorted(name for (name,) in names))
 
 
-def test_these_are_found(runs: dict[str, Run], alice: User) -> None:
+def test_queries_find_these_runs(runs: dict[str, Run], alice: User) -> None:
     assert {query: found(query, alice) for query, _ in FOUND} == dict(FOUND)
 
 
-def test_not_turns_any_query_round(runs: dict[str, Run], alice: User) -> None:
+def test_not_inverts_any_query(runs: dict[str, Run], alice: User) -> None:
     for query, names in FOUND[1:]:
         others = sorted({*ALL.split()} - {*names.split()})
 
@@ -123,7 +123,7 @@ def test_number_and_sign_find_a_run(runs: dict[str, Run], alice: User) -> None:
     assert found(f"id:{runs['deft'].pk}", alice) == "deft"
 
 
-def test_what_is_put_away_is_shown_by_its_word_alone(
+def test_archived_and_trashed_runs_are_found_only_by_their_flags(
     runs: dict[str, Run], alice: User
 ) -> None:
     now = timezone.now()
@@ -143,7 +143,7 @@ def test_what_is_put_away_is_shown_by_its_word_alone(
     assert {query: found(query, alice) for query in expected} == expected
 
 
-def test_what_a_query_cannot_mean_is_said_with_its_place(alice: User) -> None:
+def test_an_invalid_term_has_a_span_and_a_message(alice: User) -> None:
     for query, place, named in (
         ("a stat:x", (2, 6), "mean state?"),
         ("state:runing", (6, 12), "'runing'"),
@@ -206,7 +206,7 @@ def test_a_query_of_many_terms_is_one_query_of_sql(
     assert len(queries) == 1
 
 
-def test_another_dataset_of_the_name_is_not_asked_for(
+def test_a_dataset_filter_matches_the_exact_dataset(
     runs: dict[str, Run], alice: User, team: Team
 ) -> None:
     make_dataset(team, "unused")

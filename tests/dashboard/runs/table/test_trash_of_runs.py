@@ -45,13 +45,11 @@ def trashed(run: Run, alice: User) -> Run:
     return run
 
 
-def test_a_trashed_run_is_shown_with_a_way_back(
-    alice_client: Client, trashed: Run
-) -> None:
+def test_a_trashed_run_can_be_restored(alice_client: Client, trashed: Run) -> None:
     page = alice_client.get(f"/alpha/runs/{trashed.pk}/")
 
     assert trashed.trashed_at is not None
-    assert page.context["forgotten_at"] == trashed.trashed_at + timedelta(days=30)
+    assert page.context["deleted_at"] == trashed.trashed_at + timedelta(days=30)
     assert "Alice" in page.text
     assert 'value="restore"' in page.text
 
@@ -62,7 +60,9 @@ def test_a_trashed_run_is_shown_with_a_way_back(
     assert "All values" in alice_client.get(f"/alpha/runs/{trashed.pk}/").text
 
 
-def test_its_other_pages_say_where_it_is(alice_client: Client, trashed: Run) -> None:
+def test_other_pages_of_a_trashed_run_are_404(
+    alice_client: Client, trashed: Run
+) -> None:
     for page in (
         "metrics/",
         "config/",
@@ -78,7 +78,7 @@ def test_its_other_pages_say_where_it_is(alice_client: Client, trashed: Run) -> 
         assert f"calm-otter (#{trashed.pk})" in answer.text, page
 
 
-def test_lists_and_comparisons_leave_it_out(
+def test_lists_and_comparisons_exclude_trashed_runs(
     alice_client: Client, team: Team, trashed: Run
 ) -> None:
     other = make_run(team, "kept-wren", dataset_version=trashed.dataset_version)
@@ -96,7 +96,7 @@ def test_lists_and_comparisons_leave_it_out(
     assert cloned.status_code == 404
 
 
-def test_it_is_deleted_with_all_that_hangs_on_it(
+def test_a_deleted_run_takes_its_rows_with_it(
     alice_client: Client, trashed: Run, alice: User
 ) -> None:
     RunStar.objects.create(run=trashed, user=alice)
@@ -105,8 +105,8 @@ def test_it_is_deleted_with_all_that_hangs_on_it(
 
     page = alice_client.post(f"/alpha/runs/{trashed.pk}/act", data, follow=True)
 
-    (said,) = page.context["messages"]
-    assert (said.level_tag, "calm-otter" in said.message) == ("success", True)
+    (message,) = page.context["messages"]
+    assert (message.level_tag, "calm-otter" in message.message) == ("success", True)
     assert not Run.objects.filter(pk=trashed.pk).exists()
     assert not GroupCompletions.objects.exists()
     assert AuditEntry.objects.get(verb="run.deleted").detail == {"name": "calm-otter"}
@@ -126,7 +126,7 @@ def deleted(trashed: Run, alice: User, monkeypatch: pytest.MonkeyPatch) -> Run:
     return trashed
 
 
-def test_a_large_run_is_nowhere_to_be_seen_while_its_rows_are_deleted(
+def test_a_large_run_is_hidden_while_its_rows_are_deleted(
     alice_client: Client, deleted: Run
 ) -> None:
     at = f"/alpha/runs/{deleted.pk}/"
@@ -140,7 +140,7 @@ def test_a_large_run_is_nowhere_to_be_seen_while_its_rows_are_deleted(
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
-def test_a_large_run_that_did_not_finish_goes_too(
+def test_a_large_unfinished_run_is_deleted(
     alice_client: Client, trashed: Run, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     Run.objects.filter(pk=trashed.pk).update(state=state)
@@ -153,7 +153,7 @@ def test_a_large_run_that_did_not_finish_goes_too(
     assert not Run.everywhere.exists()
 
 
-def test_nothing_points_to_a_large_run_from_its_deletion_on(
+def test_a_deleted_large_run_has_no_references(
     team: Team, run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.trashed_at, run.source = timezone.now(), {"key": "k", "kind": "outside"}
@@ -169,7 +169,7 @@ def test_nothing_points_to_a_large_run_from_its_deletion_on(
     make_run(team, "again", dataset_version=version, source={"key": "k"})
 
 
-def test_the_rows_of_a_large_run_go_a_part_a_time(deleted: Run) -> None:
+def test_rows_of_a_large_run_are_deleted_in_batches(deleted: Run) -> None:
     numbers = []
     while Run.everywhere.filter(pk=deleted.pk).exists():
         numbers.append(GroupCompletions.objects.count())
@@ -181,7 +181,7 @@ def test_the_rows_of_a_large_run_go_a_part_a_time(deleted: Run) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_rows_that_another_worker_deletes_are_left_to_it(deleted: Run) -> None:
+def test_rows_deleted_by_another_worker_are_skipped(deleted: Run) -> None:
     with psycopg.connect(**connection.get_connection_params()) as other:
         other.execute("SELECT FROM runs_run WHERE id = %s FOR UPDATE", [deleted.pk])
         delete_rows()
@@ -193,7 +193,7 @@ def test_rows_that_another_worker_deletes_are_left_to_it(deleted: Run) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_its_files_go_with_it(trashed: Run) -> None:
+def test_files_of_a_deleted_run_are_removed(trashed: Run) -> None:
     path = run_directory(trashed.pk).path
 
     delete_run(trashed, None)
@@ -208,8 +208,8 @@ def test_a_run_that_is_not_in_the_trash_is_not_deleted(
         f"/alpha/runs/{run.pk}/act", {"action": "delete"}, follow=True
     )
 
-    (said,) = page.context["messages"]
-    assert (said.level_tag, "calm-otter" in said.message) == ("error", True)
+    (message,) = page.context["messages"]
+    assert (message.level_tag, "calm-otter" in message.message) == ("error", True)
     assert Run.objects.filter(pk=run.pk).exists()
 
 
@@ -222,7 +222,7 @@ def test_a_viewer_neither_restores_nor_deletes(
     assert "delete-run" not in bob_client.get(f"/alpha/runs/{trashed.pk}/").text
 
 
-def test_old_trash_is_forgotten(team: Team, trashed: Run, run: Run) -> None:
+def test_old_trash_is_deleted(team: Team, trashed: Run, run: Run) -> None:
     recent = make_run(team, "recent", dataset_version=run.dataset_version)
     old = timezone.now() - timedelta(days=31)
     Run.objects.filter(pk=trashed.pk).update(trashed_at=old)
@@ -234,7 +234,7 @@ def test_old_trash_is_forgotten(team: Team, trashed: Run, run: Run) -> None:
     assert Dataset.objects.exists()
 
 
-def test_old_trash_goes_behind_a_run_that_cannot_be_deleted(
+def test_one_failing_deletion_does_not_stop_the_others(
     team: Team,
     trashed: Run,
     monkeypatch: pytest.MonkeyPatch,

@@ -35,7 +35,7 @@ def change(client: Client, view: SavedView, action: str, **fields: str) -> int:
     return answer.status_code
 
 
-def test_a_short_link_leads_to_what_was_saved(alice_client: Client) -> None:
+def test_a_short_link_opens_the_saved_address(alice_client: Client) -> None:
     view = save(alice_client, "Baselines", address=f"{ADDRESS}&page=3&open=x&view=abc")
 
     answer = alice_client.get(f"/alpha/runs/views/{view.code}/")
@@ -45,7 +45,7 @@ def test_a_short_link_leads_to_what_was_saved(alice_client: Client) -> None:
     assert answer["Location"] == f"/alpha/runs/?{ADDRESS}&view={view.code}"
 
 
-def test_a_view_is_ones_own_or_the_teams(
+def test_a_view_is_personal_or_shared(
     alice_client: Client, carol_client: Client, charlie_client: Client
 ) -> None:
     own = save(alice_client, "Mine")
@@ -81,7 +81,7 @@ def test_a_view_is_renamed_updated_and_deleted(
     assert not SavedView.objects.exists()
 
 
-def test_a_list_begins_with_the_view_that_somebody_chose(
+def test_the_default_view_opens_first(
     alice_client: Client, carol_client: Client
 ) -> None:
     view = save(alice_client, "Ours", shared="on")
@@ -100,7 +100,7 @@ def test_a_list_begins_with_the_view_that_somebody_chose(
     assert carol_client.get("/alpha/runs/").status_code == 200
 
 
-def test_a_viewer_has_views_but_shares_and_changes_none(
+def test_viewers_have_personal_views_only(
     alice_client: Client, bob_client: Client
 ) -> None:
     shared = save(alice_client, "Ours", shared="on")
@@ -115,7 +115,7 @@ def test_a_viewer_has_views_but_shares_and_changes_none(
     assert change(bob_client, own, "delete") == 302
 
 
-def test_what_cannot_be_saved_is_said(alice_client: Client) -> None:
+def test_an_invalid_view_is_refused(alice_client: Client) -> None:
     save(alice_client, "Ours")
     for fields, named in (
         ({"name": "Ours"}, "Ours"),
@@ -125,12 +125,12 @@ def test_what_cannot_be_saved_is_said(alice_client: Client) -> None:
     ):
         answer = alice_client.post("/alpha/runs/views/", fields, follow=True)
 
-        (*_, said) = answer.context["messages"]
-        assert (said.level_tag, named in said.message) == ("error", True), fields
+        (*_, message) = answer.context["messages"]
+        assert (message.level_tag, named in message.message) == ("error", True), fields
     assert SavedView.objects.count() == 1
 
 
-def test_the_page_says_which_view_it_is_and_whether_it_was_changed(
+def test_the_page_shows_the_view_and_whether_it_changed(
     alice_client: Client, team: Team, alice: User
 ) -> None:
     view = save(alice_client, "Baselines")

@@ -1,4 +1,4 @@
-"""What the pages say about a queued run's place and start."""
+"""Messages about a queued run's position and start."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run
-from dashboard.runs.queue.changes import team_line
+from dashboard.runs.queue.changes import team_queue
 from dashboard.runs.queue.messages import (
-    describe_place,
+    describe_position,
     describe_short,
     describe_start,
     ordinal,
     rough_duration,
     title_start,
 )
-from dashboard.runs.queue.order import Line, Place, Start, read_line
+from dashboard.runs.queue.order import Queue, QueuePosition, Start, read_queue
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
@@ -27,13 +27,13 @@ pytestmark = pytest.mark.django_db
 WORKER = "training@here"
 
 
-def place_of(run: Run) -> tuple[Place, Line]:
-    line = read_line()
-    return line.places[run.id], line
+def position_of(run: Run) -> tuple[QueuePosition, Queue]:
+    queue = read_queue()
+    return queue.positions[run.id], queue
 
 
-def said(run: Run) -> str:
-    return describe_place(*place_of(run))
+def describe(run: Run) -> str:
+    return describe_position(*position_of(run))
 
 
 def numbers(text: str) -> list[int]:
@@ -56,39 +56,39 @@ def worker(db: None) -> None:
 def test_a_free_worker_takes_it_at_once(team: Team) -> None:
     run = queue_run(team)
 
-    place, _ = place_of(run)
-    assert (place.number, place.start.seconds) == (1, 0)
-    assert describe_start(place.start) in said(run)
+    position, _ = position_of(run)
+    assert (position.number, position.start.seconds) == (1, 0)
+    assert describe_start(position.start) in describe(run)
 
 
-def test_it_starts_when_the_run_before_it_has_made_its_steps(team: Team) -> None:
+def test_it_starts_when_the_run_ahead_has_finished(team: Team) -> None:
     train(team, step_seconds=60.0, num_steps=11)
 
     run = queue_run(team, num_steps=5)
 
-    place, _ = place_of(run)
-    assert (place.number, place.start.seconds) == (1, 600)
-    assert numbers(said(run)) == [10]  # minutes
+    position, _ = position_of(run)
+    assert (position.number, position.start.seconds) == (1, 600)
+    assert numbers(describe(run)) == [10]  # minutes
 
 
-def test_past_runs_of_the_same_shape_tell_how_long_a_run_takes(team: Team) -> None:
+def test_past_runs_of_the_same_shape_give_the_duration(team: Team) -> None:
     train(team, step_seconds=60.0, num_steps=11)
     queue_run(team, num_steps=20)
 
-    place, _ = place_of(queue_run(team))
+    position, _ = position_of(queue_run(team))
 
-    assert place.start.seconds == (10 + 20) * 60
-    assert place.number == 2
+    assert position.start.seconds == (10 + 20) * 60
+    assert position.number == 2
 
 
-def test_what_nothing_is_known_of_is_said_to_be_unknown(team: Team) -> None:
+def test_a_start_without_an_estimate_is_unknown(team: Team) -> None:
     train(team)
     run = queue_run(team)
 
-    place, _ = place_of(run)
-    assert place.start.seconds is None
-    assert describe_start(place.start) in said(run)
-    assert numbers(said(run)) == []
+    position, _ = position_of(run)
+    assert position.start.seconds is None
+    assert describe_start(position.start) in describe(run)
+    assert numbers(describe(run)) == []
 
 
 def test_other_teams_runs_are_counted(team: Team) -> None:
@@ -98,13 +98,13 @@ def test_other_teams_runs_are_counted(team: Team) -> None:
         queue_run(other)
 
     run = queue_run(team)
-    place, _ = place_of(run)
-    assert place.num_foreign_before == 2
-    assert "2 runs " in said(run)
-    assert "other teams" in said(run)
+    position, _ = position_of(run)
+    assert position.num_foreign_before == 2
+    assert "2 runs " in describe(run)
+    assert "other teams" in describe(run)
 
 
-def test_a_run_that_nothing_here_suits_says_so_and_is_not_counted(team: Team) -> None:
+def test_a_run_without_a_suitable_worker_has_no_position(team: Team) -> None:
     hardware = {"gpus": [], "takes": "any"}
     Worker.objects.update(hardware=hardware)
     big = queue_run(team)
@@ -112,27 +112,27 @@ def test_a_run_that_nothing_here_suits_says_so_and_is_not_counted(team: Team) ->
     big.save()
     small = queue_run(team)
 
-    place, line = place_of(big)
-    assert (place.number, "GPU" in place.lack) == (None, True)
-    assert said(big) == place.lack
-    assert not numbers(describe_short(place, line))
-    assert place_of(small)[0].number == 1
+    position, queue = position_of(big)
+    assert (position.number, "GPU" in position.lack) == (None, True)
+    assert describe(big) == position.lack
+    assert not numbers(describe_short(position, queue))
+    assert position_of(small)[0].number == 1
 
 
 def test_a_run_on_hold_has_no_number(team: Team) -> None:
     held = queue_run(team, on_hold=True)
 
-    assert said(held).startswith("On hold")
-    assert describe_short(*place_of(held)) == "on hold"
+    assert describe(held).startswith("On hold")
+    assert describe_short(*position_of(held)) == "on hold"
 
 
-def test_the_run_list_says_it_in_few_words(team: Team) -> None:
+def test_the_run_list_shows_position_and_start(team: Team) -> None:
     train(team, step_seconds=60.0, num_steps=11)
 
-    assert numbers(describe_short(*place_of(queue_run(team)))) == [1, 10]
+    assert numbers(describe_short(*position_of(queue_run(team)))) == [1, 10]
 
 
-def test_numbers_are_no_finer_than_they_are_known() -> None:
+def test_durations_are_rounded_to_minutes() -> None:
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 111)] == [
         *("1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "111th")
     ]
@@ -141,7 +141,7 @@ def test_numbers_are_no_finer_than_they_are_known() -> None:
     ]
 
 
-def test_the_line_takes_four_queries_however_long(
+def test_the_queue_takes_four_queries_at_any_length(
     team: Team, django_assert_num_queries: Any
 ) -> None:
     train(team, step_seconds=60.0)
@@ -149,27 +149,27 @@ def test_the_line_takes_four_queries_however_long(
         queue_run(team)
 
     with django_assert_num_queries(4):
-        read_line()
+        read_queue()
 
 
-def test_runs_of_other_teams_are_counted_where_they_stand(team: Team) -> None:
+def test_runs_of_other_teams_are_counted_between_own_runs(team: Team) -> None:
     other = Team.objects.create(slug="beta", name="Beta")
     for _ in range(3):
         queue_run(team)
     for _ in range(4):
         queue_run(other)
 
-    own = team_line(team, read_line())
+    own = team_queue(team, read_queue())
 
     assert [entry.num_foreign for entry in own.entries] == [0, 1, 1]
     assert own.num_foreign_after == 2
 
 
-def test_runs_rise_and_sink_among_those_of_their_priority(team: Team) -> None:
+def test_runs_move_only_within_their_priority(team: Team) -> None:
     runs = [queue_run(team) for _ in range(3)]
     Run.objects.filter(id=runs[2].id).update(priority=Priority.LOW)
 
-    entries = team_line(team, read_line()).entries
+    entries = team_queue(team, read_queue()).entries
 
     assert [entry.run for entry in entries] == runs
     assert [(e.can_rise, e.can_sink) for e in entries] == [
