@@ -98,7 +98,10 @@ def _over_limit(channel: Channel) -> dict[str, Any]:
     sent = channel.deliveries.filter(created_at__gt=hour_ago)
     if sent.exclude(state=DeliveryState.FAILED)[:MAX_AN_HOUR].count() < MAX_AN_HOUR:
         return {}
-    message = f"Not sent: it had {MAX_AN_HOUR} messages within an hour. See the alerts."
+    message = (
+        f"Not sent: the channel reached its limit of {MAX_AN_HOUR} messages an hour. "
+        "See the alerts page."
+    )
     return {"state": DeliveryState.FAILED, "said": message}
 
 
@@ -119,7 +122,7 @@ def _disable_where_due(channel: Channel) -> None:
     mine = next((one for one in held if one.pk == channel.pk), None)
     if mine is None or not mine.is_enabled or mine.num_failed < MAX_FAILED:
         return
-    why = f"{mine.num_failed} messages in a row could not be delivered."
+    why = f"The last {mine.num_failed} messages failed."
     Channel.objects.filter(pk=mine.pk).update(is_enabled=False, gave_up=why)
     to = shown_address(mine)
     record(mine.team, None, "alert_channel.switched_off", mine, to=to, why=why)
@@ -186,7 +189,7 @@ def _take(pk: Any) -> Email | None:
     beside = ("channel__team", "alert__run__team", "run")
     delivery = Delivery.objects.select_related(*beside).get(pk=pk)
     if not delivery.channel.is_enabled:
-        _end(delivery, DeliveryState.FAILED, "Its channel was switched off.")
+        _end(delivery, DeliveryState.FAILED, "The channel was switched off.")
         return None
     return Email(
         delivery=delivery,
@@ -204,14 +207,15 @@ def _send(letter: Email) -> tuple[bool, str]:
     except NotSent as error:
         return False, str(error)
     except Exception:  # other teams' letters of this call go out all the same
-        logger.exception("Delivery %s could not be made.", letter.delivery.pk)
-        return False, "Cohort failed to make it: see the default worker's log."
+        logger.exception("Failed to send delivery %s.", letter.delivery.pk)
+        return False, "Sending failed. See the log of the default worker."
 
 
 def _send_mail(letter: Email) -> str:
     if not settings.MAIL_IS_SET_UP:
         raise NotSent(
-            "Mail is not set up on this server: an administrator sets COHORT_EMAIL_URL."
+            "This server has no mail server. An administrator must set "
+            "COHORT_EMAIL_URL."
         )
     subject, text = letter.mail
     headers = {"Message-ID": f"<{letter.delivery.pk}@cohort>"}
@@ -220,7 +224,7 @@ def _send_mail(letter: Email) -> str:
         mail.send()
     except (SMTPException, OSError) as error:
         raise NotSent(why_not_mailed(error)) from None
-    return "taken by the mail server"
+    return "accepted by the mail server"
 
 
 def _note(delivery: Delivery, *, is_sent: bool, said: str) -> None:

@@ -34,14 +34,14 @@ from trainer.events import Evaluated, Event, PhaseStarted, StepFinished, Warned
 NUM_GROUPS = 3
 # Of the trainer's warnings by code.
 TITLES = {
-    "changes": "Changed settings cannot be read",
-    "checkpoint_damaged": "A checkpoint is damaged",
-    "engine_fallback": "The model runs in a slower way",
-    "judge": "A judge gives no scores",
-    "kl_not_measured": "KL is no longer measured",
-    "out_of_memory": "Memory ran out",
-    "rolled_back": "The run went back to a checkpoint",
-    "update_skipped": "An update was skipped",
+    "changes": "Unreadable settings change",
+    "checkpoint_damaged": "Damaged checkpoint",
+    "engine_fallback": "Slower fallback engine",
+    "judge": "Judge returns no scores",
+    "kl_not_measured": "KL no longer measured",
+    "out_of_memory": "Out of memory",
+    "rolled_back": "Rolled back to a checkpoint",
+    "update_skipped": "Skipped update",
 }
 RULES_SECONDS = 5.0  # until a changed rule is heard of
 MAX_CACHED = 8  # of one process; the default worker may hold several runs in turn
@@ -96,7 +96,7 @@ def _read_as(rule: Rule, found: Triggered[int]) -> dict[str, Any]:
 
 def _title(code: str) -> str:
     """Of a warning; another trainer's may have any code."""
-    return TITLES.get(code) or f"The trainer warns: {code}"
+    return TITLES.get(code) or f"Trainer warning: {code}"
 
 
 def _example_groups(run_id: int, step: int) -> list[list[int]]:
@@ -290,7 +290,7 @@ def pause_for(alert: Alert, *, when: Q) -> bool:
         when=when & Q(source={}),
         verb="run.pause_requested",
         detail={"alert": alert.pk},
-        pause_reason=f"The alert “{name}” asked for it at step {alert.step}: "
+        pause_reason=f"The alert “{name}” paused the run at step {alert.step}: "
         f"{alert.read_as['text']}.",
     )
     if is_pausing:

@@ -51,7 +51,7 @@ class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own cla
         model = Rule
         fields = ("threshold", "for_steps", "is_sent", "pauses_run")
         labels = {  # noqa: RUF012  # Django's way to write a form's Meta
-            "is_sent": "Send it by e-mail and webhook",
+            "is_sent": "Send to the team's channels",
             "pauses_run": "Pause the run",
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
@@ -74,7 +74,7 @@ class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own cla
             del self.fields["for_steps"]
         else:
             unit = "evaluations" if asked.kind is Kind.OVERFITS else "steps"
-            self.fields["for_steps"].label = f"For how many {unit}"
+            self.fields["for_steps"].label = f"Consecutive {unit}"
             self.fields["for_steps"].help_text = f"Empty: {asked.for_steps}."
 
     def clean_threshold(self) -> float | None:
@@ -86,13 +86,17 @@ class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own cla
 
 def check_finite(value: float | None) -> float | None:
     if value is not None and not math.isfinite(value):
-        raise forms.ValidationError(f"It must be a number; got {value}.")
+        raise forms.ValidationError(
+            f"Enter a finite number; got {value}.", code="not_finite"
+        )
     return value
 
 
 def check_steps(count: int | None) -> int | None:
     if count is not None and not 1 <= count <= MAX_STEPS:
-        raise forms.ValidationError(f"It must be 1 to {MAX_STEPS} steps; got {count}.")
+        raise forms.ValidationError(
+            f"Enter 1 to {MAX_STEPS} steps; got {count}.", code="out_of_range"
+        )
     return count
 
 
@@ -109,16 +113,16 @@ class RuleForm(ActionForm):
             "metric": "Metric",
             "kind": "Condition",
             "threshold": "Value",
-            "back": "Compared with this many steps ago",
-            "for_steps": "For how many steps",
-            "run": "In one run",
-            "name_pattern": "In runs named",
+            "back": "Steps back",
+            "for_steps": "Consecutive steps",
+            "run": "Run",
+            "name_pattern": "Run name pattern",
             "name": "Name",
         }
         help_texts = {  # noqa: RUF012  # as above
-            "back": "Of a change: 1 is the step before.",
-            "name_pattern": "* stands for any letters: sft-*. Empty: every run.",
-            "name": "Empty: it is called by its condition.",
+            "back": "1 compares with the previous step.",
+            "name_pattern": "* matches any text, as in sft-*. Empty: every run.",
+            "name": "Empty: the condition becomes the name.",
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
             **ActionForm.Meta.widgets,
@@ -160,17 +164,25 @@ class RuleForm(ActionForm):
         data = super().clean() or self.cleaned_data
         needs_value = data.get("kind") in WITH_THRESHOLD
         if needs_value and data.get("threshold") is None and "threshold" in data:
-            self.add_error("threshold", "Give the value that the metric is held to.")
+            self.add_error(
+                "threshold", forms.ValidationError("Enter a value.", code="required")
+            )
         if data.get("kind") == Kind.CHANGES and (data.get("threshold") or 1) <= 0:
             self.add_error(
                 "threshold",
-                f"A change is more than 0 %; got {data['threshold']:g}.",
+                forms.ValidationError(
+                    f"A change must be above 0 %; got {data['threshold']:g}.",
+                    code="not_positive",
+                ),
             )
         if not needs_value:
             data["threshold"] = None
         if data.get("run") and data.get("name_pattern"):
             self.add_error(
-                "name_pattern", "Choose one run or a pattern of names, not both."
+                "name_pattern",
+                forms.ValidationError(
+                    "Choose a run or a name pattern, not both.", code="run_and_pattern"
+                ),
             )
         return data
 
@@ -204,7 +216,7 @@ class FilterForm(forms.Form):
         label="State",
         required=False,
         choices=[
-            (OPEN_ONLY, "Open, of active runs"),
+            (OPEN_ONLY, "Open, active runs"),
             (ANY, "Any state"),
             *AlertState.choices,
         ],
@@ -254,10 +266,12 @@ class EventsForm(forms.Form):
     """Which events a channel receives."""
 
     events = forms.MultipleChoiceField(
-        label="Tell it when",
+        label="Events",
         choices=Event.choices,
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"required": "Choose at least one, or switch the channel off."},
+        error_messages={
+            "required": "Choose at least one event, or switch the channel off."
+        },
     )
 
 
@@ -274,7 +288,8 @@ class ChannelForm(EventsForm):
                 data["address"] = mail_address(email.clean(address))
             except (forms.ValidationError, ValueError):
                 message = (
-                    f"{address[:80]!r} is no e-mail address. Write name@example.org."
+                    f"{address[:80]!r} is not an e-mail address. Write it as "
+                    "name@example.org."
                 )
                 self.add_error("address", message)
         if kind == Channel.Kind.WEBHOOK and address:

@@ -121,17 +121,17 @@ def write_mail(delivery: Delivery) -> tuple[str, str]:
 def _alert_mail(alert: Alert, team: Team) -> tuple[str, str]:
     data = describe_alert(alert)
     name = f"{alert.read_as['name']}: {alert.run.name}, step {alert.step}"
-    value = "" if alert.value is None else f" (it is {alert.value:.4g})"
+    value = "" if alert.value is None else f" (value: {alert.value:.4g})"
     lines = [
         f"{data['condition']}{value}.",
         "",
         data["why"],
         "",
-        f"The alert with its evidence: {data['url']}",
-        f"The run: {data['run']['url']}",
-        *(f"A group of that step: {url}" for url in data["groups"]),
+        f"Alert: {data['url']}",
+        f"Run: {data['run']['url']}",
+        *(f"Example group: {url}" for url in data["groups"]),
         "",
-        f"Rules and where alerts go: {public_link('alert_rules', team.slug)}",
+        f"Rules and channels: {public_link('alert_rules', team.slug)}",
     ]
     return f"[Cohort] {one_line(name)}", "\n".join(lines)
 
@@ -141,10 +141,10 @@ def _run_mail(data: dict[str, Any], team: Team) -> tuple[str, str]:
     lines = [
         f"{data['name']} is {data['state']} at step {data['step']:,} of "
         f"{data['num_steps']:,}.",
-        *([] if reward is None else [f"Mean reward of its last step: {reward:.4g}."]),
+        *([] if reward is None else [f"Mean reward of the last step: {reward:.4g}."]),
         *(["", data["reason"]] if data["reason"] else []),
         "",
-        f"The run: {data['url']}",
+        f"Run: {data['url']}",
         _where(team),
     ]
     title = f"{data['name']} is {data['state']}, step {data['step']:,}"
@@ -152,19 +152,19 @@ def _run_mail(data: dict[str, Any], team: Team) -> tuple[str, str]:
 
 
 def _channel_mail(data: dict[str, Any], team: Team) -> tuple[str, str]:
-    lines = [f"Nothing is sent to {data['to']} any more: {data['why']}", _where(team)]
-    title = f"Switched off: {data['to']}"
+    lines = [f"Cohort no longer sends to {data['to']}: {data['why']}", _where(team)]
+    title = f"Channel switched off: {data['to']}"
     return f"[Cohort] {one_line(title)}", "\n\n".join(lines)
 
 
 def _test_mail(team: Team) -> tuple[str, str]:
     link = public_link("alerts", team.slug)
-    text = f"Notifications of {team.name} will arrive like this one.\n\n{link}\n"
-    return f"[Cohort] {one_line(f'Test of notifications: {team.name}')}", text
+    text = f"This is a test notification for {team.name}.\n\n{link}\n"
+    return f"[Cohort] {one_line(f'Test notification: {team.name}')}", text
 
 
 def _where(team: Team) -> str:
-    return f"What is sent where: {public_link('alert_delivery', team.slug)}"
+    return f"Channels: {public_link('alert_delivery', team.slug)}"
 
 
 def one_line(text: str) -> str:
@@ -237,14 +237,18 @@ def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
     except (Refused, ValueError) as error:
         raise NotSent(str(error)) from None
     except TimeoutError:
-        raise NotSent(f"No answer within {TIMEOUT_SECONDS:.0f} s.") from None
+        raise NotSent(
+            f"The receiver did not answer within {TIMEOUT_SECONDS:.0f} s."
+        ) from None
     except (OSError, http.client.HTTPException) as error:
-        text = f"It could not be reached: {why_unreachable(error)}."
+        text = f"The receiver could not be reached: {why_unreachable(error)}."
         raise NotSent(text) from None
     if 300 <= status < 400:
-        raise NotSent(f"It answered {status}; a redirect is not followed.")
+        raise NotSent(
+            f"The receiver answered {status}. Cohort does not follow redirects."
+        )
     if not 200 <= status < 300:
-        raise NotSent(f"It answered {status}.")
+        raise NotSent(f"The receiver answered {status}.")
     return f"answered {status}"
 
 

@@ -21,8 +21,8 @@ from trainer.alert_rules import RULES, AlertRule
 WARNINGS = AlertRule(
     code="trainer",
     name="Trainer warnings",
-    why="The trainer says what went wrong, such as memory that ran out or a damaged "
-    "checkpoint, and what to do.",
+    why="The trainer reported a problem, such as a damaged checkpoint or too little "
+    "memory, and what to do about it.",
     metric="",
     condition=Condition(kind=Kind.WARNED),
 )

@@ -57,7 +57,7 @@ def get_channel(team: Team, channel_id: int, *, is_held: bool = False) -> Channe
 
 def _or_404(row: Row | None) -> Row:
     if row is None:
-        raise Http404("No such thing in this team.")
+        raise Http404("Not found in this team.")
     return row
 
 

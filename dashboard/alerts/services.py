@@ -29,6 +29,7 @@ from dashboard.alerts.models import (
 from dashboard.alerts.queries import describe
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.project.edits import Edit
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 
 MAX_RULES = 200
@@ -47,7 +48,10 @@ def create_rule(*, rule: Rule, user: User) -> Rule:
     ValueError when the team has as many as it may: each is judged at every step.
     """
     if Rule.objects.filter(team=rule.team, built_in="").count() >= MAX_RULES:
-        raise ValueError(f"A team has {MAX_RULES} own rules at most. Delete one first.")
+        raise UserError(
+            "alerts.too_many_rules",
+            f"A team can have at most {MAX_RULES} custom rules. Delete one first.",
+        )
     assert rule.run is None or rule.run.team_id == rule.team_id, "another team's run"
     rule.created_by = user
     rule.save()
@@ -165,8 +169,9 @@ def add_channel(
 ) -> Channel:
     """ValueError when the team has as many as it may. The audit row holds no path."""
     if Channel.objects.filter(team=team).count() >= MAX_CHANNELS:
-        raise ValueError(
-            f"A team's alerts go to {MAX_CHANNELS} places at most. Delete one first."
+        raise UserError(
+            "alerts.too_many_channels",
+            f"A team can have at most {MAX_CHANNELS} channels. Delete one first.",
         )
     channel = Channel.objects.create(
         team=team, created_by=user, kind=kind, address=address, events=events
@@ -186,9 +191,10 @@ def choose_events(
     edit = Edit.of("events", events, was)
     chosen = edit.merge({"events": held.events}).get("events", held.events)
     if not chosen:
-        raise ValueError(
-            "Others took out the events that you left in. Choose at least one, or "
-            "switch the channel off."
+        raise UserError(
+            "alerts.no_events",
+            "Another member removed the other events. Choose at least one event, "
+            "or switch the channel off.",
         )
     Channel.objects.filter(pk=channel.pk).update(events=chosen)
     verb = "alert_channel.events_chosen"
@@ -238,7 +244,10 @@ def resend(*, delivery: Delivery, user: User) -> bool:
     """
     channel = delivery.channel
     if not channel.is_enabled:
-        raise ValueError("Its channel is switched off. Switch it on, then send again.")
+        raise UserError(
+            "alerts.channel_off",
+            "The channel is switched off. Switch it on, then send again.",
+        )
     _check_tests(channel.team)
     ended = Delivery.objects.filter(pk=delivery.pk).exclude(state=DeliveryState.PENDING)
     is_waiting = ended.update(
@@ -258,9 +267,10 @@ def _check_tests(team: Team) -> None:
         created_at__gt=since,
     )
     if asked.count() >= MAX_TESTS:
-        raise ValueError(
-            f"A team sends {MAX_TESTS} tests and repeats an hour at most, as their "
-            "receiver may not have asked for them. Wait a little."
+        raise UserError(
+            "alerts.too_many_tests",
+            f"A team can send at most {MAX_TESTS} tests and repeats an hour. Try "
+            "again later.",
         )
 
 

@@ -33,12 +33,14 @@ class ChannelOut(Schema):
     id: int = Field(examples=[2])
     kind: str = Field(examples=["webhook"])
     address: str = Field(
-        description="Of a webhook its host alone: its path may be a key.",
+        description="For a webhook, only the host: the path may contain a key.",
         examples=["https://hooks.example.org/…"],
     )
     events: list[str] = Field(examples=[["alert.fired", "run.failed"]])
     is_enabled: bool
-    gave_up: str = Field(description="Why it was switched off.", examples=[""])
+    gave_up: str = Field(
+        description="Why Cohort switched the channel off.", examples=[""]
+    )
     created_at: datetime
 
     @classmethod
@@ -52,8 +54,8 @@ class ChannelsOut(Schema):
 
 class RevealedChannel(ChannelOut):
     secret: str | None = Field(
-        description="Of a webhook: its messages are signed with it. Shown this once; a "
-        "repeat by Idempotency-Key says null.",
+        description="Signs the messages of a webhook. Shown once; a repeat with the "
+        "same Idempotency-Key returns null.",
         examples=["whsec_…"],
     )
 
@@ -67,7 +69,7 @@ def _reveal(request: HttpRequest, channel: Channel) -> RevealedChannel:
 
 @router.get("", response=ChannelsOut, summary="List alert channels")
 def alert_channels(request: HttpRequest) -> ChannelsOut:
-    """Twenty at most."""
+    """At most 20."""
     found = Channel.objects.filter(team=access_of(request).team).order_by("pk")
     return ChannelsOut(items=[ChannelOut.of(channel) for channel in found])
 
@@ -75,7 +77,7 @@ def alert_channels(request: HttpRequest) -> ChannelsOut:
 class EventsIn(Input):
     events: list[Event] = Field(
         min_length=1,
-        description="Events that it gets.",
+        description="Events that the channel receives.",
         examples=[["alert.fired", "run.failed"]],
     )
 
@@ -85,7 +87,7 @@ class ChannelIn(EventsIn):
     address: str = Field(
         min_length=1,
         max_length=500,
-        description="An e-mail address, or a webhook's URL.",
+        description="An e-mail address or a webhook URL.",
         examples=["https://hooks.example.org/T0/B1/x4Qz"],
     )
 
@@ -96,7 +98,7 @@ class ChannelIn(EventsIn):
 def add_alert_channel(
     request: HttpRequest, payload: ChannelIn
 ) -> Status[RevealedChannel]:
-    """An e-mail address, or a webhook with its secret."""
+    """An e-mail address, or a webhook. Returns the secret of a webhook."""
     access = access_of(request)
     form = ChannelForm(payload.model_dump(mode="json"))
     refuse_errors(form, place="body")
@@ -110,7 +112,8 @@ class ChannelChange(Change):
         default=None, min_length=1, examples=[["run.failed"]]
     )
     is_enabled: bool | None = Field(
-        default=None, description="True: tried again, even after the last attempt."
+        default=None,
+        description="true also switches on a channel that Cohort switched off.",
     )
 
 
@@ -120,7 +123,7 @@ class ChannelChange(Change):
 def change_alert_channel(
     request: HttpRequest, channel_id: Id, payload: ChannelChange
 ) -> ChannelOut:
-    """The events that it receives, and whether it is on."""
+    """The events that the channel receives, and whether it is on."""
     access = access_of(request)
     with transaction.atomic(), or_conflict():
         channel = get_channel(access.team, channel_id, is_held=True)
@@ -136,7 +139,7 @@ def change_alert_channel(
     "/{channel_id}", response=Done, auth=WRITE, summary="Delete an alert channel"
 )
 def delete_alert_channel(request: HttpRequest, channel_id: Id) -> Done:
-    """Nothing is sent there any more, and its deliveries are gone."""
+    """Deletes the channel and its deliveries."""
     access = access_of(request)
     channel = get_channel(access.team, channel_id)
     delete_channel(channel=channel, user=access.user)

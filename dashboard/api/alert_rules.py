@@ -30,20 +30,27 @@ OF_FORM = {"run": "run_id"}
 
 class RuleOut(Schema):
     id: int = Field(examples=[5])
-    built_in: str = Field(description="Its key; empty: the team's own.", examples=[""])
+    built_in: str = Field(
+        description="Key of a built-in rule; empty: a custom rule.", examples=[""]
+    )
     name: str = Field(examples=["KL above 0.5"])
     reads: str = Field(examples=["kl/mean above 0.5 for 10 steps"])
     metric: str = Field(examples=["kl/mean"])
     kind: str = Field(examples=["above"])
     threshold: float | None = Field(
-        description="Of a built-in one null: its default.", examples=[0.5]
+        description="null: the default of a built-in rule.", examples=[0.5]
     )
-    back: int = Field(description="Of a change: steps ago.", examples=[1])
+    back: int = Field(
+        description="For changes: compared with the value this many steps ago.",
+        examples=[1],
+    )
     for_steps: int | None = Field(examples=[10])
     run_id: int | None = Field(description="null: every run.")
-    name_pattern: str = Field(description="Of runs; empty: all.", examples=["sft-*"])
+    name_pattern: str = Field(
+        description="Pattern of run names; empty: all runs.", examples=["sft-*"]
+    )
     is_enabled: bool
-    is_sent: bool = Field(description="To the team's channels.")
+    is_sent: bool = Field(description="Whether its alerts go to the team's channels.")
     pauses_run: bool
     muted_until: datetime | None
 
@@ -55,13 +62,13 @@ class RuleOut(Schema):
 class RulesOut(Schema):
     items: list[RuleOut]
     metrics: list[str] = Field(
-        description="That the team's last runs have had.", examples=[["kl/mean"]]
+        description="Metrics of the team's last runs.", examples=[["kl/mean"]]
     )
 
 
 @router.get("", response=RulesOut, summary="List alert rules")
 def alert_rules(request: HttpRequest) -> RulesOut:
-    """Built-in ones first; 200 of the team's own at most."""
+    """Built-in rules first; at most 200 custom rules."""
     team = access_of(request).team
     rules = [RuleOut.of(rule) for rule in list_rules(team.pk)]
     return RulesOut(items=rules, metrics=list_metrics(team))
@@ -71,18 +78,21 @@ class RuleIn(Input):
     metric: str = Field(max_length=400, examples=["kl/mean"])
     kind: Literal["above", "below", "changes", "missing"] = Field(examples=["above"])
     threshold: Finite | None = Field(
-        default=None, description="Of changes in %; of missing none.", examples=[0.5]
+        default=None,
+        description="In % for changes; omit it for missing.",
+        examples=[0.5],
     )
     back: Steps = Field(
-        default=1, description="For changes: compared with this many steps ago."
+        default=1,
+        description="For changes: compare with the value this many steps ago.",
     )
     for_steps: Steps = Field(default=1, examples=[10])
     run_id: IdIn | None = None
     name_pattern: str = Field(
-        default="", max_length=400, description="Of runs, such as sft-*."
+        default="", max_length=400, description="Pattern of run names, such as sft-*."
     )
     name: str = Field(
-        default="", max_length=400, description="Empty: as its condition reads."
+        default="", max_length=400, description="Empty: the condition becomes the name."
     )
     is_sent: bool = True
     pauses_run: bool = False
@@ -90,7 +100,7 @@ class RuleIn(Input):
 
 @router.post("", response={201: RuleOut}, auth=WRITE, summary="Create an alert rule")
 def create_alert_rule(request: HttpRequest, payload: RuleIn) -> Status[RuleOut]:
-    """It is watched from the next step on."""
+    """The rule applies from the next step."""
     access = access_of(request)
     form = _form(access.team, payload.model_dump())
     refuse_errors(form, place="body", names=OF_FORM)
@@ -111,7 +121,7 @@ class RuleChange(Change):
     is_sent: bool | None = None
     pauses_run: bool | None = None
     is_enabled: bool | None = Field(
-        default=None, description="False: its open alerts are withdrawn."
+        default=None, description="false withdraws the open alerts."
     )
 
 
@@ -119,8 +129,8 @@ class RuleChange(Change):
 def change_alert_rule(
     request: HttpRequest, rule_id: Id, payload: RuleChange
 ) -> RuleOut:
-    """Of a built-in rule its threshold, steps, sending and pausing; null: its default.
-    Where it asks for something else, its open alerts are withdrawn."""
+    """Of a built-in rule you can change threshold, steps, sending and pausing; null
+    resets to the default. Changing the condition withdraws the open alerts."""
     access = access_of(request)
     with transaction.atomic():
         rule = get_rule(access.team, rule_id, is_held=True)
@@ -145,7 +155,8 @@ def _form_of(team: Team, rule: Rule, changes: dict[str, Any]) -> ActionForm:
         allowed = ", ".join(form.fields)
         raise refuse_field(
             f"body.{unknown[0]}",
-            f"Of this built-in rule you can change {allowed}; got {unknown[0]}.",
+            f"This built-in rule has no field {unknown[0]}. You can change {allowed}.",
+            code="alerts.fixed_field",
         )
     return ActionForm({n: kept[n] for n in form.fields} | changes, instance=rule)
 
@@ -162,10 +173,14 @@ def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleF
 
 @router.delete("/{rule_id}", response=Done, auth=WRITE, summary="Delete a rule")
 def delete_alert_rule(request: HttpRequest, rule_id: Id) -> Done:
-    """Its alerts stay, and say how it read."""
+    """Its alerts remain, with the rule's text."""
     access = access_of(request)
     rule = get_rule(access.team, rule_id)
     if rule.built_in:
-        raise Problem(409, "A built-in rule is not deleted: switch it off.")
+        raise Problem(
+            409,
+            "You cannot delete a built-in rule. Switch it off instead.",
+            code="alerts.built_in",
+        )
     delete_rule(rule=rule, user=access.user)
     return Done(done=True)

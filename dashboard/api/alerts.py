@@ -35,7 +35,7 @@ router = Router(tags=["Alerts"], auth=READ)
 class AlertOut(Schema):
     id: int = Field(examples=[9])
     run_id: int = Field(examples=[7])
-    rule_id: int | None = Field(description="null: it was deleted.", examples=[5])
+    rule_id: int | None = Field(description="null: the rule was deleted.", examples=[5])
     name: str = Field(examples=["KL above 0.5"])
     text: str = Field(examples=["kl/mean was 0.61, above 0.5."])
     metric: str = Field(examples=["kl/mean"])
@@ -64,7 +64,7 @@ def alerts(
     rule_id: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)],
     is_open: Annotated[
         bool,
-        Query(False, description="Open alerts of active runs."),
+        Query(False, description="Only open alerts of active runs."),
     ],
 ) -> Page[Any]:
     """The newest first."""
@@ -82,21 +82,21 @@ def alerts(
 
 
 class AlertDetail(AlertOut):
-    why: str = Field(description="It matters.")
+    why: str = Field(description="Why it matters.")
     acknowledged_by: Person | None
-    has_paused: bool = Field(description="The run, as its rule wanted.")
+    has_paused: bool = Field(description="Whether the rule paused the run.")
     readings: dict[str, list[list[Any]]] = Field(
-        description="By metric: steps and values around it.",
+        description="By metric: [step, value] pairs around the alert.",
         examples=[{"kl/mean": [[129, 0.42], [130, 0.61]]}],
     )
     groups: list[list[int]] = Field(
-        description="That show it: step and prompt_index.", examples=[[[130, 4]]]
+        description="Example groups: [step, prompt_index].", examples=[[[130, 4]]]
     )
 
 
-@router.get("/{alert_id}", response=AlertDetail, summary="Look at an alert")
+@router.get("/{alert_id}", response=AlertDetail, summary="Get an alert")
 def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
-    """With the readings around it and the groups that show it."""
+    """With the metric values around it and example groups."""
     found = get_alert(access_of(request).team, alert_id)
     return _alert(
         AlertDetail,
@@ -110,10 +110,12 @@ def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
     "/{alert_id}/acknowledge", response=Done, auth=WRITE, summary="Acknowledge an alert"
 )
 def acknowledge_alert(request: HttpRequest, alert_id: Id) -> Done:
-    """Somebody has seen it."""
+    """Marks the alert as being handled."""
     access = access_of(request)
     found = get_alert(access.team, alert_id)
     if acknowledge(alert=found, user=access.user):
         return Done(done=True)
     found.refresh_from_db(fields=["state"])
-    return Done(done=False, detail=f"Nothing to acknowledge: it is {found.state}.")
+    return Done(
+        done=False, detail=f"Nothing to acknowledge: the alert is {found.state}."
+    )

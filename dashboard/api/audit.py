@@ -22,12 +22,13 @@ At = Annotated[
         None,
         ge=1,
         le=LARGEST_STEP,
-        description="Compare before this step with behind it; without it, the step is "
-        "found of each signal.",
+        description="Compare the points before and after this step. Default: each "
+        "signal's clearest change.",
     ),
 ]
 Width = Annotated[
-    int | None, Query(None, ge=3, le=100_000, description="Points on each side.")
+    int | None,
+    Query(None, ge=3, le=100_000, description="Number of points on each side."),
 ]
 
 
@@ -48,16 +49,18 @@ def _window(window: Window) -> AuditWindowOut:
 
 
 class AuditChangeOut(Schema):
-    step: int = Field(description="The first one behind it.", examples=[41])
+    step: int = Field(description="First step after the change.", examples=[41])
     before: AuditWindowOut
     after: AuditWindowOut
     difference: Real = Field(examples=[0.3])
-    low: Real = Field(description="Of its 95 % interval.")
+    low: Real = Field(description="Lower end of the 95 % interval.")
     high: Real
-    effect: Real = Field(description="Over a point's own spread.", examples=[1.4])
+    effect: Real = Field(
+        description="Difference divided by the spread of a point.", examples=[1.4]
+    )
     chance: Real = Field(
-        description="How often a series without any change would show as clear a one; "
-        "null where you said the step.",
+        description="p-value: how often a series without a change would show one as "
+        "clear. null if you chose the step.",
         examples=[0.001],
     )
 
@@ -78,9 +81,11 @@ class AuditFindingOut(Schema):
     about: str
     unit: str = Field(examples=["tokens"])
     status: Status = Field(
-        description="suspect: as where a reward is gamed; otherwise: clear, but the "
-        "other way; steady; few: too few points; aside: not at the step asked for; "
-        "missing: `missing` says why.",
+        description="suspect: a change in the direction of reward hacking; "
+        "otherwise: a clear change in the other direction; steady: no "
+        "clear change; few: too few points; aside: too few points on "
+        "one side of the chosen step; missing: not measured, see "
+        "`missing`.",
         examples=["suspect"],
     )
     missing: str
@@ -102,7 +107,9 @@ def _finding(finding: Finding) -> AuditFindingOut:
 
 class AuditPhraseOut(Schema):
     words: str = Field(examples=["the answer is therefore"])
-    share_before: Real = Field(description="Of completions.", examples=[0.01])
+    share_before: Real = Field(
+        description="Share of completions that contain it.", examples=[0.01]
+    )
     share_after: Real = Field(examples=[0.4])
 
 
@@ -115,18 +122,22 @@ def _phrase(phrase: Phrase) -> AuditPhraseOut:
 
 
 class AuditOut(Schema):
-    last_step: int = Field(description="Of the run, by then.", examples=[120])
+    last_step: int = Field(
+        description="Last step of the run when it was audited.", examples=[120]
+    )
     num_suspect: int = Field(examples=[1])
     findings: list[AuditFindingOut]
-    phrases: list[AuditPhraseOut] = Field(description="That became more common.")
-    num_steps: int = Field(description="Steps whose completions were read.")
-    num_chosen: int = Field(description="Steps that were to be read.")
-    num_completions: int = Field(description="That were read.")
+    phrases: list[AuditPhraseOut] = Field(
+        description="Phrases that became more common."
+    )
+    num_steps: int = Field(description="Number of steps whose completions were read.")
+    num_chosen: int = Field(description="Number of steps selected for reading.")
+    num_completions: int = Field(description="Number of completions that were read.")
 
 
 @router.get("/{run_id}/audit", response=AuditOut, summary="Audit a run")
 def run_audit(request: HttpRequest, run_id: Id, at: At, width: Width) -> AuditOut:
-    """Signals that go with a gamed reward; none of them proves it."""
+    """Signals of reward hacking. No signal proves it."""
     found: Audit = audit(get_run(access_of(request).team, run_id), at=at, width=width)
     return fill(
         AuditOut,

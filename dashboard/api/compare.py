@@ -36,14 +36,19 @@ from dashboard.api.schemas import (
 
 router = Router(tags=["Compare"], auth=READ)
 MAX_RUNS = 50
-RUNS = "Their numbers, with commas between, the baseline first."
+RUNS = "Comma-separated run IDs; the first is the baseline."
 
 
 class ChosenRuns(Schema):
     runs: str = Field("", max_length=4_000, description=RUNS, examples=["7,8"])
     sweep_id: Annotated[
         int | None,
-        Query(None, ge=1, le=LARGEST_ID, description="All runs of a sweep instead."),
+        Query(
+            None,
+            ge=1,
+            le=LARGEST_ID,
+            description="All runs of this sweep, in place of `runs`.",
+        ),
     ]
 
 
@@ -55,24 +60,27 @@ class CurveFilters(ChosenRuns):
     metric: str = Field("reward/mean", max_length=120)
     x: Literal["step", "time", "tokens", "samples"] = Field(
         "step",
-        description="time: minutes since the first step; tokens and samples: "
-        "completion tokens and completions sampled.",
+        description="time: minutes since the first step; tokens: completion tokens "
+        "sampled; samples: completions sampled.",
     )
     smooth: Annotated[float | None, Query(None, ge=0, le=0.99)]
     by: str = Field(
         "seeds",
         max_length=200,
-        description="What makes one set: seeds (runs equal but for their seed), none, "
-        "or a setting such as optim.learning_rate.",
+        description="How runs form sets: seeds (runs that differ only in their "
+        "seed), none, or a setting such as optim.learning_rate.",
     )
     stat: Literal["mean", "iqm"] = Field(
-        "mean", description="With 95 % intervals; iqm: interquartile mean."
+        "mean",
+        description="The statistic, with a 95 % interval; iqm: interquartile mean.",
     )
     better: Literal["", "higher", "lower", "neither"] = Field(
-        "", description="Empty: as the metric is declared."
+        "", description="Empty: the metric's own direction."
     )
     window: StepBound
-    paired: bool = Field(False, description="Compare seed by seed, where both have it.")
+    paired: bool = Field(
+        False, description="Pair runs by seed if both sets have the same seeds."
+    )
 
 
 class SeriesOut(Schema):
@@ -86,9 +94,13 @@ class SeriesOut(Schema):
 class BandOut(Schema):
     x: list[Real] = Field(examples=[[1.0, 2.0]])
     values: list[Real] = Field(examples=[[0.2, 0.3]])
-    low: list[Real] = Field(description="Of the interval; null: of one run.")
+    low: list[Real] = Field(
+        description="Lower end of the interval; null for a single run."
+    )
     high: list[Real]
-    num: list[int] = Field(description="Runs that have a value.", examples=[[3, 3]])
+    num: list[int] = Field(
+        description="Number of runs with a value.", examples=[[3, 3]]
+    )
 
 
 class ContrastOut(Schema):
@@ -103,43 +115,47 @@ class ContrastOut(Schema):
 class ComparedSetOut(Schema):
     label: str = Field(examples=["learning rate 1e-6"])
     run_ids: list[int] = Field(examples=[[7, 9]])
-    num_found: int = Field(description="More than `run_ids` where it is cut.")
+    num_found: int = Field(description="Runs in the set; at most 20 are in `run_ids`.")
     varied: list[str] = Field(
-        description="Settings but the seed in which its runs differ."
+        description="Settings other than the seed in which its runs differ."
     )
-    last: Real = Field(description="Mean of its runs' last values.", examples=[0.71])
+    last: Real = Field(description="Mean of the runs' last values.", examples=[0.71])
     best: Real = Field(examples=[0.74])
     window_mean: Real = Field(examples=[0.7])
     window_low: Real
     window_high: Real
     verdict: ContrastOut | None = Field(description="null: the baseline.")
-    band: BandOut | None = Field(description="null where no set has several runs.")
-    difference: BandOut | None = Field(description="Less the baseline.")
+    band: BandOut | None = Field(description="null if no set has several runs.")
+    difference: BandOut | None = Field(description="Difference from the baseline.")
 
 
 class CurvesOut(Schema):
     metric: str = Field(examples=["reward/mean"])
     better: str = Field(examples=["higher"])
-    first_step: int | None = Field(description="Of the window of the means.")
+    first_step: int | None = Field(description="First step of the window of the means.")
     last_step: int | None
     sets: list[ComparedSetOut] = Field(description="The first is the baseline.")
-    num_sets: int = Field(description="More than `sets` where they are cut.")
+    num_sets: int = Field(description="Number of sets; at most 10 are in `sets`.")
     lines: list[SeriesOut] = Field(
-        description="A line each run, where no set has several. At most 1,000 points, "
-        "spikes kept."
+        description="One line for each run, if no set has several runs. At most 1,000 "
+        "points; spikes are kept."
     )
-    without_axis: list[int] = Field(description="Runs not counted on this axis.")
+    without_axis: list[int] = Field(description="Runs without values on this axis.")
 
 
 @router.get("/curves", response=CurvesOut, summary="Compare curves")
 def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> CurvesOut:
-    """As the page Compare draws them, with their differences and verdicts.
+    """The curves of the Compare page, with differences and verdicts.
 
-    Values beyond ±1e37 are clipped to that; `/runs/{run_id}/metrics` has them as sent.
+    Values beyond ±1e37 are clipped; `/runs/{run_id}/metrics` returns them unclipped.
     """
     selection = read_selection(access_of(request).team, runs_query(filters))
     if not selection.runs:
-        raise refuse_field("query.runs", "Name a run, or a sweep that has some.")
+        raise refuse_field(
+            "query.runs",
+            "Name at least one run, or a sweep that has runs.",
+            code="compare.no_runs",
+        )
     given = filters.model_dump(exclude={"runs", "sweep_id"})
     form = CompareForm.read(query_of(given))
     refuse_errors(form)
@@ -215,13 +231,14 @@ def _band(band: ConfidenceBand) -> BandOut:
 
 class FigureOut(Schema):
     title: str = Field(examples=["Best reward"])
-    values: list[Real] = Field(description="One for each run, in order.")
+    values: list[Real] = Field(description="One value for each run, in order.")
 
 
 class SettingOut(Schema):
     key: str = Field(examples=["optim.learning_rate"])
     values: list[str | None] = Field(
-        description="One for each run, in order; null: it has no such setting.",
+        description="One value for each run, in order; null if a run lacks the "
+        "setting.",
         examples=[["1e-6", "3e-6"]],
     )
 
@@ -229,7 +246,7 @@ class SettingOut(Schema):
 class ComparisonOut(Schema):
     runs: list[RunOut]
     figures: list[FigureOut]
-    settings: list[SettingOut] = Field(description="Those that differ.")
+    settings: list[SettingOut] = Field(description="Settings that differ.")
 
 
 @router.get("", response=ComparisonOut, summary="Compare runs")
@@ -241,21 +258,23 @@ def compare(
             ...,
             min_length=1,
             max_length=2_000,
-            description="Their numbers, with commas between; 50 at most.",
+            description="Comma-separated run IDs, at most 50.",
             examples=["7,8"],
         ),
     ],
 ) -> ComparisonOut:
     """Last and best reward, held-out scores, and the settings that differ.
 
-    Values beyond ±1e37 are clipped to that.
+    Values beyond ±1e37 are clipped.
     """
     query = QueryDict(mutable=True)
     query["runs"] = runs
     selection = read_selection(access_of(request).team, query, most=MAX_RUNS)
     if selection.is_cut or not selection.runs:
         raise refuse_field(
-            "query.runs", f"Name 1 to {MAX_RUNS} runs; got {selection.num_chosen}."
+            "query.runs",
+            f"Name 1 to {MAX_RUNS} runs; got {selection.num_chosen}.",
+            code="compare.num_runs",
         )
     chosen = selection.runs
     columns = compare_summaries(chosen, [[place] for place in range(len(chosen))])

@@ -54,16 +54,23 @@ class ProbeOut(JobOut):
     id: int = Field(examples=[4])
     model: str = Field(examples=["SmolLM2-135M-Instruct"])
     dataset_version_id: int = Field(examples=[12])
-    recipe_version_id: int | None = Field(description="null: it was not saved.")
-    positions: list[int] = Field(description="Rows of the version.", examples=[[0, 5]])
-    num_samples: int = Field(description="Completions of each row.", examples=[8])
-    is_sample: bool = Field(description="Only for completions: no step is timed.")
-    run_id: int | None = Field(description="Of a try of a checkpoint.", examples=[7])
+    recipe_version_id: int | None = Field(description="null: the recipe is not saved.")
+    positions: list[int] = Field(
+        description="Rows of the dataset version.", examples=[[0, 5]]
+    )
+    num_samples: int = Field(description="Completions per row.", examples=[8])
+    is_sample: bool = Field(description="Samples and scores only; no step is timed.")
+    run_id: int | None = Field(
+        description="Run of the tested checkpoint.", examples=[7]
+    )
     checkpoint: str | None = Field(
-        description="That is tried beside its base model.",
+        description="Checkpoint that is compared with its base model.",
         examples=["step-000050-attempt-1"],
     )
-    prompt: str = Field(description="Of a try; empty: a row's.", examples=[""])
+    prompt: str = Field(
+        description="Custom prompt of a checkpoint test; empty: a row's prompt.",
+        examples=[""],
+    )
     is_scored: bool
     metrics: dict[str, Any] = Field(examples=[{"pass@1": 0.25, "signal/share": 0.5}])
     verdict: ProbeVerdictOut | None = Field(
@@ -105,7 +112,7 @@ class ProbeDetail(ProbeOut):
     config: dict[str, Any] = Field(examples=[{"rollout": {"group_size": 8}}])
 
 
-@router.get("/{probe_id}", response=ProbeDetail, summary="Look at a probe")
+@router.get("/{probe_id}", response=ProbeDetail, summary="Get a probe")
 def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
     found = get_probe(access_of(request).team, probe_id)
     return _probe(ProbeDetail, found, waiting=waiting_reason(found))
@@ -121,20 +128,22 @@ class ProbeCompletion(Schema):
 
 
 class ProbeGroupOut(Schema):
-    position: int = Field(description="The row; 0 of a typed prompt.", examples=[5])
+    position: int = Field(
+        description="Row of the dataset version; 0 for a custom prompt.", examples=[5]
+    )
     is_base: bool = Field(
-        description="Of a try: the base model's, not the checkpoint's."
+        description="Sampled by the base model, not by the checkpoint."
     )
     completions: list[ProbeCompletion]
 
 
 @router.get(
-    "/{probe_id}/groups", response=Page[ProbeGroupOut], summary="Read a probe's groups"
+    "/{probe_id}/groups", response=Page[ProbeGroupOut], summary="List a probe's groups"
 )
 def probe_groups(
     request: HttpRequest, probe_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
-    """Its completions with their scores, in the order in which they were sampled."""
+    """Completions with their scores, in sampling order."""
     found = get_probe(access_of(request).team, probe_id).groups.all()
     read = partial(fill, ProbeGroupOut)
     return page_by(found, read, cursor=cursor, limit=limit, key="pk")
@@ -144,22 +153,22 @@ class ProbeIn(LaunchIn):
     positions: list[StepIn] = Field(
         default=[],
         max_length=MAX_PROMPTS,
-        description="Rows to sample. Empty: drawn by the seed.",
+        description="Rows to sample. Empty: drawn with the seed.",
     )
     num_prompts: Annotated[int, Field(ge=1, le=MAX_PROMPTS)] | None = Field(
-        default=None, description="null: as many as a step takes, 16 to 64."
+        default=None, description="null: as many as a training step, 16 to 64."
     )
     num_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = Field(
-        default=None, description="null: as many as a group has, 16 at most."
+        default=None, description="null: the group size, at most 16."
     )
     is_sample: bool = Field(
-        default=False, description="Only sample and score; time no step."
+        default=False, description="Only sample and score, without timing a step."
     )
 
 
 @router.post("", response={201: ProbeOut}, auth=WRITE, summary="Start a probe")
 def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
-    """Takes what a launch takes, and samples from its model before it is launched."""
+    """Accepts the body of a launch and samples from its model without launching it."""
     access = access_of(request)
     launch = checked_launch(read_launch(access.team, payload))
     num_rows = launch.dataset_version.num_rows
@@ -168,6 +177,7 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
             "body.positions",
             f"{launch.dataset_version} has rows 0 to {num_rows - 1:,}; got "
             f"{beyond[0]:,}.",
+            code="probes.no_row",
         )
     with or_conflict():
         begun = probe_launched(
@@ -184,10 +194,10 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
 
 @router.post("/{probe_id}/stop", response=Done, auth=WRITE, summary="Stop a probe")
 def stop_probe(request: HttpRequest, probe_id: Id) -> Done:
-    """What it has sampled stays."""
+    """Completions sampled so far are kept."""
     access = access_of(request)
     found = get_probe(access.team, probe_id)
     if request_stop(probe=found, user=access.user):
         return Done(done=True)
     found.refresh_from_db()
-    return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")
+    return Done(done=False, detail=f"Nothing to stop: the probe is {found.state}.")

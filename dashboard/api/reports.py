@@ -52,8 +52,8 @@ TEXT = "The reward jumps at step 40.\n\n::chart runs=7 metric=reward/mean\n"
 class ReportOut(Schema):
     id: int = Field(examples=[5])
     title: str = Field(examples=["Why the reward jumped"])
-    number: int = Field(description="Of its newest version.", examples=[3])
-    is_public: bool = Field(description="It has a public link that works.")
+    number: int = Field(description="Number of the newest version.", examples=[3])
+    is_public: bool = Field(description="Whether a public link is active.")
     created_by: Person | None
     created_at: datetime
     saved_by: Person | None
@@ -68,7 +68,7 @@ def _report(shape: type[S], report: Report) -> S:
 
 class ReportDetail(ReportOut):
     text: str = Field(
-        description="Markdown; lines that begin with `::` are live blocks.",
+        description="Markdown; lines that begin with `::` are blocks.",
         examples=[TEXT],
     )
 
@@ -79,10 +79,13 @@ def reports(
     cursor: Cursor,
     limit: Limit,
     q: Annotated[
-        str, Query("", max_length=200, description="Words that title or text hold.")
+        str,
+        Query(
+            "", max_length=200, description="Words that the title or text must contain."
+        ),
     ],
 ) -> Page[Any]:
-    """Those that were saved last come first."""
+    """The last saved first."""
     found = find_reports(access_of(request).team, q)
     found = found.select_related("created_by", "saved_by")
     return page_from(
@@ -90,9 +93,9 @@ def reports(
     )
 
 
-@router.get("/{report_id}", response=ReportDetail, summary="Read a report")
+@router.get("/{report_id}", response=ReportDetail, summary="Get a report")
 def report(request: HttpRequest, report_id: Id) -> ReportDetail:
-    """Its text; `/reports/{report_id}/export.html` shows its blocks."""
+    """The text; `/reports/{report_id}/export.html` renders the blocks."""
     return _report(ReportDetail, get_report(access_of(request).team, report_id))
 
 
@@ -103,7 +106,7 @@ class ReportIn(Input):
 
 @router.post("", response={201: ReportDetail}, auth=WRITE, summary="Create a report")
 def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetail]:
-    """Addresses of this server's pages become blocks, as in the editor."""
+    """URLs of this server's pages become blocks, as in the editor."""
     access = access_of(request)
     _check(payload.title, payload.text)
     with or_conflict():  # as many as a team may have
@@ -132,7 +135,7 @@ class ReportSaveIn(Input):
 def save_report(
     request: HttpRequest, report_id: Id, payload: ReportSaveIn
 ) -> ReportDetail:
-    """As a new version; what is left out stays."""
+    """Saves a new version. Omitted fields keep their values."""
     access = access_of(request)
     found = get_report(access.team, report_id)
     title = found.title if payload.title is None else payload.title
@@ -159,8 +162,9 @@ def _meanwhile(newest: Report, payload: ReportSaveIn) -> Problem:
     sent = payload.model_dump(exclude_none=True, exclude={"number"})
     return Problem(
         409,
-        f"{newest.saved_by or 'Somebody'} saved version {newest.number} of this report "
-        "meanwhile: nothing was changed. Read it, and send its number.",
+        f"{newest.saved_by or 'Another member'} saved version {newest.number} of "
+        "this report in the meantime, so nothing was changed. Read that version, "
+        "then send its number.",
         code="reports.changed",
         errors=[WrongField("body.number", f"The newest version is {newest.number}.")],
         conflicts=[
@@ -180,15 +184,13 @@ def _check(title: str, text: str) -> None:
 
 @router.delete("/{report_id}", response=Done, auth=WRITE, summary="Delete a report")
 def delete_report(request: HttpRequest, report_id: Id) -> Done:
-    """With its versions, for good."""
+    """Permanent, with all versions."""
     access = access_of(request)
     services.delete_report(report=get_report(access.team, report_id), user=access.user)
     return Done(done=True)
 
 
-@router.get(
-    "/{report_id}/export.html", response=FILE, summary="Take a report as a file"
-)
+@router.get("/{report_id}/export.html", response=FILE, summary="Export a report")
 def report_file(request: HttpRequest, report_id: Id) -> HttpResponseBase:
-    """A page that needs nothing else."""
+    """A self-contained HTML page."""
     return html_of(request, get_report(access_of(request).team, report_id))

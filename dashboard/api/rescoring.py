@@ -52,13 +52,13 @@ class RescoringOut(JobOut):
     id: int = Field(examples=[3])
     run_id: int = Field(examples=[7])
     recipe_version_id: int | None = Field(
-        description="null: each step's own recipe, or one that is not saved."
+        description="null: the recipe of each step, or an unsaved recipe."
     )
     first_step: int
     last_step: int
     every: int
-    num_completions: int = Field(description="That are scored.")
-    result: dict[str, Any] = Field(description="Of one that is done, its summary.")
+    num_completions: int = Field(description="Completions to score.")
+    result: dict[str, Any] = Field(description="Summary of a finished rescoring.")
     created_at: datetime
     finished_at: datetime | None
 
@@ -77,24 +77,25 @@ def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 class RescoringIn(Input):
     run_id: IdIn = Field(examples=[7])
     recipe_version_id: IdIn | None = Field(
-        default=None, description="null: each step's own recipe, or `spec`."
+        default=None, description="null: the recipe of each step, or `spec`."
     )
     spec: dict[str, Any] | None = Field(
-        default=None, description="A recipe that is not saved, in place of a version."
+        default=None, description="An unsaved recipe, in place of a version."
     )
     first_step: StepIn | None = None
     last_step: StepIn | None = None
     every: Annotated[int, Field(ge=1, le=LARGEST_STEP)] = Field(
-        default=1, description="One of so many steps."
+        default=1,
+        description="Step interval: 1 scores every stored step, 10 every tenth.",
     )
     may_ask: bool = Field(
-        default=False, description="Judges may be asked, which costs money."
+        default=False, description="Allow judge requests, which cost money."
     )
 
 
 @router.post("", response={201: RescoringOut}, auth=WRITE, summary="Start a rescoring")
 def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
-    """A worker scores the run's stored completions; what is stored stays."""
+    """A worker scores the run's stored completions. The run does not change."""
     access = access_of(request)
     run = get_run(access.team, payload.run_id)
     version = recipe = None  # None: each step's own
@@ -104,11 +105,15 @@ def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
     if payload.spec is not None:
         if version is not None:
             message = "Send a recipe version or a spec, not both."
-            raise refuse_field("body.spec", message)
+            raise refuse_field("body.spec", message, code="rescoring.recipe_and_spec")
         recipe = read_spec(payload.spec)
     first, last = payload.first_step, payload.last_step
     if first is not None and last is not None and first > last:
-        raise refuse_field("body.last_step", f"It is before {first}. Swap the two.")
+        raise refuse_field(
+            "body.last_step",
+            f"The last step is before the first, {first}. Swap them.",
+            code="rescoring.step_order",
+        )
     try:
         begun = start_rescoring(
             team=access.team,
@@ -134,12 +139,12 @@ class RescoringFailureOut(Schema):
 
 class RescoringDetail(RescoringOut):
     spec: dict[str, Any] | None = Field(
-        description="The recipe; null: each step's own."
+        description="The recipe; null: the recipe of each step."
     )
-    failures: list[RescoringFailureOut] = Field(description="The first 20 of them.")
+    failures: list[RescoringFailureOut] = Field(description="The first 20 failures.")
 
 
-@router.get("/{rescoring_id}", response=RescoringDetail, summary="Look at a rescoring")
+@router.get("/{rescoring_id}", response=RescoringDetail, summary="Get a rescoring")
 def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
     found = get_rescoring(access_of(request).team, rescoring_id)
     return RescoringDetail(
@@ -161,14 +166,14 @@ def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     if services.request_stop(rescoring=found, user=access.user):
         return Done(done=True)
     found.refresh_from_db()
-    return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")
+    return Done(done=False, detail=f"Nothing to stop: the rescoring is {found.state}.")
 
 
 @router.delete(
     "/{rescoring_id}", response=Done, auth=WRITE, summary="Delete a rescoring"
 )
 def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
-    """For good; 409 while it goes on."""
+    """Permanent. 409 while the rescoring is open."""
     access = access_of(request)
     found = get_rescoring(access.team, rescoring_id)
     with or_conflict():
@@ -179,12 +184,12 @@ def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
 @router.get(
     "/{rescoring_id}/completions.{file_format}",
     response=FILE,
-    summary="Take a rescoring as a file",
+    summary="Export a rescoring",
 )
 def rescoring_file(
     request: HttpRequest, rescoring_id: Id, file_format: Literal["jsonl", "csv"]
 ) -> HttpResponseBase:
-    """A line for each completion: reward, rank, advantage and rules, old and new."""
+    """One line per completion: old and new reward, rank, advantage and rule scores."""
     found = get_rescoring(access_of(request).team, rescoring_id)
     return attach(
         joined(WRITERS[file_format](found)),

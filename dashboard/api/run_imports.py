@@ -53,11 +53,12 @@ class RunImportOut(JobOut):
     id: int = Field(examples=[3])
     phase: str = Field(description="read or make", examples=["read"])
     state: str = Field(
-        description="open until files are read; then as every job's", examples=["done"]
+        description="open until the files are read; then the state of the job",
+        examples=["done"],
     )
     num_files: int = Field(examples=[2])
     num_bytes: int = Field(examples=[120_000])
-    run_id: int | None = Field(description="That was made of it.", examples=[7])
+    run_id: int | None = Field(description="Run created from the import.", examples=[7])
     created_by: Person | None
     created_at: datetime
 
@@ -66,16 +67,16 @@ class RunFileOut(Schema):
     filename: str = Field(examples=["completions_00001.parquet"])
     num_bytes: int = Field(examples=[120_000_000])
     num_received: int = Field(
-        description="Of them; the next part begins there.", examples=[8_388_608]
+        description="Bytes received; the next part starts there.", examples=[8_388_608]
     )
     is_whole: bool
 
 
 class RunImportDetail(RunImportOut):
-    unfinished: list[RunFileOut] = Field(description="Files that miss parts.")
+    unfinished: list[RunFileOut] = Field(description="Incomplete files.")
     findings: dict[str, Any] = Field(
-        description="What was understood of the files, once they are read: tools, "
-        "steps, metrics, samples, scores, refused rows.",
+        description="What the files contain, once they are read: tools, steps, "
+        "metrics, samples, scores, invalid rows.",
         examples=[{"tools": ["TRL"], "num_points": 120}],
     )
 
@@ -95,7 +96,7 @@ def _counted(team: Team) -> QuerySet[RunImport]:
 
 def find_import(team: Team, import_id: int) -> RunImport:
     found = _counted(team).filter(pk=import_id).first()
-    return or_404(found, f"{team} has no import of a run {import_id}.")
+    return or_404(found, f"{team} has no run import {import_id}.")
 
 
 def _detail(team: Team, import_id: int) -> RunImportDetail:
@@ -112,20 +113,18 @@ def _detail(team: Team, import_id: int) -> RunImportDetail:
     )
 
 
-@router.get("", response=Page[RunImportOut], summary="List imports of runs")
+@router.get("", response=Page[RunImportOut], summary="List run imports")
 def run_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """Also those that a run was made of, the newest first; they are kept for a week."""
+    """Newest first, including finished imports. Imports are kept for a week."""
     found = _counted(access_of(request).team)
     return page_by(
         found, lambda row: _import(RunImportOut, row), cursor=cursor, limit=limit
     )
 
 
-@router.get(
-    "/{import_id}", response=RunImportDetail, summary="Look at an import of a run"
-)
+@router.get("/{import_id}", response=RunImportDetail, summary="Get a run import")
 def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
-    """With what was understood of its files, which `make` goes on from."""
+    """With the contents of its files."""
     team = access_of(request).team
     # Here as well, as the worker that ended may be the one that looks for these.
     reap_of(find_import(team, import_id))
@@ -133,10 +132,10 @@ def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
 
 
 @router.post(
-    "", response={201: RunImportDetail}, auth=WRITE, summary="Begin an import of a run"
+    "", response={201: RunImportDetail}, auth=WRITE, summary="Start a run import"
 )
 def begin_run_import(request: HttpRequest) -> Status[RunImportDetail]:
-    """Without files yet: send them, have them read, then have the run made."""
+    """An import without files. Upload the files, read them, then create the run."""
     access = access_of(request)
     with or_conflict():
         begun = begin_import(access.team, access.user)
@@ -146,12 +145,12 @@ def begin_run_import(request: HttpRequest) -> Status[RunImportDetail]:
 class RunFileIn(Schema):
     filename: str = Field(min_length=1, max_length=300, examples=["completions.zip"])
     num_bytes: int = Field(
-        ge=1, le=2**60, description="Of the whole file.", examples=[120_000_000]
+        ge=1, le=2**60, description="Size of the complete file.", examples=[120_000_000]
     )
     fingerprint: str = Field(
         "",
         max_length=64,
-        description="By which you know the file again, such as its SHA-256.",
+        description="Identifies the file when you resume, such as its SHA-256.",
     )
 
 
@@ -159,15 +158,15 @@ class RunFileIn(Schema):
     "/{import_id}/files",
     response=RunFileOut,
     auth=WRITE,
-    summary="Send a file of a run",
+    summary="Upload a file of a run",
     openapi_extra=PART,
 )
 def send_run_file(
     request: HttpRequest, import_id: Id, sent: Query[RunFileIn], offset: Offset
 ) -> RunFileOut:
-    """As the body, whole or a part at a time; also a zip of several.
+    """The file as the body, complete or in parts; a zip may contain several files.
 
-    409: the file ends elsewhere; `unfinished` of the import says where to go on.
+    409: the offset is wrong; `unfinished` of the import gives the right one.
     """
     found = find_import(access_of(request).team, import_id)
     with or_refuse("query.num_bytes"):
@@ -181,18 +180,28 @@ def send_run_file(
     "/{import_id}/read",
     response={202: RunImportDetail},
     auth=WRITE,
-    summary="Have an import's files read",
+    summary="Read the files of a run import",
 )
 def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDetail]:
-    """Small ones at once, others by a worker: look at it until its state is done."""
+    """Reads small files at once, others by a worker: poll until the state is done."""
     team = access_of(request).team
     found = find_import(team, import_id)
     files = list(found.files.all())
     if not files:
-        raise Problem(409, "No file is here. Send one, or several.")
+        raise Problem(
+            409,
+            "This import has no files. Upload at least one.",
+            code="run_imports.no_files",
+        )
     if unfinished := [file.filename for file in files if not file.is_whole]:
-        message = f"{len(unfinished):,} of {len(files):,} files are not whole, such as "
-        raise Problem(409, f"{message}{unfinished[0]}. Send their missing parts.")
+        message = (
+            f"{len(unfinished):,} of {len(files):,} files are incomplete, such as "
+        )
+        raise Problem(
+            409,
+            f"{message}{unfinished[0]}. Upload the missing parts.",
+            code="run_imports.incomplete_files",
+        )
     _queue(found, RunImport.READ)
     return Status(202, _detail(team, import_id))
 
@@ -203,23 +212,24 @@ class RunImportMakeIn(Input):
     wandb_run: str | None = Field(
         default=None,
         max_length=300,
-        description="Which one, where the files have some.",
+        description="W&B run to import, if the files contain several.",
     )
     right_from: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
         default=None,
-        description="A completion with this reward or more is correct. Default: the "
+        description="Completions with at least this reward are correct. Default: the "
         "highest reward. null: unknown.",
     )
     computes_advantages: bool = Field(
-        default=False, description="Where the files have none, of each group's rewards."
+        default=False,
+        description="Compute missing advantages from each group's rewards.",
     )
     leave_out: bool = Field(
-        default=False, description="Do without the rows or files that were refused."
+        default=False, description="Leave out invalid rows and files."
     )
     weights: dict[str, Real] = Field(
         default={},
-        description="Of the columns that are rules; without it, as their tool has "
-        "them; null: the column is no rule.",
+        description="Weights of the rule columns. Default: the weights of the tool. "
+        "null: the column is not a rule.",
         examples=[{"accuracy": 1.0}],
     )
 
@@ -228,17 +238,21 @@ class RunImportMakeIn(Input):
     "/{import_id}/make",
     response={202: RunImportDetail},
     auth=WRITE,
-    summary="Make the run of an import",
+    summary="Create the run of an import",
 )
 def make_run_import(
     request: HttpRequest, import_id: Id, payload: RunImportMakeIn
 ) -> Status[RunImportDetail]:
-    """Of what was read; `run_id` names it once the state is done."""
+    """Creates the run from the files; `run_id` names it once the state is done."""
     team = access_of(request).team
     found = find_import(team, import_id)
     read = found.findings if not found.is_open else {}
     if not read or not (read["num_samples"] or read["num_points"]):
-        raise Problem(409, "There is nothing to make a run of. Have files read first.")
+        raise Problem(
+            409,
+            "The import has no data to create a run from. Read its files first.",
+            code="run_imports.not_read",
+        )
     form = _make_form(found, payload)
     _queue(found, RunImport.MAKE, choices=form.choices)
     return Status(202, _detail(team, import_id))
@@ -247,8 +261,8 @@ def make_run_import(
 def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
     usual = MakeForm(found).weights
     if unknown := [name for name in payload.weights if name not in usual]:
-        message = f"The files have no column of scores {unknown[0][:80]!r}."
-        raise refuse_field("body.weights", message)
+        message = f"The files have no score column {unknown[0][:80]!r}."
+        raise refuse_field("body.weights", message, code="run_imports.no_column")
     given = payload.model_dump(exclude={"weights"})
     if "right_from" not in payload.model_fields_set:
         given["right_from"] = found.findings["highest"]  # as the page proposes
@@ -262,17 +276,22 @@ def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
 def _queue(found: RunImport, kind: str, **fields: Any) -> None:
     if not jobs.start(found, kind, **fields):
         is_made = found.run_id is not None
-        message = "A run was made of it already." if is_made else "It is at work."
-        raise Problem(409, message)
+        message = (
+            "The import already has a run." if is_made else "The import is running."
+        )
+        code = "run_imports.has_run" if is_made else "run_imports.running"
+        raise Problem(409, message, code=code)
 
 
 @router.delete(
-    "/{import_id}", response=Done, auth=WRITE, summary="Discard an import of a run"
+    "/{import_id}", response=Done, auth=WRITE, summary="Discard a run import"
 )
 def discard_run_import(request: HttpRequest, import_id: Id) -> Done:
-    """With its files; the run that was made of it stays. 409 while it is at work."""
+    """Deletes the import and its files; the run stays. 409 while it is running."""
     found = find_import(access_of(request).team, import_id)
     if found.is_open:
-        raise Problem(409, "It is at work. Stop it first.")
+        raise Problem(
+            409, "The import is running. Stop it first.", code="run_imports.running"
+        )
     discard(found)
     return Done(done=True)

@@ -213,8 +213,8 @@ class SpanForm(forms.Form):
         if first is not None and last is not None and first > last:
             self.add_error(
                 "last_step",
-                f"No step is at least {first} and at most {last}. Swap the two, or "
-                "leave one empty.",
+                f"“From step” ({first:,}) is after “To step” ({last:,}). Swap "
+                "them, or leave one empty.",
             )
 
     @property

@@ -37,6 +37,7 @@ from dashboard.exchange.models import ImportFile, RunImport
 from dashboard.exchange.tensorboard import is_event_file
 from dashboard.jobs.models import OPEN
 from dashboard.jobs.slots import slot
+from dashboard.project.errors import UserError
 from dashboard.project.overload import Busy
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def begin_import(team: Team, user: User) -> RunImport:
     purge_imports()
     open_ = RunImport.objects.filter(team=team, run=None).count()
     if open_ >= MAX_OPEN:
-        raise ValueError(
-            f"{team} has {open_} imports that were not finished; {MAX_OPEN} may wait. "
-            "Finish or discard some of those listed below first."
+        raise UserError(
+            "run_imports.too_many_open",
+            f"{team} already has {open_} unfinished imports; the limit is "
+            f"{MAX_OPEN}. Finish or discard one first.",
         )
     return RunImport.objects.create(team=team, created_by=user)
 
@@ -79,13 +81,19 @@ def begin_file(
     Team.objects.select_for_update(no_key=True).get(pk=run_import.team_id)
     held = RunImport.objects.filter(pk=run_import.pk, job=None)
     if not held.exists():
-        raise ValueError("This import takes no more files. Start a new import.")
+        raise UserError(
+            "run_imports.closed",
+            "This import accepts no more files. Start a new import.",
+        )
     filename = filename.replace("\x00", "")[-300:] or "file"
     begun = run_import.files.filter(filename=filename).first()
     if begun:
         if (begun.num_bytes, begun.fingerprint) == (num_bytes, fingerprint[:64]):
             return begun
-        raise ValueError(f"{filename} was sent already. Rename one of the two.")
+        raise UserError(
+            "run_imports.duplicate_file",
+            f"{filename} is already in this import. Rename one of the two files.",
+        )
     _check_size(filename, num_bytes)
     _check_share(run_import, num_bytes)
     check_storage(run_import.team, num_bytes, purpose=filename)
@@ -101,11 +109,12 @@ def begin_file(
 
 def _check_size(filename: str, num_bytes: int) -> None:
     if num_bytes <= 0:
-        raise ValueError(f"{filename} is empty. Leave it out.")
+        raise UserError("run_imports.empty_file", f"{filename} is empty. Leave it out.")
     if num_bytes > MAX_UPLOAD_BYTES:
-        raise ValueError(
-            f"{filename} has {num_bytes:,} bytes; {MAX_UPLOAD_BYTES:,} are allowed. "
-            "Import fewer steps."
+        raise UserError(
+            "run_imports.file_too_large",
+            f"{filename} has {num_bytes:,} bytes; the limit is "
+            f"{MAX_UPLOAD_BYTES:,}. Import fewer steps.",
         )
 
 
@@ -113,13 +122,18 @@ def _check_share(run_import: RunImport, num_bytes: int) -> None:
     files = ImportFile.objects.filter(run_import__team=run_import.team_id)
     held = files.aggregate(held=Sum("num_bytes"))["held"] or 0
     if held + num_bytes > MAX_TEAM_BYTES:
-        raise ValueError(
-            f"The team's imports hold {held:,} bytes; {MAX_TEAM_BYTES:,} may wait "
-            "together. Finish or discard some of them first."
+        raise UserError(
+            "run_imports.team_limit",
+            "With this file, the team's unfinished imports would have "
+            f"{held + num_bytes:,} bytes; the limit is {MAX_TEAM_BYTES:,}. Finish "
+            "or discard one first.",
         )
     count = run_import.files.aggregate(count=Count("pk"))["count"]
     if count >= MAX_FILES:
-        raise ValueError(f"An import may have {MAX_FILES:,} files. Leave some out.")
+        raise UserError(
+            "run_imports.too_many_files",
+            f"An import can have at most {MAX_FILES:,} files. Leave some out.",
+        )
 
 
 @transaction.atomic
@@ -210,16 +224,16 @@ def _unpack(run_import: RunImport, file: ImportFile) -> None:
 def _unfit(file: ImportFile, error: Exception) -> ValueError:
     match error:
         case UnicodeDecodeError():
-            why = "a name in it is not UTF-8"
+            why = "a filename in it is not UTF-8"
         case NotImplementedError():
             why = "its compression method is not supported"
         case EOFError():
-            why = "it is cut short"
+            why = "it is truncated"
         case _:
             why = "it is damaged"
     return ValueError(
-        f"{file.filename} cannot be unpacked: {why}. Pack it again, or send the files "
-        "as they are."
+        f"Unpacking {file.filename} failed: {why}. Pack it again, or upload the "
+        "files unpacked."
     )
 
 
@@ -233,19 +247,20 @@ def _take_members(
     )
     if num_bytes > limit:
         raise ValueError(
-            f"{file.filename} unpacks to {num_bytes:,} bytes; {limit:,} are allowed. "
-            "Pack fewer steps."
+            f"{file.filename} unpacks to {num_bytes:,} bytes; the limit is "
+            f"{limit:,}. Pack fewer steps."
         )
     if run_import.files.count() + len(members) > MAX_FILES:
         raise ValueError(
-            f"{file.filename} holds {len(members):,} files; an import may have "
-            f"{MAX_FILES:,}. Leave some out."
+            f"{file.filename} contains {len(members):,} files; an import can have "
+            f"at most {MAX_FILES:,}. Leave some out."
         )
     check_disk_space(num_bytes, purpose=f"unpacking {file.filename}")
     for member in members:
         if member.flag_bits & 1:
             raise ValueError(
-                f"{file.filename} has a password. Pack it again without one."
+                f"{file.filename} is password-protected. Pack it again without a "
+                "password."
             )
         taken = ImportFile(
             run_import=run_import,
@@ -271,7 +286,7 @@ def _copy(source: IO[bytes], target: IO[bytes], num_bytes: int) -> None:
         target.write(piece)
         num_bytes -= len(piece)
     if num_bytes or source.read(1):
-        raise zipfile.BadZipFile("a file is not as long as the archive says")
+        raise zipfile.BadZipFile("the size of a file differs from the archive's index")
 
 
 def discard(run_import: RunImport) -> None:

@@ -152,8 +152,8 @@ def _step(values: dict[str, Any]) -> int:
         raise Bad(
             "step",
             given,
-            "The step is no whole number from 0 on.",
-            "Give each row the step that it was sampled at, in a column step.",
+            "The step is not a non-negative integer.",
+            "Add a column “step” with the step at which each row was sampled.",
         )
     return step
 
@@ -167,8 +167,8 @@ def _count(values: dict[str, Any], column: str) -> int | None:
         raise Bad(
             column,
             count,
-            "It is no number of tokens.",
-            f"Write a whole number from 0 to {MAX_COUNT:,}, or nothing.",
+            "The token count is not a non-negative integer.",
+            f"Write a number from 0 to {MAX_COUNT:,}, or leave it empty.",
         )
     return int(count)
 
@@ -183,7 +183,7 @@ def _text(value: Any, column: str) -> str:
     """Of messages what they say; of several, under their roles."""
     if isinstance(value, str):
         if broken := broken_text(value):
-            raise Bad(column, value, f"The text holds {broken}.", "Remove it.")
+            raise Bad(column, value, f"The text contains {broken}.", "Remove it.")
         return value
     if _is_chat(value):
         messages = _messages(value, column)
@@ -191,7 +191,10 @@ def _text(value: Any, column: str) -> str:
             return messages[0][1]
         return "\n\n".join(f"{role}: {content}" for role, content in messages)
     raise Bad(
-        column, value, "It is neither a text nor messages.", "Write it as a text."
+        column,
+        value,
+        "The value is neither text nor chat messages.",
+        "Write it as text.",
     )
 
 
@@ -227,7 +230,7 @@ def _written(value: Any, column: str) -> str:
         return as_json(value)
     except (TypeError, ValueError):
         raise Bad(
-            column, value, "It has no place in JSON.", "Write it as a text."
+            column, value, "The value cannot be written as JSON.", "Write it as text."
         ) from None
 
 
@@ -238,7 +241,12 @@ def _number(values: dict[str, Any], column: str) -> float | None:
             value = float(value) if value.strip() else None
     if value is None or isinstance(value, int | float):
         return _finite(value)
-    raise Bad(column, value, "It is no number.", "Write a number, or nothing.")
+    raise Bad(
+        column,
+        value,
+        "The value is not a number.",
+        "Write a number, or leave it empty.",
+    )
 
 
 def _rules(given: Any) -> dict[str, float | None]:
@@ -246,7 +254,10 @@ def _rules(given: Any) -> dict[str, float | None]:
         rules = dict(given or {})  # in Parquet a list of pairs
     except (TypeError, ValueError):
         raise Bad(
-            "rules", given, "It tells no rule's score.", "Write {name: score, …}."
+            "rules",
+            given,
+            "The value does not map rules to scores.",
+            "Write {name: score, …}.",
         ) from None
     for name in rules:
         _text(name, "rules")

@@ -104,8 +104,8 @@ class Findings:
         other = self.files[owner].name
         return Refusal(
             value=f"step {sample.step}",
-            problem=f"The completions of this step are in {other} already.",
-            remedy="Import training and validation apart, and no file twice.",
+            problem=f"{other} already has completions of this step.",
+            remedy="Import training and validation separately, and each file once.",
         )
 
     def _refuse(self, file: FileFindings, refusal: Refusal) -> None:
@@ -142,7 +142,8 @@ class Findings:
         self.num_samples += 1
         if self.num_samples > MAX_ROWS:
             raise ValueError(
-                f"There are more than {MAX_ROWS:,} completions. Import fewer steps."
+                f"The files have more than {MAX_ROWS:,} completions. Import fewer "
+                "steps."
             )
         self.num_advantages += sample.advantage is not None
         for name, score in sample.scores.items():
@@ -150,8 +151,8 @@ class Findings:
             self.score_tools.setdefault(name, found.tool)
             if len(self.scores) > MAX_SCORES:
                 raise ValueError(
-                    f"{found.file.filename} has scores of more than {MAX_SCORES:,} "
-                    "rules. Leave out the columns that are no rule's."
+                    f"{found.file.filename} has scores of more than {MAX_SCORES} "
+                    "rules. Remove the columns that are not rules."
                 )
             key = (found.tool, name, f"reward/{name}/mean")
             if key in self.columns:
@@ -210,7 +211,7 @@ class MakeForm(forms.Form):
         max_length=200,
         required=False,
         label="Model",
-        help_text="As the lists of runs show it; the files do not tell.",
+        help_text="The run list shows this name. The files do not contain it.",
         widget=forms.TextInput(attrs={"class": "form-control"}),
     )
     wandb_run = forms.ChoiceField(
@@ -220,16 +221,16 @@ class MakeForm(forms.Form):
     )
     right_from = forms.FloatField(
         required=False,
-        label="Right from reward",
+        label="Correct from reward",
         help_text="A completion with this reward or more counts as correct. Empty: "
         "unknown.",
         widget=_input(),
     )
     computes_advantages = forms.BooleanField(
         required=False,
-        label="Compute advantages, which the files lack",
-        help_text="(reward − mean) ÷ (deviation + 0.0001) within each group. Otherwise "
-        "they are shown as –.",
+        label="Compute missing advantages",
+        help_text="(reward − mean) ÷ (standard deviation + 0.0001) within each group. "
+        "Otherwise advantages show as –.",
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
     leave_out = forms.BooleanField(
@@ -266,11 +267,11 @@ class MakeForm(forms.Form):
         else:
             field = self.fields["wandb_run"]
             assert isinstance(field, forms.ChoiceField)
-            field.choices = [(run, run or "(without a name)") for run in runs]
+            field.choices = [(run, run or "(unnamed)") for run in runs]
         if found["num_refused"]:
             num, is_one = f"{found['num_refused']:,}", found["num_refused"] == 1
-            rows = "row or file that was" if is_one else "rows or files that were"
-            self.fields["leave_out"].label = f"Leave out the {num} {rows} refused"
+            rows = "invalid row or file" if is_one else "invalid rows or files"
+            self.fields["leave_out"].label = f"Leave out {num} {rows}"
         else:
             del self.fields["leave_out"]
 
@@ -281,12 +282,20 @@ class MakeForm(forms.Form):
     def clean(self) -> None:
         for name, value in self.cleaned_data.items():
             if isinstance(value, float) and not math.isfinite(value):
-                self.add_error(name, f"Give a finite number; got {value}.")
+                self.add_error(
+                    name,
+                    forms.ValidationError(
+                        f"Enter a finite number; got {value}.", code="not_finite"
+                    ),
+                )
         if self.found["num_refused"] and not self.cleaned_data.get("leave_out"):
             self.add_error(
                 "leave_out",
-                f"{self.found['num_refused']:,} rows or files were refused. Correct "
-                "them and start again, or leave them out.",
+                forms.ValidationError(
+                    f"{self.found['num_refused']:,} rows or files are invalid. Fix "
+                    "them and import again, or leave them out.",
+                    code="invalid_rows",
+                ),
             )
 
     @property

@@ -93,7 +93,7 @@ def read_point(
             line=record.line,
             column=layout.step,
             value=quote(record.values[layout.step]),
-            problem="The step is no whole number from 0 on.",
+            problem="The step is not a non-negative integer.",
             remedy="Export the panel over steps.",
         )
     time = _number(record.values.get(layout.time)) if layout.time else None
@@ -169,7 +169,10 @@ def read_files(
 
 
 def _unfit(problem: str) -> Refusal:
-    remedy = "Send TRL's or verl's completions, event files or W&B's CSV."
+    remedy = (
+        "Upload completions of TRL or verl, TensorBoard event files or CSV files of "
+        "W&B."
+    )
     return Refusal(problem=problem, remedy=remedy, ends_file=True)
 
 
@@ -185,8 +188,8 @@ def _parquet_files(
                 yield files[at][0], chain.from_iterable(rows for _, _, rows in of_file)
         except ChildFailed as error:
             refusal = Refusal(
-                problem=f"Reading it broke off: {error}.",
-                remedy="Write the file again.",
+                problem=f"Reading failed: {error}.",
+                remedy="Export the file again.",
                 ends_file=True,
             )
             yield files[max(at, 0)][0], iter([refusal])
@@ -220,7 +223,8 @@ def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
             refusal = Refusal(
                 line=line + 1,
                 problem=str(error),
-                remedy="Copy the file again, whole; what comes before is read.",
+                remedy="Copy the complete file again. Cohort imports the records "
+                "before this one.",
                 ends_file=True,
             )
             yield Found(file, TENSORBOARD, refusal, {}), end
@@ -230,8 +234,8 @@ def _bad_name(line: int, name: str) -> Refusal:
     return Refusal(
         line=line,
         value=quote(name),
-        problem=f"The name of a value holds {broken_text(name)}.",
-        remedy="Log it under another name.",
+        problem=f"The tag contains {broken_text(name)}.",
+        remedy="Log the value under another name.",
     )
 
 
@@ -239,8 +243,8 @@ def _bad_step(line: int, step: int) -> Refusal:
     return Refusal(
         line=line,
         value=quote(step),
-        problem="The step is below 0 or too large.",
-        remedy=f"Steps go from 0 to {MAX_STEP:,}.",
+        problem="The step is out of range.",
+        remedy=f"Use steps from 0 to {MAX_STEP:,}.",
     )
 
 
@@ -276,8 +280,8 @@ def _unknown(record: Record) -> Refusal:
     return Refusal(
         line=record.line,
         value=quote(sorted(record.values)),
-        problem="Its columns are none of TRL's completions (prompt, completion), "
-        "verl's (input, output, score) or W&B's metrics (Step, or _step).",
-        remedy="Export it again, or leave the file out.",
+        problem="The columns match neither completions of TRL (prompt, completion) or "
+        "verl (input, output, score) nor metrics of W&B (Step or _step).",
+        remedy="Export the file again, or leave it out.",
         ends_file=True,
     )

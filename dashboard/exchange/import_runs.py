@@ -96,9 +96,8 @@ def make_run(
         buffer, findings = _read(run_import, ItemBuffer(file), on_read)
         if findings.num_refused != choices["leave_out"]:
             raise ValueError(
-                f"{findings.num_refused:,} rows are refused now, "
-                f"{choices['leave_out']:,} were when the files were read first. Read "
-                "them again."
+                f"The files have {findings.num_refused:,} invalid rows; "
+                f"{choices['leave_out']:,} were found before. Start a new import."
             )
         num_steps = len(findings.steps)
         on_stored(0, num_steps)

@@ -89,9 +89,9 @@ def _num_bytes(run_import: RunImport) -> int:
 
 def _gone() -> ValueError:
     return ValueError(
-        f"A file of it is not under {settings.COHORT_DATA} where the worker runs. Send "
-        "the files again; where workers run on other machines, let them share that "
-        "folder."
+        f"A file of the import is missing under {settings.COHORT_DATA} on the "
+        "worker. Upload the files again, and share that folder with workers on "
+        "other machines."
     )
 
 

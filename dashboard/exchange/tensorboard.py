@@ -71,23 +71,23 @@ def read_scalars(file: BinaryIO) -> Iterator[Scalars]:
         length = _length(head)
         if not _check(head[:8], head[8:]):
             raise ValueError(
-                f"Record {number:,} is damaged: its length fails its check."
+                f"Record {number:,} is damaged: the checksum of its length is wrong."
             )
         if length > MAX_RECORD_BYTES:
             raise ValueError(
-                f"Record {number:,} has {length:,} bytes, more than the "
-                f"{MAX_RECORD_BYTES:,} that are read."
+                f"Record {number:,} has {length:,} bytes; the limit is "
+                f"{MAX_RECORD_BYTES:,}."
             )
         message, check = file.read(length), file.read(4)
         if len(message) < length or len(check) < 4:
             return
         if not _check(message, check):
-            raise ValueError(f"Record {number:,} is damaged: it fails its check.")
+            raise ValueError(f"Record {number:,} is damaged: its checksum is wrong.")
         end += 16 + length
         try:
             yield _scalars(message, end)
         except (IndexError, struct.error, UnicodeDecodeError):
-            raise ValueError(f"Record {number:,} is no event.") from None
+            raise ValueError(f"Record {number:,} is not an event.") from None
 
 
 def _length(head: bytes) -> int:

@@ -52,7 +52,7 @@ def alert_delivery(request: Request, team: str) -> HttpResponse:
     if channel.kind == Channel.Kind.WEBHOOK:
         return _page(request, team_, ChannelForm(), revealed=channel)
     messages.success(
-        request, f"Alerts go to {channel.address} from now on. Send a test."
+        request, f"Added the channel {channel.address}. Send a test to check it."
     )
     return redirect("alert_delivery", team_.slug)
 
@@ -107,7 +107,7 @@ def alert_channel_test(request: Request, team: str, channel_id: int) -> HttpResp
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        message = "A test is on its way: the log below says what came of it."
+        message = "Sending a test. The log below shows the result."
         messages.info(request, message)
     return redirect("alert_delivery", team)
 
@@ -122,8 +122,10 @@ def alert_delivery_again(
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        message = "is on its way again" if is_waiting else "is still being tried"
-        messages.info(request, f"It {message}: the log below says what comes of it.")
+        message = (
+            "Sending again." if is_waiting else "Cohort is still trying to send it."
+        )
+        messages.info(request, f"{message} The log below shows the result.")
     return redirect("alert_delivery", team)
 
 
@@ -141,7 +143,7 @@ def alert_channel_events(request: Request, team: str, channel_id: int) -> HttpRe
     except ValueError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, "The events of this channel were saved.")
+        messages.success(request, "Saved the events of the channel.")
     return redirect("alert_delivery", team)
 
 
@@ -157,7 +159,7 @@ def alert_channel_switch(request: Request, team: str, channel_id: int) -> HttpRe
 def alert_channel_delete(request: Request, team: str, channel_id: int) -> HttpResponse:
     channel = _writable_channel(request, team, channel_id)
     delete_channel(channel=channel, user=request.user)
-    messages.success(request, "The channel was deleted.")
+    messages.success(request, "Deleted the channel.")
     return redirect("alert_delivery", team)
 
 

@@ -73,7 +73,7 @@ def alert_rules(request: Request, team: str) -> HttpResponse:
         except ValueError as error:
             form.add_error(None, str(error))
         else:
-            message = f"“{rule.name}” is watched from the next step on."
+            message = f"Added “{rule.name}”. It applies from the next step."
             messages.success(request, message)
             return redirect("alert_rules", team_.slug)
     rules = [(rule, describe(rule)) for rule in list_rules(team_.pk)]
@@ -102,8 +102,9 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
             return _show_both(request, form, conflict)
         if data is not None and form.is_valid():
             is_changed = change_rule(rule=form.instance, user=request.user)
-            done = "was changed" if is_changed else "stays as it is"
-            messages.success(request, f"“{form.instance.name}” {done}.")
+            name = form.instance.name
+            message = f"Saved “{name}”." if is_changed else f"“{name}” is unchanged."
+            messages.success(request, message)
             return redirect("alert_rules", team_.slug)
     as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` is as it was filled in
     context = {
@@ -166,10 +167,12 @@ def alert_rule_mute(request: Request, team: str, rule_id: int) -> HttpResponse:
 def alert_rule_delete(request: Request, team: str, rule_id: int) -> HttpResponse:
     rule = _writable_rule(request, team, rule_id)
     if rule.built_in:
-        messages.info(request, "A built-in rule is not deleted: switch it off.")
+        messages.info(
+            request, "You cannot delete a built-in rule. Switch it off instead."
+        )
     else:
         delete_rule(rule=rule, user=request.user)
-        messages.success(request, f"“{rule.name}” was deleted. Its alerts stay.")
+        messages.success(request, f"Deleted “{rule.name}”. Its alerts remain.")
     return redirect("alert_rules", team)
 
 

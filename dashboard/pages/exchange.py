@@ -46,6 +46,7 @@ from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import cancel, reap_of, waiting_reason
 from dashboard.pages.dataset_uploads import receive_part, refuse, refuse_form
 from dashboard.pages.requests import Request
+from dashboard.project.errors import UserError
 from dashboard.project.middleware import MAX_BODY_BYTES
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
@@ -94,13 +95,16 @@ def _begin(request: Request, team: Team) -> RunImport:
     """With the files that came along; none do where a script sends them."""
     sent = request.FILES.getlist("files")
     if not sent and "begin" not in request.POST:
-        raise ValueError("No file was chosen. Choose one, or several.")
+        raise UserError("run_imports.no_files", "Choose at least one file.")
     run_import = begin_import(team, request.user)
     try:
         for file in sent:
             assert isinstance(file, UploadedFile)
             store_file(run_import, file)
-    except (ValueError, OSError) as error:
+    except ValueError:
+        discard(run_import)
+        raise
+    except OSError as error:
         discard(run_import)
         raise ValueError(str(error)) from None
     if sent:
@@ -113,7 +117,7 @@ def get_import(team: Team, import_id: int) -> RunImport:
     try:
         return found.get(team=team, pk=import_id)
     except RunImport.DoesNotExist:
-        raise Http404("No such import.") from None
+        raise Http404("Import not found.") from None
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -159,7 +163,7 @@ def _change(request: Request, team: Team, import_id: int) -> HttpResponse:
     if "discard" in request.POST:
         return _discard(request, found)
     if "stop" in request.POST and not cancel(found.job):
-        messages.info(request, "It had ended already.")
+        messages.info(request, "The import had already ended.")
     if "read" in request.POST:
         _read(request, found)
     if "make" in request.POST and found.findings:
@@ -172,7 +176,7 @@ def _change(request: Request, team: Team, import_id: int) -> HttpResponse:
 
 def _discard(request: Request, run_import: RunImport) -> HttpResponse:
     if run_import.is_open:
-        messages.error(request, "It is at work. Stop it first.")
+        messages.error(request, "The import is running. Stop it first.")
         return redirect("run_import", run_import.team.slug, run_import.pk)
     discard(run_import)
     return redirect("run_imports", run_import.team.slug)
@@ -182,11 +186,11 @@ def _read(request: Request, run_import: RunImport) -> None:
     files = list(run_import.files.all())
     unfinished = [file.filename for file in files if not file.is_whole]
     if not files:
-        messages.error(request, "No file is here. Send one, or several.")
+        messages.error(request, "This import has no files. Upload at least one.")
     elif unfinished:
         messages.error(
             request,
-            f"{len(unfinished):,} of {len(files):,} files are not whole, such as "
+            f"{len(unfinished):,} of {len(files):,} files are incomplete, such as "
             f"{unfinished[0]}. Choose the same files again to resume the upload.",
         )
     else:
@@ -301,7 +305,7 @@ def run_import_parts(
     team_ = (get_writable_team if is_post else get_team)(request, team)
     file = get_import(team_, import_id).files.filter(pk=file_id).first()
     if file is None:
-        raise Http404("No such file.")
+        raise Http404("File not found.")
     if not is_post:
         return _tell(file)
 

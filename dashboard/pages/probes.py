@@ -167,21 +167,34 @@ def _shares(metrics: dict[str, Any], config: RunConfig) -> list[Amount]:
         return []
     k, size = metrics["num_samples"], config.rollout.group_size
     formula = (
-        "1 − Σ C(n_v, G) / C(n, G) over the values v that n_v of a prompt's n rewards "
-        "have, as a mean over prompts; for right and wrong 1 − p^G − (1−p)^G"
+        (
+            "1 − Σ C(n_v, G) / C(n, G), where n_v of a prompt's n rewards have the "
+            "value v; the mean over prompts. With two reward values: 1 − p^G − "
+            "(1−p)^G"
+        )
         if size <= k
-        else f"1 − Σ (n_v / n)^G, rather too low: {size} are more than {k} sampled"
+        else (
+            f"1 − Σ (n_v / n)^G, an underestimate because the group size {size} "
+            f"exceeds the {k} samples"
+        )
     )
-    named = [("pass@1", "pass@1", "one completion is given the highest reward")]
+    named = [("pass@1", "pass@1", "a completion gets the highest reward")]
     if k > 1:
         named.append(
-            (f"pass@{k}", f"pass@{k}", f"at least one of {k} is (unbiased estimator)")
+            (
+                f"pass@{k}",
+                f"pass@{k}",
+                (
+                    f"at least one of {k} completions gets the highest reward "
+                    "(unbiased estimator)"
+                ),
+            )
         )
     named.append(
         (
-            f"Groups with signal, of {size}",
+            f"Groups with signal, group size {size}",
             "signal",
-            f"rewards in the group differ. {formula}",
+            f"rewards in the group differ: {formula}",
         )
     )
     return [_amount(metrics, name, title, how) for title, name, how in named]

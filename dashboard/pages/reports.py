@@ -91,8 +91,11 @@ def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
             to=request.POST.get("to", ""),
         )
     except SavedMeanwhile:
-        message = f"{found.saved_by} saved this report meanwhile: nothing was changed. "
-        messages.error(request, message + "Reload and try again.")
+        message = (
+            f"{found.saved_by or 'Another member'} saved this report in the meantime, "
+            "so nothing was changed. "
+        )
+        messages.error(request, message + "Reload the page and try again.")
     except ValueError as error:
         messages.error(request, str(error))
     return redirect(reverse("report", args=[team, report_id]) + f"#block-{place}")
@@ -127,13 +130,14 @@ def report_restore(request: Request, team: str, report_id: int) -> HttpResponse:
         restore_version(report=found, user=request.user, number=number, version=version)
     except SavedMeanwhile:
         message = (
-            f"{found.saved_by or 'Somebody'} saved version {found.number} after you "
-            "opened this page, so nothing was restored. Look at it, then try again."
+            f"{found.saved_by or 'Another member'} saved version {found.number} "
+            "after you opened this page, so nothing was restored. Review that "
+            "version, then try again."
         )
         messages.error(request, message)
         return redirect("report_history", team, report_id)
     messages.success(
-        request, f"Version {version.number} is the newest again, as {found.number}."
+        request, f"Restored version {version.number} as version {found.number}."
     )
     return redirect("report", team, report_id)
 
@@ -167,7 +171,7 @@ def report_share(request: Request, team: str, report_id: int) -> HttpResponse:
         return render_report(request, membership, found, public_address=address)
     if request.POST.get("to") == "team":
         revoke(report=found, user=request.user)
-        messages.success(request, "The public link works no more.")
+        messages.success(request, "Revoked the public link.")
     return redirect("report", team, report_id)
 
 
@@ -175,5 +179,5 @@ def report_share(request: Request, team: str, report_id: int) -> HttpResponse:
 def report_delete(request: Request, team: str, report_id: int) -> HttpResponse:
     found = get_report(get_writable_team(request, team), report_id)
     delete_report(report=found, user=request.user)
-    messages.success(request, f"“{found.title}” is deleted.")
+    messages.success(request, f"Deleted “{found.title}”.")
     return redirect("reports", team)

@@ -139,13 +139,13 @@ class Page:
         recipe, run = self.draft.validate(), self.choice.chosen_run
         if run is None or recipe is None or self.selection is None:
             self.problem = (
-                "The recipe is not complete: its fields say what is wrong."
+                "The recipe is incomplete. Fix the marked fields."
                 if run
                 else "Choose a run first."
             )
             return self.render(status=422)
         if not self.steps.is_valid():
-            self.problem = "The steps are not right: their fields say what is wrong."
+            self.problem = "The steps are invalid. Fix the marked fields."
             return self.render(status=422)
         try:
             begun = start_rescoring(

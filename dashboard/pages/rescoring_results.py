@@ -118,7 +118,7 @@ def rescoring_export(
 ) -> HttpResponseBase:
     found = get_rescoring(get_team(request, team), rescoring_id)
     if file_format not in WRITERS:
-        raise Http404(f"There is no export {file_format!r}.")
+        raise Http404(f"Unknown export format {file_format!r}.")
     return attach(
         joined(WRITERS[file_format](found)),
         filename=f"{found.run.name}-rescoring-{found.pk}.{file_format}",
@@ -128,11 +128,11 @@ def rescoring_export(
 
 def _sentence(found: Rescoring) -> str:
     if found.spec is None:
-        return "Each step's own recipe"
+        return "The recipe of each step"
     try:
         return recipe_sentence(Recipe.model_validate(found.spec))
     except ValueError:
-        return "A recipe of rules that are not known any more"
+        return "A recipe with unknown rules"
 
 
 def _context(team: Team, found: Rescoring) -> dict[str, Any]:

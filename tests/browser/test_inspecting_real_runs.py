@@ -193,7 +193,7 @@ def follow_a_prompt(page: Page, run: Run) -> None:
 def rescore(page: Page, run: Run) -> None:
     page.goto(f"/alpha/rescorings/new?run={run.pk}")
     page.get_by_role("button", name="Rescore", exact=True).click()
-    same = page.get_by_text("Every reward equals the run's.")
+    same = page.locator(".notice-success")
     expect(same).to_be_visible(timeout=120_000)
     expect(page.locator("[data-figure=means] .lines path")).to_have_count(2)
 

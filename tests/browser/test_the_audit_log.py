@@ -65,7 +65,7 @@ def test_the_events_of_a_channel_are_changed(page: Page, team: Team) -> None:
         kind="webhook",
         address="https://old.example.org/",
         is_enabled=False,
-        gave_up="5 messages in a row could not be delivered.",
+        gave_up="The last 5 messages failed.",
     )
     data = {"run": run, "event": "run.finished", "told": describe_run(run)}
     later = timezone.now() + timedelta(days=1)
@@ -82,7 +82,7 @@ def test_the_events_of_a_channel_are_changed(page: Page, team: Team) -> None:
     expect(page.get_by_text("old.example.org").first).to_be_visible()
     assert findings_in_each_view(page) == []
 
-    mine = page.get_by_role("group", name="https://hooks.example.org/… gets")
+    mine = page.get_by_role("group", name="https://hooks.example.org/…")
     mine.get_by_label("A run finishes").uncheck()
     mine.get_by_role("button", name="Save").click()
 

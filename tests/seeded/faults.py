@@ -476,8 +476,8 @@ FAULTS = [
     Fault(
         "G5",
         "dashboard/alerts/messages.py",
-        '        raise NotSent(f"It answered {status}; a redirect is not followed.")',
-        '        return f"answered {status}"',
+        "    if 300 <= status < 400:\n",
+        "    if 300 <= status < 400:\n        return str(status)\n",
         "tests/dashboard/alerts/test_delivery.py tests/abuse/test_webhook_addresses.py",
     ),
     Fault(

@@ -25,8 +25,8 @@ NO_SET = (
 )
 MOST_LINES = 5
 NO_TEXTS = "No completions of this run are stored."
-ONE_RULE = "The run has no two rules, which could disagree."
-NEVER_APART = "No two completions of a group are told apart by two rules at once."
+ONE_RULE = "The run has fewer than two rules."
+NEVER_APART = "No two completions of a group get different scores from two rules."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,12 +73,12 @@ def _held_out(run: Run) -> Iterator[Signal]:
     names = Evaluation.objects.filter(run=run, superseded_by__isnull=True)
     sets = list(names.order_by("name").values_list("name", flat=True).distinct())
     rewards = _points(run, REWARD) if sets else NONE
-    of_all = f" {MOST_SETS} of {len(sets)} sets are shown."
+    of_all = f" Shows {MOST_SETS} of {len(sets)} held-out sets."
     for name in sets[:MOST_SETS]:
         scores = _points(run, f"eval/{name}/mean")
         training = _beside(rewards, scores)
         yield _gap(
-            f"Training reward less {name}",
+            f"Training reward minus {name}",
             key=f"held-out:{name}",
             gap=Series.known(scores.steps, training - scores.values),
             more=of_all if len(sets) > MOST_SETS else "",
@@ -88,7 +88,7 @@ def _held_out(run: Run) -> Iterator[Signal]:
             ),
         )
     if not sets:
-        yield _gap("Training reward less held-out", key="held-out", missing=NO_SET)
+        yield _gap("Training reward minus held-out", key="held-out", missing=NO_SET)
 
 
 def _gap(
@@ -103,8 +103,8 @@ def _gap(
     return Signal(
         key=key,
         title=title,
-        about="Grows where the reward rises on what is trained on, and not on what is "
-        f"held out.{more}",
+        about="Grows when the training reward rises and the held-out reward does "
+        f"not.{more}",
         unit="reward",
         suspect="up",
         series=gap,
@@ -138,7 +138,7 @@ def _length(run: Run) -> Signal:
     return Signal(
         key="length",
         title="Length",
-        about="Drifts where the reward pays for words, or for few of them.",
+        about="Drifts when the reward favours long or short completions.",
         unit="tokens",
         suspect="either",
         series=_series(run, LENGTH),
@@ -152,7 +152,7 @@ def _entropy(run: Run) -> Signal:
     return Signal(
         key="entropy",
         title="Entropy",
-        about="Falls where the policy settles on one way to write.",
+        about="Falls when the policy settles on one pattern.",
         unit="nats per token",
         suspect="down",
         series=_series(run, ENTROPY),
@@ -167,15 +167,15 @@ def _kl(run: Run) -> Signal:
     return Signal(
         key="kl",
         title="KL acceleration",
-        about="How quickly the policy leaves the reference; it speeds up where the "
-        "reward is no longer held back.",
-        unit="nats per token in 100 steps",
+        about="How fast the KL from the reference rises. A faster rise can mean that "
+        "the policy exploits the reward.",
+        unit="nats per token per 100 steps",
         suspect="up",
         series=None if measured is None else rate_of(measured),
         lines=() if measured is None else (Line(name="KL", series=measured),),
         line_unit="nats per token",
-        missing=f"The run has not logged {KL}: it has no reference to be compared "
-        'with. Set reference.kind to "auto" to have one.',
+        missing=f"The run has not logged {KL}, because it has no reference model. Set "
+        "reference.kind to “auto” to use one.",
         browse={"sort": "-reward"},
         browse_words="highest reward first",
     )
@@ -187,7 +187,7 @@ SIGNALS = (
     Signal(
         key="duplicates",
         title="Near-duplicates within groups",
-        about="Completions nearly like another one of their group.",
+        about="Completions that nearly repeat another completion of their group.",
         unit="share of completions",
         suspect="up",
         is_share=True,
@@ -198,31 +198,32 @@ SIGNALS = (
     Signal(
         key="shared",
         title="Phrases shared between prompts",
-        about="Four words in a row that stand in answers to other prompts too, as a "
-        "template does.",
+        about="Four-word phrases that also occur in completions of other prompts, as "
+        "in a template.",
         unit="share of a completion's phrases",
         suspect="up",
         is_share=True,
-        missing="It takes completions of two prompts at a step, each of four words.",
+        missing="Requires completions of two prompts in a step, each of at least four "
+        "words.",
         browse={"sort": "-reward"},
         browse_words="highest reward first",
     ),
     Signal(
         key="repetition",
         title="Repetition within a completion",
-        about="Four words in a row that the completion has said before, as in a loop.",
+        about="Four-word phrases that a completion repeats, as in a loop.",
         unit="share of a completion's phrases",
         suspect="up",
         is_share=True,
-        missing="It takes completions of four words.",
+        missing="Requires completions of at least four words.",
         browse={"sort": "-length"},
         browse_words="longest first",
     ),
     Signal(
         key="by-length",
-        title="Reward goes with length",
-        about="Correlation of reward and length within groups: at 1 the longest win, "
-        "at −1 the shortest.",
+        title="Reward and length",
+        about="Correlation of reward and length within groups. At 1, longer "
+        "completions get more reward; at −1, shorter ones do.",
         unit="correlation",
         suspect="either",
         missing="Reward or length is missing or constant in these groups.",
@@ -232,9 +233,9 @@ SIGNALS = (
 )
 RULES = Signal(
     key="rules",
-    title="Rules disagree",
-    about="Pairs of completions within a group that one rule orders one way, and the "
-    "other rule the other way; a weight below 0 turns its rule's order round.",
+    title="Rule disagreement",
+    about="Completion pairs of a group that two rules order oppositely. A negative "
+    "weight reverses a rule's order.",
     unit="share of pairs",
     suspect="up",
     is_share=True,
@@ -268,10 +269,10 @@ def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
     first = ranked[0]
     about = RULES.about
     if len(known) > 1:
-        about += f" {len(known)} pairs of rules were looked at."
+        about += f" Cohort compared {len(known)} pairs of rules."
     return replace(
         RULES,
-        title=f"Rules disagree: {_words(first)}",
+        title=f"Rule disagreement: {_words(first)}",
         about=about,
         series=known[first],
         lines=tuple(

@@ -25,7 +25,7 @@ from trainer.rewards.spec import Recipe
 
 ABSENT = None
 MAX_LISTED = 5  # values of a set
-WHOLE = "how the rules combine"
+WHOLE = "combination of the rules"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,15 +147,18 @@ def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[Run
 def _find(run: Run, baseline: Run, prompt: int, step: int | None) -> RunAnswer:
     if run.dataset_version_id != baseline.dataset_version_id:
         reason = (
-            "It has no prompts."
+            "This run was imported without prompts."
             if run.dataset_version is None
-            else f"Its prompts are {run.dataset_version}, the baseline's "
-            f"{baseline.dataset_version}: number {prompt} is another prompt there."
+            else (
+                f"This run uses {run.dataset_version} and the baseline "
+                f"{baseline.dataset_version}, so prompt {prompt} is a different "
+                "prompt."
+            )
         )
         return RunAnswer(run=run, group=None, best=None, reason=reason)
     group = _nearest(run, prompt, run.num_steps if step is None else step)
     if group is None:
-        reason = f"Has not sampled prompt {prompt} (yet)."
+        reason = f"This run has not sampled prompt {prompt}."
         return RunAnswer(run=run, group=None, best=None, reason=reason)
     return RunAnswer(run=run, group=group, best=_best(group), reason="")
 

@@ -147,10 +147,10 @@ class PairForm(FilterForm):
     sort = forms.ChoiceField(required=False, choices=SORTS)
     align = forms.ChoiceField(
         required=False,
-        choices=[(RANK, "best beside best"), (SAMPLED, "as they were sampled")],
+        choices=[(RANK, "by reward"), (SAMPLED, "in sampling order")],
     )
     text = forms.ChoiceField(
         required=False,
-        choices=[("diff", "differences marked"), ("plain", "as they are")],
+        choices=[("diff", "differences highlighted"), ("plain", "plain")],
     )
     page = forms.IntegerField(required=False, min_value=1, max_value=MOST)

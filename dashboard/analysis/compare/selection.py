@@ -99,7 +99,7 @@ def _describe_missing(team: Team, missing: list[int]) -> str:
     away = Run.objects.filter(team=team, pk__in=missing).order_by("pk")
     if trashed := list(away.values_list("pk", flat=True)):
         return f"Run {join_ids(trashed)} is in the trash. Restore it to compare it."
-    return f"No run {join_ids(missing)} in {team}."
+    return f"{team} has no run {join_ids(missing)}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +132,7 @@ def _read_sweep(team: Team, query: QueryDict) -> Sweep | None:
     is_number = number.isascii() and number.isdigit() and len(number) <= 18
     sweep = sweeps.filter(pk=int(number)).first() if is_number else None
     if sweep is None:
-        raise Http404(f"No sweep {number[:20]!r} in {team}.")
+        raise Http404(f"{team} has no sweep {number[:20]!r}.")
     return sweep
 
 
@@ -144,7 +144,7 @@ def _read_ids(query: QueryDict) -> list[int]:
     named = [word for word in words if word]
     wrong = [word for word in named if not (word.isascii() and word.isdigit())]
     if wrong or any(len(word) > 18 for word in named):
-        raise Http404(f"A run is named by its number; got {(wrong or named)[0]!r}.")
+        raise Http404(f"Run IDs are numbers; got {(wrong or named)[0]!r}.")
     return [int(word) for word in named]
 
 

@@ -182,7 +182,7 @@ def _say(
 ) -> tuple[Kind, str]:
     value, low, high = found.value[0], found.low[0], found.high[0]
     if min(nums) == 1:
-        whose = "each" if nums == (1, 1) else "in one of the two"
+        whose = "each" if nums == (1, 1) else "on one side"
         return "one", f"one run {whose}: no test"
     if low == high == 0:
         return "same", "equal in every seed"
@@ -214,4 +214,4 @@ def _more(
     if nums[0] == nums[1]:
         more = max(1, needed - nums[0])
         return f"about {more} more seed{'s' if more > 1 else ''} each"
-    return f"about {max(needed, max(nums) + 1)} seeds each are needed"
+    return f"about {max(needed, max(nums) + 1)} seeds needed each"

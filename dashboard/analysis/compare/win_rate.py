@@ -66,8 +66,9 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
         cursor.execute(SAME, [mine.pk, its.pk, wanted])
         numbers = dict(cursor.fetchall())
     message = (
-        f"Matched by the contents of their rows, since {ours.name} has {mine} and "
-        f"{theirs.name} {its}: {len(numbers):,} of {len(wanted):,} prompts are in both."
+        f"{ours.name} uses {mine} and {theirs.name} uses {its}. Prompts are "
+        f"matched by the content of their rows: {len(numbers):,} of "
+        f"{len(wanted):,} are in both."
     )
     return Matching(numbers=numbers, said=message)
 
@@ -111,7 +112,7 @@ class CommonSteps:
         if prompt not in self.steps[0]:
             return f"{runs[0].name} has not sampled prompt {prompt}."
         if self.matching.other(prompt) is None:
-            return f"The dataset of {runs[1].name} has no row like prompt {prompt}."
+            return f"The dataset of {runs[1].name} has no row equal to prompt {prompt}."
         return f"{runs[1].name} has not sampled prompt {prompt}."
 
 

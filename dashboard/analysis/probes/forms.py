@@ -20,7 +20,7 @@ from dashboard.runs.launch.base_models import StarterModel
 from dashboard.runs.models import Run
 from trainer.config import AdvantageConfig
 
-AS_SET = "Empty: as the model's settings have it."
+AS_SET = "Empty: the model's setting."
 MAX_TOKENS = 131_072
 MAX_ROWS = 12
 DEFAULT_ROWS = "0-3"
@@ -86,30 +86,32 @@ class ChoiceForm(forms.Form):
         "Completions",
         required=False,
         choices=[
-            (PASTED, "Pasted here"),
-            (FROM_RUN, "Of a past run"),
-            (FROM_PROBE, "Sampled by a probe"),
+            (PASTED, "Pasted"),
+            (FROM_RUN, "From a run"),
+            (FROM_PROBE, "From a probe"),
         ],
     )
-    rows = _text_field("Rows", 200, f"Such as 0-3, 17. At most {MAX_ROWS}.")
+    rows = _text_field(
+        "Rows", 200, f"Row numbers or ranges, such as 0-3, 17; at most {MAX_ROWS} rows."
+    )
     run = _row_field("Run", Run.objects.none(), "Choose a run")
-    steps = _text_field("Steps", 24, "Such as 40 or 40-60. Empty: the last.")
+    steps = _text_field("Steps", 24, "Such as 40 or 40-60. Empty: the last step.")
     probe = _row_field("Probe", Probe.objects.none(), "Choose a probe")
     baseline = select_field(
         "Baseline",
         required=False,
         choices=[
             ("mean", "the group's mean"),
-            ("leave_one_out", "mean of the others"),
+            ("leave_one_out", "leave-one-out mean"),
             ("none", "none"),
         ],
     )
     scale = select_field(
-        "Divided by",
+        "Scale by",
         required=False,
         choices=[
-            ("group_std", "the group's deviation"),
-            ("batch_std", "the deviation of all"),
+            ("group_std", "group standard deviation"),
+            ("batch_std", "batch standard deviation"),
             ("mean", "the group's mean"),
             ("none", "nothing"),
         ],
@@ -135,14 +137,14 @@ class ChoiceForm(forms.Form):
             return []
         if not RANGES.fullmatch(text):
             raise forms.ValidationError(
-                f"Rows are numbers and ranges such as 0-3, 17; got “{text}”."
+                f"Rows must be numbers or ranges such as 0-3, 17; got “{text}”."
             )
         found: list[int] = []
         for part in text.split(","):
             first, _, last = part.partition("-")
             low, high = int(first), int(last or first)
             if max(low, high) > LARGEST:
-                raise forms.ValidationError(f"There is no row {max(low, high):,}.")
+                raise forms.ValidationError(f"Row {max(low, high):,} does not exist.")
             found += range(low, min(high, low + MAX_ROWS) + 1)
         return sorted(set(found))
 
@@ -154,7 +156,7 @@ class ChoiceForm(forms.Form):
         match = STEPS.fullmatch(text)
         if match is None or int(match[2] or match[1]) > LARGEST:
             raise forms.ValidationError(
-                f"Steps are one number or a range such as 40-60; got “{text}”."
+                f"Steps must be a number or a range such as 40-60; got “{text}”."
             )
         return int(match[1]), int(match[2] or match[1])
 
@@ -214,17 +216,17 @@ class SampleForm(forms.Form):
 
     model = select_field("Model", required=False)
     model_other = forms.CharField(
-        label="Folder or hub id",
+        label="Folder or Hub ID",
         required=False,
         max_length=500,
         widget=forms.TextInput(
             attrs={"class": "form-control mono", "autocomplete": "off"}
         ),
     )
-    samples = number_field("Completions of each row", 1, 64, initial=8)
-    prompts = number_field("Prompts of a probe", 1, 256, initial=32)
+    samples = number_field("Completions per row", 1, 64, initial=8)
+    prompts = number_field("Prompts per probe", 1, 256, initial=32)
     max_new_tokens = number_field(
-        "Tokens at most", 1, MAX_TOKENS, required=False, help_text=AS_SET
+        "Max new tokens", 1, MAX_TOKENS, required=False, help_text=AS_SET
     )
     temperature = float_field("Temperature", 0.01, 5, required=False, help_text=AS_SET)
     prefix = "sample"
@@ -233,6 +235,6 @@ class SampleForm(forms.Form):
         is_given = "sample-samples" in given
         super().__init__(given if is_given else None)
         titles = [(starter.path, starter.title) for starter in starters]
-        choices = [*titles, ("", "A folder or hub id")]
+        choices = [*titles, ("", "Folder or Hub ID")]
         self.fields["model"].initial = choices[0][0]
         set_choices(self, "model", choices)

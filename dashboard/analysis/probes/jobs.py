@@ -84,7 +84,7 @@ def probe(
     except FilesGone as error:
         raise ValueError(str(error)) from None
     except OSError as error:
-        raise ValueError(f"Its files cannot be written: {error}.") from error
+        raise ValueError(f"Failed to write the probe's files: {error}.") from error
     _Following(context, row, folder).see_through(started)
 
 
@@ -191,10 +191,10 @@ class _Following:
 
 
 def _last_words(status: int, log: Path) -> str:
-    how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
+    how = f"on signal {-status}" if status < 0 else f"with exit code {status}"
     tail = read_tail(log, max_lines=TAIL_LINES).text.strip()
-    message = f" It said last: {tail}" if tail else ""
-    return f"The trainer ended {how} and gave no reason.{message}"
+    message = f" Last output: {tail}" if tail else ""
+    return f"The trainer exited {how} without an error message.{message}"
 
 
 register(

@@ -126,14 +126,14 @@ def _label(config: RunConfig, checkpoint: Checkpoint | None) -> str:
 def _check_size(num_prompts: int, num_samples: int) -> None:
     if not 1 <= num_prompts <= MAX_PROMPTS or not 1 <= num_samples <= MAX_SAMPLES:
         raise TooMuch(
-            f"A probe takes 1 to {MAX_PROMPTS} prompts and 1 to {MAX_SAMPLES} "
-            f"completions of each; got {num_prompts} and {num_samples}."
+            f"A probe samples 1 to {MAX_PROMPTS} prompts with 1 to {MAX_SAMPLES} "
+            f"completions each; got {num_prompts} and {num_samples}."
         )
     if num_prompts * num_samples > MAX_COMPLETIONS:
         raise TooMuch(
-            f"{num_prompts} prompts × {num_samples} completions are "
-            f"{num_prompts * num_samples:,}; a probe takes {MAX_COMPLETIONS:,} at "
-            "most. Take fewer prompts or completions."
+            f"A probe samples at most {MAX_COMPLETIONS:,} completions; "
+            f"{num_prompts} prompts × {num_samples} are "
+            f"{num_prompts * num_samples:,}. Use fewer prompts or completions."
         )
 
 
@@ -141,7 +141,8 @@ def _check_open(team: Team) -> None:
     num_open = Probe.objects.filter(team=team, job__state__in=OPEN).count()
     if num_open >= MAX_OPEN:
         raise TooMuch(
-            f"{num_open} probes of {team} wait or run already. Stop one, or wait."
+            f"{team} already has {num_open} open probes. Stop one, or wait until "
+            "one ends."
         )
 
 
@@ -323,9 +324,9 @@ def waiting_reason(probe: Probe) -> str:
     num_runs = Run.objects.filter(state__in=[state.value for state in HELD_RUNS])
     busy = num_runs.count() + open_.filter(state=JobState.RUNNING).count()
     if not busy and not before:
-        return "Waiting for a training worker to take it."
+        return "Waiting for a training worker."
     runs = f"{num_runs.count()} run{'s' if num_runs.count() != 1 else ''}"
     return (
-        f"Waiting: the training workers hold {runs}, and {before} "
-        f"probe{'s' if before != 1 else ''} came before this one."
+        f"Waiting for a training worker: they are busy with {runs}, and {before} "
+        f"probe{'s are' if before != 1 else ' is'} ahead of this one."
     )

@@ -42,17 +42,17 @@ class TryForm(forms.Form):
     checkpoint = select_field("Checkpoint")
     row = number_field("Row", 0, LARGEST, required=False)
     prompt = forms.CharField(
-        label="Or your own prompt",
+        label="Custom prompt",
         required=False,
         max_length=MAX_CHARS,
         strip=False,
         widget=forms.Textarea(attrs={"class": "form-control mono", "rows": 3}),
     )
-    num_samples = number_field("Completions of each", 1, MAX_SAMPLES)
+    num_samples = number_field("Completions per model", 1, MAX_SAMPLES)
     temperature = float_field("Temperature", 0.01, 5)
-    max_new_tokens = number_field("Tokens at most", 1, MAX_TOKENS)
+    max_new_tokens = number_field("Max new tokens", 1, MAX_TOKENS)
     seed = number_field("Seed", 0, 2**32 - 1)
-    recipe = select_field("Scored by", required=False)
+    recipe = select_field("Reward recipe", required=False)
 
     def __init__(self, run: Run, given: Mapping[str, Any]) -> None:
         self.version = tried_version(run)
@@ -73,7 +73,7 @@ class TryForm(forms.Form):
         kept = {n: given[n] for n in self.base_fields if given.get(n, "") != ""}
         super().__init__({**usual, **kept})
         marked = [
-            (name, f"step {row.checkpoint.step}{', the best' if row.is_best else ''}")
+            (name, f"step {row.checkpoint.step}{', best' if row.is_best else ''}")
             for name, row in there.items()
         ]
         set_choices(self, "checkpoint", marked)
@@ -83,7 +83,7 @@ class TryForm(forms.Form):
             (str(version.pk), str(version))
             for version in listed.order_by("recipe__name", "-number")
         ]
-        own = [(OWN, "The run's own recipe"), (UNSCORED, "Nothing")]
+        own = [(OWN, "The run's recipe"), (UNSCORED, "None: no scores")]
         set_choices(self, "recipe", [*own, *versions])
 
     def clean_prompt(self) -> str:
@@ -154,7 +154,7 @@ def _usual(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
 def tried_version(run: Run) -> DatasetVersion:
     """404 of an imported run: it has no checkpoint to try."""
     if run.is_imported or run.dataset_version is None:
-        raise Http404(f"{run} was imported: it has no checkpoint to try.")
+        raise Http404(f"{run} is an imported run and has no checkpoints.")
     return run.dataset_version
 
 

@@ -143,8 +143,10 @@ def _refuse(completions: Sequence[str]) -> list[str]:
     if longest <= MAX_CHARS:
         return []
     return [
-        f"A completion has {longest:,} characters; {MAX_CHARS:,} can be tried here. "
-        "Shorten it."
+        (
+            f"A completion has {longest:,} characters; the limit is {MAX_CHARS:,}. "
+            "Shorten it."
+        )
     ]
 
 

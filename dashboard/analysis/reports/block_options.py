@@ -124,12 +124,12 @@ def read_block(line: str) -> Block | None:
     kind, words = found[1], (found[2] or "").split()
     if kind not in KINDS:
         known = ", ".join(f"::{name}" for name in KINDS)
-        return Block(kind=kind, problem=f"There is no block ::{kind}, but {known}.")
+        return Block(kind=kind, problem=f"Unknown block ::{kind}. Use one of {known}.")
     options: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals and name != "pin":
-            message = f"{word!r} is no option. Options are written as name=value."
+            message = f"{word!r} is not an option. Write options as name=value."
             return Block(kind=kind, problem=message)
         options[name] = unquote(value)
     return _with_pin(kind, options)
@@ -149,7 +149,7 @@ def read_runs(text: str) -> list[int]:
     words = [word for word in text.split(",") if word]
     runs = list(dict.fromkeys(words))
     if not 1 <= len(runs) <= MAX_RUNS or not all(map(_is_count, words)):
-        raise ValueError(f"1 to {MAX_RUNS} numbers of runs, such as 3,5")
+        raise ValueError(f"1 to {MAX_RUNS} run IDs, such as 3,5")
     return [int(word) for word in runs]
 
 
@@ -172,14 +172,14 @@ def read_num_completions(text: str) -> int:
 
 def read_metric(text: str) -> str:
     if not 0 < len(text) <= MAX_NAME:
-        raise ValueError("the name of a metric, such as reward/mean")
+        raise ValueError("a metric name, such as reward/mean")
     return text
 
 
 def read_metrics(text: str) -> list[str]:
     names = list(dict.fromkeys(name for name in text.split(",") if name))
     if not 1 <= len(names) <= MAX_METRICS:
-        raise ValueError(f"1 to {MAX_METRICS} names of metrics, such as reward/mean")
+        raise ValueError(f"1 to {MAX_METRICS} metric names, such as reward/mean")
     return [read_metric(name) for name in names]
 
 
@@ -233,7 +233,8 @@ def read_options(block: Block) -> dict[str, Any]:
     for name in block.options:
         if name not in known:
             raise ValueError(
-                f"::{block.kind} has no option {name[:40]!r}, but {', '.join(known)}."
+                f"::{block.kind} has no option {name[:40]!r}. Its options are "
+                f"{', '.join(known)}."
             )
     return {
         name: _read(block, name, reader, default)
@@ -245,13 +246,13 @@ def _read(block: Block, name: str, reader: Reader, default: str | None) -> Any:
     text = block.options.get(name, default)
     example = f"For example: {EXAMPLES[block.kind]}"
     if text is None:
-        raise ValueError(f"::{block.kind} needs {name}. {example}")
+        raise ValueError(f"::{block.kind} requires {name}. {example}")
     if text == "" and default == "":
         return ""
     try:
         return reader(text)
     except ValueError as error:
-        message = f"{name} takes {error}; got {text[:60]!r}."
+        message = f"{name} must be {error}; got {text[:60]!r}."
         raise ValueError(f"{message} {example}") from None
 
 
@@ -267,7 +268,7 @@ def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
         .prefetch_related("evaluation_sets__dataset_version__dataset")
         .in_bulk(ids)
     )
-    gone = [f"Run {pk} is gone: the team has none." for pk in ids if pk not in found]
+    gone = [f"Run {pk} was not found in this team." for pk in ids if pk not in found]
     return [found[pk] for pk in ids if pk in found], gone
 
 

@@ -44,7 +44,7 @@ def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     try:
         group = get_group(run, step, prompt)
     except Http404:
-        message = f"{run.name} keeps no group of prompt {prompt} at step {step}."
+        message = f"{run.name} has no stored group of prompt {prompt} at step {step}."
         return {"gone": [message]}
     weights, recipe = rule_weights(run, step), step_recipe(run, step)
     completions = group.completions

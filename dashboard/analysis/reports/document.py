@@ -93,8 +93,8 @@ def _show_block(team: Team, block: Block, *, place: int, pins: dict[int, Pin]) -
             known = _still_there(team, runs_of(pin.data))
             return Shown(place=place, block=block, data=pin.data, pin=pin, known=known)
         message = (
-            f"This report has no pin {block.pin}. Write pin in place of "
-            f"pin={block.pin} to pin what is there now."
+            f"This report has no pin {block.pin}. Replace pin={block.pin} with "
+            "pin to pin the current data."
         )
         return Shown(place=place, block=block, data={}, problem=message)
     try:
@@ -123,7 +123,7 @@ def name_block(shown: Shown) -> str:
     if kind == "compare" and "runs" in data:
         return _count(len(data["runs"]), "run") + " compared"
     if kind == "table" and "runs" in data:
-        return f"Figures of {_count(len(data['runs']), 'run')}"
+        return f"Metrics of {_count(len(data['runs']), 'run')}"
     return {"chart": "Chart", "group": "Group", "compare": "Comparison"}.get(
         kind, "Table"
     )

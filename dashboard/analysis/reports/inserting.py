@@ -39,7 +39,7 @@ TITLES = {
     "chart": "Chart",
     "group": "Group",
     "compare": "Comparison",
-    "table": "Figures of runs",
+    "table": "Table of metrics",
 }
 
 
@@ -97,7 +97,7 @@ def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> str:
     line = Block(kind="compare", options=options).line
     if selection.num_chosen <= MAX_RUNS:
         return line
-    return f"{line}\n*{MAX_RUNS} of {selection.num_chosen} runs are in this block.*"
+    return f"{line}\n*{MAX_RUNS} of {selection.num_chosen} runs are shown.*"
 
 
 def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> str:
@@ -225,7 +225,7 @@ def _line(
 ) -> tuple[str, str]:
     """The block's line, or what is missing for one."""
     if not chosen:
-        return "", "Choose a run." if kind == "group" else "Choose one run or several."
+        return "", "Choose a run." if kind == "group" else "Choose one or more runs."
     if kind == "compare" and len(chosen) < 2:
         return "", "Choose a second run to compare with."
     if kind == "group" and not group:

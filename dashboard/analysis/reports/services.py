@@ -23,6 +23,7 @@ from dashboard.analysis.reports.block_options import Block, list_blocks, replace
 from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.inserting import translate_addresses
 from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
+from dashboard.project.errors import UserError
 from dashboard.samples.forms import FilterForm
 from trainer.client.lines import plain
 
@@ -42,9 +43,9 @@ def create_report(
     *, team: Team, user: User, title: str, text: str, hosts: Collection[str]
 ) -> Report:
     if Report.objects.filter(team=team).count() >= MAX_REPORTS:
-        raise ValueError(
-            f"The team has {MAX_REPORTS:,} reports, which is as many as it may have. "
-            "Delete some first."
+        raise UserError(
+            "reports.too_many",
+            f"A team can have at most {MAX_REPORTS:,} reports. Delete some first.",
         )
     title, text = check(title, translate_addresses(text, team, hosts))
     with transaction.atomic():
@@ -80,20 +81,23 @@ def check(title: str, text: str) -> tuple[str, str]:
     title = " ".join(title.replace("\x00", "").split())
     text = text.replace("\x00", "").replace("\r\n", "\n").replace("\r", "\n").rstrip()
     if not title:
-        raise ValueError("A report needs a title, by which others find it.")
+        raise UserError("reports.no_title", "A report needs a title.")
     if len(title) > MAX_TITLE:
-        raise ValueError(
-            f"A title holds {MAX_TITLE} characters at most; this has {len(title)}."
+        raise UserError(
+            "reports.title_too_long",
+            f"A title has at most {MAX_TITLE} characters; this one has {len(title)}.",
         )
     if len(text) > MAX_CHARS:
-        raise ValueError(
-            f"A report holds {MAX_CHARS:,} characters at most; this has {len(text):,}. "
-            "Make two of it."
+        raise UserError(
+            "reports.too_long",
+            f"A report has at most {MAX_CHARS:,} characters; this one has "
+            f"{len(text):,}. Split it.",
         )
     if (num_blocks := len(list_blocks(text))) > MAX_BLOCKS:
-        raise ValueError(
-            f"A report holds {MAX_BLOCKS} blocks at most; this has {num_blocks}. "
-            "Make two of it."
+        raise UserError(
+            "reports.too_many_blocks",
+            f"A report has at most {MAX_BLOCKS} blocks; this one has "
+            f"{num_blocks}. Split it.",
         )
     return title, text
 
@@ -150,7 +154,9 @@ def change_pin(*, report: Report, user: User, number: int, place: int, to: str) 
     """Pin the block to what is there now, or make it live: a version of its own."""
     blocks = list_blocks(report.text)
     if not 0 <= place < len(blocks):
-        raise ValueError("The report has no such block any more. Reload the page.")
+        raise UserError(
+            "reports.no_block", "This block no longer exists. Reload the page."
+        )
     blocks[place] = replace(blocks[place].live, wants_pin=to == "pinned")
     text = replace_blocks(report.text, blocks)
     save_report(report=report, user=user, number=number, title=report.title, text=text)
@@ -207,14 +213,14 @@ def get_report(team: Team, report_id: int) -> Report:
     try:
         return reports.get(team=team, pk=report_id)
     except Report.DoesNotExist:
-        raise Http404("No such report.") from None
+        raise Http404("Report not found.") from None
 
 
 def get_version(report: Report, number: int) -> ReportVersion:
     try:
         return report.versions.select_related("saved_by").get(number=number)
     except ReportVersion.DoesNotExist:
-        raise Http404(f"Version {number} of this report is not kept.") from None
+        raise Http404(f"Version {number} of this report is not stored.") from None
 
 
 def find_public_report(token: str) -> Report:
@@ -223,7 +229,7 @@ def find_public_report(token: str) -> Report:
     try:
         return reports.get(public_sha256=digest(token))
     except Report.DoesNotExist:
-        raise Http404("No such report.") from None
+        raise Http404("Report not found.") from None
 
 
 def find_reports(team: Team, text: str) -> QuerySet[Report]:

@@ -117,8 +117,8 @@ class StepSettings:
         """
         if "model" not in config:  # as exchange leaves it
             raise ValueError(
-                "The run was imported without settings, so it cannot be rescored. "
-                "Choose a run that was trained here."
+                "The run was imported without settings, so it cannot be "
+                "rescored. Choose a run that Cohort trained."
             )
         self.recipe = None if spec is None else Recipe.model_validate(spec)
         self._stages = RunConfig.model_validate(config).phase_configs
@@ -162,8 +162,8 @@ def check_recipe(recipe: Recipe) -> None:
     for rule in recipe.rules:
         if rule.kind == "reward_model":
             raise ValueError(
-                f'Rule "{rule.name}" asks a reward model, which is loaded in a run '
-                "alone, where its memory is reckoned with. Leave the rule out."
+                f"Rule “{rule.name}” uses a reward model, which only a training "
+                "run can load. Remove the rule."
             )
 
 
@@ -172,17 +172,17 @@ def why_no_advantages(config: RunConfig) -> str:
     if config.advantage.credit == "process":
         return (
             "The run credits reasoning steps (advantage.credit = process), whose "
-            "tokens are not stored."
+            "token positions are not stored."
         )
     if config.advantage.credit == "preference":
         return (
-            "The run learns from pairs (advantage.credit = preference) by log-probs "
-            "that are not stored."
+            "The run trains on preference pairs (advantage.credit = preference), "
+            "whose log-probs are not stored."
         )
     if config.loss.kl_in == "reward" and config.loss.kl_coef > 0:
         return (
-            "The run takes each completion's KL off its reward before it compares "
-            "(loss.kl_in = reward), and that KL is not stored."
+            "The run subtracts each completion's KL from its reward (loss.kl_in "
+            "= reward), and that KL is not stored."
         )
     return ""
 

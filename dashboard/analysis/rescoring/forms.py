@@ -15,11 +15,11 @@ from dashboard.runs.models import Run
 
 OWN = "own"
 SORTS = [
-    ("rank", "largest change of rank first"),
-    ("advantage", "largest change of advantage first"),
-    ("reward", "largest change of reward first"),
+    ("rank", "largest rank change first"),
+    ("advantage", "largest advantage change first"),
+    ("reward", "largest reward change first"),
 ]
-SHOWN = [("moved", "those whose rank changed"), ("all", "all")]
+SHOWN = [("moved", "rank changed"), ("all", "all")]
 FIELDS = ("first_step", "last_step", "every")
 
 
@@ -45,7 +45,7 @@ class ChoiceForm(forms.Form):
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     recipe = forms.ChoiceField(
-        label="Recipe to begin with",
+        label="Recipe",
         required=False,
         widget=forms.Select(attrs={"class": "form-select"}),
     )
@@ -58,7 +58,7 @@ class ChoiceForm(forms.Form):
             "recipe__name", "-number"
         )
         versions = [(str(version.pk), str(version)) for version in listed]
-        set_choices(self, "recipe", [(OWN, "The run's own"), *versions])
+        set_choices(self, "recipe", [(OWN, "The run's recipe"), *versions])
 
     @property
     def chosen_run(self) -> Run | None:
@@ -74,9 +74,9 @@ class ChoiceForm(forms.Form):
 
 
 class StepsForm(forms.Form):
-    first_step = _number("First step", 0, "Empty: the first that is stored.")
-    last_step = _number("Last step", 0, "Empty: the last.")
-    every = _number("One of every", 1, "1: each stored step.")
+    first_step = _number("First step", 0, "Empty: the first stored step.")
+    last_step = _number("Last step", 0, "Empty: the last stored step.")
+    every = _number("Step interval", 1, "1: every stored step. 10: every tenth.")
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         super().__init__({"every": "1"} | {n: data[n] for n in FIELDS if n in data})
@@ -86,7 +86,12 @@ class StepsForm(forms.Form):
         first, last = given.get("first_step"), given.get("last_step")
         if first is not None and last is not None and first > last:
             self.add_error(
-                "last_step", f"Step {last:,} comes before the first, {first:,}."
+                "last_step",
+                forms.ValidationError(
+                    f"The last step ({last:,}) is before the first ({first:,}). Swap "
+                    "them.",
+                    code="order",
+                ),
             )
         return given
 

@@ -121,14 +121,15 @@ def samples_of(
     at = f"row {group.prompt_index} (line {group.prompt_index + 1})"
     if row is None:
         raise Refused(
-            f"Step {group.step} has a group of {at}, which {version} has not. Its "
-            "columns are not known, so its completions cannot be scored."
+            f"Step {group.step} has a group of {at}, but {version} has no such "
+            "row. Cohort cannot score its completions."
         )
     stored = None if row.answer is None else clean_text(row.answer)
     if stored != group.answer:
         raise Refused(
-            f"The answer of {at} of {version} is {row.answer!r:.80}, but the group of "
-            f"step {group.step} had {group.answer!r:.80}: it was made of another row."
+            f"In {version}, {at} has the answer {row.answer!r:.80}, but the group "
+            f"of step {group.step} has {group.answer!r:.80}. The group was "
+            "sampled from another row."
         )
     messages = conversation(
         row.prompt_value,

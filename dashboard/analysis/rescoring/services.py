@@ -21,6 +21,7 @@ from dashboard.datasets.trash import lock_untrashed
 from dashboard.jobs.kinds import delete_old
 from dashboard.jobs.models import OPEN
 from dashboard.jobs.queue import cancel, enqueue
+from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
 from trainer.rewards.spec import Recipe
@@ -62,7 +63,7 @@ def start_rescoring(
     assert recipe_version is None or recipe_version.recipe.team_id == team.id
     spec = None if recipe is None else recipe.model_dump(mode="json")
     check_start(run, selection, StepSettings(run.config, spec), may_ask=may_ask)
-    assert run.dataset_version, "of an imported run StepSettings refuses"
+    assert run.dataset_version, "StepSettings refuses imported runs"
     lock_untrashed(run.dataset_version)
     _check_open(team)
     rescoring = Rescoring.objects.create(
@@ -97,29 +98,33 @@ def check_start(
 ) -> None:
     """ValueError, with a sentence for the user, where it cannot begin."""
     if not selection.steps:
-        raise ValueError(
-            f"No groups of {run} are stored from step {selection.first_step:,} to "
-            f"{selection.last_step:,}. Choose other steps."
+        raise UserError(
+            "rescoring.no_groups",
+            f"{run} has no stored groups from step {selection.first_step:,} to "
+            f"{selection.last_step:,}. Choose other steps.",
         )
     if selection.num_completions > MAX_COMPLETIONS:
         least = -(-selection.num_completions // MAX_COMPLETIONS) * selection.every
-        raise ValueError(
-            f"{selection.num_completions:,} completions are more than the "
-            f"{MAX_COMPLETIONS:,} that are scored at once. Choose fewer steps, or one "
-            f"of every {least}."
+        raise UserError(
+            "rescoring.too_many_completions",
+            f"A rescoring scores at most {MAX_COMPLETIONS:,} completions; these "
+            f"steps have {selection.num_completions:,}. Choose fewer steps, or a "
+            f"step interval of {least}.",
         )
-    assert run.dataset_version, "of an imported run StepSettings refuses"
+    assert run.dataset_version, "StepSettings refuses imported runs"
     if run.dataset_version.dataset.trashed_at is not None:
-        raise ValueError(
-            f"{run.dataset_version} is in the trash, and with it the rows' columns "
-            "that rules judge by. Restore it from there first."
+        raise UserError(
+            "rescoring.dataset_trashed",
+            f"{run.dataset_version} is in the trash, and the rules need its "
+            "columns. Restore the dataset first.",
         )
     for recipe in settings.recipes():
         check_recipe(recipe)
         if judge_rules(recipe) and not may_ask:
-            raise ValueError(
-                f"The recipe asks a judge ({', '.join(judge_rules(recipe))}), which "
-                "costs money. Agree to the number of its calls below."
+            raise UserError(
+                "rescoring.judge_not_confirmed",
+                f"The recipe calls a judge ({', '.join(judge_rules(recipe))}), "
+                "which costs money. Confirm the judge requests.",
             )
 
 
@@ -128,8 +133,10 @@ def _check_open(team: Team) -> None:
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     num_open = team.rescorings.filter(job__state__in=OPEN).count()
     if num_open >= MAX_OPEN:
-        raise ValueError(
-            f"{num_open} rescorings of {team} wait or run already. Stop one, or wait."
+        raise UserError(
+            "rescoring.too_many_open",
+            f"{team} already has {num_open} open rescorings. Stop one, or wait "
+            "until one ends.",
         )
 
 
@@ -147,7 +154,9 @@ def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
     held = Rescoring.objects.select_for_update(of=("self",)).select_related("job")
     for found in held.filter(pk=rescoring.pk):
         if found.is_open:
-            raise ValueError(f"{found} is {found.state}. Stop it first.")
+            raise UserError(
+                "rescoring.not_ended", f"{found} is {found.state}. Stop it first."
+            )
         record(found.team, user, "rescoring.deleted", found)
         found.delete()
 

@@ -124,9 +124,9 @@ def design(settings: Sequence[SweptSetting], num_runs: int) -> Design:
             return Design(columns=columns, is_straight=is_straight)
     return Design(
         columns=[],
-        problem=f"{len(settings)} settings with this many values take at least "
-        f"{needed} runs to be weighed; {num_runs} have a value here. Launch more, or "
-        "weigh fewer settings.",
+        problem=f"The importance of {len(settings)} settings with this many values "
+        f"requires at least {needed} runs; {num_runs} have a value. Launch more "
+        "runs, or leave out settings.",
     )
 
 

@@ -164,7 +164,7 @@ def _measure_importance(
     settings = [one for one in differing if not keys.isdisjoint(one.names)]
     if not settings:
         return SettingImportance(
-            problem="These runs differ in no setting that is weighed here."
+            problem="These runs differ in none of the shown settings."
         )
     plan = design(settings, len(measured))
     if plan.problem:
@@ -172,7 +172,7 @@ def _measure_importance(
     outcome = np.array([outcomes[run.pk] for run in measured], dtype=np.float64)
     if np.ptp(outcome) == 0:
         return SettingImportance(
-            problem="All runs have the same value: there is nothing to tell."
+            problem="All runs have the same outcome, so no setting explains it."
         )
     found = weigh(plan.columns, outcome)
     weights = [

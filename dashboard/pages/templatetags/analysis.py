@@ -15,11 +15,11 @@ from dashboard.pages.templatetags.runs import signed
 
 register = template.Library()
 STATUS_WORDS = {
-    "suspect": "look at it",
-    "otherwise": "changed otherwise",
+    "suspect": "suspicious",
+    "otherwise": "changed the other way",
     "steady": "no clear change",
     "few": "too few points",
-    "aside": "nothing on one side",
+    "aside": "too few points on one side",
     "missing": "not measured",
 }
 
@@ -40,7 +40,7 @@ def kept(context: Context, *own: str) -> SafeString:
 
 @register.filter
 def percent(share: float | None) -> str:
-    """Three digits: 62.5 %, 100 %, or nothing to tell."""
+    """Three digits: 62.5 %, 100 %, or a dash."""
     return "\N{EN DASH}" if share is None else f"{100 * share:.3g} %"
 
 

@@ -1,4 +1,4 @@
-// Overlaid curves: drawn from the page's figures, fetched anew when a control changes.
+// Overlaid curves: drawn from the page's figures, fetched again when a control changes.
 import { asCsv, savePicture, saveText } from "../charts/download.js";
 import {
   CONFIG,
@@ -96,7 +96,7 @@ async function load() {
     if (turn === newest) show(answer);
   } catch (error) {
     if (turn === newest)
-      status.textContent = `The curves could not be read (${error.message}). Reload the page to try again.`;
+      status.textContent = `Loading the curves failed: ${error.message}. Reload the page.`;
   }
 }
 
@@ -109,7 +109,7 @@ function countChoices() {
   const count = boxes.filter((box) => box.checked).length;
   for (const box of boxes) box.disabled = !box.checked && count >= most;
   const said = choices.querySelector("[data-choices-said]");
-  said.textContent = `${count} of at most ${most} chosen`;
+  said.textContent = `${count} of ${most} runs selected`;
   choices.querySelector("button").disabled = count === 0;
 }
 

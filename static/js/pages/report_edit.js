@@ -30,12 +30,12 @@ async function renew() {
     say();
   } catch (error) {
     if (turn === newest)
-      status.textContent = `No preview (${error.message}). What you wrote is still here.`;
+      status.textContent = `Preview failed: ${error.message}. Your text is unchanged.`;
   }
 }
 
 function say() {
-  status.textContent = isChanged() ? "Not saved yet" : "";
+  status.textContent = isChanged() ? "Unsaved changes" : "";
 }
 
 form.addEventListener("input", () => {

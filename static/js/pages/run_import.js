@@ -75,7 +75,7 @@ async function sendAll(files, address, parts) {
         parts.trouble.textContent = "";
       },
       trouble: (seconds) => {
-        parts.trouble.textContent = `The connection broke off. Trying again in ${seconds} s; what has arrived is kept.`;
+        parts.trouble.textContent = `Connection lost. Retrying in ${seconds} s.`;
       },
     };
     const wait = (seconds) => rest(seconds, running.signal);
@@ -112,14 +112,14 @@ async function end(error, parts) {
     await send("POST", parts.import, { body, token: parts.token }).catch(() => {});
   }
   if (parts.running.signal.aborted) {
-    parts.status.textContent = "Cancelled. Nothing of it was kept.";
+    parts.status.textContent = "Upload cancelled. Cohort deleted the uploaded files.";
     parts.button.focus();
     return;
   }
   parts.trouble.textContent =
     error instanceof Refused
       ? error.message
-      : "The connection broke off before the files arrived. Try it again.";
+      : "Connection lost before the upload finished. Try again.";
 }
 
 const form = document.querySelector("[data-import]");

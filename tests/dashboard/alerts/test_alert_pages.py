@@ -262,7 +262,7 @@ def test_a_run_is_muted_and_heard_again(alice_client: Client, run: Run) -> None:
 
     alice_client.post(address, {"mute": "1d"})
     assert MutedRun.objects.get().until > timezone.now()
-    assert "Muted: until" in text(alice_client, f"/alpha/runs/{run.pk}/alerts/")
+    assert "Muted until" in text(alice_client, f"/alpha/runs/{run.pk}/alerts/")
     alice_client.post(address, {"mute": "soon"})
     assert MutedRun.objects.exists()
     alice_client.post(address, {"mute": ""})

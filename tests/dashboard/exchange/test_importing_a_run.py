@@ -287,7 +287,7 @@ def test_bad_rows_are_named_and_left_out_only_if_asked(alice_client: Client) -> 
 def test_what_cannot_be_taken_is_refused_with_a_reason(alice_client: Client) -> None:
     twice = {"1.jsonl": verl_jsonl(1), "v/1.jsonl.gz": gzip.compress(verl_jsonl(1))}
     for files, said in (
-        ({"a.csv": b"x,y\n1,2\n"}, "Its columns"),
+        ({"a.csv": b"x,y\n1,2\n"}, "The columns"),
         ({"a.bin": b"\x00\x01\x02"}, "a.bin"),
         ({"a.zip": b"PK\x03\x04broken"}, "zip archive"),
         (twice, "1.jsonl already"),
@@ -535,7 +535,7 @@ def test_files_arrive_in_parts_that_go_on(
 
     assert put(0, data[:100]).json()["received"] == 100
     early = alice_client.post(begun["Location"], {"read": "1"}, follow=True)
-    assert "are not whole" in early.content.decode()
+    assert "are incomplete" in early.content.decode()
     assert put(0, data[:100]).status_code == 409
     assert alice_client.post(files, body).json()["received"] == 100
     assert put(100, data[100:] + b"more").status_code == 422

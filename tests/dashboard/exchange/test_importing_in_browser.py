@@ -20,19 +20,19 @@ def test_files_become_a_run(team: Team, page: Page) -> None:
     page.goto("/alpha/runs/")
     page.get_by_role("link", name="Import").click()
     found = findings(page)
-    page.get_by_label("Files of one run").set_input_files(
+    page.locator("#import-files").set_input_files(
         [{"name": n, "mimeType": "", "buffer": data} for n, data in sent.items()]
     )
-    page.get_by_role("button", name="Send and look").click()
+    page.get_by_role("button", name="Upload and inspect").click()
     expect(page.get_by_role("heading", name="verl, TensorBoard")).to_be_visible()
     expect(page.get_by_text("2.jsonl").first).to_be_visible()
     found += findings_in_each_view(page)
     page.get_by_label("Name").fill("from-verl")
-    page.get_by_label("Leave out the 1").check()
+    page.get_by_label("Leave out 1").check()
     page.get_by_role("button", name="Create run").click()
 
     expect(page.get_by_role("heading", name="from-verl")).to_be_visible()
-    expect(page.get_by_text("Imported from verl and TensorBoard")).to_be_visible()
+    expect(page.get_by_text("verl and TensorBoard")).to_be_visible()
     expect(page.get_by_role("heading", name="entropy")).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
     assert Run.objects.get().groups.count() == 4

@@ -46,7 +46,7 @@ def test_from_the_table_to_completions_of_both_sides(page: Page, team: Team) -> 
     expect(page).to_have_url(re.compile(r"/audit/length/\?at=10&width=4$"))
     expect(page.get_by_role("heading", name="Before: steps 6–9")).to_be_visible()
     expect(page.locator(".found")).to_have_count(20)
-    page.get_by_role("link", name="The whole audit").click()
+    page.get_by_role("link", name="Full audit").click()
     expect(page.locator("#length-said")).to_contain_text("at steps 6–9 to")
 
 

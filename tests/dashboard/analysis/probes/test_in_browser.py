@@ -66,7 +66,7 @@ def test_from_a_messy_file_to_a_recipe(page: Page, team: Team, tmp_path: Path) -
     expect(page.get_by_label("Completions of row 0")).to_have_value("2\n---\nthree")
     page.get_by_label("Completions of row 1").fill("x\n---\ny")
     expect(page.locator("[data-finding=constant]")).to_contain_text("format_tags")
-    page.get_by_label("Divided by").select_option("none")
+    page.get_by_label("Scale by").select_option("none")
     expect(page).to_have_url(re.compile("scale=none"))
     expect(scores.locator("tbody tr").first.locator("td").nth(3)).to_have_text("1.5")
 

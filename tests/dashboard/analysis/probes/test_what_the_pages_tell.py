@@ -97,8 +97,8 @@ def test_a_probe_tells_its_figures(
 
     for told in (
         *("pass@1", "0.25", "pass@8", "0.8"),
-        *("0.3 95 %: 0.25 to 0.35", "40 38 and 96", "0.125", "Without a score 7"),
-        *("A step of 2 × 2 2 s", "10,240", "1,000 tokens a second 1 s"),
+        *("0.3 95 %: 0.25 to 0.35", "40 38 and 96", "0.125", "without a score 7"),
+        *("A step of 2 × 2 2 s", "10,240", "1,000 tokens/s 1 s"),
         *("Scoring 100 ms", "900 ms", "477 MiB", "On cpu (2 threads)"),
     ):
         assert told in page

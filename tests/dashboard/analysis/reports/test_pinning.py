@@ -102,7 +102,7 @@ def test_a_pin_of_what_has_changed_is_refused(
     alice_client: Client, report: Report
 ) -> None:
     address = f"/alpha/reports/{report.pk}/pin"
-    cases = ((0, 7, "meanwhile"), (99, 1, "such block"), ("x", 1, "such block"))
+    cases = ((0, 7, "in the meantime"), (99, 1, "no longer"), ("x", 1, "no longer"))
     for place, number, said in cases:
         given = {"place": place, "number": number, "to": "live"}
 

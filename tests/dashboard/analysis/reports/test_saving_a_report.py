@@ -72,8 +72,8 @@ def test_too_much_is_refused_and_nothing_is_lost(
     report = make_report(team, alice, "Text")
     for name, value, said in (
         ("title", "  ", "title"),
-        ("title", "x" * 161, "this has 161"),
-        ("text", "x" * (MAX_CHARS + 1), f"this has {MAX_CHARS + 1:,}"),
+        ("title", "x" * 161, "has 161"),
+        ("text", "x" * (MAX_CHARS + 1), f"has {MAX_CHARS + 1:,}"),
         ("text", "::table runs=1\n" * (MAX_BLOCKS + 1), "30 blocks"),
     ):
         refused = edit(alice_client, report, **{name: value})

@@ -46,7 +46,7 @@ def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
     page.get_by_text("More actions").click()
     page.get_by_role("link", name="Rescore").click()
     page.get_by_role("link", name="Rescore").first.click()
-    expect(page.get_by_text("The recipe is as the run had it")).to_be_visible()
+    expect(page.locator(".rescoring-what")).to_contain_text("reproducible")
 
     # An edit by htmx, in the editor that recipes have.
     page.locator("#add-kind").select_option("length")
@@ -54,8 +54,8 @@ def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
     expect(page.locator("#editor .rules > li")).to_have_count(2)
     page.locator("#editor .rules > li").last.get_by_text("Settings").click()
     page.locator("[name='rules-1-params-maximum']").fill("4")
-    page.get_by_label("One of every").fill("2")
-    page.get_by_role("button", name="Estimate again").click()
+    page.get_by_label("Step interval").fill("2")
+    page.get_by_role("button", name="Update estimate").click()
     expect(page.locator(".rescoring-what")).to_contain_text("16 of 32")
     page.get_by_role("button", name="Rescore", exact=True).click()
     expect(page.get_by_text("Waiting for a worker")).to_be_visible()
@@ -97,7 +97,7 @@ def test_a_deletion_is_confirmed(page: Page, team: Team) -> None:
     page.goto(f"/alpha/rescorings/{rescoring.pk}/")
 
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("button", name="Delete it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
 
     expect(page.get_by_text(f"Deleted rescoring {rescoring.pk}.")).to_be_visible()
     assert not Rescoring.objects.exists()

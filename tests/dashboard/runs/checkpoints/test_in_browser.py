@@ -59,11 +59,11 @@ def test_a_checkpoint_is_tried_with_its_base_model(
     train_checkpoint(saving, tmp_path)
     page.goto(f"/alpha/runs/{saving.run.pk}/checkpoints/")
     page.get_by_role("link", name="Try step 1").click()
-    page.get_by_label("Or your own prompt").fill("1+1=")
-    page.get_by_label("Completions of each").fill("3")
+    page.get_by_label("Custom prompt").fill("1+1=")
+    page.get_by_label("Completions per model").fill("3")
     assert findings_in_each_view(page) == []
-    page.get_by_role("button", name="Try", exact=True).click()
-    expect(page.get_by_text("Waiting: the training workers")).to_be_visible()
+    page.get_by_role("button", name="Sample", exact=True).click()
+    expect(page.get_by_text("Waiting for a training")).to_be_visible()
 
     do(take("probe"))
 
@@ -74,6 +74,6 @@ def test_a_checkpoint_is_tried_with_its_base_model(
     assert findings_in_each_view(page) == []
     assert Probe.objects.get().state == "done"
 
-    page.get_by_role("link", name="Try another prompt").click()
-    expect(page.get_by_label("Completions of each")).to_have_value("3")
-    expect(page.get_by_label("Or your own prompt")).to_have_value("")
+    page.get_by_role("link", name="Test another prompt").click()
+    expect(page.get_by_label("Completions per model")).to_have_value("3")
+    expect(page.get_by_label("Custom prompt")).to_have_value("")
