@@ -113,25 +113,27 @@ def count_failures(delivery: Delivery, *, is_sent: bool) -> None:
     if is_sent:
         same.filter(num_failed__gt=0).update(num_failed=0)
     elif same.update(num_failed=F("num_failed") + 1):
-        _disable_where_due(delivery.channel)
+        _disable_if_failing(delivery.channel)
 
 
 @transaction.atomic
-def _disable_where_due(channel: Channel) -> None:
-    held = list(lock_channels(channel.team_id))
-    mine = next((one for one in held if one.pk == channel.pk), None)
-    if mine is None or not mine.is_enabled or mine.num_failed < MAX_FAILED:
+def _disable_if_failing(channel: Channel) -> None:
+    locked = list(lock_channels(channel.team_id))
+    failing = next((one for one in locked if one.pk == channel.pk), None)
+    if failing is None or not failing.is_enabled or failing.num_failed < MAX_FAILED:
         return
-    why = f"The last {mine.num_failed} messages failed."
-    Channel.objects.filter(pk=mine.pk).update(is_enabled=False, gave_up=why)
-    to = shown_address(mine)
-    record(mine.team, None, "alert_channel.switched_off", mine, to=to, why=why)
-    others = Channel.objects.filter(team=mine.team_id, is_enabled=True).order_by("pk")
+    why = f"The last {failing.num_failed} messages failed."
+    Channel.objects.filter(pk=failing.pk).update(is_enabled=False, gave_up=why)
+    to = shown_address(failing)
+    record(failing.team, None, "alert_channel.switched_off", failing, to=to, why=why)
+    others = Channel.objects.filter(team=failing.team_id, is_enabled=True).order_by(
+        "pk"
+    )
     add_deliveries(others, CHANNEL_OFF, told={"to": to, "why": why})
 
 
 @dataclass(frozen=True)
-class Email:
+class OutgoingMessage:
     """A delivery made ready, so that a thread sends it without the database."""
 
     delivery: Delivery
@@ -142,15 +144,15 @@ class Email:
 
 def deliver_due() -> int:
     """Send what is due; how many attempts were made."""
-    letters = [letter for pk in _due_in_turn() if (letter := _take(pk)) is not None]
-    if not letters:
+    batch = [outgoing for pk in _due_in_turn() if (outgoing := _claim(pk)) is not None]
+    if not batch:
         return 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for letter, (is_sent, said) in zip(
-            letters, pool.map(_send, letters), strict=True
+        for outgoing, (is_sent, said) in zip(
+            batch, pool.map(_send, batch), strict=True
         ):
-            _note(letter.delivery, is_sent=is_sent, said=said)
-    return len(letters)
+            _record_result(outgoing.delivery, is_sent=is_sent, said=said)
+    return len(batch)
 
 
 def _due_in_turn() -> list[Any]:
@@ -170,28 +172,28 @@ def advisory_lock() -> Iterator[bool]:
     from other work, not all. A lost connection unlocks it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
-        (is_alone,) = cursor.fetchone()
+        (has_lock,) = cursor.fetchone()
         try:
-            yield is_alone
+            yield has_lock
         finally:
-            if is_alone:
+            if has_lock:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
 
 
-def _take(pk: Any) -> Email | None:
+def _claim(pk: Any) -> OutgoingMessage | None:
     """None: another worker got there first, or its channel was switched off."""
     waiting = Q(state=DeliveryState.PENDING, not_before__lte=Now())
-    taken = Delivery.objects.filter(waiting, pk=pk).update(
+    is_claimed = Delivery.objects.filter(waiting, pk=pk).update(
         not_before=Now() + LEASE, num_attempts=F("num_attempts") + 1
     )
-    if not taken:
+    if not is_claimed:
         return None
-    beside = ("channel__team", "alert__run__team", "run")
-    delivery = Delivery.objects.select_related(*beside).get(pk=pk)
+    related = ("channel__team", "alert__run__team", "run")
+    delivery = Delivery.objects.select_related(*related).get(pk=pk)
     if not delivery.channel.is_enabled:
         _end(delivery, DeliveryState.FAILED, "The channel was switched off.")
         return None
-    return Email(
+    return OutgoingMessage(
         delivery=delivery,
         channel=delivery.channel,
         message=describe_delivery(delivery),
@@ -199,27 +201,27 @@ def _take(pk: Any) -> Email | None:
     )
 
 
-def _send(letter: Email) -> tuple[bool, str]:
+def _send(outgoing: OutgoingMessage) -> tuple[bool, str]:
     try:
-        if letter.channel.kind == Channel.Kind.EMAIL:
-            return True, _send_mail(letter)
-        return True, post(letter.channel, str(letter.delivery.pk), letter.message)
+        if outgoing.channel.kind == Channel.Kind.EMAIL:
+            return True, _send_mail(outgoing)
+        return True, post(outgoing.channel, str(outgoing.delivery.pk), outgoing.message)
     except NotSent as error:
         return False, str(error)
-    except Exception:  # other teams' letters of this call go out all the same
-        logger.exception("Failed to send delivery %s.", letter.delivery.pk)
+    except Exception:  # the other messages of this call must still go out
+        logger.exception("Failed to send delivery %s.", outgoing.delivery.pk)
         return False, "Sending failed. See the log of the default worker."
 
 
-def _send_mail(letter: Email) -> str:
+def _send_mail(outgoing: OutgoingMessage) -> str:
     if not settings.MAIL_IS_SET_UP:
         raise NotSent(
             "This server has no mail server. An administrator must set "
             "COHORT_EMAIL_URL."
         )
-    subject, text = letter.mail
-    headers = {"Message-ID": f"<{letter.delivery.pk}@cohort>"}
-    mail = EmailMessage(subject, text, to=[letter.channel.address], headers=headers)
+    subject, text = outgoing.mail
+    headers = {"Message-ID": f"<{outgoing.delivery.pk}@cohort>"}
+    mail = EmailMessage(subject, text, to=[outgoing.channel.address], headers=headers)
     try:
         mail.send()
     except (SMTPException, OSError) as error:
@@ -227,7 +229,7 @@ def _send_mail(letter: Email) -> str:
     return "accepted by the mail server"
 
 
-def _note(delivery: Delivery, *, is_sent: bool, said: str) -> None:
+def _record_result(delivery: Delivery, *, is_sent: bool, said: str) -> None:
     if is_sent:
         if _end(delivery, DeliveryState.SENT, said, sent_at=Now()):
             count_failures(delivery, is_sent=True)
@@ -236,14 +238,14 @@ def _note(delivery: Delivery, *, is_sent: bool, said: str) -> None:
             count_failures(delivery, is_sent=False)
     else:
         pause = PAUSES[delivery.num_attempts - 1]
-        _mine(delivery).update(not_before=Now() + pause, said=said[:300])
+        _same_attempt(delivery).update(not_before=Now() + pause, said=said[:300])
 
 
 def _end(delivery: Delivery, state: DeliveryState, said: str, **fields: Any) -> bool:
-    return bool(_mine(delivery).update(state=state, said=said[:300], **fields))
+    return bool(_same_attempt(delivery).update(state=state, said=said[:300], **fields))
 
 
-def _mine(delivery: Delivery) -> QuerySet[Delivery]:
+def _same_attempt(delivery: Delivery) -> QuerySet[Delivery]:
     """The row, unless another attempt has begun since."""
     return Delivery.objects.filter(
         pk=delivery.pk,
@@ -274,6 +276,6 @@ register_purge(purge_alerts)
 
 @shared_task(name="alerts.deliver", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def deliver() -> None:
-    with advisory_lock() as is_alone:
-        while is_alone and not shutdown.is_announced() and deliver_due():
+    with advisory_lock() as has_lock:
+        while has_lock and not shutdown.is_announced() and deliver_due():
             pass

@@ -70,7 +70,7 @@ class RunEvaluator(RuleEvaluator[int]):
     def __init__(
         self, rules: list[Rule], left_out: Sequence[tuple[int, Collection[str]]] = ()
     ) -> None:
-        super().__init__({rule.pk: rule.as_asked for rule in rules})
+        super().__init__({rule.pk: rule.alert_rule for rule in rules})
         self.rows = {rule.pk: rule for rule in rules}
         self.alerts: dict[Key, Alert] = {}
         self.collecting: list[ReadingCollector] = []
@@ -117,8 +117,8 @@ class RunEvaluator(RuleEvaluator[int]):
             yield from self._warning(event)
 
     def left_out(self, step: int) -> Collection[str]:
-        begun = [codes for first, codes in self._left_out if first <= step]
-        return begun[-1] if begun else ()
+        started = [codes for first, codes in self._left_out if first <= step]
+        return started[-1] if started else ()
 
     def read(
         self,

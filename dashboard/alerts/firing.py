@@ -82,9 +82,9 @@ def raise_alert(
 
 def _read_as(rule: Rule, found: Triggered[int]) -> dict[str, Any]:
     condition = rule.condition
-    is_said = isinstance(found, WarningSeen)
+    is_warning = isinstance(found, WarningSeen)
     return {
-        "name": _title(found.key[1]) if is_said else rule.name,
+        "name": _title(found.key[1]) if is_warning else rule.name,
         "text": describe(rule),
         "why": found.message if isinstance(found, WarningSeen) else rule.why,
         "kind": condition.kind.value,
@@ -170,13 +170,13 @@ def supersede(run_id: int, *, after: int) -> bool:
 
 @dataclass
 class CachedEvaluator:
-    """One that has seen the run up to a place in its log."""
+    """One that has seen the run up to a position in its log."""
 
     evaluator: RunEvaluator
     attempt: int
     line: int
     signature: tuple[object, ...]
-    looked_at: float
+    checked_at: float
 
 
 @dataclass
@@ -199,7 +199,7 @@ def observe(
     lines before these is thrown away: the transaction it saw them in was rolled back.
     """
     outcome = Outcome()
-    cached = _take(run_id, events, first_seq=first_seq, known=known)
+    cached = _pop_evaluator(run_id, events, first_seq=first_seq, known=known)
     if cached is None:
         return outcome
     for event in events:
@@ -213,14 +213,14 @@ def observe(
     return outcome
 
 
-def _take(
+def _pop_evaluator(
     run_id: int, events: Sequence[Event], *, first_seq: int, known: Sequence[str]
 ) -> CachedEvaluator | None:
     """None when there is nothing to see. It is put back once it has seen the events:
     one that an error interrupts is not used again."""
     cached = _cached.pop(run_id, None)
-    place = (events[0].attempt, events[0].line)
-    if cached is not None and (cached.attempt, cached.line + 1) != place:
+    position = (events[0].attempt, events[0].line)
+    if cached is not None and (cached.attempt, cached.line + 1) != position:
         cached = None
     if not any(isinstance(event, OBSERVED) for event in events):
         return cached
@@ -233,14 +233,14 @@ def _take(
         attempt=0,
         line=0,
         signature=signature(evaluator.rows.values()),
-        looked_at=time.monotonic(),
+        checked_at=time.monotonic(),
     )
 
 
 def _is_current(run_id: int, cached: CachedEvaluator) -> bool:
-    if time.monotonic() - cached.looked_at < RULES_SECONDS:
+    if time.monotonic() - cached.checked_at < RULES_SECONDS:
         return True
-    cached.looked_at = time.monotonic()
+    cached.checked_at = time.monotonic()
     run = Run.objects.only("id", "name", "team_id").get(pk=run_id)
     return signature(rules_of(run)) == cached.signature
 

@@ -64,18 +64,18 @@ class ActionForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own cla
         default = self.instance.default
         if default is None:
             return
-        asked = default.condition
-        if asked.kind in WITHOUT_THRESHOLD:
+        condition = default.condition
+        if condition.kind in WITHOUT_THRESHOLD:
             del self.fields["threshold"]
         else:
             self.fields["threshold"].label = f"Threshold, {default.unit}"
-            self.fields["threshold"].help_text = f"Empty: {asked.threshold:g}."
-        if asked.kind is Kind.WARNED:
+            self.fields["threshold"].help_text = f"Empty: {condition.threshold:g}."
+        if condition.kind is Kind.WARNED:
             del self.fields["for_steps"]
         else:
-            unit = "evaluations" if asked.kind is Kind.OVERFITS else "steps"
+            unit = "evaluations" if condition.kind is Kind.OVERFITS else "steps"
             self.fields["for_steps"].label = f"Consecutive {unit}"
-            self.fields["for_steps"].help_text = f"Empty: {asked.for_steps}."
+            self.fields["for_steps"].help_text = f"Empty: {condition.for_steps}."
 
     def clean_threshold(self) -> float | None:
         return check_finite(self.cleaned_data["threshold"])
@@ -249,7 +249,7 @@ class FilterForm(forms.Form):
         given = self.cleaned_data
         state = given.get("state") or self.default_state
         if state == OPEN_ONLY:
-            alerts = alerts.burning()
+            alerts = alerts.actionable()
         elif state != ANY:
             alerts = alerts.filter(state=state)
         if given.get("rule"):

@@ -110,21 +110,21 @@ def _remember_first(
         track = evaluator.tracks[key]
         if track.condition.kind not in (Kind.SHARE_OF_FIRST, Kind.TIMES_FIRST):
             continue
-        is_told_apart = is_evaluated(metric)
+        is_evaluation = is_evaluated(metric)
         seqs = (
             m.seq
             for m in moments
-            if (m.rewards is not None) == is_told_apart
-            and (is_told_apart or m.metrics.get(metric) is not None)
+            if (m.rewards is not None) == is_evaluation
+            and (is_evaluation or m.metrics.get(metric) is not None)
         )
         before = min(seqs, default=0)
-        if is_told_apart:
+        if is_evaluation:
             track.remember_first(_first_evaluations(run, metric, before))
         elif metric in run.metric_names:
-            place = f"values__{run.metric_names.index(metric)}"
+            column = f"values__{run.metric_names.index(metric)}"
             rows = _steps(run, before).filter(step__gte=begin).order_by("step")
-            known = rows.filter(**{f"{place}__isnull": False})
-            track.remember_first(known.values_list(place, flat=True)[:FIRST])
+            known = rows.filter(**{f"{column}__isnull": False})
+            track.remember_first(known.values_list(column, flat=True)[:FIRST])
 
 
 def _first_evaluations(run: Run, metric: str, before: int) -> list[float]:
@@ -156,9 +156,11 @@ def _rarely_measured(
         num_known = sum(m.metrics.get(metric) is not None for m in steps)
         if metric not in run.metric_names or num_known >= reach:
             continue
-        place = f"values__{run.metric_names.index(metric)}"
-        rows = _steps(run, first).filter(step__gte=begin, **{f"{place}__isnull": False})
-        newest = rows.order_by("-step").values_list("seq", "step", place)
+        column = f"values__{run.metric_names.index(metric)}"
+        rows = _steps(run, first).filter(
+            step__gte=begin, **{f"{column}__isnull": False}
+        )
+        newest = rows.order_by("-step").values_list("seq", "step", column)
         found += [
             Moment(seq=seq, step=step, metrics={metric: value})
             for seq, step, value in newest[: reach - num_known]
@@ -190,8 +192,8 @@ def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]
     rewards = _rewards(run, found[-1].step, before) if found else []
     moments = []
     for e in found:
-        place = bisect_left(rewards, e.seq, key=itemgetter(0))
-        last = [value for _, value in rewards[max(0, place - REWARDS) : place]]
+        index = bisect_left(rewards, e.seq, key=itemgetter(0))
+        last = [value for _, value in rewards[max(0, index - REWARDS) : index]]
         moments.append(Moment(seq=e.seq, step=e.step, metrics=e.metrics, rewards=last))
     return moments
 
@@ -200,6 +202,6 @@ def _rewards(run: Run, step: int, before: int) -> list[tuple[int, float]]:
     """(stream number, mean reward) of the steps that stand beside evaluations."""
     if REWARD not in run.metric_names:
         return []
-    place = f"values__{run.metric_names.index(REWARD)}"
+    column = f"values__{run.metric_names.index(REWARD)}"
     rows = _steps(run, before).filter(step__gt=step - 2 * REWARDS).order_by("seq")
-    return [(s, v) for s, v in rows.values_list("seq", place) if v is not None]
+    return [(s, v) for s, v in rows.values_list("seq", column) if v is not None]

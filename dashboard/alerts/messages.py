@@ -179,7 +179,7 @@ class NotSent(Exception):
     """The text says why; it names neither the address's path nor what was answered."""
 
 
-def webhook_gate() -> HostAllowlist:
+def webhook_hosts() -> HostAllowlist:
     """Raises Refused where the variable cannot be read."""
     return HostAllowlist(
         asks="A webhook is sent",
@@ -195,7 +195,7 @@ def read_address(url: str) -> Target:
     """
     target = read_link(url)
     try:
-        resolve(target, webhook_gate(), flags=AI_NUMERICHOST)
+        resolve(target, webhook_hosts(), flags=AI_NUMERICHOST)
     except Refused as error:
         raise ValueError(str(error)) from None
     except OSError:
@@ -253,7 +253,7 @@ def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
 
 
 def _exchange(target: Target, body: bytes, headers: dict[str, str]) -> int:
-    connection = Connection(target, webhook_gate())
+    connection = Connection(target, webhook_hosts())
     connection.deadline = time.monotonic() + TIMEOUT_SECONDS
     try:
         connection.request("POST", target.path, body=body, headers=headers)

@@ -94,8 +94,8 @@ class Rule(models.Model):
 
     @property
     def condition(self) -> Condition:
-        asked = Condition(kind=Kind(self.kind), back=self.back)
-        start = self.default.condition if self.default else asked
+        own = Condition(kind=Kind(self.kind), back=self.back)
+        start = self.default.condition if self.default else own
         return replace(
             start,
             threshold=start.threshold if self.threshold is None else self.threshold,
@@ -103,7 +103,7 @@ class Rule(models.Model):
         )
 
     @property
-    def as_asked(self) -> AlertRule:
+    def alert_rule(self) -> AlertRule:
         """With the team's own numbers."""
         return AlertRule(
             code=self.built_in,
@@ -138,7 +138,7 @@ class AlertQuerySet(models.QuerySet["Alert"]):
     def open(self) -> Self:
         return self.filter(state__in=OPEN)
 
-    def burning(self) -> Self:
+    def actionable(self) -> Self:
         """Open and of a run that has not ended: what somebody could act on."""
         return self.open().exclude(run__state__in=ENDED)
 

@@ -149,8 +149,8 @@ def list_rules(team_id: int) -> list[Rule]:
             ignore_conflicts=True,  # another process was looking, too
         )
         rules = list(_rules(team_id))
-    places = {code: place for place, code in enumerate(BUILT_IN)}
-    return sorted(rules, key=lambda rule: (places.get(rule.built_in, 99), rule.pk))
+    positions = {code: index for index, code in enumerate(BUILT_IN)}
+    return sorted(rules, key=lambda rule: (positions.get(rule.built_in, 99), rule.pk))
 
 
 def _rules(team_id: int) -> QuerySet[Rule]:

@@ -34,8 +34,16 @@ from dashboard.runs.models import Run
 
 MAX_RULES = 200
 # What a change of makes it another rule, whose open alerts are another's.
-ASKS = {"metric", "kind", "threshold", "back", "for_steps", "run", "name_pattern"}
-CHANGED = (*sorted(ASKS), "name", "is_sent", "pauses_run")
+CONDITION_FIELDS = {
+    "metric",
+    "kind",
+    "threshold",
+    "back",
+    "for_steps",
+    "run",
+    "name_pattern",
+}
+CHANGED = (*sorted(CONDITION_FIELDS), "name", "is_sent", "pauses_run")
 MAX_CHANNELS = 20
 MAX_TESTS = 30  # tests and repeats of a team, an hour
 TESTS_WINDOW = timedelta(hours=1)
@@ -71,7 +79,7 @@ def change_rule(*, rule: Rule, user: User) -> bool:
     changed = [n for n in CHANGED if getattr(before, n) != getattr(rule, n)]
     if not changed:
         return False
-    if not ASKS.isdisjoint(changed):
+    if not CONDITION_FIELDS.isdisjoint(changed):
         _withdraw(rule)
     rule.revision = before.revision + 1
     rule.save(update_fields=[*changed, "revision"])
@@ -130,13 +138,13 @@ def acknowledge(*, alert: Alert, user: User) -> bool:
     """Somebody looks after it; False when it is no longer firing."""
     _notify_pages([alert.run_id])
     firing = Alert.objects.filter(pk=alert.pk, state=AlertState.FIRING)
-    taken = firing.update(
+    num_acknowledged = firing.update(
         state=AlertState.ACKNOWLEDGED, acknowledged_at=Now(), acknowledged_by=user
     )
-    if taken:
+    if num_acknowledged:
         detail: dict[str, Any] = {"run": alert.run_id, "name": alert.read_as["name"]}
         record(alert.run.team, user, "alert.acknowledged", alert, **detail)
-    return bool(taken)
+    return bool(num_acknowledged)
 
 
 @transaction.atomic
@@ -144,8 +152,8 @@ def mute_rule(*, rule: Rule, user: User, until: datetime | None) -> None:
     """None: it is heard again."""
     Rule.objects.filter(pk=rule.pk).update(muted_until=until)
     verb = "alert_rule.muted" if until else "alert_rule.unmuted"
-    said = until.isoformat() if until else None
-    record(rule.team, user, verb, rule, name=rule.name, until=said)
+    text = until.isoformat() if until else None
+    record(rule.team, user, verb, rule, name=rule.name, until=text)
 
 
 @transaction.atomic
@@ -156,8 +164,8 @@ def mute_run(*, run: Run, user: User, until: datetime | None) -> None:
     else:
         MutedRun.objects.update_or_create(run=run, defaults={"until": until})
     verb = "run.alerts_muted" if until else "run.alerts_unmuted"
-    said = until.isoformat() if until else None
-    record(run.team, user, verb, run, until=said)
+    text = until.isoformat() if until else None
+    record(run.team, user, verb, run, until=text)
 
 
 # Channels.
@@ -261,12 +269,12 @@ def resend(*, delivery: Delivery, user: User) -> bool:
 
 def _check_tests(team: Team) -> None:
     since = timezone.now() - TESTS_WINDOW
-    asked = AuditEntry.objects.filter(
+    recent = AuditEntry.objects.filter(
         team=team,
         verb__in=("alert_channel.tested", "alert_channel.sent_again"),
         created_at__gt=since,
     )
-    if asked.count() >= MAX_TESTS:
+    if recent.count() >= MAX_TESTS:
         raise UserError(
             "alerts.too_many_tests",
             f"A team can send at most {MAX_TESTS} tests and repeats an hour. Try "

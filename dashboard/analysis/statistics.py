@@ -1,6 +1,6 @@
 """What a few seeds can tell: means with intervals, differences, seeds still needed.
 
-Values are arrays [S, P]: S seeds at P positions (steps, or places on another axis); NaN
+Values are arrays [S, P]: S seeds at P positions (steps, or values of another axis); NaN
 where a seed has none. Every interval is of 95 % and two-sided. Of SciPy, 140 MB
 once installed, it would take one function, and the tests hold it against that.
 """
@@ -104,19 +104,19 @@ def interquartile_mean(values: Array) -> Array:
     seeds nothing is cut: it is the mean.
     """
     found = np.full(values.shape[1], np.nan)
-    for num, places, ranked in _by_count(values):
+    for num, positions, ranked in _by_count(values):
         cut = int(TRIMMED * num)
-        found[places] = ranked[cut : num - cut].mean(axis=0)
+        found[positions] = ranked[cut : num - cut].mean(axis=0)
     return found
 
 
 def iqm_interval(values: Array) -> Estimate:
     """The IQM with the percentile interval of its bootstrap; n = 1: no interval."""
     low, high = np.full((2, values.shape[1]), np.nan)
-    for num, places, ranked in _by_count(values):
+    for num, positions, ranked in _by_count(values):
         if num > 1:
             shares, of = _draw(num, seed=0)
-            low[places], high[places] = _percentiles(shares @ ranked, of)
+            low[positions], high[positions] = _percentiles(shares @ ranked, of)
     num = np.isfinite(values).sum(axis=0)
     return Estimate(value=interquartile_mean(values), low=low, high=high, num=num)
 
@@ -129,9 +129,9 @@ def resample_iqm(values: Array, *, seed: int) -> Array:
     a resample's IQM is then a weighted sum of sorted values.
     """
     found = np.full((NUM_RESAMPLES, values.shape[1]), np.nan)
-    for num, places, ranked in _by_count(values):
+    for num, positions, ranked in _by_count(values):
         shares, of = _draw(num, seed=seed)
-        found[:, places] = (shares @ ranked)[of]
+        found[:, positions] = (shares @ ranked)[of]
     return found
 
 
@@ -226,8 +226,8 @@ def _by_count(values: Array) -> list[tuple[int, NDArray[np.int64], Array]]:
     ranked = np.sort(np.where(np.isfinite(values), values, np.nan), axis=0)
     found = []
     for count in np.unique(num[num > 0]).tolist():
-        places = np.flatnonzero(num == count)
-        found.append((count, places, ranked[:count, places]))
+        positions = np.flatnonzero(num == count)
+        found.append((count, positions, ranked[:count, positions]))
     return found
 
 
@@ -239,11 +239,11 @@ def _t_upper(df: Array) -> Array:
 
 def _percentiles(found: Array, of: NDArray[np.int64]) -> tuple[Array, Array]:
     """The 2.5th and the 97.5th of found[of], [R, P], as np.percentile has them."""
-    places = (len(of) - 1) * np.array([1 - CONFIDENCE, 1 + CONFIDENCE]) / 2
-    below = places.astype(np.int64)
+    positions = (len(of) - 1) * np.array([1 - CONFIDENCE, 1 + CONFIDENCE]) / 2
+    below = positions.astype(np.int64)
     rank = _rank_few if 4 * len(found) < len(of) else _rank_many
     lower, upper = np.split(rank(found, of, np.concatenate([below, below + 1])), 2)
-    low, high = lower + (upper - lower) * (places - below)[:, None]
+    low, high = lower + (upper - lower) * (positions - below)[:, None]
     return low, high
 
 

@@ -77,7 +77,7 @@ def alerts(
     if rule_id is not None:
         found = found.filter(rule=get_rule(team, rule_id))
     if is_open:
-        found = found.burning()
+        found = found.actionable()
     return page_by(found, partial(_alert, AlertOut), cursor=cursor, limit=limit)
 
 

@@ -122,7 +122,7 @@ def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
             selection=select_steps(run, first, last, payload.every),
             recipe=recipe,
             recipe_version=version,
-            may_ask=payload.may_ask,
+            allows_judges=payload.may_ask,
         )
     except ValueError as error:
         raise Problem(422, str(error), code=code_of(error)) from error

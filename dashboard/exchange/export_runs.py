@@ -92,8 +92,8 @@ def _completion_rows(run: Run, span: Span) -> Iterator[Record]:
     while found := list(
         groups.filter(behind).prefetch_related("packed_completions")[:GROUPS_AT_ONCE]
     ):
-        said = marked & {group.pk for group in found}
-        marks = read_annotations(said, None) if said else {}
+        annotated = marked & {group.pk for group in found}
+        marks = read_annotations(annotated, None) if annotated else {}
         for group in found:
             for completion in group.completions:
                 own = marks.get((group.pk, completion.position))

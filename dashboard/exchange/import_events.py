@@ -14,7 +14,7 @@ from trainer.events import GroupScored, ScoredCompletion
 
 Weights = Mapping[str, float | None]  # None: the column is no rule
 # A = (reward - mean) / (deviation + 1e-4), ddof 1: as TRL does, and verl but for ε.
-USUAL = AdvantageConfig(ddof=1, eps=1e-4)
+TRL_ADVANTAGES = AdvantageConfig(ddof=1, eps=1e-4)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +28,7 @@ class Scoring:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class LogPosition:
     """Where in the log an event stands."""
 
     line: int
@@ -56,15 +56,18 @@ def reward_of(sample: Sample, weights: Weights) -> float | None:
 
 
 def make_group(
-    place: Place, prompt_index: int, samples: Sequence[Sample], scoring: Scoring
+    position: LogPosition,
+    prompt_index: int,
+    samples: Sequence[Sample],
+    scoring: Scoring,
 ) -> GroupScored:
     rewards = [reward_of(sample, scoring.weights) for sample in samples]
     scored = [reward for reward in rewards if reward is not None]
     return GroupScored(
-        line=place.line,
+        line=position.line,
         attempt=1,
-        time=place.time,
-        step=place.step,
+        time=position.time,
+        step=position.step,
         prompt_index=prompt_index,
         prompt=_text_of(samples[0].prompt),
         answer=samples[0].answer,
@@ -109,4 +112,4 @@ def _advantages(
     given = [sample.advantage for sample in samples]
     if not scoring.computes_advantages or any(one is not None for one in given):
         return given
-    return [*group_advantages(reward_matrix([rewards]), USUAL)[0].tolist()]
+    return [*group_advantages(reward_matrix([rewards]), TRL_ADVANTAGES)[0].tolist()]

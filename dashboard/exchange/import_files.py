@@ -86,10 +86,10 @@ def begin_file(
             "This import accepts no more files. Start a new import.",
         )
     filename = filename.replace("\x00", "")[-300:] or "file"
-    begun = run_import.files.filter(filename=filename).first()
-    if begun:
-        if (begun.num_bytes, begun.fingerprint) == (num_bytes, fingerprint[:64]):
-            return begun
+    existing = run_import.files.filter(filename=filename).first()
+    if existing:
+        if (existing.num_bytes, existing.fingerprint) == (num_bytes, fingerprint[:64]):
+            return existing
         raise UserError(
             "run_imports.duplicate_file",
             f"{filename} is already in this import. Rename one of the two files.",
@@ -214,7 +214,7 @@ def _unpack(run_import: RunImport, file: ImportFile) -> None:
         except DAMAGED as error:
             raise _unfit(file, error) from None
         except OSError as error:
-            if error.errno in (None, errno.EINVAL):  # bzip2; a place before the file
+            if error.errno in (None, errno.EINVAL):  # bzip2; a position before the file
                 raise _unfit(file, error) from None
             raise
         file.delete()

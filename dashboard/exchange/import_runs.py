@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from dashboard.accounts.services import record
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import open_draft
-from dashboard.exchange.import_events import Place, Scoring, make_group
+from dashboard.exchange.import_events import LogPosition, Scoring, make_group
 from dashboard.exchange.import_formats import (
     LATEST_TIME,
     Item,
@@ -51,13 +51,13 @@ class ItemBuffer:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._steps = array("q")
-        self._places = array("q")
+        self._offsets = array("q")
         self._end = 0
 
     def add(self, item: Item) -> None:
         line = json.dumps(as_tree(item)).encode() + b"\n"
         self._steps.append(item.step)
-        self._places.append(self._end)
+        self._offsets.append(self._end)
         self._file.write(line)
         self._end += len(line)
 
@@ -68,14 +68,16 @@ class ItemBuffer:
         """By rising step; within one in the order in which they were added."""
         self._file.flush()
         steps = np.frombuffer(self._steps, dtype=np.int64)
-        places = np.frombuffer(self._places, dtype=np.int64)
+        offsets = np.frombuffer(self._offsets, dtype=np.int64)
         order = np.argsort(steps, kind="stable")
-        placed = zip(steps[order].tolist(), places[order].tolist(), strict=True)
-        for step, items in groupby(placed, key=lambda each: each[0]):
-            yield step, [self._read(place) for _, place in items]
+        sorted_offsets = zip(
+            steps[order].tolist(), offsets[order].tolist(), strict=True
+        )
+        for step, items in groupby(sorted_offsets, key=lambda each: each[0]):
+            yield step, [self._read(offset) for _, offset in items]
 
-    def _read(self, place: int) -> Item:
-        self._file.seek(place)
+    def _read(self, offset: int) -> Item:
+        self._file.seek(offset)
         return from_tree(json.loads(self._file.readline()))
 
 
@@ -226,20 +228,26 @@ class EventWriter:
         metrics = metrics_of([g.model_dump() for g in groups]) if groups else {}
         for point in points:  # of a step told of twice the last value counts
             metrics |= point.values
-        place = self._place()
+        position = self._log_position()
         self._events += groups
         self._events.append(
             StepFinished(
-                line=place.line, attempt=1, time=place.time, step=step, metrics=metrics
+                line=position.line,
+                attempt=1,
+                time=position.time,
+                step=step,
+                metrics=metrics,
             )
         )
         if len(self._events) >= EVENTS_AT_ONCE:
             self._ingest()
 
     def end(self) -> None:
-        place = self._place()
+        position = self._log_position()
         self._events.append(
-            RunFinished(line=place.line, attempt=1, time=place.time, step=self._step)
+            RunFinished(
+                line=position.line, attempt=1, time=position.time, step=self._step
+            )
         )
         self._ingest()
 
@@ -248,11 +256,11 @@ class EventWriter:
         for sample in samples:
             by_prompt.setdefault(self.prompts.number_of(sample), []).append(sample)
         for number, group in by_prompt.items():
-            yield make_group(self._place(), number, group, self.scoring)
+            yield make_group(self._log_position(), number, group, self.scoring)
 
-    def _place(self) -> Place:
+    def _log_position(self) -> LogPosition:
         self._line += 1
-        return Place(line=self._line, time=self.time, step=self._step)
+        return LogPosition(line=self._line, time=self.time, step=self._step)
 
     def _ingest(self) -> None:
         claim = Claim(run_id=self.run.pk, attempt=1)

@@ -42,7 +42,7 @@ def read(context: Context) -> None:
         for found in read_files(files, on_read=context.progress):
             findings.add(found)
     except FileNotFoundError:
-        raise _gone() from None
+        raise _missing_file() from None
     context.note(total)
     if context.held().exists():
         same = RunImport.objects.filter(pk=run_import.pk)
@@ -71,7 +71,7 @@ def make(context: Context) -> None:
             run_import, on_read=context.progress, on_stored=on_stored, on_made=seal
         )
     except FileNotFoundError:
-        raise _gone() from None
+        raise _missing_file() from None
     remove_files(run_import)
 
 
@@ -87,7 +87,7 @@ def _num_bytes(run_import: RunImport) -> int:
     return sum(run_import.files.values_list("num_bytes", flat=True))
 
 
-def _gone() -> ValueError:
+def _missing_file() -> ValueError:
     return ValueError(
         f"A file of the import is missing under {settings.COHORT_DATA} on the "
         "worker. Upload the files again, and share that folder with workers on "

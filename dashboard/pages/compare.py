@@ -120,7 +120,7 @@ def _compared(
     selection: Selection, arrangement: Arrangement, form: CompareForm
 ) -> dict[str, Any]:
     prompt, sets = form.value("prompt"), arrangement.sets
-    settings = join_settings(arrangement.settings, [one.places for one in sets])
+    settings = join_settings(arrangement.settings, [one.indices for one in sets])
     differing = [setting for setting in settings if setting.differs]
     firsts = [one.run for one in sets]
     return {
@@ -159,8 +159,8 @@ def _recipes(sets: list[RunSet]) -> list[dict[str, Any]]:
 
 def _summary_rows(selection: Selection, arrangement: Arrangement) -> dict[str, Any]:
     runs = arrangement.runs
-    places = {run.pk: place for place, run in enumerate(runs)}
-    sets = [[places[run.pk] for run in one.runs] for one in arrangement.sets]
+    indices = {run.pk: index for index, run in enumerate(runs)}
+    sets = [[indices[run.pk] for run in one.runs] for one in arrangement.sets]
     columns = compare_summaries(runs, sets)
     marks = _marks(arrangement)
     rows = [
@@ -209,7 +209,7 @@ def compare_prompt(request: Request, team: str) -> HttpResponse:
 
 
 def _compare(choice: Choice, runs: tuple[Run, Run]) -> dict[str, Any]:
-    common_steps = choice.meet()
+    common_steps = choice.common_steps()
     pairs = read_pairs(runs, common_steps.found)
     ordered = sort_pairs(pairs, choice.form.value("sort"))
     page = Paginator(ordered, PROMPTS_PER_PAGE).get_page(choice.form.value("page"))

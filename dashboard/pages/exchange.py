@@ -269,7 +269,7 @@ def run_export_file(
     form = SpanForm.read(request.GET)
     if not form.is_valid():
         return HttpResponse(
-            " ".join(str(said) for each in form.errors.values() for said in each),
+            " ".join(str(error) for errors in form.errors.values() for error in errors),
             status=422,
             content_type="text/plain; charset=utf-8",
         )
@@ -292,7 +292,7 @@ def run_import_files(request: Request, team: str, import_id: int) -> JsonRespons
     if not form.is_valid():
         return refuse_form(form)
     try:
-        return _tell(begin_file(found, **form.cleaned_data))
+        return _file_json(begin_file(found, **form.cleaned_data))
     except ValueError as error:
         return refuse(str(error), status=422)
 
@@ -307,16 +307,16 @@ def run_import_parts(
     if file is None:
         raise Http404("File not found.")
     if not is_post:
-        return _tell(file)
+        return _file_json(file)
 
     def append(offset: int, size: int) -> ImportFile:
         append_part(file, offset=offset, part=request, size=size)
         return file
 
-    return receive_part(request, append, lambda: file, _tell)
+    return receive_part(request, append, lambda: file, _file_json)
 
 
-def _tell(file: ImportFile, status: int = 200) -> JsonResponse:
+def _file_json(file: ImportFile, status: int = 200) -> JsonResponse:
     """Where to go on; with 409, because the part did not begin there."""
     fields = {"id": file.pk, "size": file.num_bytes, "received": file.num_received}
     return JsonResponse(fields, status=status)

@@ -60,15 +60,15 @@ def render_report(
 @never_cache
 @require_safe
 def report_block(
-    request: Request, team: str, report_id: int, place: int
+    request: Request, team: str, report_id: int, index: int
 ) -> HttpResponse:
     """One block, live or pinned, as it is now."""
     membership = get_membership_for(request, team)
     found = get_report(membership.team, report_id)
     blocks = list_blocks(found.text)
-    if place >= len(blocks):
-        raise Http404(f"The report has no block {place}.")
-    shown = show_one(found, blocks[place], place=place)
+    if index >= len(blocks):
+        raise Http404(f"The report has no block {index}.")
+    shown = show_one(found, blocks[index], index=index)
     context = {
         "team": found.team,
         "report": found,
@@ -81,13 +81,13 @@ def report_block(
 @require_POST
 def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
     found = get_report(get_writable_team(request, team), report_id)
-    place = read_number(request.POST.get("place"))
+    index = read_number(request.POST.get("index"))
     try:
         change_pin(
             report=found,
             user=request.user,
             number=read_number(request.POST.get("number")) or 0,
-            place=-1 if place is None else place,
+            index=-1 if index is None else index,
             to=request.POST.get("to", ""),
         )
     except SavedMeanwhile:
@@ -98,7 +98,7 @@ def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
         messages.error(request, message + "Reload the page and try again.")
     except ValueError as error:
         messages.error(request, str(error))
-    return redirect(reverse("report", args=[team, report_id]) + f"#block-{place}")
+    return redirect(reverse("report", args=[team, report_id]) + f"#block-{index}")
 
 
 @require_safe
@@ -106,8 +106,8 @@ def report_history(request: Request, team: str, report_id: int) -> HttpResponse:
     """?version=3 shows that one, and what has changed since."""
     membership = get_membership_for(request, team)
     found = get_report(membership.team, report_id)
-    asked = request.GET.get("version", "")
-    version = _find_version(found, asked) if asked else None
+    requested = request.GET.get("version", "")
+    version = _find_version(found, requested) if requested else None
     context = {
         "team": membership.team,
         "report": found,

@@ -113,14 +113,14 @@ class Page:
         """Whether each step is scored by its own recipe: nothing was changed."""
         if self.again is not None or self.choice.version is not None:
             return False
-        return self._says(self._own_spec)
+        return self._equals(self._own_spec)
 
     @property
     def saved_version(self) -> RecipeVersion | None:
         version = self.choice.version
-        return version if version and self._says(version.spec) else None
+        return version if version and self._equals(version.spec) else None
 
-    def _says(self, spec: dict[str, Any] | None) -> bool:
+    def _equals(self, spec: dict[str, Any] | None) -> bool:
         recipe = self.draft.recipe
         return recipe is not None and spec is not None and _read(spec) == recipe
 
@@ -155,7 +155,7 @@ class Page:
                 selection=self.selection,
                 recipe=None if self.is_own else recipe,
                 recipe_version=self.saved_version,
-                may_ask=self.request.POST.get("may_ask") == "on",
+                allows_judges=self.request.POST.get("may_ask") == "on",
             )
         except ValueError as error:
             self.problem = str(error)
@@ -198,7 +198,7 @@ class Page:
         estimate, refused, no_advantages = Estimate(), "", ""
         try:
             settings = StepSettings(run.config, spec)
-            check_start(run, selection, settings, may_ask=True)
+            check_start(run, selection, settings, allows_judges=True)
             no_advantages = why_no_advantages(settings.at(selection.steps[0]))
             estimate = make_estimate(run, selection, settings)
         except ValueError as error:

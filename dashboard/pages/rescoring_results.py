@@ -162,7 +162,7 @@ def _result(found: Rescoring, form: ChangesForm) -> dict[str, Any]:
         "left_out": _left_out(found.run, summary),
         "form": form,
         "page": page,
-        "changes": [Change.of(completions[place]) for place in page],
+        "changes": [Change.of(completions[index]) for index in page],
         "note": NOTE if has_clipped([completions["old"], completions["new"]]) else "",
         "scatter": scatter,
         "means": means,

@@ -362,7 +362,7 @@ REPORTS = [
     path("<int:report_id>/history", reports.report_history, name="report_history"),
     path("<int:report_id>/restore", reports.report_restore, name="report_restore"),
     path(
-        "<int:report_id>/blocks/<int:place>", reports.report_block, name="report_block"
+        "<int:report_id>/blocks/<int:index>", reports.report_block, name="report_block"
     ),
     path("<int:report_id>/pin", reports.report_pin, name="report_pin"),
     path("<int:report_id>/share", reports.report_share, name="report_share"),

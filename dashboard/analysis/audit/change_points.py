@@ -22,7 +22,7 @@ MOST_STRETCHES = 60
 FEWEST = 12  # points; fewer say nothing
 LEAST_SHARE = 0.05  # of the points, on either side of a change
 LEAST_SIDE = 3
-MOST_CARRIED = 0.95
+MAX_AUTOCORRELATION = 0.95
 WINDOW_SHARE = 0.1  # of the points, on either side of a change
 LEAST_WINDOW = 5
 
@@ -77,17 +77,17 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """spread: the standard deviation of a point; carried: the share of one point's
-    deviation that the next one has, ρ of a first-order autoregression."""
+    """spread: the standard deviation of a point; autocorrelation: ρ of a first-order
+    autoregression, the share of a point's deviation that the next one has."""
 
     spread: float
-    carried: float
+    autocorrelation: float
     num: int
 
     @property
     def factor(self) -> float:
         """(1+ρ)/(1-ρ): how many points tell as much as one that is independent."""
-        return (1 + self.carried) / (1 - self.carried)
+        return (1 + self.autocorrelation) / (1 - self.autocorrelation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +114,7 @@ class Change:
 def find_change(
     series: Series, *, at: int | None = None, width: int | None = None
 ) -> Change | None:
-    """At the step `at`, or else where the two sides' means lie furthest apart:
+    """At the step `at`, or else where the two sides' means lie furthest distances:
 
         k = argmax |mean(x[k:]) - mean(x[:k])|·√(k(n-k)/n)
 
@@ -127,17 +127,17 @@ def find_change(
     # The square of a number above 1e154 is no float.
     scale = float(np.abs(series.values).max()) or 1.0
     values = series.values / scale
-    place = split(values) if at is None else _place(series, at)
-    if place is None:
+    index = split(values) if at is None else _index_of(series, at)
+    if index is None:
         return None
-    noise = measure_noise(values, place)
+    noise = measure_noise(values, index)
     reach = width or max(LEAST_WINDOW, math.ceil(WINDOW_SHARE * num))
-    before = _window(series.steps, values, max(0, place - reach), place)
-    after = _window(series.steps, values, place, min(num, place + reach))
+    before = _window(series.steps, values, max(0, index - reach), index)
+    after = _window(series.steps, values, index, min(num, index + reach))
     difference = float(subtract(np.array(after.mean), np.array(before.mean)))
     margin = _margin(noise, before.num, after.num)
     return Change(
-        step=int(series.steps[place]),
+        step=int(series.steps[index]),
         before=replace(before, mean=scale * before.mean),
         after=replace(after, mean=scale * after.mean),
         difference=scale * difference,
@@ -149,17 +149,17 @@ def find_change(
 
 
 def split(values: Array) -> int:
-    """Before which of the points the two sides differ most: the likeliest place of one
-    change of the mean in independent normal noise."""
+    """The index before which the two sides differ most: the maximum-likelihood position
+    of one change of the mean in independent normal noise."""
     num = len(values)
     least = max(LEAST_SIDE, math.ceil(LEAST_SHARE * num))
     sizes = np.arange(least, num - least + 1)
     sums = np.cumsum(values)[sizes - 1]
-    apart = np.abs(sums / sizes - (values.sum() - sums) / (num - sizes))
-    return int(sizes[np.argmax(apart * np.sqrt(sizes * (num - sizes) / num))])
+    distances = np.abs(sums / sizes - (values.sum() - sums) / (num - sizes))
+    return int(sizes[np.argmax(distances * np.sqrt(sizes * (num - sizes) / num))])
 
 
-def measure_noise(values: Array, place: int) -> Noise:
+def measure_noise(values: Array, index: int) -> Noise:
     """Of what is left about the least-squares line of each side.
 
     spread² = Σe²/(n-4). ρ = Σ e[i]·e[i-1] / Σe², which comes out too small by about
@@ -167,27 +167,27 @@ def measure_noise(values: Array, place: int) -> Noise:
     Of series without a change that says "changed" at 0.01 for 1 of 100 where ρ is 0,
     and for up to 10 where it is 0.8 and they have 20 to 40 points.
     """
-    sides = [_detrend(values[:place]), _detrend(values[place:])]
+    sides = [_detrend(values[:index]), _detrend(values[index:])]
     left = np.concatenate(sides)
     squares = float(left @ left)
     # What rounding leaves of points on a line is no noise.
     if squares <= len(values) * (1e-9 * float(np.abs(values).max())) ** 2:
-        return Noise(spread=0.0, carried=0.0, num=len(values))
+        return Noise(spread=0.0, autocorrelation=0.0, num=len(values))
     num = len(values)
-    carried = sum(float(side[1:] @ side[:-1]) for side in sides) / squares
-    carried = (num * carried + 8) / (num - 8)
+    autocorrelation = sum(float(side[1:] @ side[:-1]) for side in sides) / squares
+    autocorrelation = (num * autocorrelation + 8) / (num - 8)
     return Noise(
         spread=math.sqrt(squares / (num - 4)),
-        carried=min(max(carried, 0.0), MOST_CARRIED),
+        autocorrelation=min(max(autocorrelation, 0.0), MAX_AUTOCORRELATION),
         num=num,
     )
 
 
 def _detrend(values: Array) -> Array:
-    places = np.arange(len(values)) - (len(values) - 1) / 2
+    offsets = np.arange(len(values)) - (len(values) - 1) / 2
     level = values - values.mean()
-    slope = (places @ level) / max(float(places @ places), 1e-300)
-    return np.asarray(level - slope * places)
+    slope = (offsets @ level) / max(float(offsets @ offsets), 1e-300)
+    return np.asarray(level - slope * offsets)
 
 
 def chance_of(values: Array, noise: Noise) -> float:
@@ -215,9 +215,9 @@ def _margin(noise: Noise, before: int, after: int) -> float:
     return reach * noise.spread * math.sqrt(noise.factor * (1 / before + 1 / after))
 
 
-def _place(series: Series, at: int) -> int | None:
-    place = int(np.searchsorted(series.steps, at))
-    return place if LEAST_SIDE <= place <= len(series) - LEAST_SIDE else None
+def _index_of(series: Series, at: int) -> int | None:
+    index = int(np.searchsorted(series.steps, at))
+    return index if LEAST_SIDE <= index <= len(series) - LEAST_SIDE else None
 
 
 def _window(steps: NDArray[np.int64], values: Array, first: int, end: int) -> Window:

@@ -139,7 +139,7 @@ def judge(signal: Signal, change: Change | None) -> Finding:
         return Finding(signal=signal, status="few" if is_few else "aside")
     chance = change.chance
     if chance is not None:
-        chance = min(1.0, chance * signal.num_tried)
+        chance = min(1.0, chance * signal.num_compared)
     return Finding(
         signal=signal,
         status=_status(signal, change, chance),
@@ -149,8 +149,8 @@ def judge(signal: Signal, change: Change | None) -> Finding:
 
 
 def _status(signal: Signal, change: Change, chance: float | None) -> Status:
-    is_apart = not change.low <= 0 <= change.high
-    is_clear = is_apart if chance is None else chance < CLEAR
+    excludes_zero = not change.low <= 0 <= change.high
+    is_clear = excludes_zero if chance is None else chance < CLEAR
     is_large = change.effect is None or abs(change.effect) >= LARGE
     if not (is_clear and is_large) or change.difference == 0:
         return "steady"
@@ -216,7 +216,7 @@ def draw(finding: Finding) -> dict[str, Any] | None:
         return None
     title = signal.line_unit or signal.unit
     figure = figure_tree(
-        [_line(line, place) for place, line in enumerate(lines, 1)],
+        [_line(line, colour) for colour, line in enumerate(lines, 1)],
         xaxis={"title": {"text": "step"}},
         yaxis=y_axis(title, tickformat=".0%", rangemode="tozero")
         if signal.is_share

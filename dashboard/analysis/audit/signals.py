@@ -26,7 +26,7 @@ NO_SET = (
 MOST_LINES = 5
 NO_TEXTS = "No completions of this run are stored."
 ONE_RULE = "The run has fewer than two rules."
-NEVER_APART = "No two completions of a group get different scores from two rules."
+NO_PAIRS = "No two completions of a group get different scores from two rules."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class Signal:
     browse: dict[str, str] = field(default_factory=dict)
     browse_words: str = ""  # what the Completions tab shows of it, by `browse`
     is_share: bool = False  # said in per cent
-    num_tried: int = 1  # series of which this one changes most
+    num_compared: int = 1  # series of which this one changes most
 
     @property
     def drawn(self) -> tuple[Line, ...]:
@@ -76,7 +76,7 @@ def _held_out(run: Run) -> Iterator[Signal]:
     of_all = f" Shows {MOST_SETS} of {len(sets)} held-out sets."
     for name in sets[:MOST_SETS]:
         scores = _points(run, f"eval/{name}/mean")
-        training = _beside(rewards, scores)
+        training = _training_rewards(rewards, scores)
         yield _gap(
             f"Training reward minus {name}",
             key=f"held-out:{name}",
@@ -115,7 +115,7 @@ def _gap(
     )
 
 
-def _beside(rewards: Points, scores: Points) -> Array:
+def _training_rewards(rewards: Points, scores: Points) -> Array:
     """The mean training reward since the evaluation before, of ten steps at most.
 
     No step counts twice: else each mean would have much of the one before.
@@ -264,7 +264,7 @@ def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
     pairs = study.disagreements()
     known = {pair: series for pair, series in pairs.items() if len(series)}
     if not known:
-        return replace(RULES, missing=NEVER_APART if pairs else ONE_RULE)
+        return replace(RULES, missing=NO_PAIRS if pairs else ONE_RULE)
     ranked = sorted(known, key=lambda pair: _clearness(find(known[pair])))
     first = ranked[0]
     about = RULES.about
@@ -278,7 +278,7 @@ def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
         lines=tuple(
             Line(name=_words(pair), series=known[pair]) for pair in ranked[:MOST_LINES]
         ),
-        num_tried=len(known),
+        num_compared=len(known),
     )
 
 

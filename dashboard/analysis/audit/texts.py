@@ -57,8 +57,8 @@ WITH sampled AS MATERIALIZED (
 SELECT g.prompt_index, g.rule_names, packed.rewards[:%(most)s],
        packed.num_tokens[:%(most)s], packed.rule_scores,
        ARRAY(SELECT left(text, %(chars)s)
-               FROM unnest(packed.texts[:%(most)s]) WITH ORDINALITY own(text, place)
-              ORDER BY place)
+               FROM unnest(packed.texts[:%(most)s]) WITH ORDINALITY own(text, ordinal)
+              ORDER BY ordinal)
   FROM sampled g JOIN samples_groupcompletions packed ON packed.group_id = g.id
  ORDER BY g.prompt_index, g.id
 """
@@ -66,9 +66,9 @@ Phrases = NDArray[np.uint64]  # hashes
 Counts = NDArray[np.int64]
 NUM_WORDS = 4
 MAX_PHRASES = 10
-MOST_LOOKED_AT = 100
+MAX_CANDIDATES = 100
 LEAST_RISE = 0.05
-MOST_SOUGHT = 198  # letters
+MAX_QUOTED_CHARS = 198
 EAST_ASIAN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 WORD = re.compile(rf"[{EAST_ASIAN}]|[^\s{EAST_ASIAN}]+")
 
@@ -120,8 +120,8 @@ def _spread(steps: Sequence[int]) -> Iterator[int]:
     if steps:
         yield steps[0]
     while width > 1:
-        for place in range(width // 2, len(steps), width):
-            yield steps[place]
+        for index in range(width // 2, len(steps), width):
+            yield steps[index]
         width //= 2
 
 
@@ -144,8 +144,8 @@ def read_groups(run: Run, step: int) -> list[SampledGroup]:
                 rewards=_clipped(rewards),
                 lengths=lengths,
                 scores={
-                    rule: _clipped(scores[place :: len(rules)][: len(texts)])
-                    for place, rule in enumerate(rules)
+                    rule: _clipped(scores[index :: len(rules)][: len(texts)])
+                    for index, rule in enumerate(rules)
                 },
             )
             for prompt, rules, rewards, lengths, scores, texts in cursor
@@ -202,9 +202,9 @@ def _hash(words: NDArray[np.uint32]) -> Phrases:
     if num < 1:
         return np.empty(0, np.uint64)
     mixed = np.zeros(num, np.uint64)
-    for place in range(NUM_WORDS):
-        # FNV-1a's prime, by which each place counts otherwise.
-        mixed = (mixed ^ words[place : place + num]) * np.uint64(0x100000001B3)
+    for index in range(NUM_WORDS):
+        # FNV-1a's prime, which makes the hash depend on the order.
+        mixed = (mixed ^ words[index : index + num]) * np.uint64(0x100000001B3)
         mixed ^= mixed >> np.uint64(29)
     return mixed
 
@@ -251,8 +251,10 @@ class Phrase:
     @property
     def quoted(self) -> str:
         """As the search for words takes a phrase; empty where it would find nothing."""
-        has_words = any(letter.isalnum() for letter in self.words)
-        is_found = self.words.isascii() and has_words and len(self.words) < MOST_SOUGHT
+        has_words = any(char.isalnum() for char in self.words)
+        is_found = (
+            self.words.isascii() and has_words and len(self.words) < MAX_QUOTED_CHARS
+        )
         return '"' + self.words.replace('"', " ") + '"' if is_found else ""
 
     @property
@@ -275,12 +277,12 @@ def risen_phrases(
     was = _find_counts(found, *_count(before))
     rises = counts / len(after) - was / len(before)
     chosen: list[tuple[list[int], int, int]] = []
-    for place in np.argsort(-rises, kind="stable")[:MOST_LOOKED_AT].tolist():
-        if rises[place] < LEAST_RISE or len(chosen) == MAX_PHRASES:
+    for index in np.argsort(-rises, kind="stable")[:MAX_CANDIDATES].tolist():
+        if rises[index] < LEAST_RISE or len(chosen) == MAX_PHRASES:
             break
-        words = _words_of(found[place], after)
+        words = _words_of(found[index], after)
         if not any(_overlap(words, others) for others, _, _ in chosen):
-            chosen.append((words, int(was[place]), int(counts[place])))
+            chosen.append((words, int(was[index]), int(counts[index])))
     spelled = vocabulary.spell([words for words, _, _ in chosen])
     return [
         Phrase(
@@ -303,17 +305,17 @@ def _count(texts: Sequence[Text]) -> tuple[Phrases, Counts]:
 def _find_counts(wanted: Phrases, known: Phrases, counts: Counts) -> Counts:
     found = np.zeros(len(wanted), np.int64)
     if len(known):
-        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        is_known = known[places] == wanted
-        found[is_known] = counts[places[is_known]]
+        indices = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        is_known = known[indices] == wanted
+        found[is_known] = counts[indices[is_known]]
     return found
 
 
 def _words_of(phrase: np.uint64, texts: Sequence[Text]) -> list[int]:
     for text in texts:
-        places = np.flatnonzero(text.phrases == phrase)
-        if len(places):
-            words: list[int] = text.words[places[0] : places[0] + NUM_WORDS].tolist()
+        indices = np.flatnonzero(text.phrases == phrase)
+        if len(indices):
+            words: list[int] = text.words[indices[0] : indices[0] + NUM_WORDS].tolist()
             return words
     raise AssertionError("the phrase was counted in these texts")
 

@@ -231,11 +231,11 @@ def _differences(
         make_difference(
             aligned,
             0,
-            place,
+            index,
             statistic=form.value("stat"),
             is_paired=bool(form.value("paired")) and can_pair(sets[0], one),
         )
-        for place, one in enumerate(sets[1:], start=1)
+        for index, one in enumerate(sets[1:], start=1)
     ]
 
 

@@ -51,11 +51,11 @@ class Setting:
 def join_settings(
     settings: Iterable[Setting], sets: Sequence[Sequence[int]]
 ) -> list[Setting]:
-    """A value a set of runs, by their places; several values are listed."""
+    """A value a set of runs, by their indices; several values are listed."""
     return [
         Setting(
             key=setting.key,
-            values=[_join([setting.values[i] for i in places]) for places in sets],
+            values=[_join([setting.values[i] for i in indices]) for indices in sets],
             varies=any(len({setting.values[i] for i in p}) > 1 for p in sets),
         )
         for setting in settings

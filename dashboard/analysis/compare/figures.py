@@ -214,7 +214,7 @@ def _band(
             "dash": style.dash,
         },
         "marker": {"size": 5, "color": colour_of(style)},
-        "text": _said(band),
+        "text": _hover_lines(band),
         "hovertemplate": "%{text}",
     }
     return [*edges, centre]
@@ -254,7 +254,7 @@ def _numbers(values: Array) -> list[float | None]:
     return [None if v != v else float(f"{v:.6g}") for v in values.tolist()]
 
 
-def _said(band: ConfidenceBand) -> list[str]:
+def _hover_lines(band: ConfidenceBand) -> list[str]:
     found = band.estimate
     rows = zip(
         found.value.tolist(),

@@ -119,9 +119,9 @@ class Points:
     values: Array
     is_placed: bool = True  # False: the run was not counted on this axis
 
-    def take(self, places: NDArray[np.int64]) -> Points:
+    def take(self, indices: NDArray[np.int64]) -> Points:
         return Points(
-            steps=self.steps[places], at=self.at[places], values=self.values[places]
+            steps=self.steps[indices], at=self.at[indices], values=self.values[indices]
         )
 
     @property
@@ -198,9 +198,9 @@ def _rows(
         return []
     alike: dict[tuple[int | None, int | None], list[int]] = {}
     for run in runs:
-        places = _place(run, metric), _place(run, TOTALS.get(axis))
-        alike.setdefault(places, []).append(run.pk)
-    parts = [_select(pks, *places, axis=axis) for places, pks in alike.items()]
+        indices = _metric_index(run, metric), _metric_index(run, TOTALS.get(axis))
+        alike.setdefault(indices, []).append(run.pk)
+    parts = [_select(pks, *indices, axis=axis) for indices, pks in alike.items()]
     connection.ensure_connection()
     with (
         transaction.atomic(),
@@ -215,10 +215,10 @@ def _rows(
 
 
 def _select(
-    pks: list[int], place: int | None, total: int | None, *, axis: str
+    pks: list[int], index: int | None, total: int | None, *, axis: str
 ) -> sql.Composed:
-    """Of runs that have the metric and the total at the same places."""
-    read = [_value(one) for one in (place, total) if one is not None]
+    """Of runs that have the metric and the total at the same indexes."""
+    read = [_value(one) for one in (index, total) if one is not None]
     at = MICROSECONDS if axis == "time" else UNREAD
     return READ.format(
         runs=sql.Literal(pks),
@@ -230,11 +230,11 @@ def _select(
     )
 
 
-def _value(place: int) -> sql.Composed:
-    return sql.SQL("values[{}]").format(sql.Literal(place))
+def _value(index: int) -> sql.Composed:
+    return sql.SQL("values[{}]").format(sql.Literal(index))
 
 
-def _place(run: Run, metric: str | None) -> int | None:
+def _metric_index(run: Run, metric: str | None) -> int | None:
     names = run.metric_names
     return names.index(metric) + 1 if metric in names else None
 

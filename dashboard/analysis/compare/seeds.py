@@ -42,7 +42,7 @@ class RunSet:
 
     label: str
     runs: list[Run]
-    places: list[int]  # of its runs among all that were arranged
+    indices: list[int]  # of its runs among all that were arranged
     num_found: int  # more than `runs` where there are too many
     varied: list[str]  # settings but the seed in which its runs differ
 
@@ -68,7 +68,7 @@ class Arrangement:
     sets: list[RunSet]
     num_sets: int  # more than `sets` where there are too many
     by: str
-    settings: list[Setting]  # of all the runs that were arranged, by place
+    settings: list[Setting]  # of all the runs that were arranged, by index
 
     @property
     def runs(self) -> list[Run]:
@@ -100,14 +100,14 @@ def arrange(runs: Sequence[Run], by: str) -> Arrangement:
     differing = [setting for setting in settings if setting.differs]
     keys = _keys(runs, differing, by)
     members: dict[object, list[int]] = {}
-    for place, key in enumerate(keys):
-        members.setdefault(key, []).append(place)
+    for index, key in enumerate(keys):
+        members.setdefault(key, []).append(index)
     naming = [s for s in differing if s.key != SEED] if by != NONE else []
     if by not in (SEEDS, NONE):
         naming = [setting for setting in differing if setting.key == by]
     kept = list(members.values())[:MAX_SETS]
     return Arrangement(
-        sets=[_make(runs, places, naming, differing) for places in kept],
+        sets=[_make(runs, indices, naming, differing) for indices in kept],
         num_sets=len(members),
         by=by,
         settings=settings,
@@ -130,26 +130,26 @@ def _keys(runs: Sequence[Run], differing: list[Setting], by: str) -> list[object
 
 def _make(
     runs: Sequence[Run],
-    places: list[int],
+    indices: list[int],
     naming: list[Setting],
     differing: list[Setting],
 ) -> RunSet:
-    kept = places[:MAX_SEEDS]
-    first = places[0]
+    kept = indices[:MAX_SEEDS]
+    first = indices[0]
     varied = [
         setting.key
         for setting in differing
         if setting.key != SEED and len({setting.values[i] for i in kept}) > 1
     ]
-    common = [s for s in naming if len({s.values[i] for i in places}) == 1]
+    common = [s for s in naming if len({s.values[i] for i in indices}) == 1]
     is_named = 0 < len(common) <= MAX_NAMED
-    names = [runs[place].name for place in places]
+    names = [runs[index].name for index in indices]
     label = ", ".join(_name(s, first) for s in common) if is_named else _joined(names)
     return RunSet(
         label=label,
         runs=[runs[i] for i in kept],
-        places=kept,
-        num_found=len(places),
+        indices=kept,
+        num_found=len(indices),
         varied=varied,
     )
 
@@ -169,8 +169,8 @@ def _joined(names: list[str]) -> str:
     return start if len(start) > 1 else f"{names[0]} …"
 
 
-def _name(setting: Setting, place: int) -> str:
-    value = setting.values[place]
+def _name(setting: Setting, index: int) -> str:
+    value = setting.values[index]
     short = value if value is not None else "absent"
     if len(short) > MAX_CHARS:
         short = short[: MAX_CHARS - 1] + "…"
@@ -197,9 +197,9 @@ class Aligned:
 
 
 def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> Aligned:
-    """Over steps, each step that a run has. Else evenly spaced places, as many as the
-    run with the most points has, and between two points of a run a straight line;
-    nothing before its first or after its last.
+    """Over steps: each step that a run has. Otherwise as many evenly spaced positions
+    as the run with the most points has; runs are interpolated linearly between their
+    points and have no value outside them.
 
     Smoothing goes before: each run by itself, over all of its points.
     """
@@ -207,12 +207,12 @@ def align(sets: Sequence[Sequence[Points]], *, axis: str, smoothing: float) -> A
     if not every:
         return Aligned(at=np.empty(0), sets=[np.empty((len(s), 0)) for s in sets])
     at = _union(every) if axis == "step" else _grid(every)
-    place = _by_step if axis == "step" else _between
+    value_at = _by_step if axis == "step" else _between
     return Aligned(
         at=at,
         sets=[
             np.array(
-                [place(points, _smoothed(points, smoothing), at) for points in one]
+                [value_at(points, _smoothed(points, smoothing), at) for points in one]
             ).reshape(len(one), len(at))
             for one in sets
         ],

@@ -48,7 +48,7 @@ def make_series(points: Points, *, smoothing: float) -> Series:
 def thin(low: Array, high: Array) -> NDArray[np.int64]:
     """Which positions are drawn: at most 1,000.
 
-    Of each of equally long stretches the place of its lowest `low`, of its highest
+    Of each of equally long stretches the index of its lowest `low`, of its highest
     `high`, and its last; NaN is neither.
     """
     num = len(low)

@@ -57,12 +57,12 @@ def make_figures(
         Figure(
             value=value,
             delta=None
-            if place == 0 or value is None or base is None
+            if index == 0 or value is None or base is None
             else float(subtract(np.array(value), np.array(base))),
             better=better,
-            is_of_one=min(nums[0], nums[place]) < 2,
+            is_of_one=min(nums[0], nums[index]) < 2,
         )
-        for place, value in enumerate(values)
+        for index, value in enumerate(values)
     ]
 
 
@@ -77,7 +77,7 @@ def compare_summaries(
 ) -> list[Column]:
     """Last and best reward, then each held-out set's. 1 query, and 1 per held-out set.
 
-    A figure for each set of runs, which are named by their places: the mean of theirs.
+    A figure for each set of runs, which are named by their indices: the mean of theirs.
     """
     columns = [
         ("Last reward", [run.reward("last") for run in runs]),
@@ -96,8 +96,8 @@ def compare_summaries(
     ]
 
 
-def _mean(values: Sequence[float | None], places: Sequence[int]) -> float | None:
-    found = [clip(v) for place in places if (v := values[place]) is not None]
+def _mean(values: Sequence[float | None], indices: Sequence[int]) -> float | None:
+    found = [clip(v) for index in indices if (v := values[index]) is not None]
     return sum(found) / len(found) if found else None
 
 
@@ -142,7 +142,7 @@ def judge(
     if 0 in nums:
         return Verdict(kind="none", text="no values in the window")
     found = _difference(base, other, statistic=statistic, is_paired=is_paired)
-    kind, text = _say(found, base, other, nums, better, is_paired=is_paired)
+    kind, text = _kind_and_text(found, base, other, nums, better, is_paired=is_paired)
     return Verdict(
         kind=kind,
         text=text,
@@ -171,7 +171,7 @@ def _difference(
     return (iqm_difference if statistic == IQM else welch_difference)(base, other)
 
 
-def _say(
+def _kind_and_text(
     found: Estimate,
     base: Array,
     other: Array,

@@ -33,11 +33,11 @@ SAME = """
 MAX_PROMPTS = 2_000
 Steps = NDArray[np.int32]
 REWARDS = """
-    SELECT asked.prompt, packed.rewards
-      FROM unnest(%s::int[], %s::int[]) AS asked(prompt, step)
+    SELECT requested.prompt, packed.rewards
+      FROM unnest(%s::int[], %s::int[]) AS requested(prompt, step)
       JOIN samples_group visit
         ON visit.run_id = %s AND visit.superseded_by IS NULL
-       AND visit.prompt_index = asked.prompt AND visit.step = asked.step
+       AND visit.prompt_index = requested.prompt AND visit.step = requested.step
       JOIN samples_groupcompletions packed ON packed.group_id = visit.id
 """
 
@@ -47,7 +47,7 @@ class Matching:
     """The other run's number of each prompt; without `numbers` they are the same."""
 
     numbers: dict[int, int] | None
-    said: str  # how prompts were matched, where that is not by number
+    note: str  # how prompts were matched, where that is not by number
 
     def other(self, prompt: int) -> int | None:
         return prompt if self.numbers is None else self.numbers.get(prompt)
@@ -58,9 +58,9 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
     mine, its = ours.dataset_version, theirs.dataset_version
     if mine is None or its is None:
         without = ours.name if mine is None else theirs.name
-        return Matching(numbers={}, said=f"{without} was imported without prompts.")
+        return Matching(numbers={}, note=f"{without} was imported without prompts.")
     if mine.content_sha256 == its.content_sha256:
-        return Matching(numbers=None, said="")
+        return Matching(numbers=None, note="")
     wanted = np.unique(prompts).tolist()
     with connection.cursor() as cursor:
         cursor.execute(SAME, [mine.pk, its.pk, wanted])
@@ -70,7 +70,7 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
         f"matched by the content of their rows: {len(numbers):,} of "
         f"{len(wanted):,} are in both."
     )
-    return Matching(numbers=numbers, said=message)
+    return Matching(numbers=numbers, note=message)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +98,9 @@ class CommonSteps:
         ours, theirs = self.steps[0].get(prompt), self.steps[1].get(other or 0)
         if other is None or ours is None or theirs is None:
             return None
-        return CommonStep(prompts=(prompt, other), steps=meet(ours, theirs, near))
+        return CommonStep(
+            prompts=(prompt, other), steps=nearest_steps(ours, theirs, near)
+        )
 
     def equal_steps(self, common_step: CommonStep) -> list[int]:
         """At which both sampled it."""
@@ -131,7 +133,8 @@ def find_common_steps(runs: tuple[Run, Run], near: int | None) -> CommonSteps:
     return CommonSteps(
         found=[
             CommonStep(
-                prompts=pair, steps=meet(steps[0][pair[0]], steps[1][pair[1]], near)
+                prompts=pair,
+                steps=nearest_steps(steps[0][pair[0]], steps[1][pair[1]], near),
             )
             for pair in kept
         ],
@@ -141,14 +144,14 @@ def find_common_steps(runs: tuple[Run, Run], near: int | None) -> CommonSteps:
     )
 
 
-def meet(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, int]:
+def nearest_steps(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, int]:
     """The equal step nearest to `near`, else the two nearest to each other.
 
     Of equals those nearest to `near`, by default the newest.
 
-    >>> meet(np.array([1, 5, 9]), np.array([2, 5, 8]), 1)
+    >>> nearest_steps(np.array([1, 5, 9]), np.array([2, 5, 8]), 1)
     (5, 5)
-    >>> meet(np.array([1, 9]), np.array([3, 8]), None)
+    >>> nearest_steps(np.array([1, 9]), np.array([3, 8]), None)
     (9, 8)
     """
     equal = np.intersect1d(ours, theirs)
@@ -157,10 +160,10 @@ def meet(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, int]:
         return step, step
     after = np.searchsorted(theirs, ours)
     pairs = [
-        (int(step), int(theirs[place]))
+        (int(step), int(theirs[index]))
         for step, end in zip(ours, after, strict=True)
-        for place in (end - 1, end)
-        if 0 <= place < len(theirs)
+        for index in (end - 1, end)
+        if 0 <= index < len(theirs)
     ]
     wanted = int(ours[-1]) if near is None else near
     return min(pairs, key=lambda p: (abs(p[0] - p[1]), abs(p[0] - wanted)))
@@ -196,7 +199,7 @@ class Choice:
     def ids(self) -> str:
         return join_ids(self.selection.ids)
 
-    def meet(self) -> CommonSteps:
+    def common_steps(self) -> CommonSteps:
         assert self.runs
         return find_common_steps(self.runs, self.form.value("step"))
 
@@ -303,12 +306,12 @@ def sort_pairs(pairs: Sequence[PairedPrompt], sort: str) -> list[PairedPrompt]:
 def _rewards(
     run: Run, common_steps: Sequence[CommonStep], side: int
 ) -> dict[int, Array]:
-    asked = [
+    requested = [
         [m.prompts[side] for m in common_steps],
         [m.steps[side] for m in common_steps],
     ]
     with connection.cursor() as cursor:
-        cursor.execute(REWARDS, [*asked, run.pk])
+        cursor.execute(REWARDS, [*requested, run.pk])
         return {
             prompt: np.array([r for r in rewards if r is not None], np.float64)
             for prompt, rewards in cursor

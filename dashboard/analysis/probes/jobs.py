@@ -79,7 +79,7 @@ def probe(
     row.groups.all().delete()  # of a worker that was lost
     context.note(0, message="Loading the model.")
     try:
-        freeze(row, folder)
+        write_snapshot(row, folder)
         started = command(row, folder)
     except FilesGone as error:
         raise ValueError(str(error)) from None
@@ -88,7 +88,7 @@ def probe(
     _Following(context, row, folder).see_through(started)
 
 
-def freeze(probe: Probe, folder: Path) -> None:
+def write_snapshot(probe: Probe, folder: Path) -> None:
     """Write the configuration and the rows, in a fresh folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -111,7 +111,7 @@ class _Following:
         self._folder = folder
         self._follower = LogTailer(folder / "probe.jsonl")
         self._error = ""
-        self._asked_at: float | None = None
+        self._stop_requested_at: float | None = None
 
     def see_through(self, command: list[str]) -> None:
         log = self._folder / "trainer.log"
@@ -122,7 +122,7 @@ class _Following:
                 num_lines = self._store()
                 if has_exited and not num_lines:
                     break
-                self._heed(trainer)
+                self._check_stop(trainer)
                 trainer.cap_log()
                 time.sleep(POLL_SECONDS)
             status = trainer.reap()
@@ -166,15 +166,15 @@ class _Following:
             completions=message["completions"],
         )
 
-    def _heed(self, trainer: TrainerProcess) -> None:
+    def _check_stop(self, trainer: TrainerProcess) -> None:
         """A cancelled trainer says first what it has found."""
         try:
             self._context.check()
         except JobCancelled:
-            if self._asked_at is None:
-                self._asked_at = time.monotonic()
+            if self._stop_requested_at is None:
+                self._stop_requested_at = time.monotonic()
                 trainer.ask_to_stop()
-            has_waited = time.monotonic() - self._asked_at > GRACE_SECONDS
+            has_waited = time.monotonic() - self._stop_requested_at > GRACE_SECONDS
             if has_waited or self._context.is_shutting_down():
                 trainer.kill()
         except JobReleased:
@@ -184,7 +184,7 @@ class _Following:
 
     def _conclude(self, status: int, log: Path) -> None:
         self._context.note(message="")
-        if status == STOPPED_CODE or (status and self._asked_at is not None):
+        if status == STOPPED_CODE or (status and self._stop_requested_at is not None):
             raise JobCancelled
         if status:
             raise ValueError(clean_text(self._error or _last_words(status, log)))

@@ -268,8 +268,8 @@ def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
         .prefetch_related("evaluation_sets__dataset_version__dataset")
         .in_bulk(ids)
     )
-    gone = [f"Run {pk} was not found in this team." for pk in ids if pk not in found]
-    return [found[pk] for pk in ids if pk in found], gone
+    missing = [f"Run {pk} was not found in this team." for pk in ids if pk not in found]
+    return [found[pk] for pk in ids if pk in found], missing
 
 
 def describe_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:

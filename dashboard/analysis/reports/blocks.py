@@ -37,9 +37,9 @@ MAX_SETTINGS = 60
 
 
 def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
-    runs, gone = find_runs(team, [options["run"]])
+    runs, missing = find_runs(team, [options["run"]])
     if not runs:
-        return {"gone": gone}
+        return {"gone": missing}
     run, step, prompt = runs[0], options["step"], options["prompt"]
     try:
         group = get_group(run, step, prompt)
@@ -48,12 +48,12 @@ def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
         return {"gone": [message]}
     weights, recipe = rule_weights(run, step), step_recipe(run, step)
     completions = group.completions
-    standings = rank_completions(group, completions, weights, recipe)
-    shown = sort_ranks(standings, options["sort"])[: options["completions"]]
+    ranked = rank_completions(group, completions, weights, recipe)
+    shown = sort_ranks(ranked, options["sort"])[: options["completions"]]
     return {
         **_describe(group, run.name),
         "num_completions": len(completions),
-        "completions": [_describe_completion(standing) for standing in shown],
+        "completions": [_describe_completion(rank) for rank in shown],
         "gone": [],
     }
 
@@ -71,8 +71,8 @@ def _describe(group: Group, name: str) -> dict[str, Any]:
     }
 
 
-def _describe_completion(standing: GroupRank) -> dict[str, Any]:
-    completion = standing.completion
+def _describe_completion(rank: GroupRank) -> dict[str, Any]:
+    completion = rank.completion
     return {
         "number": completion.position + 1,
         "text": _cut(completion.text),
@@ -80,11 +80,11 @@ def _describe_completion(standing: GroupRank) -> dict[str, Any]:
         "advantage": completion.advantage,
         "num_tokens": completion.num_tokens,
         "is_cut_short": completion.end_reason == "length",
-        "is_best": standing.is_best,
-        "is_worst": standing.is_worst,
+        "is_best": rank.is_best,
+        "is_worst": rank.is_worst,
         "rules": [
             {"name": part.name, "score": part.score, "weight": part.weight}
-            for part in standing.parts
+            for part in rank.parts
         ],
     }
 
@@ -94,8 +94,8 @@ def _cut(text: str) -> dict[str, Any]:
 
 
 def read_chart(team: Team, options: dict[str, Any]) -> dict[str, Any]:
-    runs, gone = find_runs(team, options["runs"])
-    return {**draw_from(runs, options), **newest_of(runs), "gone": gone}
+    runs, missing = find_runs(team, options["runs"])
+    return {**draw_from(runs, options), **newest_of(runs), "gone": missing}
 
 
 def draw_from(runs: Sequence[Run], options: dict[str, Any]) -> dict[str, Any]:
@@ -123,9 +123,9 @@ def _points(points: Points, axis: str) -> dict[str, Any]:
 
 
 def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
-    runs, gone = find_runs(team, options["runs"])
+    runs, missing = find_runs(team, options["runs"])
     if not runs:
-        return {"gone": gone}
+        return {"gone": missing}
     settings = compare_settings(runs)
     differing = [setting for setting in settings if setting.differs]
     return {
@@ -145,7 +145,7 @@ def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
         "num_differing": len(differing),
         "chart": draw_from(runs, options) if options["metric"] else None,
         **newest_of(runs),
-        "gone": gone,
+        "gone": missing,
     }
 
 
@@ -165,7 +165,7 @@ def _cut_value(value: str | None) -> str | None:
 
 def read_table(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     """The newest value of each metric; a query per run that is asked for `eval/…`."""
-    runs, gone = find_runs(team, options["runs"])
+    runs, missing = find_runs(team, options["runs"])
     metrics = options["metrics"]
     return {
         "metrics": metrics,
@@ -174,7 +174,7 @@ def read_table(team: Team, options: dict[str, Any]) -> dict[str, Any]:
             for run, described in zip(runs, describe_runs(runs), strict=True)
         ],
         **newest_of(runs),
-        "gone": gone,
+        "gone": missing,
     }
 
 
@@ -208,5 +208,5 @@ def read_data(team: Team, block: Block) -> dict[str, Any]:
 
 
 def has_content(data: dict[str, Any]) -> bool:
-    """False where all that the block names is gone."""
+    """False where all that the block names is missing."""
     return any(data.get(name) for name in ("lines", "runs", "completions"))

@@ -19,7 +19,7 @@ from trainer.client.lines import plain
 class Shown:
     """A block with its data; live where there is no pin."""
 
-    place: int  # among the report's blocks, from 0
+    index: int  # among the report's blocks, from 0
     block: Block
     data: dict[str, Any]
     pin: Pin | None = None
@@ -35,7 +35,7 @@ class Shown:
         return self.pin is None and bool(self.data.get("is_going_on"))
 
     @property
-    def gone_since(self) -> list[str]:
+    def deleted_runs(self) -> list[str]:
         """Names of runs that were there when it was pinned."""
         runs = runs_of(self.data) if self.pin else {}
         return [name for pk, name in runs.items() if pk not in self.known]
@@ -55,9 +55,9 @@ def show_text(team: Team, report: Report | None, text: str) -> list[str | Shown]
     return list(_show(team, parts, pins))
 
 
-def show_one(report: Report, block: Block, *, place: int) -> Shown:
+def show_one(report: Report, block: Block, *, index: int) -> Shown:
     pins = _find_pins(report, {block.pin} if block.pin is not None else set())
-    return _show_block(report.team, block, place=place, pins=pins)
+    return _show_block(report.team, block, index=index, pins=pins)
 
 
 def runs_of(data: dict[str, Any]) -> dict[int, str]:
@@ -77,32 +77,32 @@ def _find_pins(report: Report | None, numbers: set[int]) -> dict[int, Pin]:
 def _show(
     team: Team, parts: list[str | Block], pins: dict[int, Pin]
 ) -> Iterator[str | Shown]:
-    place = 0
+    index = 0
     for part in parts:
         if isinstance(part, str):
             yield part
             continue
-        yield _show_block(team, part, place=place, pins=pins)
-        place += 1
+        yield _show_block(team, part, index=index, pins=pins)
+        index += 1
 
 
-def _show_block(team: Team, block: Block, *, place: int, pins: dict[int, Pin]) -> Shown:
+def _show_block(team: Team, block: Block, *, index: int, pins: dict[int, Pin]) -> Shown:
     if block.pin is not None and not block.problem:
         pin = pins.get(block.pin)
         if pin is not None:
             known = _still_there(team, runs_of(pin.data))
-            return Shown(place=place, block=block, data=pin.data, pin=pin, known=known)
+            return Shown(index=index, block=block, data=pin.data, pin=pin, known=known)
         message = (
             f"This report has no pin {block.pin}. Replace pin={block.pin} with "
             "pin to pin the current data."
         )
-        return Shown(place=place, block=block, data={}, problem=message)
+        return Shown(index=index, block=block, data={}, problem=message)
     try:
         data = plain(read_data(team, block))
     except ValueError as error:
-        return Shown(place=place, block=block, data={}, problem=str(error))
+        return Shown(index=index, block=block, data={}, problem=str(error))
     known = frozenset(runs_of(data))
-    return Shown(place=place, block=block, data=data, known=known)
+    return Shown(index=index, block=block, data=data, known=known)
 
 
 def _still_there(team: Team, ids: Iterable[int]) -> frozenset[int]:

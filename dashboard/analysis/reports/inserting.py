@@ -119,9 +119,9 @@ def _metrics_of(run: Run, named: str) -> list[str]:
     if not named:
         return [REWARD]
     measured = [name for _, names in list_metrics([run]) for name in names]
-    alone = [name for name in measured if chart_id(name) == named]
-    if alone:
-        return alone[:1]
+    charted = [name for name in measured if chart_id(name) == named]
+    if charted:
+        return charted[:1]
     charts = [chart for chart in _charts_of(run) if chart.id == named]
     metas = [trace["meta"] for chart in charts for trace in chart.figure["data"]]
     return [name for name in measured if any(_draws(meta, name) for meta in metas)]

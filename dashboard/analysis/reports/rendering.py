@@ -108,7 +108,7 @@ def render_standalone(report: Report, *, without_hosts: Collection[str]) -> str:
         "without_hosts": without_hosts,
         "now": timezone.now(),
     }
-    return render_to_string("reports/alone.html", context)
+    return render_to_string("reports/standalone.html", context)
 
 
 def html_of(request: HttpRequest, report: Report) -> HttpResponse:

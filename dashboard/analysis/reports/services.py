@@ -104,7 +104,7 @@ def check(title: str, text: str) -> tuple[str, str]:
 
 def _store(report: Report, user: User, *, title: str, text: str) -> None:
     """The report's row is locked, or nobody knows of it yet."""
-    text = _pin_what_asks(report, user, text)
+    text = _pin_requested(report, user, text)
     report.number += 1
     report.title, report.text = title, text
     report.saved_by, report.saved_at = user, timezone.now()
@@ -113,7 +113,7 @@ def _store(report: Report, user: User, *, title: str, text: str) -> None:
     _delete_old(report)
 
 
-def _pin_what_asks(report: Report, user: User, text: str) -> str:
+def _pin_requested(report: Report, user: User, text: str) -> str:
     last = report.pins.aggregate(last=Max("number"))["last"] or 0
     blocks = []
     for block in list_blocks(text):
@@ -150,14 +150,14 @@ def _delete_old(report: Report) -> None:
     report.pins.exclude(number__in=named).delete()
 
 
-def change_pin(*, report: Report, user: User, number: int, place: int, to: str) -> None:
+def change_pin(*, report: Report, user: User, number: int, index: int, to: str) -> None:
     """Pin the block to what is there now, or make it live: a version of its own."""
     blocks = list_blocks(report.text)
-    if not 0 <= place < len(blocks):
+    if not 0 <= index < len(blocks):
         raise UserError(
             "reports.no_block", "This block no longer exists. Reload the page."
         )
-    blocks[place] = replace(blocks[place].live, wants_pin=to == "pinned")
+    blocks[index] = replace(blocks[index].live, wants_pin=to == "pinned")
     text = replace_blocks(report.text, blocks)
     save_report(report=report, user=user, number=number, title=report.title, text=text)
 

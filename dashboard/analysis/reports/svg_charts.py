@@ -1,4 +1,4 @@
-"""A chart's lines and ticks as places in a box, which pages and files draw as SVG.
+"""A chart's lines and ticks as positions in a box, which pages and files draw as SVG.
 
 Values in, numbers out: a process without a database can draw it.
 """
@@ -23,7 +23,7 @@ DASHES = {
     "dashdot": (8, 3, 2, 3),
     "longdash": (12, 5),
 }
-Place = Callable[[float], float]
+Scale = Callable[[float], float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,21 +99,21 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
     shown = [values for _, _, raw, mean in drawn for values in (raw, mean)]
     y_low, y_high = _bounds(shown, is_log)
     x_low, x_high = _bounds([x for _, x, _, _ in drawn], is_log=False)
-    place_x = _scale(x_low, x_high, LEFT, WIDTH - RIGHT)
-    place_y = _scale(y_low, y_high, HEIGHT - BOTTOM, TOP, is_log=is_log)
+    scale_x = _scale(x_low, x_high, LEFT, WIDTH - RIGHT)
+    scale_y = _scale(y_low, y_high, HEIGHT - BOTTOM, TOP, is_log=is_log)
     lines = []
     for line, x, raw, mean in drawn:
         is_bold = line is chart["lines"][0] and len(chart["lines"]) > 1
         if weight > 0:
-            lines.append(_line(line, _places(x, raw, place_x, place_y), faint=True))
-        places = _places(x, mean, place_x, place_y)
-        lines.append(_line(line, places, bold=is_bold))
+            lines.append(_line(line, _points(x, raw, scale_x, scale_y), faint=True))
+        positions = _points(x, mean, scale_x, scale_y)
+        lines.append(_line(line, positions, bold=is_bold))
     ticks = log_ticks if is_log else linear_ticks
     # Faint ones first: what is smoothed lies above.
     return Drawing(
         lines=sorted(lines, key=lambda line: not line.is_faint),
-        x_ticks=[Tick(at=place_x(v), label=si(v)) for v in linear_ticks(x_low, x_high)],
-        y_ticks=[Tick(at=place_y(v), label=sig4(v)) for v in ticks(y_low, y_high, 5)],
+        x_ticks=[Tick(at=scale_x(v), label=si(v)) for v in linear_ticks(x_low, x_high)],
+        y_ticks=[Tick(at=scale_y(v), label=sig4(v)) for v in ticks(y_low, y_high, 5)],
         x_title=chart["axis"],
         y_title=title_of(chart["metric"], with_unit=True),
     )
@@ -121,8 +121,8 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
 
 def x_of(line: dict[str, Any]) -> list[float]:
     """Steps are not written twice."""
-    places: list[float] = line["x"] or line["steps"]
-    return places
+    positions: list[float] = line["x"] or line["steps"]
+    return positions
 
 
 def _bounds(series: Sequence[Sequence[float]], is_log: bool) -> tuple[float, float]:
@@ -138,23 +138,23 @@ def _bounds(series: Sequence[Sequence[float]], is_log: bool) -> tuple[float, flo
 
 def _scale(
     low: float, high: float, start: float, end: float, *, is_log: bool = False
-) -> Place:
-    change: Place = math.log10 if is_log else float
+) -> Scale:
+    change: Scale = math.log10 if is_log else float
     first, last = change(low), change(high)
     return lambda v: start + (end - start) * (change(v) - first) / (last - first)
 
 
-def _places(
-    x: Sequence[float], y: Sequence[float], place_x: Place, place_y: Place
+def _points(
+    x: Sequence[float], y: Sequence[float], scale_x: Scale, scale_y: Scale
 ) -> list[tuple[float, float]]:
     """Of a logarithmic axis those above 0: the others have no place on it."""
-    places = []
+    positions = []
     for at, value in zip(x, y, strict=True):
         try:
-            places.append((round(place_x(at), 1), round(place_y(value), 1)))
+            positions.append((round(scale_x(at), 1), round(scale_y(value), 1)))
         except ValueError:
             continue
-    return places
+    return positions
 
 
 def _line(

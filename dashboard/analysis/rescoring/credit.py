@@ -38,7 +38,7 @@ GROUP = np.dtype(
         ("step", "<u4"),
         ("prompt", "<u4"),
         ("num_completions", "<u2"),
-        ("old_signal", "u1"),  # its place in SIGNALS
+        ("old_signal", "u1"),  # its index in SIGNALS
         ("new_signal", "u1"),
         ("was_trained", "?"),
         ("is_trained", "?"),

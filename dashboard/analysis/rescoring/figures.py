@@ -209,8 +209,8 @@ def _rows_of(
     old = unpack(bytes(step.old_scores), SCORE).reshape(shape)
     new = unpack(bytes(step.scores), SCORE).reshape(shape)
     signals = np.repeat(np.arange(len(groups)), groups["num_completions"])
-    for place, each in enumerate(completions):
-        group = groups[signals[place]]
+    for index, each in enumerate(completions):
+        group = groups[signals[index]]
         row: dict[str, Any] = {"run_id": rescoring.run_id}
         for name in COLUMNS[1:10]:
             row[name] = _value(each[RENAMED.get(name, name)])
@@ -221,7 +221,7 @@ def _rows_of(
         yield (
             row,
             {
-                name: {"old": _value(old[place, at]), "new": _value(new[place, at])}
+                name: {"old": _value(old[index, at]), "new": _value(new[index, at])}
                 for at, name in enumerate(step.rule_names)
             },
         )

@@ -124,9 +124,9 @@ def _read_steps(rescoring: Rescoring) -> _Steps:
         found.problem = found.problem or problem
         before = unpack(bytes(old), SCORE).reshape(-1, len(names))
         after = unpack(bytes(new), SCORE).reshape(-1, len(names))
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             sums = found.rules.setdefault(name, RuleSums(name))
-            sums.add(before[:, place], after[:, place])
+            sums.add(before[:, index], after[:, index])
     return found
 
 
@@ -218,9 +218,9 @@ def mean_ranks(values: Numbers) -> Numbers:
     >>> mean_ranks(np.array([0.5, 1.0, 0.5])).tolist()
     [1.5, 3.0, 1.5]
     """
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, indices, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = counts.cumsum()
-    means: Numbers = (last - (counts - 1) / 2)[places]
+    means: Numbers = (last - (counts - 1) / 2)[indices]
     return means
 
 
@@ -260,14 +260,14 @@ class Change:
 
 def list_changes(completions: Records, *, show: str, sort: str, page: int) -> Page[int]:
     """Places in `completions`; among equals by step, prompt and position."""
-    places = np.arange(len(completions))
+    indices = np.arange(len(completions))
     if show == "moved":
-        places = places[has_moved(completions)]
-    sizes = _sizes(completions[places])
+        indices = indices[has_moved(completions)]
+    sizes = _sizes(completions[indices])
     others = [sizes[name] for name in ("reward", "advantage", "rank") if name != sort]
     # The last key goes first.
-    order = np.lexsort([places, *(-each for each in others), -sizes[sort]])
-    found = places[order].tolist()
+    order = np.lexsort([indices, *(-each for each in others), -sizes[sort]])
+    found = indices[order].tolist()
     return cast("Page[int]", Paginator(found, PER_PAGE).get_page(page))
 
 

@@ -89,17 +89,17 @@ def _score_part(
     rescoring: Rescoring, part: list[Group], config: RunConfig, scorer: GroupScorer
 ) -> list[ScoredGroup]:
     rows = rows_of(rescoring.run, part)
-    recipe, asked = config.reward.recipe, []
+    recipe, submitted = config.reward.recipe, []
     for group in part:
         completions = group.completions
         row = rows.get(group.prompt_index)
         samples = samples_of(rescoring.run, group, row, completions, config)
         name = f"row {group.prompt_index} of step {group.step}"
         result = scorer.submit(recipe, samples, name=name, step=group.step)
-        asked.append((_before(group, completions), completions, result))
-    for scored, completions, result in asked:
+        submitted.append((_before(group, completions), completions, result))
+    for scored, completions, result in submitted:
         scored.scores = _penalised(result, completions, config)
-    return [scored for scored, _, _ in asked]
+    return [scored for scored, _, _ in submitted]
 
 
 def rows_of(run: Run, part: Sequence[Group]) -> dict[int, DatasetRow]:
@@ -182,16 +182,16 @@ def _pack(
     )
     names = _rule_names(config)
     completions, records = [], []
-    for place, each in enumerate(groups):
+    for index, each in enumerate(groups):
         new = numbers([score.total for score in each.scores])
         advantages = (
             np.full(len(new), np.nan)
             if credit.advantages is None
-            else numbers(list(credit.advantages[place]))
+            else numbers(list(credit.advantages[index]))
         )
         completions.append(_completions_of(each, new, advantages))
         records.append(
-            _group_of(each, new, config, is_trained=credit.is_trained[place])
+            _group_of(each, new, config, is_trained=credit.is_trained[index])
         )
     scores = [score for each in groups for score in each.scores]
     old = [rules for each in groups for rules in each.old_rules]

@@ -103,7 +103,7 @@ class Estimate:
     """`seconds`: of scoring alone, without what judges take; None: not known."""
 
     seconds: float | None = None
-    num_tried: int = 0
+    num_scored: int = 0
     num_calls: int = 0  # of judges
     judges: list[str] = field(default_factory=list)  # rules that ask them
     problems: list[str] = field(default_factory=list)
@@ -140,11 +140,11 @@ def make_estimate(run: Run, selection: Selection, settings: StepSettings) -> Est
     except (Refused, ValueError) as error:
         found.problems.append(str(error))
         return found
-    _try(found, run, recipe, samples, selection.num_completions)
+    _time_scoring(found, run, recipe, samples, selection.num_completions)
     return found
 
 
-def _try(
+def _time_scoring(
     found: Estimate,
     run: Run,
     recipe: Recipe,
@@ -155,14 +155,14 @@ def _try(
         recipe, samples, seconds=MAX_SECONDS, owner=f"team {run.team_id}"
     )
     trials = [trial for group in tried for trial in group if trial.score]
-    found.num_tried = len(trials)
+    found.num_scored = len(trials)
     if trials:
         mean = sum(trial.seconds for trial in trials) / len(trials)
         found.seconds = mean * num_completions
-    said: dict[str, str] = {}
+    errors: dict[str, str] = {}
     for trial in trials:
         assert trial.score is not None
         for rule in trial.score.failed:
             if rule not in found.judges:  # no judge was asked yet
-                said.setdefault(rule, trial.score.errors[rule])
-    found.problems += [f"Rule “{rule}”: {error}" for rule, error in said.items()]
+                errors.setdefault(rule, trial.score.errors[rule])
+    found.problems += [f"Rule “{rule}”: {error}" for rule, error in errors.items()]

@@ -49,12 +49,12 @@ def start_rescoring(
     selection: Selection,
     recipe: Recipe | None,
     recipe_version: RecipeVersion | None = None,
-    may_ask: bool = False,
+    allows_judges: bool = False,
 ) -> Rescoring:
     """Queue a rescoring of these steps; recipe None: by each step's own.
 
     Args:
-        may_ask: whether judges may be asked, which costs money.
+        allows_judges: whether judges may be asked, which costs money.
 
     Raises:
         ValueError: it would be too much, or cannot be done; the text is for the user.
@@ -62,7 +62,9 @@ def start_rescoring(
     assert run.team_id == team.id, "another team's run"
     assert recipe_version is None or recipe_version.recipe.team_id == team.id
     spec = None if recipe is None else recipe.model_dump(mode="json")
-    check_start(run, selection, StepSettings(run.config, spec), may_ask=may_ask)
+    check_start(
+        run, selection, StepSettings(run.config, spec), allows_judges=allows_judges
+    )
     assert run.dataset_version, "StepSettings refuses imported runs"
     lock_untrashed(run.dataset_version)
     _check_open(team)
@@ -94,7 +96,7 @@ def start_rescoring(
 
 
 def check_start(
-    run: Run, selection: Selection, settings: StepSettings, *, may_ask: bool
+    run: Run, selection: Selection, settings: StepSettings, *, allows_judges: bool
 ) -> None:
     """ValueError, with a sentence for the user, where it cannot begin."""
     if not selection.steps:
@@ -120,7 +122,7 @@ def check_start(
         )
     for recipe in settings.recipes():
         check_recipe(recipe)
-        if judge_rules(recipe) and not may_ask:
+        if judge_rules(recipe) and not allows_judges:
             raise UserError(
                 "rescoring.judge_not_confirmed",
                 f"The recipe calls a judge ({', '.join(judge_rules(recipe))}), "

@@ -1,7 +1,7 @@
 """The settings in which swept runs differ, as columns of a fit and axes of charts.
 
 `?keep=rollout.temperature:0.6..1` in an address: the runs of that range, as a drag over
-the axis writes it. An axis of texts is measured by their places, 0 for the first.
+the axis writes it. An axis of texts is measured by their positions, 0 for the first.
 """
 
 from __future__ import annotations
@@ -133,12 +133,12 @@ def design(settings: Sequence[SweptSetting], num_runs: int) -> Design:
 def confounded(settings: Sequence[SweptSetting]) -> list[tuple[str, str]]:
     """Pairs of which one follows from the other, so that no run tells them apart."""
     columns = [one.columns() for one in settings]
-    alone = [degrees([each]) for each in columns]
+    single = [degrees([each]) for each in columns]
     return [
         (settings[i].key, settings[j].key)
         for i in range(len(settings))
         for j in range(i + 1, len(settings))
-        if degrees([columns[i], columns[j]]) == max(alone[i], alone[j])
+        if degrees([columns[i], columns[j]]) == max(single[i], single[j])
     ]
 
 
@@ -147,46 +147,46 @@ def confounded(settings: Sequence[SweptSetting]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """`places[i]` is where run i lies on it, in its unit; NaN: nowhere."""
+    """`positions[i]` is where run i lies on it, in its unit; NaN: nowhere."""
 
     key: str
-    places: Numbers
-    texts: list[str] | None = None  # by place, where they are no numbers
+    positions: Numbers
+    texts: list[str] | None = None  # by position, where they are no numbers
     is_log: bool = False
 
     @classmethod
     def of(cls, setting: SweptSetting) -> Self:
         if setting.numbers is not None:
-            places = np.array(setting.numbers, dtype=np.float64)
-            return cls(key=setting.key, places=places, is_log=setting.is_log)
-        at = {text: place for place, text in enumerate(setting.values)}
-        places = np.array([at[text] for text in setting.texts], dtype=np.float64)
-        return cls(key=setting.key, places=places, texts=setting.values)
+            positions = np.array(setting.numbers, dtype=np.float64)
+            return cls(key=setting.key, positions=positions, is_log=setting.is_log)
+        at = {text: position for position, text in enumerate(setting.values)}
+        positions = np.array([at[text] for text in setting.texts], dtype=np.float64)
+        return cls(key=setting.key, positions=positions, texts=setting.values)
 
     @property
     def ends(self) -> tuple[float, float]:
-        return float(np.nanmin(self.places)), float(np.nanmax(self.places))
+        return float(np.nanmin(self.positions)), float(np.nanmax(self.positions))
 
     @property
     def heights(self) -> Numbers:
         """By run between 0 and 1."""
-        return self.height_of(self.places)
+        return self.height_of(self.positions)
 
-    def height_of(self, places: Numbers) -> Numbers:
+    def height_of(self, positions: Numbers) -> Numbers:
         low, high = self._scale(np.array(self.ends))
-        scaled = self._scale(places)
+        scaled = self._scale(positions)
         if high == low:
             return np.where(np.isnan(scaled), np.nan, 0.5)
         found: Numbers = (scaled - low) / (high - low)
         return found
 
-    def _scale(self, places: Numbers) -> Numbers:
-        return np.log10(places) if self.is_log else places
+    def _scale(self, positions: Numbers) -> Numbers:
+        return np.log10(positions) if self.is_log else positions
 
     @property
     def shown(self) -> list[float]:
-        """The places that have a tick: each value, or of many some."""
-        different = np.unique(self.places[np.isfinite(self.places)])
+        """The positions that have a tick: each value, or of many some."""
+        different = np.unique(self.positions[np.isfinite(self.positions)])
         if self.texts is not None or len(different) <= MAX_TICKS:
             return [float(p) for p in different[:: -(-len(different) // MAX_TICKS)]]
         low, high = self._scale(np.array(self.ends))
@@ -198,14 +198,14 @@ class Axis:
         """Heights, and what stands there."""
         heights = self.height_of(np.array(self.shown))
         return [
-            (float(height), self.write(place))
-            for height, place in zip(heights, self.shown, strict=True)
+            (float(height), self.write(position))
+            for height, position in zip(heights, self.shown, strict=True)
         ]
 
-    def write(self, place: float) -> str:
+    def write(self, position: float) -> str:
         if self.texts is None:
-            return write_number(float(f"{place:.6g}"))
-        return self.texts[min(max(round(place), 0), len(self.texts) - 1)]
+            return write_number(float(f"{position:.6g}"))
+        return self.texts[min(max(round(position), 0), len(self.texts) - 1)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,7 +252,7 @@ def in_ranges(
         heights = axis.heights
         with np.errstate(invalid="ignore", divide="ignore"):
             low, high = axis.height_of(np.array([one.low, one.high]))
-        # A logarithm has no place for what is not above 0: it lies below all.
+        # A logarithm has no value at or below 0, so such an end lies below all values.
         low = -np.inf if np.isnan(low) else low
         inside &= (heights >= low - SLACK) & (heights <= high + SLACK)
     found: list[bool] = inside.tolist()

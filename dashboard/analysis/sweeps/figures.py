@@ -38,7 +38,7 @@ def parallel(
             mode="lines+markers",
             line={"width": 2},
             marker={"size": 5},
-            hovertemplate=_told(runs[i], axes, i),
+            hovertemplate=_hover_text(runs[i], axes, i),
             meta={
                 "run": runs[i].pk,
                 "height": _number(heights[i, -1]),
@@ -69,10 +69,10 @@ def parallel(
         hovermode="closest",
         showlegend=False,
         dragmode="select",
-        shapes=[_rod(place) for place in range(len(axes))],
+        shapes=[_axis_line(index) for index in range(len(axes))],
         annotations=[
-            _tick(place, height, text)
-            for place, axis in enumerate(axes)
+            _tick(index, height, text)
+            for index, axis in enumerate(axes)
             for height, text in axis.ticks
         ],
     )
@@ -85,26 +85,29 @@ def _unit(axis: Axis) -> dict[str, Any]:
     return {"key": axis.key, "low": low, "high": high, "isLog": axis.is_log}
 
 
-def _told(run: Run, axes: Sequence[Axis], i: int) -> str:
+def _hover_text(run: Run, axes: Sequence[Axis], i: int) -> str:
     values = [
-        f"{escape_label(axis.key)}: {escape_label(axis.write(float(axis.places[i])))}"
+        (
+            f"{escape_label(axis.key)}: "
+            f"{escape_label(axis.write(float(axis.positions[i])))}"
+        )
         for axis in axes
-        if np.isfinite(axis.places[i])
+        if np.isfinite(axis.positions[i])
     ]
     return (
         "<br>".join([f"<b>{escape_label(run.name)}</b>", *values]) + "<extra></extra>"
     )
 
 
-def _rod(place: int) -> dict[str, Any]:
+def _axis_line(index: int) -> dict[str, Any]:
     line = {"color": "var(--cohort-quiet)", "width": 1}
-    ends = {"x0": place, "x1": place, "y0": 0, "y1": 1}
+    ends = {"x0": index, "x1": index, "y0": 0, "y1": 1}
     return {"type": "line", "layer": "below", "line": line, **ends}
 
 
-def _tick(place: int, height: float, text: str) -> dict[str, Any]:
+def _tick(index: int, height: float, text: str) -> dict[str, Any]:
     return {
-        "x": place,
+        "x": index,
         "y": height,
         "text": _label(text),
         "xanchor": "left",
@@ -120,7 +123,7 @@ def scatter(
     runs: Sequence[Run], axis: Axis, outcomes: Sequence[float], *, title: str
 ) -> dict[str, Any]:
     """A point a run; where runs share a value, their mean beside them."""
-    x = [axis.write(float(p)) if axis.texts else float(p) for p in axis.places]
+    x = [axis.write(float(p)) if axis.texts else float(p) for p in axis.positions]
     points = go.Scatter(
         name="run",
         x=x,
@@ -131,7 +134,7 @@ def scatter(
         marker={"size": 8, "color": SERIES, "opacity": 0.75},
         hovertemplate="<b>%{text}</b><br>%{x}: %{y:.4~g}<extra></extra>",
     )
-    means = _means(x, axis.places.tolist(), outcomes)
+    means = _means(x, axis.positions.tolist(), outcomes)
     return figure_tree(
         [points, *([means] if means else [])],
         xaxis={"title": {"text": escape_label(axis.key)}, **_scale(axis)},
@@ -149,9 +152,11 @@ def _scale(axis: Axis) -> dict[str, Any]:
 
 
 def _means(
-    x: Sequence[Any], places: Sequence[float], outcomes: Sequence[float]
+    x: Sequence[Any], positions: Sequence[float], outcomes: Sequence[float]
 ) -> go.Scatter | None:
-    known = [row for row in zip(places, x, outcomes, strict=True) if isfinite(row[2])]
+    known = [
+        row for row in zip(positions, x, outcomes, strict=True) if isfinite(row[2])
+    ]
     ranked = sorted(known, key=lambda row: row[0])
     groups = [list(rows) for _, rows in groupby(ranked, key=lambda row: row[0])]
     if all(len(rows) == 1 for rows in groups):

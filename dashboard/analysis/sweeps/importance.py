@@ -46,7 +46,7 @@ TAIL_SHARE = 10  # the last 1 of 10
 STEPS = """
 SELECT p.id, avg(v.value), max(v.value), min(v.value)
 FROM (
-    SELECT id, array_position(metric_names, %(metric)s) AS place,
+    SELECT id, array_position(metric_names, %(metric)s) AS index,
         CASE WHEN %(is_tail)s THEN last_step - ceil(last_step / %(tail)s::float8)
         ELSE 0 END AS begin
     FROM runs_run WHERE id = ANY(%(runs)s)
@@ -54,9 +54,9 @@ FROM (
 JOIN runs_step s
     ON s.run_id = p.id AND s.superseded_by IS NULL AND s.step > p.begin
 CROSS JOIN LATERAL (
-    SELECT greatest(least(s.values[p.place], %(largest)s), -%(largest)s) AS value
+    SELECT greatest(least(s.values[p.index], %(largest)s), -%(largest)s) AS value
 ) v
-WHERE abs(s.values[p.place]) < 'Infinity'
+WHERE abs(s.values[p.index]) < 'Infinity'
 GROUP BY p.id
 """
 
@@ -70,7 +70,7 @@ class Share:
     high: float
 
     @property
-    def is_told(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether it is more than nothing."""
         return self.low > 0
 
@@ -135,7 +135,7 @@ def _basis(columns: Numbers) -> Numbers:
 
 
 def _subsets(settings: Sequence[Numbers], whole: Numbers) -> list[Numbers]:
-    """By the bits of its place each subset's basis, in the coordinates of `whole`."""
+    """By the bits of its index, each subset's basis, in the coordinates of `whole`."""
     found = [np.zeros((whole.shape[1], 0))]
     for bits in range(1, 1 << len(settings)):
         chosen = [s for j, s in enumerate(settings) if bits >> j & 1]
@@ -199,7 +199,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _of_steps(runs: Sequence[Run], metric: str, kind: str) -> dict[int, float | None]:
-    place = 1 + [TAIL, HIGHEST, LOWEST].index(kind)
+    index = 1 + [TAIL, HIGHEST, LOWEST].index(kind)
     given: dict[str, str | bool | float | list[int]] = {
         "largest": LARGEST,
         "metric": metric,
@@ -209,7 +209,7 @@ def _of_steps(runs: Sequence[Run], metric: str, kind: str) -> dict[int, float | 
     }
     with connection.cursor() as cursor:
         cursor.execute(STEPS, given)
-        return {row[0]: row[place] for row in cursor.fetchall()}
+        return {row[0]: row[index] for row in cursor.fetchall()}
 
 
 def _of_evaluations(

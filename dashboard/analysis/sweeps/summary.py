@@ -102,7 +102,7 @@ def read_sweep(
     measured = np.isfinite(values)
     axes = [Axis.of(one) for one in chosen]
     if measured.any():
-        axes.append(Axis(key=OUTCOME, places=values))
+        axes.append(Axis(key=OUTCOME, positions=values))
     kept, problem = read_ranges(keep, axes)
     shown = in_ranges(axes, kept, len(runs))
     weighed = _measure_importance(

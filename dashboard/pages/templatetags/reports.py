@@ -56,8 +56,8 @@ def block_newest(shown: Shown) -> str:
 
 
 @register.filter
-def at(items: Sequence[Any], place: int) -> Any:
-    return items[place]
+def at(items: Sequence[Any], index: int) -> Any:
+    return items[index]
 
 
 @register.filter

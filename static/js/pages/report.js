@@ -15,7 +15,7 @@ function readChart(box) {
   return { ...values, lines, all };
 }
 
-// The place in a sorted list that is nearest to the value.
+// The index in a sorted list that is nearest to the value.
 function nearest(sorted, value) {
   let low = 0;
   let high = sorted.length - 1;
@@ -44,14 +44,14 @@ function follow(box) {
   const cursor = svg.querySelector(".chart-cursor");
   const readout = box.querySelector("[data-readout]");
   const [first, last] = [chart.all[0], chart.all.at(-1)];
-  let place = chart.all.length - 1;
+  let index = chart.all.length - 1;
 
   // A single value stands in the middle of its chart.
   const across = (x) => (last > first ? (x - first) / (last - first) : 0.5);
 
   function show(next) {
-    place = Math.max(0, Math.min(chart.all.length - 1, next));
-    const x = chart.all[place];
+    index = Math.max(0, Math.min(chart.all.length - 1, next));
+    const x = chart.all[index];
     const at = LEFT + (RIGHT - LEFT) * across(x);
     cursor.setAttribute("x1", at);
     cursor.setAttribute("x2", at);
@@ -70,7 +70,7 @@ function follow(box) {
     const moves = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
     if (!(event.key in moves)) return;
     event.preventDefault();
-    show(readout.hidden ? chart.all.length - 1 : place + moves[event.key]);
+    show(readout.hidden ? chart.all.length - 1 : index + moves[event.key]);
   });
 }
 

@@ -26,12 +26,12 @@ def series(values: list[float] | Array) -> Series:
     return Series(steps=10 * np.arange(1, len(values) + 1), values=values)
 
 
-def noise(num: int, carried: float, seed: int) -> Array:
+def noise(num: int, correlated: float, seed: int) -> Array:
     """A first-order autoregression of standard deviation 1."""
     random = np.random.default_rng(seed)
     values, last = [], 0.0
     for each in random.normal(size=num + 50):
-        last = carried * last + math.sqrt(1 - carried**2) * each
+        last = correlated * last + math.sqrt(1 - correlated**2) * each
         values.append(last)
     return np.array(values[50:])
 
@@ -79,13 +79,13 @@ def test_spread_and_interval_are_those_of_a_fit_of_two_lines() -> None:
         left.append(side - line(np.arange(len(side))))
     squares = sum(float(side @ side) for side in left)
     lagged = sum(float(side[1:] @ side[:-1]) for side in left)
-    carried = min(max((40 * lagged / squares + 8) / 32, 0), 0.95)
-    spread, factor = math.sqrt(squares / 36), (1 + carried) / (1 - carried)
+    correlated = min(max((40 * lagged / squares + 8) / 32, 0), 0.95)
+    spread, factor = math.sqrt(squares / 36), (1 + correlated) / (1 - correlated)
 
     change = find_change(series(values), at=160, width=8)
 
     assert measure_noise(values, 15) == Noise(
-        spread=pytest.approx(spread), carried=pytest.approx(carried), num=40
+        spread=pytest.approx(spread), autocorrelation=pytest.approx(correlated), num=40
     )
     reach = stats.t.ppf(0.975, 36 / factor) * spread * math.sqrt(factor * 2 / 8)
     assert change is not None
@@ -102,39 +102,39 @@ def test_the_chance_is_kolmogorovs() -> None:
         strayed = np.abs(np.cumsum(values - values.mean())).max()
         spread = strayed / (size * math.sqrt(100))
 
-        found = chance_of(values, Noise(spread=spread, carried=0.0, num=100))
+        found = chance_of(values, Noise(spread=spread, autocorrelation=0.0, num=100))
 
         assert found == pytest.approx(special.kolmogorov(size), abs=1e-9), size
 
 
 def test_carried_noise_makes_a_change_less_clear() -> None:
     values = np.append(np.zeros(50), np.ones(50))
-    alone = chance_of(values, Noise(spread=2.0, carried=0.0, num=100))
-    carried = chance_of(values, Noise(spread=2.0, carried=0.6, num=100))
+    independent = chance_of(values, Noise(spread=2.0, autocorrelation=0.0, num=100))
+    correlated = chance_of(values, Noise(spread=2.0, autocorrelation=0.6, num=100))
 
-    assert alone < 0.1 < carried
+    assert independent < 0.1 < correlated
 
 
 @pytest.mark.parametrize(
-    ("num", "carried", "most"),
+    ("num", "correlated", "most"),
     [(20, 0.0, 0.02), (60, 0.5, 0.05), (200, 0.5, 0.03), (40, 0.8, 0.14)],
 )
 def test_noise_alone_is_seldom_called_a_change(
-    num: int, carried: float, most: float
+    num: int, correlated: float, most: float
 ) -> None:
     """0.01 is asked for; the bounds are what is told in Help and three errors."""
-    found = [find_change(series(noise(num, carried, seed=s))) for s in range(300)]
+    found = [find_change(series(noise(num, correlated, seed=s))) for s in range(300)]
 
     share = np.mean([each is not None and each.chance < 0.01 for each in found])  # type: ignore[operator]
 
     assert share <= most
 
 
-@pytest.mark.parametrize("carried", [0.0, 0.5])
-def test_the_interval_holds_the_difference_in_95_of_100(carried: float) -> None:
+@pytest.mark.parametrize("correlated", [0.0, 0.5])
+def test_the_interval_holds_the_difference_in_95_of_100(correlated: float) -> None:
     held, widths = 0, []
     for seed in range(300):
-        values = noise(60, carried, seed=seed)
+        values = noise(60, correlated, seed=seed)
         values[36:] += 2.0
         change = find_change(series(values), at=370)
         assert change is not None

@@ -11,7 +11,11 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.win_rate import MAX_PROMPTS, find_common_steps, meet
+from dashboard.analysis.compare.win_rate import (
+    MAX_PROMPTS,
+    find_common_steps,
+    nearest_steps,
+)
 from dashboard.datasets.models import DatasetRow
 from dashboard.runs.models import Run
 from tests.dashboard.samples.factories import make_dataset, make_group, make_run
@@ -49,7 +53,7 @@ def test_two_runs_meet_at_an_equal_step_or_at_the_two_nearest() -> None:
         ([2, 10], [4, 12], 1, (2, 4)),
         ([2, 10], [4, 12], None, (10, 12)),
     ]:
-        met = meet(np.array(ours), np.array(theirs), near)
+        met = nearest_steps(np.array(ours), np.array(theirs), near)
         assert met == expected, (ours, theirs, near)
 
 
@@ -150,7 +154,7 @@ def test_prompts_of_other_versions_are_matched_by_their_rows(
     other = ask(alice_client, ours, theirs, prompt=8).context
 
     assert found["common_step"].prompts == (7, 2)
-    assert re.findall(r"\d+", found["common_steps"].matching.said)[:2] == ["1", "2"]
+    assert re.findall(r"\d+", found["common_steps"].matching.note)[:2] == ["1", "2"]
     assert "theirs" in other["reason"]
     assert "8" in other["reason"]
 

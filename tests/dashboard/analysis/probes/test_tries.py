@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team, User
-from dashboard.analysis.probes.jobs import freeze, probe_command
+from dashboard.analysis.probes.jobs import probe_command, write_snapshot
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.models import DatasetRow
 from dashboard.jobs.tasks import clean
@@ -93,7 +93,7 @@ def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
     probe = press_try(alice_client, checkpoint, prompt="2+2=", recipe="none")
 
     command = probe_command(probe, tmp_path)
-    freeze(probe, tmp_path / "files")
+    write_snapshot(probe, tmp_path / "files")
 
     found = CheckpointStore(checkpoint.run_id).find(checkpoint.name)
     assert command[command.index("--checkpoint") + 1] == str(found)

@@ -14,8 +14,8 @@ import pytest
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.probes.jobs import freeze, probe_command
 from dashboard.analysis.probes.jobs import probe as run_probe
+from dashboard.analysis.probes.jobs import probe_command, write_snapshot
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     TooMuch,
@@ -161,7 +161,7 @@ def test_a_probe_whose_worker_died_is_begun_anew(
 def test_the_trainer_gets_the_chosen_rows(queued: Probe, tmp_path: Path) -> None:
     folder = tmp_path / "files"
 
-    freeze(queued, folder)
+    write_snapshot(queued, folder)
 
     lines = (folder / "rows.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]

@@ -49,7 +49,7 @@ def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> Non
     parts = {"data": {"rows": "rows.jsonl", "system_prompt": "Be brief."}}
     run = make_scored_run(team, num_steps=1, num_prompts=1, parts=parts)
 
-    done = see_through(start(run, [rule(judging)], may_ask=True))
+    done = see_through(start(run, [rule(judging)], allows_judges=True))
 
     assert (done.state, done.error) == ("done", "")
     assert done.result["num_new"] == 4
@@ -61,7 +61,7 @@ def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> Non
 
 def test_a_lost_worker_costs_no_second_question(team: Team, judging: Judging) -> None:
     run = make_scored_run(team, num_steps=2, num_prompts=2)
-    rescoring = start(run, [rule(judging)], may_ask=True)
+    rescoring = start(run, [rule(judging)], allows_judges=True)
     claim = take("rescoring")
 
     def killed_behind_the_first() -> bool:
@@ -88,7 +88,7 @@ def test_a_lost_worker_costs_no_second_question(team: Team, judging: Judging) ->
 def test_its_replies_go_once_it_has_ended(team: Team, judging: Judging) -> None:
     run = make_scored_run(team, num_steps=1, num_prompts=1)
 
-    done = see_through(start(run, [rule(judging)], may_ask=True))
+    done = see_through(start(run, [rule(judging)], allows_judges=True))
 
     assert folder_of(done.pk).exists()
     clean()

@@ -204,13 +204,13 @@ def test_a_judge_is_asked_by_consent_alone(run: Run) -> None:
     with pytest.raises(ValueError, match=r"a judge \(judge\)"):
         start(run, [JUDGE])
 
-    assert start(run, [JUDGE], may_ask=True).state == "queued"
+    assert start(run, [JUDGE], allows_judges=True).state == "queued"
 
 
 def test_a_judge_without_its_key_fails_before_anything_is_asked(run: Run) -> None:
     named = {**JUDGE, "params": {**JUDGE["params"], "key_name": "NOBODYS"}}
 
-    failed = see_through(start(run, [named], may_ask=True))
+    failed = see_through(start(run, [named], allows_judges=True))
 
     assert failed.state == "failed"
     assert "NOBODYS" in failed.error
