@@ -7,6 +7,7 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
+from django.forms import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
@@ -31,6 +32,7 @@ from dashboard.alerts.services import (
 )
 from dashboard.pages.requests import Request
 from dashboard.project.edits import Edit
+from dashboard.project.errors import code_of
 
 PER_PAGE = 50
 
@@ -47,7 +49,7 @@ def alert_delivery(request: Request, team: str) -> HttpResponse:
     try:
         channel = add_channel(team=team_, user=request.user, **form.cleaned_data)
     except ValueError as error:
-        form.add_error(None, str(error))
+        form.add_error(None, ValidationError(str(error), code=code_of(error)))
         return _page(request, team_, form, status=400)
     if channel.kind == Channel.Kind.WEBHOOK:
         return _page(request, team_, ChannelForm(), revealed=channel)

@@ -8,7 +8,7 @@ from typing import Any, cast
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db import transaction
-from django.forms import ChoiceField
+from django.forms import ChoiceField, ValidationError
 from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import (
@@ -50,6 +50,7 @@ from dashboard.alerts.services import (
 )
 from dashboard.pages.requests import Request
 from dashboard.project.edits import EditConflict, began_with, merge_form, show_conflict
+from dashboard.project.errors import code_of
 from dashboard.runs.queries import get_run
 
 PER_PAGE = 50
@@ -71,7 +72,7 @@ def alert_rules(request: Request, team: str) -> HttpResponse:
         try:
             rule = create_rule(rule=form.instance, user=request.user)
         except ValueError as error:
-            form.add_error(None, str(error))
+            form.add_error(None, ValidationError(str(error), code=code_of(error)))
         else:
             message = f"Added “{rule.name}”. It applies from the next step."
             messages.success(request, message)

@@ -154,7 +154,7 @@ def test_what_somebody_else_saved_is_shown_beside_ones_own(
         tab.get_by_label("Text, in Markdown").fill(text)
         tab.get_by_role("button", name="Save").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("saved version 2 meanwhile")
+    expect(page.get_by_role("alert")).to_contain_text("saved version 2")
     expect(page.locator("ins")).to_have_text("+ Mine")
     expect(page.get_by_label("Text, in Markdown")).to_have_value("Mine")
     page.get_by_role("button", name="Save").click()

@@ -24,6 +24,7 @@ from dashboard.datasets.trash import lock_untrashed
 from dashboard.jobs.kinds import delete_old
 from dashboard.jobs.models import OPEN, Job, JobState
 from dashboard.jobs.queue import cancel, enqueue
+from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.retention import keep_best
@@ -53,10 +54,6 @@ RELATED = (
 NUM_LISTED = 20
 
 
-class TooMuch(ValueError):
-    """More than a probe takes; the text is for the user."""
-
-
 @transaction.atomic
 def start_probe(
     *,
@@ -75,7 +72,7 @@ def start_probe(
     """Queue a probe of these rows; with a checkpoint, a try of a row or of `prompt`.
 
     Raises:
-        TooMuch: of prompts, completions or open probes.
+        UserError: too many prompts, completions or open probes.
         ValueError: the rows' dataset was moved to the trash meanwhile, or the model is
             another team's.
     """
@@ -125,24 +122,27 @@ def _label(config: RunConfig, checkpoint: Checkpoint | None) -> str:
 
 def _check_size(num_prompts: int, num_samples: int) -> None:
     if not 1 <= num_prompts <= MAX_PROMPTS or not 1 <= num_samples <= MAX_SAMPLES:
-        raise TooMuch(
+        raise UserError(
+            "probes.size",
             f"A probe samples 1 to {MAX_PROMPTS} prompts with 1 to {MAX_SAMPLES} "
-            f"completions each; got {num_prompts} and {num_samples}."
+            f"completions each; got {num_prompts} and {num_samples}.",
         )
     if num_prompts * num_samples > MAX_COMPLETIONS:
-        raise TooMuch(
+        raise UserError(
+            "probes.too_many_completions",
             f"A probe samples at most {MAX_COMPLETIONS:,} completions; "
             f"{num_prompts} prompts × {num_samples} are "
-            f"{num_prompts * num_samples:,}. Use fewer prompts or completions."
+            f"{num_prompts * num_samples:,}. Use fewer prompts or completions.",
         )
 
 
 def _check_open(team: Team) -> None:
     num_open = Probe.objects.filter(team=team, job__state__in=OPEN).count()
     if num_open >= MAX_OPEN:
-        raise TooMuch(
+        raise UserError(
+            "probes.too_many_open",
             f"{team} already has {num_open} open probes. Stop one, or wait until "
-            "one ends."
+            "one ends.",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.core.exceptions import ValidationError
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -40,7 +40,8 @@ def test_a_rule_is_added_with_four_fields(alice_client: Client, team: Team) -> N
 
     assert response.status_code == 302
     rule = Rule.objects.get(built_in="")
-    assert rule.name == "kl/mean above 0.5 for 3 steps"
+    assert rule.name == describe(rule)
+    assert (rule.metric, rule.threshold, rule.for_steps) == ("kl/mean", 0.5, 3)
     assert (rule.is_sent, rule.pauses_run, rule.is_enabled) == (True, False, True)
     assert verbs() == ["alert_rule.created"]
 
@@ -82,14 +83,15 @@ def test_a_team_has_rules_within_bounds(
     response = alice_client.post("/alpha/alerts/rules/", OWN)
 
     assert response.status_code == 400
-    assert response.context["form"].non_field_errors()
+    form = response.context["form"]
+    assert form.has_error(NON_FIELD_ERRORS, code="alerts.too_many_rules")
     assert Rule.objects.filter(built_in="").count() == 1
 
 
 def test_a_rule_is_for_one_run_or_a_pattern(team: Team, run: Run) -> None:
     form = RuleForm(OWN | {"run": run.pk, "name_pattern": "a*"}, team=team)
 
-    assert form.errors
+    assert form.has_error("name_pattern", code="run_and_pattern")
 
 
 def test_a_changed_condition_withdraws_open_alerts_and_a_new_name_none(
@@ -120,11 +122,11 @@ def test_a_built_in_rule_takes_another_threshold_and_gives_it_back(
 
     alice_client.post(address, {"threshold": "0.2", "for_steps": "", "metric": "x"})
     rule.refresh_from_db()
-    assert describe(rule) == "kl/mean above 0.2 for 10 steps"
+    assert (rule.condition.threshold, rule.condition.for_steps) == (0.2, 10)
 
     alice_client.post(address, {"threshold": "", "for_steps": ""})
     rule.refresh_from_db()
-    assert describe(rule) == "kl/mean above 1 for 10 steps"
+    assert (rule.condition.threshold, rule.condition.for_steps) == (1, 10)
 
 
 def test_every_built_in_rule_has_a_form(alice_client: Client, team: Team) -> None:

@@ -27,6 +27,7 @@ from dashboard.alerts.messages import sign, signing_secret
 from dashboard.alerts.models import Alert, Channel, Delivery
 from dashboard.alerts.services import add_channel, change_secret, send_test
 from dashboard.help.pages import FOLDER
+from dashboard.project.errors import UserError
 from dashboard.project.mail import read_mail_url
 from tests.dashboard.alerts.factories import (
     Hook,
@@ -106,7 +107,8 @@ def test_a_failure_is_tried_again_later_under_the_same_id(
     assert deliver_due() == 0  # not yet
 
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.said) == ("pending", "It answered 503.")
+    assert delivery.state == "pending"
+    assert "503" in delivery.said
     assert delivery.not_before > timezone.now() + timedelta(seconds=10)
     later(delivery)
     hook.status = 200
@@ -272,7 +274,8 @@ def test_a_test_is_sent_once(alice: User, channel: Channel, hook: Hook) -> None:
     deliver_due()
 
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.said) == ("failed", "It answered 404.")
+    assert delivery.state == "failed"
+    assert "404" in delivery.said
     assert json.loads(hook.seen[0][2])["event"] == "test"
 
 
@@ -297,7 +300,7 @@ def test_mail_tells_of_the_alert_with_its_links(
     delivery.refresh_from_db()
     assert delivery.state == "sent"
     [mail] = mail_box.mails
-    assert "KL: calm-otter-1, step 7" in mail
+    assert "calm-otter-1, step 7" in mail
     assert "lab@example.org" in mail
     assert f"Message-ID: <{delivery.pk}@cohort>" in mail
     assert f"http://localhost:8000/alpha/alerts/{alert.pk}/" in mail.replace(
@@ -443,8 +446,9 @@ def test_a_team_sends_few_tests_an_hour(
     for _ in range(2):
         send_test(channel=channel, user=alice)
 
-    with pytest.raises(ValueError, match="2 tests"):
+    with pytest.raises(UserError) as refused:
         send_test(channel=channel, user=alice)
+    assert refused.value.code == "alerts.too_many_tests"
     monkeypatch.setattr(services, "TESTS_WINDOW", timedelta(0))
     send_test(channel=channel, user=alice)
 

@@ -207,13 +207,13 @@ def test_a_channel_that_takes_nothing_is_switched_off_and_the_others_are_told(
 
     channel.refresh_from_db()
     assert not channel.is_enabled
-    assert channel.gave_up.startswith("2 messages")
+    assert "2 messages" in channel.gave_up
     entry = AuditEntry.objects.get(verb="alert_channel.switched_off")
     assert (entry.actor, entry.detail["to"]) == (None, f"http://{hook.host}/…")
-    [told] = other.deliveries.all()
-    assert (told.event, told.told["why"]) == ("channel.off", channel.gave_up)
-    subject, text = write_mail(told)
-    assert subject == f"[Cohort] Switched off: http://{hook.host}/…"
+    [notice] = other.deliveries.all()
+    assert (notice.event, notice.told["why"]) == ("channel.off", channel.gave_up)
+    subject, text = write_mail(notice)
+    assert subject.endswith(f"http://{hook.host}/…")
     assert "T0K3N" not in subject + text
 
 

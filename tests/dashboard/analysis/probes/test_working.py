@@ -18,7 +18,6 @@ from dashboard.analysis.probes.jobs import probe as run_probe
 from dashboard.analysis.probes.jobs import probe_command, write_snapshot
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
-    TooMuch,
     config_of_model,
     draw_positions,
     request_stop,
@@ -29,6 +28,7 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs.kinds import Context
 from dashboard.jobs.models import Job
 from dashboard.jobs.queue import reap
+from dashboard.project.errors import UserError
 from dashboard.runs.launch.base_models import StarterModel
 from tests.dashboard.analysis.probes.factories import RECIPE, make_probe, make_version
 from tests.dashboard.jobs.working import change_kind, do, hear, take
@@ -102,7 +102,7 @@ def test_a_crash_tells_how_it_ended(
     probe = see_through("crash")
 
     assert probe.state == "failed"
-    assert "by signal 9" in probe.error
+    assert "signal 9" in probe.error
     assert "Segmentation fault" in probe.error
 
 
@@ -180,26 +180,35 @@ def test_a_sample_times_no_update(team: Team, version: DatasetVersion) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "code"),
     [
-        ({"num_samples": 65}, "1 to 64"),
-        ({"positions": []}, "1 to 256 prompts"),
-        ({"positions": list(range(200)), "num_samples": 32}, "4,096 at most"),
+        ({"num_samples": 65}, "probes.size"),
+        ({"positions": []}, "probes.size"),
+        (
+            {"positions": list(range(200)), "num_samples": 32},
+            "probes.too_many_completions",
+        ),
     ],
 )
-def test_too_large_a_probe_is_refused(
-    team: Team, version: DatasetVersion, changes: dict[str, object], said: str
+def test_a_probe_that_is_too_large_is_refused(
+    team: Team, version: DatasetVersion, changes: dict[str, object], code: str
 ) -> None:
-    with pytest.raises(TooMuch, match=said):
+    with pytest.raises(UserError) as refused:
         make_probe(team, version, **changes)
 
+    assert refused.value.code == code
 
-def test_a_team_has_few_at_a_time(team: Team, version: DatasetVersion) -> None:
+
+def test_a_team_has_at_most_eight_open_probes(
+    team: Team, version: DatasetVersion
+) -> None:
     for _ in range(8):
         make_probe(team, version)
 
-    with pytest.raises(TooMuch, match="8 probes"):
+    with pytest.raises(UserError) as refused:
         make_probe(team, version)
+
+    assert refused.value.code == "probes.too_many_open"
 
 
 def test_rows_are_drawn_by_the_seed(version: DatasetVersion) -> None:

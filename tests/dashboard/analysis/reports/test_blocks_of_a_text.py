@@ -70,8 +70,8 @@ def test_replacing_blocks_leaves_every_other_line() -> None:
 
 
 REFUSED_LINES = {
-    "::chrt runs=3": "::chrt, but ::chart",
-    "::chart": "needs runs",
+    "::chrt runs=3": "::chrt",
+    "::chart": "requires runs",
     "::chart runs=a": "got 'a'",
     "::chart runs=1,2,3,4,5,6,7,8,9,10,11": "1 to 10",
     "::chart runs=3 smooth=2": "got '2'",
@@ -81,14 +81,14 @@ REFUSED_LINES = {
     "::chart runs=3 red": "'red'",
     "::chart runs=3 pin=0": "pin=0",
     "::chart runs=3 pin=x": "pin=x",
-    "::group run=3 step=4": "needs prompt",
+    "::group run=3 step=4": "requires prompt",
     "::group run=3 step=-4 prompt=1": "got '-4'",
     "::group run=3 step=4 prompt=1 completions=99": "1 to 16",
     "::table runs=3 metrics=": "1 to 6",
 }
 
 
-def test_a_line_that_says_nothing_is_answered() -> None:
+def test_a_wrong_line_is_refused_with_its_value() -> None:
     for line, said in REFUSED_LINES.items():
         with pytest.raises(ValueError, match=re.escape(said)):
             options_of(line)

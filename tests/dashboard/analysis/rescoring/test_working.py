@@ -22,6 +22,7 @@ from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import reap
 from dashboard.jobs.tasks import clean
 from dashboard.local.supervisor import all_processes
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from tests.dashboard.analysis.rescoring.factories import (
@@ -124,7 +125,7 @@ def test_another_claim_keeps_a_slow_worker_from_writing(run: Run) -> None:
     assert (job.state, job.worker) == ("running", "quick")
 
 
-def test_a_step_that_is_kept_ends_a_row_of_losses(run: Run) -> None:
+def test_a_stored_step_resets_the_number_of_losses(run: Run) -> None:
     start(run)
     for _ in range(2):
         take("rescoring")
@@ -148,7 +149,7 @@ def _ends_at(number: int) -> Callable[[], bool]:
     return is_shutting_down
 
 
-def test_what_is_cancelled_is_summed_up(run: Run) -> None:
+def test_a_cancelled_rescoring_has_a_result(run: Run) -> None:
     rescoring = start(run)
     seen: list[int] = []
 
@@ -163,34 +164,42 @@ def test_what_is_cancelled_is_summed_up(run: Run) -> None:
     assert live(rescoring).result["num_steps"] == 1
 
 
-def test_a_team_may_have_few_open(run: Run) -> None:
+def test_a_team_has_at_most_four_open_rescorings(run: Run) -> None:
     for _ in range(MAX_OPEN):
         start(run)
 
-    with pytest.raises(ValueError, match="4 rescorings of Alpha"):
+    with pytest.raises(UserError) as refused:
         start(run)
 
+    assert refused.value.code == "rescoring.too_many_open"
 
-def test_too_many_completions_are_refused_with_a_remedy(
+
+def test_too_many_completions_are_refused_with_a_step_interval(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.analysis.rescoring.services.MAX_COMPLETIONS", 10)
 
-    with pytest.raises(ValueError, match=r"24 completions .* every 3"):
+    with pytest.raises(UserError, match="interval of 3") as refused:
         start(run)
 
+    assert refused.value.code == "rescoring.too_many_completions"
 
-def test_no_stored_steps_are_refused(run: Run) -> None:
-    with pytest.raises(ValueError, match="step 9 to 12"):
+
+def test_steps_without_stored_groups_are_refused(run: Run) -> None:
+    with pytest.raises(UserError) as refused:
         start(run, first_step=9, last_step=12)
+
+    assert refused.value.code == "rescoring.no_groups"
 
 
 def test_a_dataset_in_the_trash_is_refused(run: Run) -> None:
     trash_dataset(run.dataset_version.dataset, None)
     run.refresh_from_db()
 
-    with pytest.raises(ValueError, match="in the trash"):
+    with pytest.raises(UserError) as refused:
         start(run)
+
+    assert refused.value.code == "rescoring.dataset_trashed"
 
 
 def test_a_reward_model_is_refused(run: Run) -> None:
@@ -200,14 +209,15 @@ def test_a_reward_model_is_refused(run: Run) -> None:
         start(run, [model])
 
 
-def test_a_judge_is_asked_by_consent_alone(run: Run) -> None:
-    with pytest.raises(ValueError, match=r"a judge \(judge\)"):
+def test_a_judge_requires_consent(run: Run) -> None:
+    with pytest.raises(UserError) as refused:
         start(run, [JUDGE])
 
+    assert refused.value.code == "rescoring.judge_not_confirmed"
     assert start(run, [JUDGE], allows_judges=True).state == "queued"
 
 
-def test_a_judge_without_its_key_fails_before_anything_is_asked(run: Run) -> None:
+def test_a_judge_without_its_key_fails_before_any_request(run: Run) -> None:
     named = {**JUDGE, "params": {**JUDGE["params"], "key_name": "NOBODYS"}}
 
     failed = see_through(start(run, [named], allows_judges=True))
@@ -217,7 +227,7 @@ def test_a_judge_without_its_key_fails_before_anything_is_asked(run: Run) -> Non
     assert not RescoredStep.objects.exists()
 
 
-def test_a_row_that_is_another_one_is_refused(run: Run) -> None:
+def test_a_group_of_another_row_is_refused(run: Run) -> None:
     Group.objects.filter(step=2, prompt_index=1).update(answer="17")
 
     failed = see_through(start(run))
@@ -227,7 +237,7 @@ def test_a_row_that_is_another_one_is_refused(run: Run) -> None:
     assert [each.step for each in failed.scored.all()] == [1]  # which is kept
 
 
-def test_a_row_that_is_gone_is_refused(run: Run) -> None:
+def test_a_group_of_a_missing_row_is_refused(run: Run) -> None:
     Group.objects.filter(step=1, prompt_index=1).update(prompt_index=99)
 
     failed = see_through(start(run))
@@ -237,7 +247,7 @@ def test_a_row_that_is_gone_is_refused(run: Run) -> None:
 
 def test_only_what_has_ended_is_deleted(run: Run) -> None:
     rescoring = start(run)
-    with pytest.raises(ValueError, match="queued"):
+    with pytest.raises(UserError, match="queued"):
         delete_rescoring(rescoring=rescoring, user=None)
     done = see_through(rescoring)
 
@@ -247,7 +257,7 @@ def test_only_what_has_ended_is_deleted(run: Run) -> None:
     assert not RescoredStep.objects.exists()
 
 
-def test_old_ones_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_rescorings_are_deleted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.analysis.rescoring.services.MOST_KEPT", 2)
     ages = (31, 1, 1, 1)
     ended = [start(run) for _ in ages]
@@ -267,7 +277,7 @@ def test_old_ones_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert folder_of(waiting.pk).exists()
 
 
-def test_the_beat_and_a_slot_of_their_own_see_to_them(tmp_path: Path) -> None:
+def test_rescorings_have_a_queue_slot_and_a_periodic_task(tmp_path: Path) -> None:
     tasks = {one["task"] for one in app.conf.beat_schedule.values()}
 
     assert {"jobs.reap", "jobs.clean"} <= tasks
@@ -281,6 +291,6 @@ def test_the_beat_and_a_slot_of_their_own_see_to_them(tmp_path: Path) -> None:
     assert default.arguments[at + 1] == "5"
 
 
-def test_the_runs_own_recipe_is_not_written_down(run: Run) -> None:
+def test_the_runs_recipe_is_not_stored(run: Run) -> None:
     assert start(run).spec is None
     assert start(run, [RIGHT]).spec == {"rules": start(run, [RIGHT]).spec["rules"]}  # type: ignore[index]
