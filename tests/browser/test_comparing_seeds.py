@@ -60,7 +60,7 @@ def names(page: Page, plot: str) -> list[str]:
     return found
 
 
-def test_seeds_are_drawn_as_bands_and_taken_apart(page: Page, address: str) -> None:
+def test_seeds_are_drawn_as_bands_and_ungrouped(page: Page, address: str) -> None:
     page.goto(address)
 
     wait_until(page, f"{PLOT}.data?.length === 8")
@@ -172,7 +172,7 @@ def test_prompts_lead_to_their_completions(page: Page, answered: str) -> None:
     expect(page.get_by_role("heading", name="Prompt 4 at step 5")).to_be_visible()
 
 
-def test_without_script_a_form_asks_for_the_same(
+def test_without_script_a_form_sends_the_same_query(
     base: list[Run], address: str, alice: User, browser: Browser, live_app: str
 ) -> None:
     context = browser.new_context(base_url=live_app, java_script_enabled=False)

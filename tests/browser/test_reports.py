@@ -143,7 +143,7 @@ def read_from_disk(context: BrowserContext, path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_somebody_else_saved_is_shown_beside_ones_own(
+def test_a_concurrent_save_is_shown_next_to_the_own_text(
     page: Page, alice: User, team: Team
 ) -> None:
     report = make_report(team, alice, "As it was")

@@ -61,7 +61,7 @@ REFUSED_RULES = [
 ]
 
 
-def test_a_rule_that_means_nothing_is_refused_at_its_field(
+def test_an_invalid_rule_is_refused_at_its_field(
     alice_client: Client, team: Team, charlie: User
 ) -> None:
     theirs = make_run(Team.objects.get(slug="other"))
@@ -74,7 +74,7 @@ def test_a_rule_that_means_nothing_is_refused_at_its_field(
     assert not Rule.objects.filter(built_in="").exists()
 
 
-def test_a_team_has_rules_within_bounds(
+def test_a_team_has_a_limited_number_of_rules(
     alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "MAX_RULES", 1)
@@ -221,9 +221,7 @@ def test_the_run_has_a_line_and_a_tab(alice_client: Client, run: Run) -> None:
     assert (live["alerts"][0]["step"], live["alerts"][0]["metric"]) == (7, "kl/mean")
 
 
-def test_an_alert_names_the_warnings_that_say_the_same(
-    alice_client: Client, run: Run
-) -> None:
+def test_an_alert_has_the_code_of_its_warning(alice_client: Client, run: Run) -> None:
     rules = {rule.built_in: rule for rule in list_rules(run.team_id)}
     make_alert(run, rules["trainer"], code="judge")
     make_alert(run, rules["overfits"], code="eval/heldout/mean")
@@ -248,7 +246,7 @@ def test_an_alert_shows_its_evidence(alice_client: Client, run: Run) -> None:
     ]
 
 
-def test_somebody_acknowledges_it(alice_client: Client, run: Run) -> None:
+def test_an_alert_is_acknowledged(alice_client: Client, run: Run) -> None:
     alert = make_alert(run)
 
     for _ in range(2):
@@ -259,7 +257,7 @@ def test_somebody_acknowledges_it(alice_client: Client, run: Run) -> None:
     assert verbs() == ["alert.acknowledged"]
 
 
-def test_a_run_is_muted_and_heard_again(alice_client: Client, run: Run) -> None:
+def test_a_run_is_muted_and_unmuted(alice_client: Client, run: Run) -> None:
     address = f"/alpha/runs/{run.pk}/alerts/mute"
 
     alice_client.post(address, {"mute": "1d"})
@@ -291,7 +289,7 @@ def test_a_webhooks_secret_is_shown_once_and_its_path_never(
     assert renewed["Cache-Control"].count("no-store")
 
 
-def test_mail_that_is_not_set_up_is_said(
+def test_a_missing_mail_server_is_shown(
     alice_client: Client, team: Team, settings: Settings
 ) -> None:
     assert "COHORT_EMAIL_URL" in text(alice_client, "/alpha/alerts/delivery/")
@@ -329,9 +327,7 @@ def test_mail_goes_to_addresses_and_webhooks_to_public_ones_over_https_only(
     assert not Channel.objects.exists()
 
 
-def test_a_test_is_put_down_and_seen_in_the_log(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_test_message_is_in_the_log(alice_client: Client, team: Team) -> None:
     channel = Channel.objects.create(team=team, kind="email", address="a@b.org")
     address = f"/alpha/alerts/delivery/{channel.pk}"
 
@@ -368,7 +364,7 @@ def test_a_viewer_reads_and_sees_no_button(bob_client: Client, run: Run) -> None
         assert 'method="post"' not in main, address
 
 
-def test_the_list_asks_as_much_for_fifty_alerts_as_for_one(
+def test_the_list_makes_as_many_queries_for_fifty_alerts_as_for_one(
     alice_client: Client, run: Run
 ) -> None:
     def count() -> int:

@@ -185,7 +185,7 @@ def test_a_name_that_leads_into_our_network_gets_nothing(
     assert "T0K3N" not in delivery.said
 
 
-def test_the_address_that_was_looked_at_is_the_one_connected_to(
+def test_the_checked_address_is_the_one_connected_to(
     alert: Alert, team: Team, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve_hook() as hook:
@@ -239,7 +239,7 @@ def test_a_server_that_never_answers_is_given_up(
     assert (delivery.state, delivery.num_attempts) == ("pending", 1)
 
 
-def test_one_slow_server_holds_up_no_other(team: Team, settings: Settings) -> None:
+def test_a_slow_receiver_delays_no_other(team: Team, settings: Settings) -> None:
     with serve_hook() as slow, serve_hook() as quick:
         settings.WEBHOOK_HOSTS = f"{slow.host},{quick.host}"
         heard = threading.Event()
@@ -318,7 +318,7 @@ def test_without_a_mail_server_a_mail_says_so(team: Team, alert: Alert) -> None:
     assert "COHORT_EMAIL_URL" in delivery.said
 
 
-def test_a_mail_server_that_is_away_is_tried_again(
+def test_an_unreachable_mail_server_is_retried(
     team: Team, alert: Alert, mail_box: MailBox, settings: Settings
 ) -> None:
     settings.EMAIL_PORT = 9  # nobody listens there
@@ -360,7 +360,7 @@ def test_no_log_and_no_audit_row_holds_a_webhooks_path(
     assert signing_secret(channel) not in message
 
 
-def test_old_deliveries_are_forgotten_and_waiting_ones_kept(channel: Channel) -> None:
+def test_old_deliveries_are_deleted_and_pending_ones_kept(channel: Channel) -> None:
     old = timezone.now() - timedelta(days=91)
     for state in ("sent", "pending"):
         delivery = make_delivery(channel)
@@ -424,7 +424,7 @@ def test_one_slot_of_all_workers_delivers(channel: Channel, hook: Hook) -> None:
     assert delivery.state == "sent"
 
 
-def test_a_letter_that_cannot_be_made_holds_up_no_other(
+def test_a_failing_message_delays_no_other(
     team: Team, channel: Channel, hook: Hook, mail_box: MailBox
 ) -> None:
     address = f"a@{'ä' * 60}.org"  # its ASCII form is too long for a name
@@ -455,7 +455,7 @@ def test_a_team_sends_few_tests_an_hour(
     assert channel.deliveries.count() == 3
 
 
-def test_help_has_a_signature_that_is_ours() -> None:
+def test_the_signature_in_the_help_is_correct() -> None:
     signed = sign("whsec_example", 1_700_000_000, b'{"event": "test"}')
 
     assert signed in (FOLDER / "webhooks.md").read_text(encoding="utf-8")

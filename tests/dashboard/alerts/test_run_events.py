@@ -71,7 +71,7 @@ def move(run: Run, target: RunState, **fields: object) -> None:
         (RunState.PAUSED, "run.paused", {"pause_reason": "A judge is away."}),
     ],
 )
-def test_a_webhook_is_told_how_a_run_ended(
+def test_a_webhook_receives_the_end_of_a_run(
     run: Run,
     channel: Channel,
     hook: Hook,
@@ -106,7 +106,7 @@ def test_a_webhook_is_told_how_a_run_ended(
     }
 
 
-def test_it_tells_of_the_run_as_it_was_then(
+def test_a_message_has_the_run_at_the_time_of_the_event(
     run: Run, channel: Channel, hook: Hook
 ) -> None:
     move(run, RunState.PAUSED, pause_reason="A judge is away.")
@@ -120,9 +120,7 @@ def test_it_tells_of_the_run_as_it_was_then(
     assert (told["state"], told["reason"]) == ("paused", "A judge is away.")
 
 
-def test_a_stop_that_people_ask_for_is_told_once(
-    run: Run, channel: Channel, alice: User
-) -> None:
+def test_a_requested_stop_is_sent_once(run: Run, channel: Channel, alice: User) -> None:
     request_stop(run=run, user=alice)  # stopping: it has not stopped yet
     assert not Delivery.objects.exists()
 
@@ -134,7 +132,7 @@ def test_a_stop_that_people_ask_for_is_told_once(
     assert "alice" in delivery.told["reason"]
 
 
-def test_what_was_not_to_be_told_is_not(run: Run, channel: Channel) -> None:
+def test_unsubscribed_events_are_not_sent(run: Run, channel: Channel) -> None:
     Channel.objects.update(events=["alert.fired", "run.failed"])
 
     move(run, RunState.FINISHED)
@@ -160,7 +158,7 @@ def test_a_muted_run_and_a_channel_that_is_off_are_silent(
     assert [one.channel.kind for one in Delivery.objects.all()] == ["email"]
 
 
-def test_no_other_team_is_told_and_nobody_of_what_did_not_happen(
+def test_other_teams_and_rolled_back_events_get_no_message(
     charlie: User, run: Run, channel: Channel
 ) -> None:
     Channel.objects.create(
@@ -176,7 +174,7 @@ def test_no_other_team_is_told_and_nobody_of_what_did_not_happen(
     assert [each.channel for each in Delivery.objects.all()] == [channel]
 
 
-def test_a_mail_says_it_in_words(team: Team, run: Run) -> None:
+def test_a_mail_describes_the_run(team: Team, run: Run) -> None:
     channel = Channel.objects.create(
         team=team, kind="email", address="a@b.org", events=Event.values
     )
@@ -194,7 +192,7 @@ def test_a_mail_says_it_in_words(team: Team, run: Run) -> None:
     assert f"http://localhost:8000/alpha/runs/{run.pk}/" in text
 
 
-def test_a_channel_that_takes_nothing_is_switched_off_and_the_others_are_told(
+def test_a_failing_channel_is_switched_off_and_the_others_are_notified(
     team: Team, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(giving_up, "MAX_FAILED", 2)
@@ -217,7 +215,7 @@ def test_a_channel_that_takes_nothing_is_switched_off_and_the_others_are_told(
     assert "T0K3N" not in subject + text
 
 
-def test_a_success_between_starts_the_count_anew(
+def test_a_success_resets_the_count_of_failures(
     team: Team, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(giving_up, "MAX_FAILED", 2)
@@ -244,7 +242,9 @@ def test_tests_that_fail_switch_nothing_off(
     assert (channel.is_enabled, channel.num_failed) == (True, 0)
 
 
-def test_switched_on_again_it_has_failed_nothing(channel: Channel, alice: User) -> None:
+def test_switching_on_resets_the_count_of_failures(
+    channel: Channel, alice: User
+) -> None:
     Channel.objects.update(is_enabled=False, num_failed=5, gave_up="5 messages …")
 
     switch_channel(channel=channel, user=alice, is_enabled=True)
@@ -253,7 +253,7 @@ def test_switched_on_again_it_has_failed_nothing(channel: Channel, alice: User) 
     assert (channel.is_enabled, channel.num_failed, channel.gave_up) == (True, 0, "")
 
 
-def test_what_has_failed_is_sent_again_under_the_same_id(
+def test_a_failed_message_is_sent_again_under_the_same_id(
     channel: Channel, hook: Hook, alice: User
 ) -> None:
     delivery = make_delivery(channel)
@@ -271,7 +271,7 @@ def test_what_has_failed_is_sent_again_under_the_same_id(
     assert AuditEntry.objects.filter(verb="alert_channel.sent_again").count() == 1
 
 
-def test_it_is_sent_again_by_a_button_and_not_to_what_is_off(
+def test_a_message_is_sent_again_only_to_an_enabled_channel(
     channel: Channel, alice_client: Client
 ) -> None:
     delivery = make_delivery(channel)
@@ -287,7 +287,7 @@ def test_it_is_sent_again_by_a_button_and_not_to_what_is_off(
     assert 'data-delivery-state="pending"' in taken
 
 
-def test_what_a_channel_is_told_of_may_be_chosen_anew(
+def test_the_events_of_a_channel_can_be_changed(
     channel: Channel, alice: User, alice_client: Client
 ) -> None:
     page = f"/alpha/alerts/delivery/{channel.pk}/events"
@@ -302,9 +302,7 @@ def test_what_a_channel_is_told_of_may_be_chosen_anew(
     assert entry.detail["events"] == ["run.failed", "run.paused"]
 
 
-def test_a_new_channel_says_what_it_is_told_of(
-    team: Team, alice_client: Client
-) -> None:
+def test_a_new_channel_requires_events(team: Team, alice_client: Client) -> None:
     given = {"kind": "webhook", "address": "https://hooks.example.org/x"}
 
     without = alice_client.post("/alpha/alerts/delivery/", given)
@@ -314,7 +312,7 @@ def test_a_new_channel_says_what_it_is_told_of(
     assert Channel.objects.get().events == ["run.failed"]
 
 
-def test_one_that_was_given_up_is_said_on_the_page(
+def test_a_disabled_channel_is_shown_with_its_reason(
     channel: Channel, alice_client: Client
 ) -> None:
     Channel.objects.update(is_enabled=False, gave_up="5 messages in a row …")
@@ -340,7 +338,7 @@ def test_the_log_is_read_by_state_and_by_page(
     assert "1–50 of 51 messages" in alice_client.get("/alpha/alerts/delivery/").text
 
 
-def test_a_team_with_many_runs_fills_nobodys_mailbox(
+def test_a_channel_gets_a_limited_number_of_run_messages(
     team: Team, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "MAX_AN_HOUR", 2)
@@ -351,7 +349,7 @@ def test_a_team_with_many_runs_fills_nobodys_mailbox(
     assert sorted(states) == ["failed", "pending", "pending"]
 
 
-def test_choosing_is_of_ones_own_team(
+def test_events_of_another_teams_channel_cannot_be_changed(
     channel: Channel, charlie: User, charlie_client: Client
 ) -> None:
     choose_events(channel=channel, user=charlie, events=["run.failed"])

@@ -212,7 +212,7 @@ def test_both_find_the_same(launch: Launcher, case: str) -> None:
     assert of_ingest(course, launch(name="again"), restarts=True) == found
 
 
-def test_both_leave_out_what_says_nothing_of_a_phase(launch: Launcher) -> None:
+def test_both_leave_out_rules_that_do_not_apply_to_a_phase(launch: Launcher) -> None:
     phases = [
         {"name": "compares", "num_steps": 25},
         {

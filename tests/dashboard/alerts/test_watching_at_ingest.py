@@ -87,7 +87,7 @@ def test_a_rule_fires_once_and_is_resolved(run: Run, tell: Teller) -> None:
     assert found(run) == [(3, "resolved", 6)]
 
 
-def test_a_metric_of_some_steps_counts_these_alone(run: Run, tell: Teller) -> None:
+def test_a_metric_of_some_steps_counts_only_these(run: Run, tell: Teller) -> None:
     """KL over a sample of tokens is measured every n-th step."""
     make_rule(run.team, for_steps=3)
 
@@ -102,7 +102,7 @@ def test_a_metric_of_some_steps_counts_these_alone(run: Run, tell: Teller) -> No
     assert found(run) == [(33, "resolved", 97)]
 
 
-def test_lines_that_come_again_raise_nothing_again(
+def test_repeated_lines_raise_no_second_alert(
     run: Run, claim: Claim, tell: Teller
 ) -> None:
     make_rule(run.team)
@@ -132,7 +132,7 @@ def test_the_evidence_is_five_readings_on_both_sides_and_three_groups(
     assert (alert.value, alert.bound) == (2, 1)
 
 
-def test_pages_hear_of_it_through_the_stream(run: Run, tell: Teller) -> None:
+def test_pages_are_notified_through_the_stream(run: Run, tell: Teller) -> None:
     make_rule(run.team)
     tell(0)
     run.refresh_from_db()
@@ -188,7 +188,7 @@ def test_evaluations_count_by_themselves(run: Run, tell: Teller) -> None:
     assert found(run) == [(4, "firing", None)]
 
 
-def test_a_warning_that_a_rule_watches_for_is_no_second_alert(
+def test_a_warning_covered_by_a_rule_raises_no_second_alert(
     run: Run, tell: Teller
 ) -> None:
     tell.log.add(Warned, step=1, code="truncated", message="Most are cut.")
@@ -222,7 +222,7 @@ def test_any_warning_can_be_kept(run: Run, tell: Teller) -> None:
     assert (alert.code, alert.read_as["why"]) == ("odd␀", "a␀b")
 
 
-def test_a_phase_begins_with_usual_values_of_its_own(run: Run, tell: Teller) -> None:
+def test_a_phase_has_its_own_running_median(run: Run, tell: Teller) -> None:
     make_rule(run.team, kind="times_usual", threshold=10, metric="grad")
     tell(*[1.0] * 12, metric="grad")
     tell.log.add(PhaseStarted, step=13, name="grpo", first_step=13, last_step=40)
@@ -247,7 +247,7 @@ def test_a_rule_that_is_switched_off_is_withdrawn(
     assert found(run) == [(1, "withdrawn", None)]
 
 
-def test_a_changed_rule_fires_anew_from_the_history(
+def test_a_changed_rule_fires_again_from_the_history(
     run: Run, alice: User, tell: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(firing, "RULES_SECONDS", 0)
@@ -321,7 +321,7 @@ def test_a_muted_alert_is_kept_and_not_sent(
     assert Run.objects.get(id=run.id).state == "starting"
 
 
-def test_an_alert_is_put_down_for_every_channel(run: Run, tell: Teller) -> None:
+def test_an_alert_is_queued_for_every_channel(run: Run, tell: Teller) -> None:
     for is_enabled in (True, False):
         Channel.objects.create(
             team=run.team, kind="email", address="a@b.org", is_enabled=is_enabled
@@ -336,7 +336,7 @@ def test_an_alert_is_put_down_for_every_channel(run: Run, tell: Teller) -> None:
     assert delivery.alert.read_as["name"] == "KL"
 
 
-def test_a_rule_that_fires_all_the_time_fills_no_mailbox(
+def test_a_channel_gets_a_limited_number_of_alerts(
     run: Run, tell: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "MAX_AN_HOUR", 2)
@@ -351,7 +351,7 @@ def test_a_rule_that_fires_all_the_time_fills_no_mailbox(
     assert "2 messages" in Delivery.objects.get(state="failed").said
 
 
-def test_a_pause_is_asked_for_once_a_finding(
+def test_a_pause_is_requested_once_per_alert(
     run: Run, alice: User, tell: Teller
 ) -> None:
     make_rule(run.team, pauses_run=True)
@@ -394,9 +394,7 @@ def test_an_acknowledged_alert_is_not_raised_again(
     assert (alert.state, alert.acknowledged_by) == ("resolved", alice)
 
 
-def test_a_quiet_step_asks_the_database_nothing_about_alerts(
-    run: Run, tell: Teller
-) -> None:
+def test_a_step_without_alerts_makes_no_alert_query(run: Run, tell: Teller) -> None:
     for n in range(20):
         make_rule(run.team, name=f"rule {n}")
     tell(0)

@@ -62,7 +62,7 @@ def take_csv(client: Client, run: Run, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_every_point_is_there_and_superseded_steps_are_not(
+def test_all_points_but_superseded_steps_are_exported(
     alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_runs, "STEPS_AT_ONCE", 2)
@@ -88,9 +88,7 @@ def test_parquet_holds_what_the_json_lines_hold(alice_client: Client, run: Run) 
     assert table.schema.field("time").type.tz == "UTC"
 
 
-def test_a_spreadsheet_finds_numbers_and_no_formula(
-    alice_client: Client, run: Run
-) -> None:
+def test_csv_has_numbers_and_no_formulas(alice_client: Client, run: Run) -> None:
     rows = take_csv(alice_client, run, "metrics")
 
     assert rows[2]["reward/mean"] == "-0.25"
@@ -98,9 +96,7 @@ def test_a_spreadsheet_finds_numbers_and_no_formula(
     assert rows[0]["'=kl/mean"] == ""
 
 
-def test_a_part_of_the_steps_is_named_in_the_file(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_range_of_steps_is_in_the_filename(alice_client: Client, run: Run) -> None:
     at = reverse("run_export_file", args=["alpha", run.pk, "metrics.jsonl"])
 
     answer = alice_client.get(f"{at}?first_step=2&last_step=3")
@@ -113,7 +109,7 @@ def test_a_part_of_the_steps_is_named_in_the_file(
     assert backwards.status_code == 422
 
 
-def test_completions_come_in_order_with_what_was_said_of_them(
+def test_completions_are_ordered_and_have_annotations(
     alice_client: Client,
     run: Run,
     alice: User,
@@ -200,7 +196,7 @@ def test_tensorboard_finds_each_value_at_its_step_and_time(
     assert events[1].time == (START + timedelta(seconds=10)).timestamp()
 
 
-def test_the_page_says_how_much_there_is(alice_client: Client, run: Run) -> None:
+def test_the_page_shows_the_number_of_rows(alice_client: Client, run: Run) -> None:
     make_group(run, rewards=(1.2, 0.2, 0.0))
     make_group(run, step=3, rewards=(1.2,))
 

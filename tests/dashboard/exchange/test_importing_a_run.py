@@ -261,7 +261,7 @@ def test_completions_and_metrics_of_one_run_come_together(alice_client: Client) 
     assert Step.objects.get(run=run).time.timestamp() == 1772366410.0
 
 
-def test_bad_rows_are_named_and_left_out_only_if_asked(alice_client: Client) -> None:
+def test_invalid_rows_are_listed_and_left_out_on_request(alice_client: Client) -> None:
     text = verl_jsonl(3).decode().splitlines()
     lines = [text[0], '{"input": 5, "output": "x", "score": 1, "step": 3}', text[1]]
     lines += [text[2].replace('"step": 3', '"step": -1'), text[3][:20]]
@@ -284,7 +284,7 @@ def test_bad_rows_are_named_and_left_out_only_if_asked(alice_client: Client) -> 
     assert run.source["num_left_out"] == 3
 
 
-def test_what_cannot_be_taken_is_refused_with_a_reason(alice_client: Client) -> None:
+def test_unsupported_files_are_refused_with_a_reason(alice_client: Client) -> None:
     twice = {"1.jsonl": verl_jsonl(1), "v/1.jsonl.gz": gzip.compress(verl_jsonl(1))}
     for files, said in (
         ({"a.csv": b"x,y\n1,2\n"}, "The columns"),
@@ -354,7 +354,7 @@ def test_a_stop_in_the_middle_undoes_it(
     assert not GroupCompletions.objects.exists()
 
 
-def test_a_lost_worker_is_found_and_another_goes_on(
+def test_the_import_of_a_lost_worker_restarts(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_import = send(alice_client, {"1.jsonl": verl_jsonl(1)})
@@ -372,7 +372,7 @@ def test_a_lost_worker_is_found_and_another_goes_on(
     assert RunImport.objects.get().state == "done"
 
 
-def test_nobody_is_alerted_of_what_is_long_over(alice_client: Client) -> None:
+def test_imports_raise_no_alerts(alice_client: Client) -> None:
     kl = [(step, float(step), {"train/kl": 1e6}) for step in range(1, 200)]
 
     make(alice_client, send(alice_client, {"events.out.tfevents.1": event_file(kl)}))
@@ -461,9 +461,7 @@ def test_imported_runs_are_compared_each_by_itself(
     assert alice_client.get(f"/alpha/compare/prompt?{pair}").status_code == 200
 
 
-def test_what_the_files_do_not_tell_is_no_zero(
-    alice_client: Client, imported: Run
-) -> None:
+def test_missing_values_are_not_zero(alice_client: Client, imported: Run) -> None:
     page = alice_client.get(reverse("group", args=["alpha", imported.pk, 1, 0]))
 
     text = " ".join(page.content.decode().split())
@@ -519,7 +517,7 @@ def test_an_export_can_be_imported_again(alice_client: Client, imported: Run) ->
     assert values(again, "reward/mean") == values(imported, "reward/mean")
 
 
-def test_files_arrive_in_parts_that_go_on(
+def test_uploads_in_parts_can_be_resumed(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = alice_client.post(reverse("run_imports", args=["alpha"]), {"begin": "1"})

@@ -112,7 +112,7 @@ def statuses(audit: Audit) -> dict[str, str]:
     return {each.signal.key: each.status for each in audit.findings}
 
 
-def test_each_signal_of_a_gamed_reward_is_found_where_it_begins(run: Run) -> None:
+def test_each_signal_of_reward_hacking_is_found_at_its_step(run: Run) -> None:
     audit = found(run)
 
     assert tuple(statuses(audit)) == FINDINGS
@@ -157,7 +157,7 @@ def test_a_gap_is_of_the_rewards_since_the_evaluation_before(team: Team) -> None
     assert gaps[2] == pytest.approx(0.01 * sum(range(11, 21)) / 10 - 0.5)
 
 
-def test_a_change_the_other_way_is_no_sign_of_gaming(team: Team) -> None:
+def test_a_change_in_the_other_direction_is_not_suspicious(team: Team) -> None:
     run = make_run(team)
     entropy = [1.0 + 0.4 * (s > 20) + wave(s) for s in range(40)]
     make_steps(run, {"entropy": list(entropy)})
@@ -169,7 +169,7 @@ def test_a_change_the_other_way_is_no_sign_of_gaming(team: Team) -> None:
     assert audit.num_judged == 1
 
 
-def test_what_was_not_measured_is_missing_or_has_few_points(
+def test_unmeasured_signals_are_missing_or_have_few_points(
     alice_client: Client, team: Team
 ) -> None:
     empty = make_run(team, num_steps=5)
@@ -190,7 +190,7 @@ def test_what_was_not_measured_is_missing_or_has_few_points(
     assert 'data-status="few"' in page(alice_client, few)
 
 
-def test_the_page_says_what_was_read_and_compared(
+def test_the_page_shows_the_compared_windows_and_counts(
     alice_client: Client, bob_client: Client, charlie_client: Client, run: Run
 ) -> None:
     html = page(alice_client, run)
@@ -272,7 +272,7 @@ def test_a_penalty_disagrees_where_it_orders_as_a_rule_does(team: Team) -> None:
     assert disagree.values.tolist() == [1.0]
 
 
-def test_one_huge_reward_spoils_no_later_gap(team: Team) -> None:
+def test_one_huge_reward_does_not_change_later_gaps(team: Team) -> None:
     run = make_run(team)
     make_steps(run, {"reward/mean": [1e300 if s == 2 else 0.25 for s in range(1, 41)]})
     for step in range(2, 41, 2):
@@ -315,7 +315,7 @@ def test_an_import_without_lengths_is_audited(alice_client: Client, team: Team) 
     assert found(run).find("rules").status == "steady"  # type: ignore[union-attr]
 
 
-def test_steps_that_a_resume_went_back_before_do_not_count(run: Run) -> None:
+def test_superseded_steps_do_not_count(run: Run) -> None:
     Group.objects.filter(run=run, step__gt=30).update(superseded_by=2)
 
     chosen = choose_steps(run)
@@ -324,7 +324,7 @@ def test_steps_that_a_resume_went_back_before_do_not_count(run: Run) -> None:
     assert chosen.num_between == 30
 
 
-def test_when_the_time_is_up_the_page_says_what_was_read(
+def test_the_time_limit_is_shown_with_the_steps_read(
     alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert list(study(run, seconds=0.0).texts) == [1]
@@ -366,7 +366,9 @@ def test_ten_completions_of_each_side_are_shown(alice_client: Client, run: Run) 
     assert re.findall(r"groups/(\d+)/\d+/#completion-\d", again) == found
 
 
-def test_where_there_are_fewer_all_are_shown(alice_client: Client, team: Team) -> None:
+def test_all_completions_are_shown_if_there_are_fewer_than_ten(
+    alice_client: Client, team: Team
+) -> None:
     run = make_run(team)
     make_steps(run, {"entropy": [1.0 + wave(s) for s in range(40)]})
     make_group(run, 20, 0, rewards=(1.0, 2.0))
@@ -391,7 +393,7 @@ def test_a_signal_with_nothing_to_compare_is_not_found(
         assert alice_client.get(address).status_code == 404, signal
 
 
-def test_where_completions_are_deleted_the_rest_is_told(
+def test_metric_signals_remain_without_completions(
     alice_client: Client, run: Run
 ) -> None:
     delete_completions_of(run, keep=())

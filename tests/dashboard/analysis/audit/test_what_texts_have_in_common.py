@@ -36,12 +36,12 @@ def read(*groups: SampledGroup) -> list[Text]:
     return Vocabulary().read(groups)
 
 
-def test_words_are_told_apart_by_white_space_but_in_chinese() -> None:
+def test_words_are_split_at_white_space_except_in_chinese() -> None:
     assert split_words("So  IT is\n4.") == ["so", "it", "is", "4."]
     assert split_words("答案是 4 Ünder") == ["答", "案", "是", "4", "ünder"]
 
 
-def test_repetition_counts_phrases_that_were_said_before() -> None:
+def test_repetition_counts_repeated_phrases() -> None:
     # a b c d, b c d a, c d a b, d a b c, a b c d: 4 distinct of 5
     texts = read(group(0, ["a b c d a b c d", "a b c d e"]))
 
@@ -63,11 +63,11 @@ def test_phrases_are_shared_with_other_prompts_only() -> None:
     assert shared(texts) == pytest.approx((1 + 0.5 + 0.5 + 0) / 4)
 
 
-def test_one_prompt_alone_shares_nothing_that_could_be_told() -> None:
+def test_one_prompt_has_no_shared_phrases() -> None:
     assert math.isnan(shared(read(group(0, ["let me think now"] * 3))))
 
 
-def test_phrases_that_rise_are_told_in_their_words_and_once() -> None:
+def test_risen_phrases_are_listed_once() -> None:
     vocabulary = Vocabulary()
     before = vocabulary.read([group(0, [f"one two {n} four five" for n in range(10)])])
     after = vocabulary.read(
@@ -158,7 +158,7 @@ def test_huge_rewards_go_with_length_as_small_ones_do() -> None:
     assert reward_by_length([huge]) == pytest.approx(reward_by_length([small]))
 
 
-def test_each_two_of_eight_rules_are_compared() -> None:
+def test_all_pairs_of_eight_rules_are_compared() -> None:
     assert pairs_of(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
     assert len(pairs_of([str(n) for n in range(20)])) == 28
     assert pairs_of(["a"]) == []

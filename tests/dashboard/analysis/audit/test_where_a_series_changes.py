@@ -95,7 +95,7 @@ def test_spread_and_interval_are_those_of_a_fit_of_two_lines() -> None:
     assert change.chance is None
 
 
-def test_the_chance_is_kolmogorovs() -> None:
+def test_the_p_value_is_kolmogorovs() -> None:
     for size in [0.1, 0.5, 1.0, 2.0]:
         values = np.tile([1.0, -1.0], 50)
         values[:50] += 0.1
@@ -107,7 +107,7 @@ def test_the_chance_is_kolmogorovs() -> None:
         assert found == pytest.approx(special.kolmogorov(size), abs=1e-9), size
 
 
-def test_carried_noise_makes_a_change_less_clear() -> None:
+def test_autocorrelated_noise_makes_a_change_less_clear() -> None:
     values = np.append(np.zeros(50), np.ones(50))
     independent = chance_of(values, Noise(spread=2.0, autocorrelation=0.0, num=100))
     correlated = chance_of(values, Noise(spread=2.0, autocorrelation=0.6, num=100))
@@ -119,7 +119,7 @@ def test_carried_noise_makes_a_change_less_clear() -> None:
     ("num", "correlated", "most"),
     [(20, 0.0, 0.02), (60, 0.5, 0.05), (200, 0.5, 0.03), (40, 0.8, 0.14)],
 )
-def test_noise_alone_is_seldom_called_a_change(
+def test_noise_is_rarely_called_a_change(
     num: int, correlated: float, most: float
 ) -> None:
     """0.01 is asked for; the bounds are what is told in Help and three errors."""
@@ -131,7 +131,7 @@ def test_noise_alone_is_seldom_called_a_change(
 
 
 @pytest.mark.parametrize("correlated", [0.0, 0.5])
-def test_the_interval_holds_the_difference_in_95_of_100(correlated: float) -> None:
+def test_the_interval_contains_the_difference_in_95_percent(correlated: float) -> None:
     held, widths = 0, []
     for seed in range(300):
         values = noise(60, correlated, seed=seed)
@@ -165,7 +165,7 @@ def test_a_step_without_noise_has_no_effect_size_and_no_doubt() -> None:
     assert change.chance == 0.0
 
 
-def test_what_never_varies_does_not_change() -> None:
+def test_a_constant_series_does_not_change() -> None:
     change = find_change(series([0.1] * 30))
 
     assert change is not None
@@ -173,7 +173,7 @@ def test_what_never_varies_does_not_change() -> None:
     assert change.chance == 1.0
 
 
-def test_few_points_say_nothing() -> None:
+def test_too_few_points_have_no_change() -> None:
     assert find_change(series(list(range(FEWEST - 1)))) is None
     assert find_change(series(list(range(FEWEST)))) is not None
 
@@ -209,7 +209,7 @@ def test_the_size_of_the_values_changes_nothing_else() -> None:
         assert change.chance == pytest.approx(plain.chance), size
 
 
-def test_one_huge_value_among_small_ones_is_no_error() -> None:
+def test_one_huge_value_raises_no_error() -> None:
     change = find_change(series([1.0] * 20 + [1e300] + [1.0] * 9))
 
     assert change is not None
@@ -233,7 +233,7 @@ def test_a_rate_of_few_points_is_from_one_to_the_next() -> None:
     assert rates.values.tolist() == [20.0, 0.0]
 
 
-def test_a_rate_that_is_no_number_is_left_out() -> None:
+def test_a_rate_that_is_not_finite_is_left_out() -> None:
     values = np.array([0.0, 1.7e308, -1.7e308, 0.0, 0.5])
 
     rates = rate_of(Series(steps=np.arange(1, 6), values=values))

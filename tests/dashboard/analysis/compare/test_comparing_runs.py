@@ -221,7 +221,7 @@ def test_another_teams_run_is_404(
     assert charlie_client.get(own).status_code == 404
 
 
-def test_a_parameter_that_is_none_never_breaks_the_page(
+def test_invalid_parameters_never_break_the_page(
     alice_client: Client, first: Run
 ) -> None:
     url = reverse("compare", args=["alpha"])
@@ -323,7 +323,7 @@ def test_of_a_large_group_one_chooses_which_are_compared(
     assert f'name="sweep" value="{group}"' in chosen
 
 
-def test_another_teams_group_is_not_found(
+def test_another_teams_sweep_is_not_found(
     charlie_client: Client, alice_client: Client, team: Team
 ) -> None:
     (run,) = make_sweep(team, 1)

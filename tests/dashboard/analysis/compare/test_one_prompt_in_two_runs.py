@@ -45,7 +45,7 @@ def get(client: Client, *runs: Run, **query: object) -> str:
     return re.sub(r"\s+", " ", ask(client, *runs, **query).text)
 
 
-def test_two_runs_meet_at_an_equal_step_or_at_the_two_nearest() -> None:
+def test_two_runs_are_compared_at_a_common_step_or_the_two_nearest() -> None:
     for ours, theirs, near, expected in [
         ([1, 4, 9], [4, 9, 12], None, (9, 9)),
         ([1, 4, 9], [4, 9, 12], 5, (4, 4)),
@@ -92,7 +92,7 @@ def test_the_win_rate_is_of_all_pairs_and_ties_count_half(
     assert means["format"] == pytest.approx((1, 0.5))
 
 
-def test_nearest_steps_are_said_to_be_no_equal_ones(
+def test_nearest_steps_are_not_equal(
     alice_client: Client, ours: Run, theirs: Run
 ) -> None:
     make_group(ours, step=3, prompt_index=7)
@@ -159,7 +159,7 @@ def test_prompts_of_other_versions_are_matched_by_their_rows(
     assert "8" in other["reason"]
 
 
-def test_a_prompt_that_one_has_not_sampled_is_said_to_be_so(
+def test_a_prompt_that_one_run_has_not_sampled_has_a_reason(
     alice_client: Client, ours: Run, theirs: Run
 ) -> None:
     make_group(ours, step=3, prompt_index=0)
@@ -216,9 +216,7 @@ def test_another_teams_runs_are_404(
     assert answer.status_code == 404
 
 
-def test_whatever_the_address_says_the_page_answers(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
+def test_any_query_is_answered(alice_client: Client, ours: Run, theirs: Run) -> None:
     make_group(ours, step=3, prompt_index=7)
     make_group(theirs, step=3, prompt_index=7)
     ids = f"{ours.pk},{theirs.pk}"

@@ -32,7 +32,7 @@ def change_unnoticed(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_what_was_read_is_kept(run: Run) -> None:
+def test_points_are_cached(run: Run) -> None:
     read_values(run)
     change_unnoticed(run)
 
@@ -60,7 +60,7 @@ def test_steps_newer_than_the_run_as_it_was_read_are_not_kept(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_a_run_is_read_beside_one_that_is_kept(team: Team, run: Run) -> None:
+def test_only_uncached_runs_are_read(team: Team, run: Run) -> None:
     read_values(run)
     change_unnoticed(run)
     other = make_run(team, "other")
@@ -72,7 +72,7 @@ def test_a_run_is_read_beside_one_that_is_kept(team: Team, run: Run) -> None:
     assert found[run.pk].values.tolist() == [0.1, 0.2, 0.3]
 
 
-def test_the_longest_unused_go_when_there_are_too_many_bytes() -> None:
+def test_the_least_recently_used_points_are_evicted() -> None:
     points = Points(steps=np.arange(3), at=np.arange(3.0), values=np.arange(3.0))
     two = PointsCache[Points](2 * points.nbytes)
     runs = [Run(pk=pk, attempt=1, seq=3) for pk in (1, 2, 3)]

@@ -63,7 +63,7 @@ def test_points_rise_by_step_however_they_are_stored(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_runs_are_read_by_their_own_places_of_a_metric(team: Team, run: Run) -> None:
+def test_runs_are_read_by_their_own_metric_index(team: Team, run: Run) -> None:
     other = make_run(team, "other")
     make_steps(other, {"loss": [7.0], "reward/mean": [0.9]})
     lacking = make_run(team, "lacking")

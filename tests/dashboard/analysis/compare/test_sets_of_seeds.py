@@ -88,7 +88,7 @@ def test_runs_are_grouped_by_any_setting_in_which_they_differ(
     assert "optim.learning_rate" in arranged.choices
 
 
-def test_runs_can_be_taken_apart(base: list[Run]) -> None:
+def test_runs_can_be_ungrouped(base: list[Run]) -> None:
     arranged = arrange(base, "none")
 
     assert [one.runs for one in arranged.sets] == [[run] for run in base]
@@ -142,7 +142,7 @@ def test_an_iqm_is_of_the_runs_at_each_step(
 @pytest.mark.parametrize(
     ("axis", "expected"), [("tokens", [0.0, 10.0, 20.0]), ("time", [0, 1 / 6, 2 / 6])]
 )
-def test_on_other_axes_runs_meet_at_common_places_on_straight_lines(
+def test_on_other_axes_runs_are_interpolated_at_common_positions(
     alice_client: Client, team: Team, axis: str, expected: list[float]
 ) -> None:
     first = make_run(team, "a", config=make_config(seed=1))
@@ -171,7 +171,7 @@ def test_a_run_whose_tokens_were_not_counted_is_named_and_left_out(
     assert page.context["found"].uncounted == [uncounted]
 
 
-def test_sets_that_differ_are_told_apart(
+def test_different_sets_are_distinguishable(
     alice_client: Client, base: list[Run], other: list[Run]
 ) -> None:
     page = ask(alice_client, [*base, *other])
@@ -200,7 +200,7 @@ def test_sets_that_differ_are_told_apart(
     ]
 
 
-def test_what_cannot_be_told_apart_is_open(
+def test_similar_sets_are_not_distinguishable(
     alice_client: Client, team: Team, base: list[Run], other: list[Run]
 ) -> None:
     near = make_seeds(
@@ -214,7 +214,7 @@ def test_what_cannot_be_told_apart_is_open(
     assert alone.context["found"].better == "neither"  # nobody says what is best
 
 
-def test_one_seed_each_tells_nothing(
+def test_one_seed_each_has_no_test(
     alice_client: Client, team: Team, base: list[Run], other: list[Run]
 ) -> None:
     html = get(alice_client, [*base, other[0]])
@@ -246,7 +246,7 @@ def test_equal_seeds_are_compared_pair_by_pair_on_demand(
     assert not unlike.contrasts[1].verdict.is_paired
 
 
-def test_a_metric_of_which_less_is_better_is_told_so(
+def test_the_direction_can_be_lower(
     alice_client: Client, team: Team, base: list[Run]
 ) -> None:
     runs = []
@@ -286,9 +286,7 @@ def test_recipes_are_compared_rule_by_rule(
     assert "0.5·format + 0.1·short" in html
 
 
-def test_a_set_of_more_than_twenty_runs_is_cut(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_set_has_at_most_twenty_runs(alice_client: Client, team: Team) -> None:
     version = make_run(team)
     same = {
         "dataset_version": version.dataset_version,

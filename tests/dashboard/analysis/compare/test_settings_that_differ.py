@@ -66,7 +66,7 @@ def test_a_default_left_out_equals_the_default_written(base: Run) -> None:
     assert differing(base, like(base, config=config)) == {}
 
 
-def test_dataset_versions_are_told_apart(base: Run) -> None:
+def test_dataset_versions_differ(base: Run) -> None:
     version = make_dataset(base.team)
 
     assert differing(base, like(base, dataset_version=version)) == {

@@ -147,7 +147,7 @@ def test_the_interval_of_a_difference_of_iqms_is_that_of_drawing_both() -> None:
     assert [found.low[0], found.high[0]] == pytest.approx(list(expected), abs=0.02)
 
 
-def test_what_floats_lose_is_no_difference() -> None:
+def test_rounding_errors_are_not_a_difference() -> None:
     seven, nine = column(*[0.1145] * 7), column(*[0.1145] * 9)
 
     for difference in (welch_difference, iqm_difference):
@@ -156,7 +156,7 @@ def test_what_floats_lose_is_no_difference() -> None:
         assert (found.low[0], found.value[0], found.high[0]) == (0.0, 0.0, 0.0)
 
 
-def test_so_many_seeds_tell_the_difference_in_80_percent_of_cases() -> None:
+def test_the_seeds_needed_have_a_power_of_80_percent() -> None:
     for effect in [0.35, 0.5, 0.8, 1.2, 2.0]:
         num = seeds_needed(effect, (1.0, 1.0))
 
@@ -182,7 +182,7 @@ def test_pairs_need_as_many_seeds_as_a_test_of_their_differences() -> None:
     )
 
 
-def test_next_to_no_difference_would_take_more_seeds_than_anybody_runs() -> None:
+def test_a_tiny_difference_needs_more_than_a_thousand_seeds() -> None:
     for difference in [0.0, 1e-9, 0.01]:
         assert seeds_needed(difference, (1.0, 1.0)) is None, difference
         assert MOST_SEEDS == 1_000, difference

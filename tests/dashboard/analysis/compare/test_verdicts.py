@@ -33,7 +33,7 @@ def numbers(found: Verdict) -> list[str]:
     return re.findall(r"[\d,]+", found.text)
 
 
-def test_sets_apart_are_better_or_worse_by_the_direction() -> None:
+def test_distinguishable_sets_are_better_or_worse_by_the_direction() -> None:
     sets = [0.1, 0.2, 0.15], [0.8, 0.9, 0.85]
     kinds: dict[Better, str] = {"higher": "better", "lower": "worse"}
     kinds["neither"] = "apart"
@@ -46,7 +46,7 @@ def test_sets_apart_are_better_or_worse_by_the_direction() -> None:
     assert "higher" in say(*sets, better="neither").text
 
 
-def test_sets_that_are_not_told_apart_need_so_many_more_seeds() -> None:
+def test_indistinguishable_sets_need_more_seeds() -> None:
     # s² = 0.04 each, a difference of 0.2: n = 17 by the noncentral t, see
     # test_statistics_of_seeds.py; three are there.
     more = say([0.1, 0.5, 0.3], [0.3, 0.7, 0.5])
@@ -59,7 +59,7 @@ def test_sets_that_are_not_told_apart_need_so_many_more_seeds() -> None:
     assert numbers(next_to_none) == ["1,000"]
 
 
-def test_pairs_tell_what_the_sets_alone_do_not() -> None:
+def test_pairs_are_distinguishable_where_sets_are_not() -> None:
     base, other = [0.1, 0.5, 0.9], [0.2, 0.61, 0.99]
 
     assert say(base, other).kind == "open"
@@ -73,12 +73,12 @@ def test_a_pair_that_lacks_a_value_is_left_out() -> None:
     assert found.difference == pytest.approx(0.105)
 
 
-def test_seeds_that_are_equal_are_said_to_be() -> None:
+def test_equal_seeds_have_the_verdict_same() -> None:
     for statistic in ("mean", "iqm"):
         assert say([0.1145] * 3, [0.1145] * 5, statistic=statistic).kind == "same"
 
 
-def test_one_seed_tells_nothing_and_no_value_even_less() -> None:
+def test_one_seed_or_no_value_has_no_test() -> None:
     assert say([0.1], [0.2]).kind == say([0.1, 0.2], [0.2]).kind == "one"
     assert say([0.1], [0.2]).interval is None
     assert say([0.1], [math.nan]).kind == "none"

@@ -36,7 +36,7 @@ def ended(team: Team) -> Make:
     return make
 
 
-def test_after_a_month_its_row_its_completions_and_its_files_go(ended: Make) -> None:
+def test_old_probes_are_deleted_with_completions_and_files(ended: Make) -> None:
     old, young = ended(31), ended(29)
     ProbeGroup.objects.create(probe=old, position=1, completions=[])
 
@@ -48,7 +48,7 @@ def test_after_a_month_its_row_its_completions_and_its_files_go(ended: Make) -> 
     assert probe_folder(young.pk).exists()
 
 
-def test_what_waits_is_never_too_old(team: Team) -> None:
+def test_queued_probes_are_not_deleted(team: Team) -> None:
     waiting = make_probe(team, make_version(team))
     long_ago = timezone.now() - timedelta(days=90)
     Probe.objects.filter(pk=waiting.pk).update(created_at=long_ago)
@@ -58,7 +58,7 @@ def test_what_waits_is_never_too_old(team: Team) -> None:
     assert Probe.objects.exists()
 
 
-def test_of_many_the_last_are_kept_team_by_team(
+def test_the_last_probes_of_each_team_are_kept(
     ended: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.analysis.probes.services.MOST_KEPT", 2)
@@ -89,7 +89,7 @@ def test_a_worker_with_a_disk_of_its_own_clears_it(ended: Make, team: Team) -> N
     assert probe_folder(waits.pk).exists()
 
 
-def test_what_is_no_probes_folder_is_left_alone(ended: Make, data_folder: Path) -> None:
+def test_other_folders_are_not_deleted(ended: Make, data_folder: Path) -> None:
     ended()
     stray = data_folder / "probes" / "notes"
     stray.mkdir()
@@ -99,9 +99,7 @@ def test_what_is_no_probes_folder_is_left_alone(ended: Make, data_folder: Path) 
     assert stray.exists()
 
 
-def test_a_dataset_is_free_once_its_probes_are_forgotten(
-    ended: Make, team: Team
-) -> None:
+def test_a_dataset_can_be_deleted_after_its_probes(ended: Make, team: Team) -> None:
     dataset = ended(31).dataset_version.dataset
     trash_dataset(dataset, None)
     with pytest.raises(ValueError, match="a probe"):
@@ -113,9 +111,7 @@ def test_a_dataset_is_free_once_its_probes_are_forgotten(
     assert not team.datasets.exists()
 
 
-def test_the_pages_say_how_long_a_probe_is_kept(
-    alice_client: Client, ended: Make
-) -> None:
+def test_pages_show_how_long_a_probe_is_kept(alice_client: Client, ended: Make) -> None:
     probe = ended()
 
     listed = alice_client.get("/alpha/probes/")

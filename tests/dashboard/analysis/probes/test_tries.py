@@ -105,7 +105,7 @@ def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
     assert config["rollout"]["temperature"] == 0.7
 
 
-def test_what_a_try_waits_for_outlives_what_the_trainer_deletes(
+def test_a_queued_checkpoint_test_keeps_its_checkpoint(
     checkpoint: Checkpoint, alice_client: Client
 ) -> None:
     store = CheckpointStore(checkpoint.run_id)
@@ -122,7 +122,7 @@ def test_what_a_try_waits_for_outlives_what_the_trainer_deletes(
     assert store.kept_names() == set()
 
 
-def test_the_forms_defaults_are_the_runs_own(
+def test_the_form_starts_with_the_runs_settings(
     checkpoint: Checkpoint, alice_client: Client
 ) -> None:
     run = Run.objects.get(pk=checkpoint.run_id)
@@ -196,7 +196,9 @@ def test_both_sides_are_shown_and_another_prompt_keeps_the_settings(
     assert {name: form.data[name] for name in kept} == kept
 
 
-def test_a_prompt_is_needed(checkpoint: Checkpoint, alice_client: Client) -> None:
+def test_a_row_or_a_prompt_is_required(
+    checkpoint: Checkpoint, alice_client: Client
+) -> None:
     address = f"/alpha/runs/{checkpoint.run_id}/try/"
     sent = {"checkpoint": checkpoint.name, **SETTINGS}
     wrong: list[dict[str, str]] = [
@@ -212,7 +214,7 @@ def test_a_prompt_is_needed(checkpoint: Checkpoint, alice_client: Client) -> Non
     assert not Probe.objects.exists()
 
 
-def test_files_that_were_deleted_meanwhile_are_told(
+def test_deleted_checkpoint_files_fail_the_probe(
     checkpoint: Checkpoint, alice_client: Client
 ) -> None:
     probe = press_try(alice_client, checkpoint)
@@ -226,7 +228,7 @@ def test_files_that_were_deleted_meanwhile_are_told(
     assert checkpoint.name in page.content.decode()
 
 
-def test_a_try_is_no_choice_of_the_workbench(
+def test_the_workbench_does_not_list_checkpoint_tests(
     checkpoint: Checkpoint, alice_client: Client, team: Team
 ) -> None:
     tried = press_try(alice_client, checkpoint)
@@ -239,7 +241,7 @@ def test_a_try_is_no_choice_of_the_workbench(
     assert page.context["chosen"]["probe"] is None
 
 
-def test_strangers_and_viewers(
+def test_viewers_and_other_teams_cannot_start_one(
     checkpoint: Checkpoint,
     alice_client: Client,
     bob_client: Client,

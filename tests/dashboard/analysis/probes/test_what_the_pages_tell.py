@@ -34,7 +34,7 @@ def words(answer: Any) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", text).split())
 
 
-def test_rules_that_always_agree_are_told(
+def test_rules_that_always_agree_are_reported(
     alice_client: Client, version: DatasetVersion
 ) -> None:
     rules = NUMERIC, ("exact_answer", {"params-source": "whole"})
@@ -46,7 +46,7 @@ def test_rules_that_always_agree_are_told(
     assert "exact_answer" in words(answer)
 
 
-def test_what_is_paid_for_nothing_is_told_with_its_rows(
+def test_baseline_completions_with_a_reward_are_reported_with_their_rows(
     alice_client: Client, version: DatasetVersion
 ) -> None:
     version.rows.update(answer="5")
@@ -86,7 +86,7 @@ def test_a_call_has_its_scores_total_advantage_time_and_error(
     assert re.search(r"numeric_answer .*s , length .*s", shown)
 
 
-def test_a_probe_tells_its_figures(
+def test_a_probe_page_shows_its_metrics(
     alice_client: Client, team: Team, version: DatasetVersion
 ) -> None:
     probe = make_probe(team, version)
@@ -104,7 +104,7 @@ def test_a_probe_tells_its_figures(
         assert told in page
 
 
-def test_a_probe_says_whether_the_run_can_learn(
+def test_a_probe_page_shows_the_verdict(
     alice_client: Client, team: Team, version: DatasetVersion
 ) -> None:
     probe = make_probe(team, version)
@@ -128,7 +128,7 @@ def test_a_probe_says_whether_the_run_can_learn(
     ("share", "group_size", "status"),
     [(0.0, 8, 422), (0.5, 8, 302), (0.0, 16, 302)],  # 16: not what was probed
 )
-def test_a_launch_that_a_probe_found_unable_to_learn_is_confirmed(
+def test_a_launch_that_cannot_learn_needs_confirmation(
     alice_client: Client, team: Team, share: float, group_size: int, status: int
 ) -> None:
     form = {

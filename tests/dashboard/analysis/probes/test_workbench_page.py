@@ -113,9 +113,7 @@ def test_steps_and_rows_narrow_a_run(alice_client: Client, run: Run) -> None:
     assert shown(answer) == [(1, 1), (2, 1)]
 
 
-def test_it_says_how_many_of_how_many_are_shown(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_number_of_shown_groups_is_given(alice_client: Client, team: Team) -> None:
     run = make_run(team, dataset_version=make_version(team, count=20))
     for prompt in range(15):
         make_group(run, prompt_index=prompt)
@@ -146,7 +144,7 @@ def test_a_probes_completions_are_shown(
     assert "truncated" in answer.text
 
 
-def test_an_open_probe_tells_how_far_it_is(
+def test_an_open_probe_shows_its_progress(
     alice_client: Client, team: Team, version: DatasetVersion
 ) -> None:
     probe = make_probe(team, version)
@@ -156,7 +154,7 @@ def test_an_open_probe_tells_how_far_it_is(
     assert f"/alpha/probes/{probe.pk}/progress?short=1" in page
 
 
-def test_a_change_swaps_scores_and_no_field(
+def test_a_change_swaps_scores_but_not_fields(
     alice_client: Client, version: DatasetVersion
 ) -> None:
     data = fields(*NUMERIC, **{"completion-0": "0"})
@@ -183,7 +181,7 @@ def test_warnings_name_their_rows(
     assert "rows=0,1,2" in page
 
 
-def test_the_datasets_rows_are_looked_at(alice_client: Client, team: Team) -> None:
+def test_the_datasets_rows_are_checked(alice_client: Client, team: Team) -> None:
     version = make_version(team, count=3)
     version.rows.filter(position=1).update(answer="about two")
 
@@ -193,7 +191,9 @@ def test_the_datasets_rows_are_looked_at(alice_client: Client, team: Team) -> No
     assert "rows=1" in page
 
 
-def test_a_launch_form_gets_the_same(alice_client: Client, team: Team) -> None:
+def test_the_launch_form_shows_the_same_findings(
+    alice_client: Client, team: Team
+) -> None:
     version = make_version(team, count=3)
     version.rows.filter(position=1).update(answer="about two")
     recipe = make_recipe(team, rules=RECIPE["rules"])
@@ -237,7 +237,7 @@ def test_a_named_recipe_is_edited_and_saved_as_its_next_version(
     assert (newest.number, newest.spec["rules"][0]["weight"]) == (2, 2.0)
 
 
-def test_the_editor_brings_its_unsaved_rules(
+def test_the_editor_opens_with_its_unsaved_rules(
     alice_client: Client, team: Team, version: DatasetVersion
 ) -> None:
     saved = make_recipe(team, rules=RECIPE["rules"])
@@ -333,7 +333,7 @@ def test_a_viewer_starts_and_saves_nothing(
     assert not RecipeVersion.objects.exists()
 
 
-def test_a_wrong_choice_is_answered(alice_client: Client, run: Run) -> None:
+def test_an_invalid_choice_is_a_field_error(alice_client: Client, run: Run) -> None:
     for field, text in (
         ("rows", "x"),
         ("rows", "99999999999"),
@@ -348,14 +348,14 @@ def test_a_wrong_choice_is_answered(alice_client: Client, run: Run) -> None:
         assert list(answer.context["choice"].errors) == [field]
 
 
-def test_without_a_dataset_it_says_so(alice_client: Client) -> None:
+def test_a_team_without_a_dataset_gets_a_hint(alice_client: Client) -> None:
     page = alice_client.get(PAGE)
 
     assert page.status_code == 200
     assert "no dataset" in page.text
 
 
-def test_another_teams_things_are_not_found(
+def test_objects_of_another_team_are_not_found(
     charlie_client: Client, run: Run, version: DatasetVersion
 ) -> None:
     page = charlie_client.get(
@@ -366,7 +366,7 @@ def test_another_teams_things_are_not_found(
     assert charlie_client.get("/other/rewards/workbench?recipe=1").status_code == 404
 
 
-def test_what_a_model_wrote_is_inert(
+def test_model_output_is_escaped(
     alice_client: Client, team: Team, version: DatasetVersion
 ) -> None:
     probe = make_probe(team, version)
@@ -399,7 +399,7 @@ def test_a_probes_page_gives_a_verdict_and_its_numbers(
     assert "hx-trigger" not in page.split('id="probe-body"')[1].split("</main>")[0]
 
 
-def test_a_failed_probe_says_why(alice_client: Client, finished: Probe) -> None:
+def test_a_failed_probe_shows_its_error(alice_client: Client, finished: Probe) -> None:
     finish(state="failed", metrics={}, error="too long")
 
     page = alice_client.get(f"/alpha/probes/{finished.pk}/").content.decode()
@@ -408,7 +408,9 @@ def test_a_failed_probe_says_why(alice_client: Client, finished: Probe) -> None:
     assert "Verdict" not in page
 
 
-def test_an_end_shows_what_was_sampled(alice_client: Client, finished: Probe) -> None:
+def test_an_ended_probe_shows_its_completions(
+    alice_client: Client, finished: Probe
+) -> None:
     address = f"/alpha/probes/{finished.pk}/progress?short=1"
 
     page = alice_client.get(address).content.decode()
@@ -439,7 +441,7 @@ def test_a_probe_is_stopped(
     assert probe.state == "cancelled"
 
 
-def test_a_launch_form_is_probed_as_it_stands(
+def test_a_launch_form_is_probed_unsaved(
     alice_client: Client, team: Team, version: DatasetVersion
 ) -> None:
     recipe = make_recipe(team, rules=RECIPE["rules"])
@@ -466,7 +468,7 @@ def test_a_launch_form_is_probed_as_it_stands(
     assert not Run.objects.exists()
 
 
-def test_a_launch_form_that_is_wrong_starts_no_probe(alice_client: Client) -> None:
+def test_an_invalid_launch_form_starts_no_probe(alice_client: Client) -> None:
     answer = alice_client.post("/alpha/runs/new/probe", {"name": "x"})
 
     assert answer.status_code == 422

@@ -76,7 +76,7 @@ def see_through(script: Callable[[str], None]) -> Callable[..., Probe]:
     return see
 
 
-def test_what_it_says_is_stored(
+def test_groups_and_metrics_are_stored(
     queued: Probe, see_through: Callable[..., Probe]
 ) -> None:
     probe = see_through("finish")
@@ -89,14 +89,16 @@ def test_what_it_says_is_stored(
     assert [each["text"] for each in groups[0].completions] == ["4", "no␀ �"]
 
 
-def test_a_refusal_is_shown(queued: Probe, see_through: Callable[..., Probe]) -> None:
+def test_a_trainer_error_is_stored(
+    queued: Probe, see_through: Callable[..., Probe]
+) -> None:
     probe = see_through("refuse")
 
     assert probe.state == "failed"
     assert probe.error == "900 tokens"
 
 
-def test_a_crash_tells_how_it_ended(
+def test_a_crash_is_stored_with_its_signal(
     queued: Probe, see_through: Callable[..., Probe]
 ) -> None:
     probe = see_through("crash")
@@ -106,7 +108,7 @@ def test_a_crash_tells_how_it_ended(
     assert "Segmentation fault" in probe.error
 
 
-def test_a_stop_reaches_the_trainer_and_keeps_what_it_found(
+def test_a_stopped_probe_keeps_its_results(
     queued: Probe, see_through: Callable[..., Probe]
 ) -> None:
     def stop_once_sampled(context: Context) -> None:
@@ -120,7 +122,7 @@ def test_a_stop_reaches_the_trainer_and_keeps_what_it_found(
     assert probe.metrics == {"num_prompts": 1}
 
 
-def test_a_worker_that_shuts_down_leaves_it_to_another(
+def test_a_shutdown_releases_the_probe(
     queued: Probe, see_through: Callable[..., Probe]
 ) -> None:
     probe = see_through("wait", is_shutting_down=lambda: True)
@@ -144,7 +146,7 @@ def test_a_worker_that_lost_the_probe_writes_nothing(
     assert not queued.groups.exists()
 
 
-def test_a_probe_whose_worker_died_is_begun_anew(
+def test_a_probe_of_a_lost_worker_restarts(
     queued: Probe, see_through: Callable[..., Probe]
 ) -> None:
     take("probe")

@@ -170,7 +170,7 @@ def test_the_runs_of_a_group_are_named(team: Team) -> None:
     assert line.startswith(f"::compare runs={first.pk},{second.pk} ")
 
 
-def test_more_runs_than_a_block_holds_are_said(team: Team) -> None:
+def test_runs_beyond_the_limit_of_a_block_are_counted(team: Team) -> None:
     runs = [make_run(team, f"run {i}").pk for i in range(12)]
     named = ",".join(map(str, runs))
 

@@ -73,7 +73,7 @@ def test_a_smoothed_line_lies_over_what_was_measured() -> None:
     assert smoothed == pytest.approx(TOP + (HEIGHT - BOTTOM - TOP) * 0.4286, abs=0.1)
 
 
-def test_a_logarithmic_axis_leaves_out_what_has_no_place_on_it() -> None:
+def test_a_logarithmic_axis_leaves_out_values_at_or_below_zero() -> None:
     drawing = draw_chart(chart(line([-1.0, 0.0, 0.01, 1.0]), is_log=True))
 
     assert drawing

@@ -41,9 +41,7 @@ def advantage(r): return r
     return make_report(team, alice, text, "Length: “penalty”?")
 
 
-def test_the_html_file_holds_all_and_asks_for_nothing(
-    bob_client: Client, report: Report
-) -> None:
+def test_the_html_file_is_self_contained(bob_client: Client, report: Report) -> None:
     answer = bob_client.get(f"/alpha/reports/{report.pk}/export.html")
     page = answer.text
 

@@ -75,7 +75,7 @@ def test_runs_are_found_by_name_and_groups_by_step(
     assert "None stored" in ask(bob_client, kind="group", runs=runs[0].pk, step=7)
 
 
-def test_another_teams_runs_are_neither_offered_nor_taken(
+def test_another_teams_runs_are_neither_offered_nor_accepted(
     bob_client: Client, charlie: User, runs: list[Run]
 ) -> None:
     theirs = make_run(Team.objects.get(slug="other"), "secret-plan")

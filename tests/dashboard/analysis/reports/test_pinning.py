@@ -47,7 +47,7 @@ def report(team: Team, alice: User, run: Run) -> Report:
     return make_report(team, alice, text)
 
 
-def test_a_pinned_block_is_read_when_its_run_is_gone(
+def test_a_pinned_block_outlives_its_run(
     alice_client: Client, report: Report, run: Run
 ) -> None:
     before = blocks_of(report)
@@ -113,7 +113,7 @@ def test_a_pin_of_what_has_changed_is_refused(
         assert report.number == 1
 
 
-def test_nothing_is_pinned_where_nothing_is(team: Team, alice: User) -> None:
+def test_a_block_without_data_is_not_pinned(team: Team, alice: User) -> None:
     report = make_report(team, alice, "::chart runs=999 pin")
 
     assert report.text == "::chart runs=999 pin"
@@ -129,7 +129,7 @@ def test_a_pin_of_another_report_is_not_shown(
     assert ["pin 1" in problems[0], "pin 99" in problems[1]] == [True, True]
 
 
-def test_another_teams_run_is_as_one_that_is_not_there(
+def test_another_teams_run_is_like_a_missing_one(
     team: Team, alice: User, charlie: User
 ) -> None:
     theirs = make_run(Team.objects.get(slug="other"), "secret-plan")
@@ -146,13 +146,13 @@ def test_another_teams_run_is_as_one_that_is_not_there(
     assert all(one.data["gone"] for one in shown)
 
 
-def test_numbers_that_are_none_are_left_out_of_what_is_pinned() -> None:
+def test_pinned_data_has_only_finite_numbers() -> None:
     tree = {"a": [1.0, math.nan, {"b": math.inf}], "c": "NaN"}
 
     assert plain(tree) == {"a": [1.0, None, {"b": None}], "c": "NaN"}
 
 
-def test_a_live_block_is_asked_for_anew_while_its_run_goes_on(
+def test_a_live_block_polls_while_its_run_trains(
     alice_client: Client, team: Team, alice: User
 ) -> None:
     going = make_measured_run(team, "going", state="queued", finished_at=None)
@@ -170,7 +170,9 @@ def test_a_live_block_is_asked_for_anew_while_its_run_goes_on(
     assert alice_client.get(f"/alpha/reports/{report.pk}/blocks/3").status_code == 404
 
 
-def test_blocks_without_end_are_answered(team: Team, alice: User) -> None:
+def test_blocks_of_missing_runs_are_shown_with_a_reason(
+    team: Team, alice: User
+) -> None:
     huge = "9" * 18
     run = make_measured_run(team)
     report = make_report(

@@ -56,7 +56,7 @@ def publish(client: Client, report: Report) -> str:
     return found[1]
 
 
-def test_anybody_reads_it_by_its_link_and_nobody_once_it_is_revoked(
+def test_a_public_link_works_until_it_is_revoked(
     alice_client: Client, report: Report
 ) -> None:
     address = publish(alice_client, report)
@@ -85,7 +85,7 @@ def test_a_new_link_ends_the_old_one(alice_client: Client, report: Report) -> No
     assert Client().get(second).status_code == 200
 
 
-def test_it_is_said_who_made_it_public_and_kept_who_ended_that(
+def test_publishing_and_revoking_are_recorded(
     alice_client: Client, bob_client: Client, report: Report
 ) -> None:
     publish(alice_client, report)
@@ -133,7 +133,7 @@ def test_the_public_page_leads_nowhere_runs_nothing_and_stays_out_of_caches(
     assert "Set-Cookie" not in headers
 
 
-def test_a_live_block_shows_what_is_there_when_it_is_read(
+def test_a_live_block_shows_current_data(
     alice_client: Client, alice: User, report: Report, run: Run
 ) -> None:
     address = publish(alice_client, report)
@@ -162,7 +162,7 @@ def test_no_other_address_opens_anything(alice_client: Client, report: Report) -
         assert "Findings" not in answer.text, path
 
 
-def test_a_stranger_reaches_no_report_pin_or_version(
+def test_another_team_reaches_no_report_pin_or_version(
     charlie_client: Client, charlie: User, report: Report
 ) -> None:
     own = make_report(Team.objects.get(slug="other"), charlie, "x", "Own")
@@ -186,9 +186,7 @@ def test_a_stranger_reaches_no_report_pin_or_version(
     assert "no pin 1" in mine.text
 
 
-def test_nothing_that_anybody_wrote_becomes_markup(
-    alice_client: Client, alice: User, team: Team
-) -> None:
+def test_user_text_is_escaped(alice_client: Client, alice: User, team: Team) -> None:
     run = make_run(team, HOSTILE[:80], summary={"last": {HOSTILE: 1.0}})
     make_group(run, step=1, texts=[HOSTILE] * 4, prompt=HOSTILE, answer=HOSTILE)
     metric = HOSTILE.replace(" ", "%20").replace("=", "%3D")

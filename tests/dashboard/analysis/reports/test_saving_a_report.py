@@ -36,7 +36,7 @@ def test_a_report_is_written_and_found(alice_client: Client, team: Team) -> None
         assert ("Length penalty" in page) is found
 
 
-def test_what_somebody_saved_meanwhile_is_shown_and_kept(
+def test_a_concurrent_save_is_shown_and_kept(
     alice_client: Client, alice: User, bob: User, team: Team
 ) -> None:
     report = make_report(team, alice, "First\nsecond")
@@ -134,7 +134,7 @@ def test_old_versions_go_with_the_pins_that_only_they_name(
     assert not Pin.objects.exists()
 
 
-def test_a_deleted_report_is_gone_and_written_down(
+def test_a_deleted_report_is_in_the_audit_log(
     alice_client: Client, alice: User, team: Team
 ) -> None:
     report = make_report(team, alice, "Text", "Gone soon")

@@ -40,7 +40,7 @@ def data_folder(settings: Settings) -> Path:
     return Path(settings.COHORT_DATA)
 
 
-def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
+def test_a_run_is_rescored_from_its_page(page: Page, team: Team) -> None:
     run = make_scored_run(team, num_steps=4)
     page.goto(f"/alpha/runs/{run.pk}/")
     page.get_by_text("More actions").click()

@@ -59,7 +59,7 @@ def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> Non
     assert all("system: Be brief." in text and "user: 0+0?" in text for text in asked)
 
 
-def test_a_lost_worker_costs_no_second_question(team: Team, judging: Judging) -> None:
+def test_a_lost_worker_repeats_no_judge_request(team: Team, judging: Judging) -> None:
     run = make_scored_run(team, num_steps=2, num_prompts=2)
     rescoring = start(run, [rule(judging)], allows_judges=True)
     claim = take("rescoring")
@@ -85,7 +85,7 @@ def test_a_lost_worker_costs_no_second_question(team: Team, judging: Judging) ->
     assert len(read_columns(done).completions) == 16
 
 
-def test_its_replies_go_once_it_has_ended(team: Team, judging: Judging) -> None:
+def test_judge_replies_are_deleted_at_the_end(team: Team, judging: Judging) -> None:
     run = make_scored_run(team, num_steps=1, num_prompts=1)
 
     done = see_through(start(run, [rule(judging)], allows_judges=True))
@@ -95,7 +95,7 @@ def test_its_replies_go_once_it_has_ended(team: Team, judging: Judging) -> None:
     assert not folder_of(done.pk).exists()
 
 
-def test_an_estimate_asks_nothing(
+def test_an_estimate_sends_no_judge_request(
     team: Team, judging: Judging, alice_client: Client
 ) -> None:
     run = make_scored_run(team)

@@ -65,13 +65,15 @@ def test_the_form_counts_what_will_be_scored(
     assert "8 completions" in page  # of the first step, timed just now
 
 
-def test_the_runs_own_recipe_is_begun_with(alice_client: Client, run: Run) -> None:
+def test_the_form_starts_with_the_runs_recipe(alice_client: Client, run: Run) -> None:
     draft = alice_client.get(f"/alpha/rescorings/new?run={run.pk}").context["draft"]
 
     assert [rule.name for rule in draft.rules] == ["right"]
 
 
-def test_a_recipe_of_forgotten_rules_says_so(alice_client: Client, run: Run) -> None:
+def test_a_recipe_with_unknown_rules_is_explained(
+    alice_client: Client, run: Run
+) -> None:
     run.config["reward"]["recipe"]["rules"][0]["kind"] = "gone"
     run.save()
 
@@ -97,7 +99,7 @@ def test_a_start_leads_to_the_rescoring(
     assert 'hx-trigger="every 1s"' in page
 
 
-def test_an_edited_recipe_is_nobodys_version(
+def test_an_edited_recipe_has_no_version(
     alice_client: Client, run: Run, short: RecipeVersion
 ) -> None:
     alice_client.post(
@@ -125,7 +127,7 @@ def test_an_unchanged_recipe_of_the_run_is_each_steps_own(
     assert Rescoring.objects.get().spec is None
 
 
-def test_a_refusal_says_why(alice_client: Client, run: Run) -> None:
+def test_a_refusal_shows_the_error(alice_client: Client, run: Run) -> None:
     for given, said in (
         ({"first_step": "3", "last_step": "2"}, "Step 2"),
         ({"first_step": "77"}, "step 77"),
@@ -141,7 +143,7 @@ def test_a_refusal_says_why(alice_client: Client, run: Run) -> None:
     assert not Rescoring.objects.exists()
 
 
-def test_a_judge_asks_for_consent_with_its_number_of_calls(
+def test_a_judge_requires_consent_to_its_number_of_requests(
     alice_client: Client, run: Run, team: Team
 ) -> None:
     rule = {
@@ -158,7 +160,7 @@ def test_a_judge_asks_for_consent_with_its_number_of_calls(
     assert "32 questions" in page
 
 
-def test_a_viewer_looks_and_starts_nothing(
+def test_a_viewer_cannot_start_a_rescoring(
     bob_client: Client, run: Run, done: Rescoring
 ) -> None:
     page = bob_client.get(f"/alpha/rescorings/new?run={run.pk}").text
@@ -172,7 +174,7 @@ def test_a_viewer_looks_and_starts_nothing(
     assert answer.status_code == 403
 
 
-def test_another_teams_are_not_found(
+def test_rescorings_of_another_team_are_not_found(
     charlie_client: Client, alice_client: Client, run: Run, done: Rescoring
 ) -> None:
     other = Team.objects.get(slug="other")
@@ -185,7 +187,7 @@ def test_another_teams_are_not_found(
     assert "theirs" not in page
 
 
-def test_a_result_tells_what_changed(alice_client: Client, done: Rescoring) -> None:
+def test_a_result_shows_the_changes(alice_client: Client, done: Rescoring) -> None:
     page = alice_client.get(f"/alpha/rescorings/{done.pk}/").text
 
     assert "32 of 32" in page
@@ -195,7 +197,7 @@ def test_a_result_tells_what_changed(alice_client: Client, done: Rescoring) -> N
     assert f"/alpha/runs/{run}/groups/1/0/#completion-" in page
 
 
-def test_its_table_is_sorted_by_what_the_address_says(
+def test_the_table_is_sorted_by_the_query(
     alice_client: Client, done: Rescoring
 ) -> None:
     address = f"/alpha/rescorings/{done.pk}/"
@@ -210,7 +212,7 @@ def test_its_table_is_sorted_by_what_the_address_says(
     assert every["page"].paginator.count == 32
 
 
-def test_its_own_recipe_is_said_to_be_the_same(alice_client: Client, run: Run) -> None:
+def test_the_runs_recipe_gives_equal_rewards(alice_client: Client, run: Run) -> None:
     same = see_through(start(run))
 
     answer = alice_client.get(f"/alpha/rescorings/{same.pk}/")
@@ -220,7 +222,7 @@ def test_its_own_recipe_is_said_to_be_the_same(alice_client: Client, run: Run) -
     assert answer.context["is_same"]
 
 
-def test_the_page_is_asked_for_whole_when_it_is_done(
+def test_the_page_reloads_when_the_rescoring_ends(
     alice_client: Client, done: Rescoring, run: Run
 ) -> None:
     waiting = start(run)
@@ -250,9 +252,7 @@ def test_it_is_exported_completion_by_completion(
     assert alice_client.get(f"{address}.xml").status_code == 404
 
 
-def test_a_file_that_cannot_be_begun_is_no_file(
-    alice_client: Client, done: Rescoring
-) -> None:
+def test_a_failing_export_sends_no_file(alice_client: Client, done: Rescoring) -> None:
     done.scored.update(scores=b"odd")
     alice_client.raise_request_exception = False
 
@@ -267,7 +267,7 @@ def _body(client: Client, address: str) -> str:
     return b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
 
 
-def test_the_list_is_of_one_run_where_asked(
+def test_the_list_can_be_limited_to_a_run(
     alice_client: Client, run: Run, done: Rescoring, team: Team
 ) -> None:
     other = make_scored_run(team, name="brave-fox-2")

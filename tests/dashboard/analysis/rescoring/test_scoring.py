@@ -27,7 +27,7 @@ def reward(completion, answer):
 pytestmark = pytest.mark.django_db
 
 
-def test_new_rewards_stand_beside_the_old_ones(team: Team) -> None:
+def test_new_rewards_are_stored_with_the_old_ones(team: Team) -> None:
     run = make_scored_run(team, num_steps=1, num_prompts=1)
 
     rescoring = see_through(start(run, [RIGHT, SHORT]))
@@ -139,7 +139,7 @@ def test_a_penalty_for_length_is_of_the_stored_tokens(team: Team) -> None:
     assert [rule["name"] for rule in rescoring.result["rules"]] == ["right", "overlong"]
 
 
-def test_what_credits_steps_has_no_new_advantages(team: Team) -> None:
+def test_process_credit_has_no_new_advantages(team: Team) -> None:
     parts = {
         "advantage": {"credit": "process"},
         "reward": {"recipe": {"rules": [RIGHT]}, "step_recipe": {"rules": [SHORT]}},
@@ -154,7 +154,7 @@ def test_what_credits_steps_has_no_new_advantages(team: Team) -> None:
     assert rescoring.result["num_both"] == 8
 
 
-def test_a_penalty_and_a_mean_to_divide_by_say_so(team: Team) -> None:
+def test_scaling_by_the_mean_with_a_penalty_has_a_problem(team: Team) -> None:
     parts = {"advantage": {"scale": "mean"}}
     run = make_scored_run(team, num_steps=1, parts=parts)
     penalty = {**SHORT, "weight": -1.0}
@@ -165,7 +165,7 @@ def test_a_penalty_and_a_mean_to_divide_by_say_so(team: Team) -> None:
     assert "0 or more" in rescoring.result["problem"]
 
 
-def test_scores_that_fail_are_counted_and_told_of(team: Team) -> None:
+def test_failed_scores_are_counted_and_listed(team: Team) -> None:
     run = make_scored_run(team, num_steps=2, num_prompts=1)
     code = {"name": "code", "kind": "python_function", "params": {"source": FAILING}}
 
@@ -180,13 +180,13 @@ def test_scores_that_fail_are_counted_and_told_of(team: Team) -> None:
     assert rescoring.result["rules"][1]["num_new"] == 4
 
 
-def test_ranks_share_the_place_of_equals() -> None:
+def test_ties_share_a_rank() -> None:
     values = np.array([0.5, 1.0, 0.5, np.nan])
 
     assert ranks(values).tolist() == [2, 1, 2, 0]
 
 
-def test_a_tie_that_comes_or_goes_is_another_order() -> None:
+def test_new_and_broken_ties_count_as_reordered() -> None:
     old = np.array([1.0, 1.0, 0.0, np.nan])
 
     assert count_reordered(old, np.array([2.0, 1.0, 0.0, 5.0])) == (3, 1)

@@ -81,7 +81,7 @@ def test_steps_that_are_rolled_up_are_not_counted(run: Run) -> None:
     assert found.num_completions == found.num_found == 8 + 3 + 8
 
 
-def test_steps_that_a_resume_went_back_before_are_left_out(run: Run) -> None:
+def test_superseded_steps_are_left_out(run: Run) -> None:
     Group.objects.filter(run=run, step=3).update(superseded_by=2)
 
     assert select_steps(run, None, None, 1).steps == [1, 2]
@@ -113,7 +113,7 @@ def test_a_lost_workers_steps_are_kept_and_the_rest_follows(run: Run) -> None:
     assert len(places) == len(found) == 24
 
 
-def test_another_claim_keeps_a_slow_worker_from_writing(run: Run) -> None:
+def test_a_worker_without_the_lease_writes_nothing(run: Run) -> None:
     start(run)
     slow = take("rescoring")
     lose_worker()

@@ -32,7 +32,7 @@ def draw_outcome(points: np.ndarray, *effects: list[float], noise: float) -> Num
     return effect + noise * rng.standard_normal(len(points))
 
 
-def test_one_setting_weighs_what_hays_says() -> None:
+def test_one_setting_has_hays_omega_squared() -> None:
     points = grid(4, seeds=5)
     y = draw_outcome(points, [0, 1, 2, 1], noise=1.0)
     by_level = y.reshape(4, 5)
@@ -76,7 +76,7 @@ def test_a_part_is_the_mean_over_all_orders() -> None:
     assert sum(wanted) + found.rest.value == pytest.approx(1)
 
 
-def test_twins_share_what_either_explains() -> None:
+def test_equal_columns_share_what_either_explains() -> None:
     points = grid(3, 2, seeds=3)
     first, other = columns(points)
     y = draw_outcome(points, [0, 1, 3], [0, 0], noise=0.5)
@@ -89,7 +89,7 @@ def test_twins_share_what_either_explains() -> None:
     )
 
 
-def test_the_same_runs_say_the_same() -> None:
+def test_the_same_runs_give_the_same_result() -> None:
     points = grid(3, 2, seeds=2)
     y = draw_outcome(points, [0, 1, 3], [0, 0], noise=0.5)
 
@@ -145,7 +145,7 @@ def test_degrees_are_the_rank() -> None:
         (grid(3, 3, 3), [[0, 0.1, 0.3], [0, 0.05, 0], [0, 0, 0]], 0.1),
     ],
 )
-def test_intervals_hold_the_truth(
+def test_intervals_contain_the_true_share(
     points: np.ndarray, effects: list[list[float]], noise: float
 ) -> None:
     """95 % are meant; of 120 draws fewer than 105 hold it once in 10,000 times."""

@@ -110,7 +110,7 @@ def test_settings_that_always_go_together_are_one(team: Team) -> None:
     assert (one.key, one.aliases) == ("optim.learning_rate", ["model"])
 
 
-def test_an_outcome_is_taken_of_all_stored_steps(group: Sweep) -> None:
+def test_an_outcome_is_computed_from_all_stored_steps(group: Sweep) -> None:
     runs = runs_of(group)
     expected = {"last": 0.8, "tail": 0.75, "highest": 0.8, "lowest": 0.0}
 
@@ -120,7 +120,7 @@ def test_an_outcome_is_taken_of_all_stored_steps(group: Sweep) -> None:
     assert of_one == pytest.approx(expected)
 
 
-def test_what_is_no_number_is_no_outcome(team: Team) -> None:
+def test_values_that_are_not_finite_are_no_outcome(team: Team) -> None:
     run = make_run(team, last_step=2)
     make_steps(run, {"loss": [float("nan"), float("inf")]})
     run.summary = {"last": {"loss": float("inf")}}
@@ -178,7 +178,7 @@ def test_a_number_of_four_values_has_a_curve_and_with_few_runs_a_line(
     assert re.findall(r"\d", design(settings, 4).problem)[-2:] == ["5", "4"]
 
 
-def test_stretches_keep_what_lies_on_their_ends(group: Sweep) -> None:
+def test_ranges_include_their_ends(group: Sweep) -> None:
     settings = swept_settings(runs_of(group))
     axes = [Axis.of(one) for one in settings]
 
@@ -193,7 +193,7 @@ def test_stretches_keep_what_lies_on_their_ends(group: Sweep) -> None:
     assert [i for i, one in enumerate(inside) if one] == [6, 7, 10, 11]
 
 
-def test_a_stretch_that_cannot_be_read_is_named(group: Sweep) -> None:
+def test_an_invalid_range_is_named(group: Sweep) -> None:
     axes = [Axis.of(one) for one in swept_settings(runs_of(group))]
 
     for word in (
@@ -253,7 +253,7 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(
     assert other.context["sweep"].num_kept == 12
 
 
-def test_runs_that_cannot_be_weighed_are_counted(
+def test_runs_without_an_outcome_are_counted(
     alice_client: Client, group: Sweep
 ) -> None:
     runs = runs_of(group)
