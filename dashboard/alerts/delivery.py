@@ -102,7 +102,7 @@ def _over_limit(channel: Channel) -> dict[str, Any]:
         f"Not sent: the channel reached its limit of {MAX_AN_HOUR} messages an hour. "
         "See the alerts page."
     )
-    return {"state": DeliveryState.FAILED, "said": message}
+    return {"state": DeliveryState.FAILED, "result": message}
 
 
 def count_failures(delivery: Delivery, *, is_sent: bool) -> None:
@@ -129,7 +129,7 @@ def _disable_if_failing(channel: Channel) -> None:
     others = Channel.objects.filter(team=failing.team_id, is_enabled=True).order_by(
         "pk"
     )
-    add_deliveries(others, CHANNEL_OFF, told={"to": to, "why": why})
+    add_deliveries(others, CHANNEL_OFF, content={"to": to, "why": why})
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,10 @@ def deliver_due() -> int:
     if not batch:
         return 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for outgoing, (is_sent, said) in zip(
+        for outgoing, (is_sent, result) in zip(
             batch, pool.map(_send, batch), strict=True
         ):
-            _record_result(outgoing.delivery, is_sent=is_sent, said=said)
+            _record_result(outgoing.delivery, is_sent=is_sent, result=result)
     return len(batch)
 
 
@@ -229,20 +229,22 @@ def _send_mail(outgoing: OutgoingMessage) -> str:
     return "accepted by the mail server"
 
 
-def _record_result(delivery: Delivery, *, is_sent: bool, said: str) -> None:
+def _record_result(delivery: Delivery, *, is_sent: bool, result: str) -> None:
     if is_sent:
-        if _end(delivery, DeliveryState.SENT, said, sent_at=Now()):
+        if _end(delivery, DeliveryState.SENT, result, sent_at=Now()):
             count_failures(delivery, is_sent=True)
     elif delivery.num_attempts >= MAX_ATTEMPTS or delivery.is_test:
-        if _end(delivery, DeliveryState.FAILED, said):
+        if _end(delivery, DeliveryState.FAILED, result):
             count_failures(delivery, is_sent=False)
     else:
         pause = PAUSES[delivery.num_attempts - 1]
-        _same_attempt(delivery).update(not_before=Now() + pause, said=said[:300])
+        _same_attempt(delivery).update(not_before=Now() + pause, result=result[:300])
 
 
-def _end(delivery: Delivery, state: DeliveryState, said: str, **fields: Any) -> bool:
-    return bool(_same_attempt(delivery).update(state=state, said=said[:300], **fields))
+def _end(delivery: Delivery, state: DeliveryState, result: str, **fields: Any) -> bool:
+    return bool(
+        _same_attempt(delivery).update(state=state, result=result[:300], **fields)
+    )
 
 
 def _same_attempt(delivery: Delivery) -> QuerySet[Delivery]:
@@ -262,13 +264,13 @@ def purge_alerts() -> None:
 
 @receiver(run_moved)
 def add_run_event(run: Run, **_: Any) -> None:
-    """Within the transition, so that it is told once, and only what happened."""
+    """Within the transition, so that it is sent once, and only what happened."""
     event = EVENTS.get(RunState(run.state))
     if event is None:
         return
     muted = MutedRun.objects.filter(run=run, until__gt=timezone.now())
     if not muted.exists():
-        add_to_outbox(run.team_id, event, run=run, told=describe_run(run))
+        add_to_outbox(run.team_id, event, run=run, content=describe_run(run))
 
 
 register_purge(purge_alerts)

@@ -54,8 +54,8 @@ def describe_delivery(delivery: Delivery) -> dict[str, Any]:
         "team": delivery.channel.team.slug,
         "event": delivery.event,
         "alert": describe_alert(delivery.alert) if delivery.alert else None,
-        "run": delivery.told if delivery.run_id else None,
-        "channel": delivery.told if delivery.event == CHANNEL_OFF else None,
+        "run": delivery.content if delivery.run_id else None,
+        "channel": delivery.content if delivery.event == CHANNEL_OFF else None,
     }
 
 
@@ -112,9 +112,9 @@ def write_mail(delivery: Delivery) -> tuple[str, str]:
     if delivery.alert is not None:
         return _alert_mail(delivery.alert, team)
     if delivery.run_id is not None:
-        return _run_mail(delivery.told, team)
+        return _run_mail(delivery.content, team)
     if delivery.event == CHANNEL_OFF:
-        return _channel_mail(delivery.told, team)
+        return _channel_mail(delivery.content, team)
     return _test_mail(team)
 
 

@@ -276,7 +276,7 @@ class Delivery(models.Model):
         Run, models.CASCADE, null=True, blank=True, related_name="deliveries"
     )
     # As it was when it happened: a run may have gone on before this is sent.
-    told = models.JSONField[dict[str, Any]](default=dict)
+    content = models.JSONField[dict[str, Any]](default=dict, db_column="told")
     state = models.CharField(
         max_length=8, choices=DeliveryState, default=DeliveryState.PENDING
     )
@@ -284,7 +284,9 @@ class Delivery(models.Model):
     not_before = (
         models.DateTimeField()
     )  # of the next attempt; a lease while one goes on
-    said = models.CharField(max_length=300, blank=True)  # of the last attempt
+    result = models.CharField(  # of the last attempt
+        max_length=300, blank=True, db_column="said"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     sent_at = models.DateTimeField(null=True, blank=True)
 

@@ -58,7 +58,7 @@ def test_a_name_that_resolves_to_a_private_address_is_refused(
     delivery = deliver_to(team, "https://hooks.example.org/x")
 
     assert delivery.state == "failed"
-    assert ips[-1] in delivery.said
+    assert ips[-1] in delivery.result
 
 
 class Resolver:
@@ -100,7 +100,7 @@ def test_no_redirect_is_followed(team: Team, settings: Settings) -> None:
 
         delivery = deliver_to(team, hook.url)
 
-    assert "307" in delivery.said
+    assert "307" in delivery.result
     assert inside.seen == []
 
 
@@ -113,5 +113,5 @@ def test_an_allowed_host_is_allowed_only_on_its_port(
         assert deliver_to(team, hook.url).state == "sent"
         refused = deliver_to(team, other.url)
 
-    assert "COHORT_WEBHOOK_HOSTS" in refused.said
+    assert "COHORT_WEBHOOK_HOSTS" in refused.result
     assert other.seen == []

@@ -67,13 +67,13 @@ def test_the_events_of_a_channel_are_changed(page: Page, team: Team) -> None:
         is_enabled=False,
         gave_up="The last 5 messages failed.",
     )
-    data = {"run": run, "event": "run.finished", "told": describe_run(run)}
+    data = {"run": run, "event": "run.finished", "content": describe_run(run)}
     later = timezone.now() + timedelta(days=1)
     Delivery.objects.create(
         channel=channel,
         not_before=later,
         num_attempts=3,
-        said="It answered 503.",
+        result="The receiver answered 503.",
         **data,
     )
     failed = make_delivery(channel)

@@ -80,7 +80,7 @@ def test_a_webhook_gets_signed_json(alert: Alert, channel: Channel, hook: Hook) 
     assert (deliver_due(), deliver_due()) == (1, 0)  # it is sent once
 
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.said) == ("sent", "answered 204")
+    assert (delivery.state, delivery.result) == ("sent", "answered 204")
     [(path, headers, body)] = hook.seen
     assert path == "/hook/T0K3N?key=S3CRET"
     signed = headers["Cohort-Timestamp"].encode() + b"." + body
@@ -108,7 +108,7 @@ def test_a_failure_is_tried_again_later_under_the_same_id(
 
     delivery.refresh_from_db()
     assert delivery.state == "pending"
-    assert "503" in delivery.said
+    assert "503" in delivery.result
     assert delivery.not_before > timezone.now() + timedelta(seconds=10)
     later(delivery)
     hook.status = 200
@@ -146,7 +146,7 @@ def test_a_redirect_is_not_followed(
 
     delivery.refresh_from_db()
     assert delivery.state == "pending"
-    assert "307" in delivery.said
+    assert "307" in delivery.result
     assert (len(first.seen), second.seen) == (1, [])
 
 
@@ -181,8 +181,8 @@ def test_a_name_that_leads_into_our_network_gets_nothing(
 
     delivery.refresh_from_db()
     assert delivery.state == "pending"
-    assert "hooks.example.org is 10.0.0.7" in delivery.said
-    assert "T0K3N" not in delivery.said
+    assert "hooks.example.org is 10.0.0.7" in delivery.result
+    assert "T0K3N" not in delivery.result
 
 
 def test_the_checked_address_is_the_one_connected_to(
@@ -275,7 +275,7 @@ def test_a_test_is_sent_once(alice: User, channel: Channel, hook: Hook) -> None:
 
     delivery.refresh_from_db()
     assert delivery.state == "failed"
-    assert "404" in delivery.said
+    assert "404" in delivery.result
     assert json.loads(hook.seen[0][2])["event"] == "test"
 
 
@@ -315,7 +315,7 @@ def test_without_a_mail_server_a_mail_says_so(team: Team, alert: Alert) -> None:
     deliver_due()
 
     delivery.refresh_from_db()
-    assert "COHORT_EMAIL_URL" in delivery.said
+    assert "COHORT_EMAIL_URL" in delivery.result
 
 
 def test_an_unreachable_mail_server_is_retried(
@@ -329,7 +329,7 @@ def test_an_unreachable_mail_server_is_retried(
 
     delivery.refresh_from_db()
     assert delivery.state == "pending"
-    assert "its port" in delivery.said
+    assert "its port" in delivery.result
 
 
 def test_no_log_and_no_audit_row_holds_a_webhooks_path(
@@ -354,7 +354,7 @@ def test_no_log_and_no_audit_row_holds_a_webhooks_path(
 
     delivery.refresh_from_db()
     rows = str(list(AuditEntry.objects.values_list("verb", "detail")))
-    message = f"{caplog.text} {delivery.said} {rows} {channel} {delivery}"
+    message = f"{caplog.text} {delivery.result} {rows} {channel} {delivery}"
     assert "T0K3N" not in message
     assert "S3CRET" not in message
     assert signing_secret(channel) not in message
@@ -436,7 +436,7 @@ def test_a_failing_message_delays_no_other(
     for one in deliveries:
         one.refresh_from_db()
     assert [one.state for one in deliveries] == ["failed", "sent"]
-    assert "worker" in deliveries[0].said
+    assert "worker" in deliveries[0].result
 
 
 def test_a_team_sends_few_tests_an_hour(

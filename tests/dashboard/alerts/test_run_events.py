@@ -1,4 +1,4 @@
-"""Channels are told how runs end, and that one waits for somebody."""
+"""Channels receive the end of a run, and that a run waits for a decision."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def test_a_message_has_the_run_at_the_time_of_the_event(
 
     deliver_due()
 
-    told = json.loads(hook.seen[0][2])["run"]
-    assert (told["state"], told["reason"]) == ("paused", "A judge is away.")
+    run_data = json.loads(hook.seen[0][2])["run"]
+    assert (run_data["state"], run_data["reason"]) == ("paused", "A judge is away.")
 
 
 def test_a_requested_stop_is_sent_once(run: Run, channel: Channel, alice: User) -> None:
@@ -184,9 +184,9 @@ def test_a_mail_describes_the_run(team: Team, run: Run) -> None:
     subject, text = write_mail(channel.deliveries.get())
 
     assert "calm otter" in subject
-    for said in ("failed", "step 12"):
-        assert said in subject
-        assert said in text
+    for fragment in ("failed", "step 12"):
+        assert fragment in subject
+        assert fragment in text
     assert "0.75" in text
     assert "Out of memory." in text
     assert f"http://localhost:8000/alpha/runs/{run.pk}/" in text
@@ -209,7 +209,7 @@ def test_a_failing_channel_is_switched_off_and_the_others_are_notified(
     entry = AuditEntry.objects.get(verb="alert_channel.switched_off")
     assert (entry.actor, entry.detail["to"]) == (None, f"http://{hook.host}/…")
     [notice] = other.deliveries.all()
-    assert (notice.event, notice.told["why"]) == ("channel.off", channel.gave_up)
+    assert (notice.event, notice.content["why"]) == ("channel.off", channel.gave_up)
     subject, text = write_mail(notice)
     assert subject.endswith(f"http://{hook.host}/…")
     assert "T0K3N" not in subject + text

@@ -56,7 +56,7 @@ class Teller:
         self.claim = claim
         self.log = LogBuilder(attempt=claim.attempt)
         self.step = step
-        self.told = 0
+        self.num_sent = 0
 
     def __call__(self, *values: float | None, metric: str = "kl/mean") -> None:
         for value in values:
@@ -65,8 +65,8 @@ class Teller:
             self.flush()
 
     def flush(self) -> None:
-        ingest(self.claim, self.log.events[self.told :])
-        self.told = len(self.log.events)
+        ingest(self.claim, self.log.events[self.num_sent :])
+        self.num_sent = len(self.log.events)
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ def test_a_channel_gets_a_limited_number_of_alerts(
 
     states = Delivery.objects.order_by("alert").values_list("state", flat=True)
     assert list(states) == ["pending", "pending", "failed"]
-    assert "2 messages" in Delivery.objects.get(state="failed").said
+    assert "2 messages" in Delivery.objects.get(state="failed").result
 
 
 def test_a_pause_is_requested_once_per_alert(
