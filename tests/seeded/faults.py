@@ -485,7 +485,7 @@ FAULTS = [
         "dashboard/jobs/kinds.py",
         "pk=self.job_id, attempt=self.attempt, state=JobState.RUNNING",
         "pk=self.job_id, state=JobState.RUNNING",
-        "tests/dashboard/jobs/test_faults.py tests/dashboard/analysis/rescoring/test_working.py",
+        "tests/dashboard/jobs/test_faults.py tests/dashboard/analysis/rescoring/test_rescoring_jobs.py",
     ),
     Fault(
         "J2",
