@@ -1,8 +1,8 @@
-"""Messages to channels: put into the outbox with what they tell, and sent until taken.
+"""Messages to channels: added to an outbox with their content, and sent until accepted.
 
-The rows are the truth: whatever dies, a message is sent later. An attempt takes a row
-for LEASE; one that is never heard of again leaves it to the next. So a message comes at
-least once, each time under the same id.
+The rows are the source of truth. An attempt leases a row for LEASE; if its process
+dies, the next attempt takes over. So each message arrives at least once, always under
+the same id.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def add_to_outbox(team_id: int, event: Event, **about: Any) -> None:
 
 
 def lock_channels(team_id: int) -> QuerySet[Channel]:
-    """All in one order, so that nobody waits for who waits for them."""
+    """Locks in one order, which avoids deadlocks."""
     channels = Channel.objects.select_for_update(no_key=True)
     return channels.filter(team_id=team_id).order_by("pk")
 
@@ -93,7 +93,7 @@ def add_deliveries(channels: QuerySet[Channel], event: str, **about: Any) -> Non
 
 
 def _over_limit(channel: Channel) -> dict[str, Any]:
-    """A rule that fires at every other step fills nobody's mailbox; one query."""
+    """Fails messages beyond the hourly limit of the channel; one query."""
     hour_ago = timezone.now() - timedelta(hours=1)
     sent = channel.deliveries.filter(created_at__gt=hour_ago)
     if sent.exclude(state=DeliveryState.FAILED)[:MAX_AN_HOUR].count() < MAX_AN_HOUR:
@@ -106,7 +106,7 @@ def _over_limit(channel: Channel) -> dict[str, Any]:
 
 
 def count_failures(delivery: Delivery, *, is_sent: bool) -> None:
-    """Of a message that was sent, or given up. A test counts neither way."""
+    """Counts failed messages in a row. Tests do not count."""
     if delivery.is_test:
         return
     same = Channel.objects.filter(pk=delivery.channel_id)
@@ -134,7 +134,7 @@ def _disable_if_failing(channel: Channel) -> None:
 
 @dataclass(frozen=True)
 class OutgoingMessage:
-    """A delivery made ready, so that a thread sends it without the database."""
+    """A delivery that a thread can send without the database."""
 
     delivery: Delivery
     channel: Channel
@@ -143,7 +143,7 @@ class OutgoingMessage:
 
 
 def deliver_due() -> int:
-    """Send what is due; how many attempts were made."""
+    """Send due messages; returns the number of attempts."""
     batch = [outgoing for pk in _due_in_turn() if (outgoing := _claim(pk)) is not None]
     if not batch:
         return 0
@@ -156,8 +156,8 @@ def deliver_due() -> int:
 
 
 def _due_in_turn() -> list[Any]:
-    """Each team's first, then each one's second: no team waits behind all of another's,
-    whose receivers may take their time."""
+    """Each team's first message, then each team's second: a slow receiver of one team
+    delays no other team."""
     due = Delivery.objects.filter(state=DeliveryState.PENDING, not_before__lte=Now())
     turn = Window(
         RowNumber(), partition_by=F("channel__team"), order_by=F("not_before").asc()
@@ -168,8 +168,8 @@ def _due_in_turn() -> list[Any]:
 
 @contextmanager
 def advisory_lock() -> Iterator[bool]:
-    """Whether nobody else delivers: receivers that are slow keep one slot of a worker
-    from other work, not all. A lost connection unlocks it."""
+    """Whether this process has the lock: slow receivers occupy one worker slot, not
+    all. A lost connection releases it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
         (has_lock,) = cursor.fetchone()
@@ -181,7 +181,7 @@ def advisory_lock() -> Iterator[bool]:
 
 
 def _claim(pk: Any) -> OutgoingMessage | None:
-    """None: another worker got there first, or its channel was switched off."""
+    """None: another worker claimed it, or its channel was switched off."""
     waiting = Q(state=DeliveryState.PENDING, not_before__lte=Now())
     is_claimed = Delivery.objects.filter(waiting, pk=pk).update(
         not_before=Now() + LEASE, num_attempts=F("num_attempts") + 1
@@ -248,7 +248,7 @@ def _end(delivery: Delivery, state: DeliveryState, result: str, **fields: Any) -
 
 
 def _same_attempt(delivery: Delivery) -> QuerySet[Delivery]:
-    """The row, unless another attempt has begun since."""
+    """The row, unless another attempt has started since."""
     return Delivery.objects.filter(
         pk=delivery.pk,
         state=DeliveryState.PENDING,
@@ -264,7 +264,8 @@ def purge_alerts() -> None:
 
 @receiver(run_moved)
 def add_run_event(run: Run, **_: Any) -> None:
-    """Within the transition, so that it is sent once, and only what happened."""
+    """In the transaction of the transition, so that it is sent once and only if it
+    happened."""
     event = EVENTS.get(RunState(run.state))
     if event is None:
         return

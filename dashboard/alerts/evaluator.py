@@ -1,8 +1,8 @@
-"""The rules of one run over its events, as they are ingested, with their evidence.
+"""Evaluates the rules of one run over its events, as they are ingested.
 
-Held by the process that ingests: a few floats a rule. Everything in it follows from
-the rows that are stored, so it is read anew (history.py) whenever it may not fit them:
-after a restart, a resume, a change of a rule, a transaction that was rolled back.
+Held by the process that ingests: a few floats a rule. All of it follows from the stored
+rows, so it is read again (history.py) after a restart, a resume, a changed rule or a
+rolled-back transaction.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Reading = tuple[int, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class WarningSeen(Triggered[int]):
-    """Something that the trainer warns of and no rule watches."""
+    """A warning of the trainer that no rule covers."""
 
     message: str
 
 
 @dataclass
 class ReadingCollector:
-    """An alert that still gets the readings after its step."""
+    """An alert that still collects the readings after its step."""
 
     alert: Alert
     is_changed: bool = False
@@ -63,8 +63,8 @@ class ReadingCollector:
 class RunEvaluator(RuleEvaluator[int]):
     """A team's rules, by their ids, with the open alerts of one run.
 
-    `left_out`: the first steps of the run's phases, with the built-in rules that say
-    nothing of each.
+    `left_out`: the first steps of the run's phases, with the built-in rules that do not
+    apply to each.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class RunEvaluator(RuleEvaluator[int]):
         return max((t.condition.reach for t in self.tracks.values()), default=1)
 
     def reaches(self) -> dict[str, int]:
-        """How many values of each metric its conditions look back on."""
+        """The number of past values of each metric that its conditions need."""
         found: dict[str, int] = {}
         for key, track in self.tracks.items():
             if track.heeds(None) or is_evaluated(self.metrics[key]):
@@ -99,13 +99,14 @@ class RunEvaluator(RuleEvaluator[int]):
         self.collect(alert)
 
     def collect(self, alert: Alert) -> None:
-        """An alert may be over before it has all readings after its step."""
+        """An alert may end before it has all readings after its step."""
         collecting = ReadingCollector(alert)
         if not collecting.is_done:
             self.collecting.append(collecting)
 
     def observe(self, event: Event) -> Iterator[Triggered[int] | Recovered[int]]:
-        """What comes of this event; the caller says which alerts were raised."""
+        """Triggered and recovered conditions of this event; the caller raises the
+        alerts."""
         if isinstance(event, PhaseStarted):
             self.begin_phase()
         elif isinstance(event, StepFinished):
@@ -152,7 +153,7 @@ class RunEvaluator(RuleEvaluator[int]):
                 )
 
     def readings_of(self, found: Triggered[int]) -> dict[str, list[list[Any]]]:
-        """The last ones, of an evaluation beside the training reward."""
+        """The last readings; for an evaluation also the training reward."""
         shown = [found.metric] if found.metric else []
         if self.rules[found.key[0]].condition.kind is Kind.OVERFITS:
             shown.append(REWARD)

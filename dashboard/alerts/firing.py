@@ -1,4 +1,4 @@
-"""Alerts as rows: raised and ended by ingest, and kept true when a run goes back."""
+"""Alert rows: raised and ended by ingest, and corrected when a run is rolled back."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ OBSERVED = (StepFinished, Evaluated, Warned, PhaseStarted)
 def raise_alert(
     run_id: int, found: Triggered[int], *, readings: dict[str, list[list[Any]]]
 ) -> Alert | None:
-    """None when the rule was switched off or deleted meanwhile.
+    """None if the rule was switched off or deleted in the meantime.
 
-    The caller holds the run's row, so nobody else raises one for this run.
+    The caller holds the run's row lock, so no other process raises alerts for this run.
     """
     rule_id, code = found.key
     # Held, so that it cannot be deleted under the alert that names it.
@@ -113,7 +113,7 @@ def _example_groups(run_id: int, step: int) -> list[list[int]]:
 
 
 def resolve(alert: Alert, *, step: int) -> bool:
-    """Its condition no longer holds; False when somebody closed it before."""
+    """The condition no longer holds; False if the alert was already closed."""
     still = Alert.objects.filter(pk=alert.pk, state__in=OPEN)
     return bool(
         still.update(state=AlertState.RESOLVED, ended_at=Now(), ended_step=step)
@@ -121,9 +121,9 @@ def resolve(alert: Alert, *, step: int) -> bool:
 
 
 def has_paused_before(run_id: int, found: Triggered[int]) -> bool:
-    """Whether this very alert has paused the run, before its steps were gone back.
+    """Whether this alert paused the run before its steps were superseded.
 
-    Somebody resumed it since, knowing of it: it is not paused for that again.
+    The run was resumed since, so it is not paused for the same alert again.
     """
     return Alert.objects.filter(
         run_id=run_id,
@@ -170,7 +170,7 @@ def supersede(run_id: int, *, after: int) -> bool:
 
 @dataclass
 class CachedEvaluator:
-    """One that has seen the run up to a position in its log."""
+    """An evaluator and the last log position that it has seen."""
 
     evaluator: RunEvaluator
     attempt: int
@@ -181,7 +181,7 @@ class CachedEvaluator:
 
 @dataclass
 class Outcome:
-    """What ingest has still to do: notify the pages, pause the run."""
+    """What ingest still has to do: notify the pages, pause the run."""
 
     has_changed: bool = False
     pausing: list[Alert] = field(default_factory=list)
@@ -193,10 +193,10 @@ _cached: OrderedDict[int, CachedEvaluator] = OrderedDict()
 def observe(
     run_id: int, events: Sequence[Event], *, first_seq: int, known: Sequence[str]
 ) -> Outcome:
-    """Consecutive events of one log, already stored; `known` metrics were before.
+    """Consecutive stored events of one log; `known` metrics occurred before.
 
     One query every 5 s while nothing fires. An evaluator that has not seen exactly the
-    lines before these is thrown away: the transaction it saw them in was rolled back.
+    previous lines is discarded: its transaction was rolled back.
     """
     outcome = Outcome()
     cached = _pop_evaluator(run_id, events, first_seq=first_seq, known=known)
@@ -216,8 +216,8 @@ def observe(
 def _pop_evaluator(
     run_id: int, events: Sequence[Event], *, first_seq: int, known: Sequence[str]
 ) -> CachedEvaluator | None:
-    """None when there is nothing to see. It is put back once it has seen the events:
-    one that an error interrupts is not used again."""
+    """None if no event matters. The evaluator returns to the cache only after it has
+    seen the events, so one that an error interrupts is not used again."""
     cached = _cached.pop(run_id, None)
     position = (events[0].attempt, events[0].line)
     if cached is not None and (cached.attempt, cached.line + 1) != position:
@@ -277,10 +277,10 @@ def _keep_collected(evaluator: RunEvaluator) -> None:
 
 
 def pause_for(alert: Alert, *, when: Q) -> bool:
-    """As a person's request; False when the run is not running, or outside.
+    """Request a pause, as a user would; False if the run is not running or is external.
 
-    An open alert raises no second one, so a resumed run goes on until its condition
-    has calmed and comes again.
+    An open alert raises no second one, so a resumed run continues until the condition
+    clears and returns.
     """
     name = alert.read_as["name"]
     is_pausing = transition(

@@ -1,4 +1,4 @@
-"""A run's evaluator as if it had seen all events, read from the rows."""
+"""Rebuilds a run's evaluator from the stored rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_evaluator(run: Run, *, before: int, known: set[str]) -> RunEvaluator:
 def _replay(
     evaluator: RunEvaluator, run: Run, before: int, held: dict[Key, Bounds]
 ) -> None:
-    """What is found was found when it happened, so it is read and not judged."""
+    """Replays stored history without raising alerts again."""
     last = [_moment(run, row) for row in _last_steps(run, evaluator, before)]
     begin = _phase_start(run, before, step=last[0].step if last else 0)
     moments = _moments(run, evaluator, begin, before, last)
@@ -84,16 +84,16 @@ def _replay(
 
 
 def _alerts_of(run: Run, evaluator: RunEvaluator) -> list[tuple[Key, Alert]]:
-    """Those that bear on what the rules see: open ones, and ones that held a bound."""
+    """Alerts that affect the rules: open ones, and ones that kept a bound."""
     states = (*OPEN, AlertState.RESOLVED)
     found = Alert.objects.filter(run=run, rule__in=evaluator.rules, state__in=states)
     return [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
 
 
 def _phase_start(run: Run, before: int, *, step: int) -> int:
-    """The first step of the phase at hand; 0 where the run has none.
+    """The first step of the current phase; 0 without phases.
 
-    A run that went back may have begun a later phase before.
+    A run that was rolled back may have started a later phase before.
     """
     phases = RunEvent.objects.filter(
         run=run, type="phase_started", seq__lt=before, step__lte=step + 1
@@ -199,7 +199,7 @@ def _evaluations(run: Run, evaluator: RunEvaluator, before: int) -> list[Moment]
 
 
 def _rewards(run: Run, step: int, before: int) -> list[tuple[int, float]]:
-    """(stream number, mean reward) of the steps that stand beside evaluations."""
+    """(stream number, mean reward) of the steps before evaluations."""
     if REWARD not in run.metric_names:
         return []
     column = f"values__{run.metric_names.index(REWARD)}"

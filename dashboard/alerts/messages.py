@@ -1,4 +1,4 @@
-"""What an e-mail and a webhook say of an alert or a run; posting a webhook, signed."""
+"""The content of e-mails and webhooks, and the signed post of a webhook."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def one_line(text: str) -> str:
 
 
 class NotSent(Exception):
-    """The text says why; it names neither the address's path nor what was answered."""
+    """The text gives the reason, without the address's path or the response."""
 
 
 def webhook_hosts() -> HostAllowlist:
@@ -189,9 +189,9 @@ def webhook_hosts() -> HostAllowlist:
 
 
 def read_address(url: str) -> Target:
-    """ValueError, with what to do, where nothing may be sent there.
+    """ValueError if nothing may be sent to this address.
 
-    What a name resolves to is looked at when it is sent to: it may change.
+    A host name is resolved and checked when a message is sent, because it may change.
     """
     target = read_link(url)
     try:
@@ -221,7 +221,7 @@ def sign(secret: str, timestamp: int, body: bytes) -> str:
 
 
 def post(channel: Channel, delivery_id: str, message: dict[str, Any]) -> str:
-    """What came of it, such as "answered 204". Raises NotSent."""
+    """The result, such as "answered 204". Raises NotSent."""
     body = json.dumps(message, allow_nan=False).encode()
     timestamp = int(time.time())
     headers = {

@@ -33,9 +33,10 @@ CHANNEL_OFF = "channel.off"  # another channel of the team was given up
 
 
 class Rule(models.Model):
-    """A condition that raises alerts. A built-in one has a row once it is looked at.
+    """A condition that raises alerts. A built-in rule gets a row when it is first
+    listed.
 
-    Of a built-in rule, a threshold or number of steps that is null is the default's.
+    A null threshold or number of steps is the built-in rule's default.
     """
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="alert_rules")
@@ -139,12 +140,12 @@ class AlertQuerySet(models.QuerySet["Alert"]):
         return self.filter(state__in=OPEN)
 
     def actionable(self) -> Self:
-        """Open and of a run that has not ended: what somebody could act on."""
+        """Open alerts of runs that have not ended."""
         return self.open().exclude(run__state__in=ENDED)
 
 
 class Alert(models.Model):
-    """One finding of a rule in a run, with what is needed to judge it later."""
+    """An alert of a rule in a run, with its evidence."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="alerts")
     rule = models.ForeignKey(
@@ -205,7 +206,7 @@ class Alert(models.Model):
 
 
 class MutedRun(models.Model):
-    """Nothing of this run is sent, nor does it pause, until then."""
+    """Alerts of this run are not sent and do not pause it until then."""
 
     run = models.OneToOneField(Run, models.CASCADE, related_name="muted")
     until = models.DateTimeField()

@@ -92,13 +92,14 @@ def describe_for_page(run: Run) -> list[dict[str, Any]]:
 
 
 def _warning_code(alert: Alert) -> str:
-    """Of the trainer's warnings that say the same; an own rule has none."""
+    """The code of the trainer's warnings that duplicate the alert; empty for custom
+    rules."""
     key = alert.rule.built_in if alert.rule else ""
     return alert.code if key == WARNINGS.code else key
 
 
 def muted_until(run: Run) -> Any:
-    """When the run is heard again; None when it is heard."""
+    """When the run's mute ends; None if it is not muted."""
     muted = MutedRun.objects.filter(run=run, until__gt=timezone.now())
     return muted.values_list("until", flat=True).first()
 
@@ -164,13 +165,13 @@ def rules_of(run: Run) -> list[Rule]:
 
 
 def signature(rules: Iterable[Rule]) -> tuple[object, ...]:
-    """Changes when any of them asks for something else."""
+    """Changes when a condition changes."""
     return tuple((rule.pk, rule.revision, rule.condition) for rule in rules)
 
 
 def left_out(run: Run) -> list[tuple[int, frozenset[str]]]:
-    """The first steps of the run's phases, with the built-in rules that say nothing
-    of each; of settings that nobody knows none."""
+    """The first steps of the run's phases, with the built-in rules that do not apply to
+    each; empty for imported runs, whose settings are unknown."""
     if run.is_imported:
         return []
     phases = RunConfig.model_validate(run.config).phase_configs

@@ -1,4 +1,4 @@
-"""What people do to rules, alerts and channels; each change with its audit row."""
+"""Changes of rules, alerts and channels, each with its audit entry."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ TESTS_WINDOW = timedelta(hours=1)
 
 @transaction.atomic
 def create_rule(*, rule: Rule, user: User) -> Rule:
-    """The rule is filled in by its form, and has no row yet.
+    """The rule is filled in by its form and not saved yet.
 
-    ValueError when the team has as many as it may: each is judged at every step.
+    UserError if the team has too many rules: each is evaluated at every step.
     """
     if Rule.objects.filter(team=rule.team, built_in="").count() >= MAX_RULES:
         raise UserError(
@@ -69,10 +69,10 @@ def create_rule(*, rule: Rule, user: User) -> Rule:
 
 @transaction.atomic
 def change_rule(*, rule: Rule, user: User) -> bool:
-    """Of a rule that asks for something else the open alerts are withdrawn.
+    """A changed condition withdraws the rule's open alerts.
 
-    False when nothing is changed. Its row is locked since it was read, or what another
-    wrote meanwhile is lost.
+    False if nothing changed. The caller has locked the row since it was read, so that
+    no concurrent change is lost.
     """
     assert rule.run is None or rule.run.team_id == rule.team_id, "another team's run"
     before = Rule.objects.get(pk=rule.pk)
@@ -93,7 +93,7 @@ def change_rule(*, rule: Rule, user: User) -> bool:
 
 @transaction.atomic
 def switch_rule(*, rule: Rule, user: User, is_enabled: bool) -> bool:
-    """False when it is so already."""
+    """False if nothing changed."""
     if not is_enabled:
         _withdraw(rule)
     switched = Rule.objects.filter(pk=rule.pk, is_enabled=not is_enabled).update(
@@ -107,7 +107,7 @@ def switch_rule(*, rule: Rule, user: User, is_enabled: bool) -> bool:
 
 @transaction.atomic
 def delete_rule(*, rule: Rule, user: User) -> None:
-    """Its alerts stay, and say how it read."""
+    """Its alerts remain, with the text of the rule."""
     assert not rule.built_in, "a built-in rule is switched off"
     _withdraw(rule)
     _record(rule, user, "alert_rule.deleted")
@@ -135,7 +135,7 @@ def _notify_pages(run_ids: Iterable[int]) -> None:
 
 @transaction.atomic
 def acknowledge(*, alert: Alert, user: User) -> bool:
-    """Somebody looks after it; False when it is no longer firing."""
+    """A member handles the alert; False if it is no longer firing."""
     _notify_pages([alert.run_id])
     firing = Alert.objects.filter(pk=alert.pk, state=AlertState.FIRING)
     num_acknowledged = firing.update(
@@ -175,7 +175,7 @@ def mute_run(*, run: Run, user: User, until: datetime | None) -> None:
 def add_channel(
     *, team: Team, user: User, kind: str, address: str, events: list[str]
 ) -> Channel:
-    """ValueError when the team has as many as it may. The audit row holds no path."""
+    """UserError if the team has too many channels. The audit entry has no path."""
     if Channel.objects.filter(team=team).count() >= MAX_CHANNELS:
         raise UserError(
             "alerts.too_many_channels",
@@ -194,7 +194,7 @@ def add_channel(
 def choose_events(
     *, channel: Channel, user: User, events: list[str], was: list[str] | None = None
 ) -> None:
-    """`was`: the ones that the user saw; what another chose meanwhile stays."""
+    """`was`: the events that the user saw; concurrent changes are kept."""
     held = Channel.objects.select_for_update(no_key=True).get(pk=channel.pk)
     edit = Edit.of("events", events, was)
     chosen = edit.merge({"events": held.events}).get("events", held.events)
@@ -211,7 +211,7 @@ def choose_events(
 
 @transaction.atomic
 def change_secret(*, channel: Channel, user: User) -> None:
-    """The old one signs nothing from now on."""
+    """The previous secret becomes invalid."""
     channel.nonce = uuid.uuid4()
     channel.save(update_fields=["nonce"])
     record(channel.team, user, "alert_channel.secret_changed", channel)
@@ -235,9 +235,9 @@ def delete_channel(*, channel: Channel, user: User) -> None:
 
 @transaction.atomic
 def send_test(*, channel: Channel, user: User) -> Delivery:
-    """Sent once: what is wrong is read off the page, and mended.
+    """Sent once: the page shows the result.
 
-    ValueError when the team has sent as many as it may.
+    UserError if the team has sent too many tests and repeats.
     """
     _check_tests(channel.team)
     record(channel.team, user, "alert_channel.tested", channel)
@@ -246,9 +246,9 @@ def send_test(*, channel: Channel, user: User) -> Delivery:
 
 @transaction.atomic
 def resend(*, delivery: Delivery, user: User) -> bool:
-    """Under the same id, with all attempts anew; False while it is still tried.
+    """Send again under the same id with all attempts; False while it is still pending.
 
-    ValueError when its channel is off, or the team has asked for as many as it may.
+    UserError if the channel is off, or the team has sent too many tests and repeats.
     """
     channel = delivery.channel
     if not channel.is_enabled:
@@ -283,7 +283,7 @@ def _check_tests(team: Team) -> None:
 
 
 def shown_address(channel: Channel) -> str:
-    """Of a webhook its host alone: its path may be a key to somebody's chat."""
+    """For a webhook only the host: the path may be a secret of the receiver."""
     if channel.kind == Channel.Kind.EMAIL:
         return channel.address
     parts = urlsplit(channel.address)

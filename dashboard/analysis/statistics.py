@@ -1,8 +1,8 @@
-"""What a few seeds can tell: means with intervals, differences, seeds still needed.
+"""Statistics of a few seeds: intervals, differences, the number of seeds needed.
 
 Values are arrays [S, P]: S seeds at P positions (steps, or values of another axis); NaN
-where a seed has none. Every interval is of 95 % and two-sided. Of SciPy, 140 MB
-once installed, it would take one function, and the tests hold it against that.
+if a seed has no value. All intervals are two-sided, 95 %. SciPy (140 MB installed)
+would be needed for one function only; the tests compare with it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """At the first position; None where there is none."""
+        """At the first position; None without an interval."""
         low, high = float(self.low[0]), float(self.high[0])
         return None if math.isnan(low) else (low, high)
 
@@ -69,7 +69,7 @@ def t_quantile(p: float, df: Array) -> Array:
 
 
 def subtract(ours: Array, theirs: Array) -> Array:
-    """ours - theirs, and 0 where that is no more than what floats lose of the two."""
+    """ours - theirs; 0 if the difference is within rounding error."""
     found = ours - theirs
     lost = ROUNDING * np.maximum(np.abs(ours), np.abs(theirs))
     return np.where(np.abs(found) <= lost, 0.0, found)
@@ -101,7 +101,7 @@ def interquartile_mean(values: Array) -> Array:
     """The mean without the lowest and the highest ⌊n/4⌋ of the seeds at each position.
 
     scipy.stats.trim_mean(x, 0.25), as in Agarwal et al. 2021, arXiv:2108.13264. Below 4
-    seeds nothing is cut: it is the mean.
+    seeds it is the mean.
     """
     found = np.full(values.shape[1], np.nan)
     for num, positions, ranked in _by_count(values):
@@ -124,9 +124,9 @@ def iqm_interval(values: Array) -> Estimate:
 def resample_iqm(values: Array, *, seed: int) -> Array:
     """[R, P]: the IQM of R = 2,000 samples of n seeds, drawn with replacement.
 
-    rliable's stratified bootstrap with one task: each set of seeds is a stratum, and is
-    drawn from by itself. The seeds of a position are sorted once, and ranks are drawn:
-    a resample's IQM is then a weighted sum of sorted values.
+    rliable's stratified bootstrap with one task: each set of seeds is a stratum. The
+    seeds of a position are sorted once and ranks are drawn, so that the IQM of a
+    resample is a weighted sum of the sorted values.
     """
     found = np.full((NUM_RESAMPLES, values.shape[1]), np.nan)
     for num, positions, ranked in _by_count(values):
@@ -150,7 +150,7 @@ def _draw(num: int, *, seed: int) -> tuple[Array, NDArray[np.int64]]:
 def welch_difference(base: Array, other: Array) -> Estimate:
     """mean(other) - mean(base) ± t(0.975, ν)·√(s²/n + s²/n), Welch-Satterthwaite's ν.
 
-    `num` is the smaller of the two; where it is 1 there is no interval.
+    `num` is the smaller of the two; there is no interval if it is 1.
     """
     num_a, mean_a, variance_a = moments(base)
     num_b, mean_b, variance_b = moments(other)
@@ -182,7 +182,7 @@ def iqm_difference(base: Array, other: Array) -> Estimate:
 def seeds_needed(
     difference: float, variances: tuple[float, float], *, is_paired: bool = False
 ) -> int | None:
-    """How many seeds a set needs so that such a difference is told in 80 % of cases.
+    """Seeds per set that detect the difference with a power of 80 %.
 
     The least n with n >= (t(0.975, ν) + t(0.8, ν))²·(s²_A + s²_B) / difference², where
     ν = 2(n-1). Paired: s² of the pairs' differences (their variances' sum) and ν = n-1.
@@ -248,7 +248,7 @@ def _percentiles(found: Array, of: NDArray[np.int64]) -> tuple[Array, Array]:
 
 
 def _rank_few(found: Array, of: NDArray[np.int64], ranks: NDArray[np.int64]) -> Array:
-    """[ranks, P] of found[of] sorted, of which each value stands for many."""
+    """[ranks, P] of found[of] sorted, without expanding repeated values."""
     order = np.argsort(found, axis=0)
     upto = np.cumsum(np.bincount(of, minlength=len(found))[order], axis=0)
     at = np.array([(upto <= rank).sum(axis=0) for rank in ranks])

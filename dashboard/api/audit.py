@@ -1,4 +1,4 @@
-"""The audit of a run: what changed in it as it does where a reward is gamed."""
+"""The audit of a run: signals of reward hacking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: read, written, taken as files."""
+"""Reports: read, saved and exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports of runs: files of other tools sent, read, and made into a run."""
+"""Run imports: files of other tools are uploaded, read and made into a run."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _free(name: str) -> str:
 
 
 def folder_name(run: Run) -> str:
-    """The run's name as far as every system takes it, and its number."""
+    """The run's name in characters that every system accepts, and its number."""
     name = re.sub(r"[^\w.-]+", "-", run.name).strip("-.")
     return f"{name or 'run'}-{run.pk}"
 

@@ -33,10 +33,10 @@ TYPES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows by column name; a value that is missing is none.
+    """Rows by column name; missing values are left out.
 
-    `maps` are the columns that hold an object by name, with the names that occur: CSV
-    has a column `rules/<name>` for each.
+    `maps` are columns that hold an object, with the keys that occur: CSV has a column
+    `rules/<name>` for each.
     """
 
     columns: dict[str, pa.DataType]
@@ -92,7 +92,8 @@ def _csv_cells(table: Table) -> Iterator[tuple[str, Callable[[Record], Any]]]:
 
 
 def _cell(value: Any) -> str:
-    """A number stays one; whatever else a spreadsheet could take for a formula not."""
+    """Numbers stay numbers; text that a spreadsheet could read as a formula is
+    escaped."""
     match value:
         case None:
             return ""
@@ -141,7 +142,7 @@ WRITERS: dict[str, Callable[[Table], Iterator[bytes]]] = {
 
 
 def jsonl_bytes(table: Table, num_rows: int) -> tuple[int, int]:
-    """What the first rows take as JSON lines, and how many of them there are."""
+    """The size of the first rows as JSON lines, and their number."""
     lines = [len(_line(table, row).encode()) for row in islice(table.rows, num_rows)]
     return sum(lines), len(lines)
 
@@ -154,7 +155,7 @@ class _Line:
 
 
 class Sink(io.RawIOBase):
-    """A file without seek, whose bytes are taken away while it is written."""
+    """A file without seek, whose bytes are consumed while it is written."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -180,7 +181,7 @@ class Sink(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which steps are taken, both included."""
+    """A range of steps, both ends included."""
 
     first: int = 0
     last: int = LARGEST_STEP
@@ -191,7 +192,7 @@ class Span:
 
 
 class SpanForm(forms.Form):
-    """Steps in the address. A bad number is named, and nothing is taken."""
+    """Steps from the query. An invalid number is a field error."""
 
     first_step = forms.IntegerField(
         required=False, min_value=0, max_value=LARGEST_STEP, label="From step"

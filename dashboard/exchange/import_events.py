@@ -29,7 +29,7 @@ class Scoring:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogPosition:
-    """Where in the log an event stands."""
+    """The position of an event in the log."""
 
     line: int
     time: float
@@ -37,7 +37,7 @@ class LogPosition:
 
 
 def default_weights(tool: str, names: Iterable[str]) -> dict[str, float]:
-    """TRL adds its functions up; what verl's told besides is no part of the score."""
+    """TRL sums its reward functions; verl's other outputs are not part of the score."""
     if tool == "verl":
         return {name: float(name == "score") for name in names}
     return dict.fromkeys(names, 1.0)

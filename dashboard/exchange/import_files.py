@@ -1,4 +1,4 @@
-"""The files of an import: sent whole or in parts, taken out of zip archives."""
+"""The files of an import: uploaded complete or in parts, unpacked from zip archives."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ DAMAGED = (
 
 
 def begin_import(team: Team, user: User) -> RunImport:
-    """ValueError where the team has too many that wait."""
+    """UserError if the team has too many unfinished imports."""
     purge_imports()
     open_ = RunImport.objects.filter(team=team, run=None).count()
     if open_ >= MAX_OPEN:
@@ -164,10 +164,9 @@ def unpack(run_import: RunImport) -> None:
 
 
 def is_quick(run_import: RunImport) -> bool:
-    """Whether a page may wait for what is done with the files.
+    """Whether a page may wait for the files to be read.
 
-    What a file takes when it is packed says nothing of what it holds, so it is read,
-    but not far beyond the bound.
+    The packed size does not bound the content, so the files are read up to the limit.
     """
     files = list(run_import.files.all()[: MOST_QUICK + 1])
     if len(files) > MOST_QUICK or sum(f.num_bytes for f in files) > AT_ONCE_BYTES:
@@ -274,14 +273,14 @@ def _take_members(
 
 
 def _is_wanted(member: zipfile.ZipInfo) -> bool:
-    """Not what systems put beside files of their own accord."""
+    """Skips hidden files that operating systems add."""
     parts = PurePosixPath(member.filename).parts
     is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
     return not member.is_dir() and member.file_size > 0 and not is_hidden
 
 
 def _copy(source: IO[bytes], target: IO[bytes], num_bytes: int) -> None:
-    """As many bytes as the archive told, whatever it really holds."""
+    """At most as many bytes as the archive declares."""
     while num_bytes > 0 and (piece := source.read(min(PIECE_BYTES, num_bytes))):
         target.write(piece)
         num_bytes -= len(piece)

@@ -1,13 +1,12 @@
-"""Completions as TRL, verl and Cohort write them, and the items read of any file.
+"""Completions of TRL, verl and Cohort, and the items of all files.
 
 TRL (GRPOTrainer with log_completions): one Parquet file a step,
-`completions/completions_00005.parquet`, with step (a text in older versions), prompt
-and completion (texts or messages), a column for each reward function, those of
-log_extra, and advantage, which versions before 0.18 lack; those before 0.16 have the
-total as reward.
+`completions/completions_00005.parquet`, with step (text in older versions), prompt and
+completion (text or messages), a column for each reward function and for log_extra, and
+advantage (from version 0.18). Versions before 0.16 have the total as reward.
 
 verl (trainer.rollout_data_dir, validation_data_dir): `5.jsonl`, with input, output,
-gts (not in older versions), score, step, and what the reward function told besides.
+gts (not in older versions), score, step, and other outputs of the reward function.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def from_tree(tree: dict[str, Any]) -> Item:
 
 
 class Bad(ValueError):
-    """A value that cannot be taken: its column, what is wrong, what to do."""
+    """An invalid value: its column, the problem, the remedy."""
 
     def __init__(self, column: str, value: Any, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -76,7 +75,7 @@ class Bad(ValueError):
 
 
 def tool_of(columns: Iterable[str]) -> str | None:
-    """By a row's columns; None: they are no completions'."""
+    """The tool, by a row's columns; None: these are not completions."""
     names = set(columns)
     if {"prompt", "completion", "prompt_index", "position", "rules"} <= names:
         return "Cohort"
@@ -180,7 +179,7 @@ def _prompt(value: Any, column: str) -> Prompt:
 
 
 def _text(value: Any, column: str) -> str:
-    """Of messages what they say; of several, under their roles."""
+    """The content of messages; several are written under their roles."""
     if isinstance(value, str):
         if broken := broken_text(value):
             raise Bad(column, value, f"The text contains {broken}.", "Remove it.")
@@ -214,7 +213,7 @@ def _is_chat(value: Any) -> bool:
 
 
 def _content(value: Any, column: str) -> str:
-    """Of parts (text, image, …) the texts."""
+    """The text of content parts (text, image, …)."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -269,7 +268,7 @@ def _finite(value: Any) -> float | None:
 
 
 def _scores(values: dict[str, Any], own: set[str]) -> dict[str, float | None]:
-    """Whatever else is a number, by its column; a text may be one in CSV only."""
+    """Every other numeric column; text can be a number only in CSV."""
     return {
         rule_name(name): _finite(value)
         for name, value in values.items()

@@ -26,7 +26,7 @@ WEIGHT = "weight:"  # what the names of these fields begin with
 
 
 def digest_of(sample: Sample) -> bytes:
-    """Of what makes its prompt another one: the text, and the answer where told."""
+    """A digest that identifies the prompt: its text, and its answer if given."""
     return blake2b(
         as_json([sample.prompt, sample.answer]).encode(), digest_size=16
     ).digest()
@@ -77,7 +77,7 @@ class Findings:
     _owners: dict[int, int] = field(default_factory=dict)  # of a step's completions
 
     def add(self, found: Found) -> Refusal | None:
-        """Take it in; a refusal where the row cannot be taken."""
+        """Add an item; returns a refusal if the row is invalid."""
         file = self.files.setdefault(
             found.file.pk, FileFindings(found.file.filename, found.file.num_bytes)
         )

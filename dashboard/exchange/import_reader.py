@@ -1,4 +1,5 @@
-"""The files of an import row by row, with W&B's CSV and TensorBoard's event files."""
+"""Reads the files of an import row by row, with CSV of W&B and TensorBoard's event
+files."""
 
 from __future__ import annotations
 
@@ -53,8 +54,7 @@ class Layout:
 
     The export of a panel has its x axis first (Step, or a metric such as
     train/global_step) and for each run "<run> - <metric>", with "…__MIN" and "…__MAX"
-    of what was averaged for the screen. `run.history()` has _step, _timestamp and the
-    metrics.
+    of averaged points. `run.history()` has _step, _timestamp and the metrics.
     """
 
     step: str
@@ -63,7 +63,7 @@ class Layout:
 
 
 def layout_of(columns: Iterable[str]) -> Layout | None:
-    """None: there is no step, or nothing else."""
+    """None: no step column, or no other column."""
     names = list(columns)
     step = next((name for name in STEPS if name in names), None)
     if step is None:
@@ -84,7 +84,7 @@ def _parts(column: str) -> tuple[str, str]:
 def read_point(
     layout: Layout, run: str | None, record: Record
 ) -> Point | Refusal | None:
-    """None: the row has no step, as those of a history that logs something else."""
+    """None: the row has no step, as in a history that logs something else."""
     given = _number(record.values.get(layout.step))
     if given is None:
         return None
@@ -119,7 +119,7 @@ def _number(value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something a file holds; `item` None: a row that has nothing for a run."""
+    """An item of a file; `item` None: a row without data for a run."""
 
     file: ImportFile
     tool: str
@@ -133,9 +133,9 @@ def read_files(
     wandb_run: str | None = None,
     on_read: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Found]:
-    """Parquet files last, together. `on_read` hears of the bytes read, every so often.
+    """Parquet files last, together. `on_read` is called with the bytes read so far.
 
-    What it raises ends the reading.
+    An exception of `on_read` ends the reading.
     """
     parquet: list[tuple[ImportFile, Detected]] = []
     num_bytes = 0
@@ -179,7 +179,7 @@ def _unfit(problem: str) -> Refusal:
 def _parquet_files(
     files: list[tuple[ImportFile, Detected]],
 ) -> Iterator[tuple[ImportFile, Iterator[Parsed]]]:
-    """Where the child breaks off at one, another goes on behind it."""
+    """If the child process fails at a file, another continues after it."""
     while files:
         batches = read_parquet_files([(f.path, d.packing) for f, d in files])
         at = -1

@@ -43,9 +43,9 @@ SHOWN_FILENAMES = 5
 
 
 class ItemBuffer:
-    """Items on disk, to be read step by step: files come in any order of steps.
+    """Items on disk, to be read step by step; files come in any order of steps.
 
-    Memory holds sixteen bytes for each: its step, and where it lies.
+    Memory holds sixteen bytes for each item: its step and its offset.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -88,10 +88,10 @@ def make_run(
     on_stored: Callable[[int, int], None],
     on_made: Callable[[Run], None],
 ) -> Run:
-    """ValueError where the files do not hold what was shown.
+    """ValueError if the files differ from the findings that were shown.
 
-    `on_read` hears of bytes, `on_stored` of steps and of how many there are; `on_made`
-    is called last within the transaction. What any of them raises undoes all of it.
+    `on_read` is called with bytes, `on_stored` with steps and their number; `on_made`
+    is called last in the transaction. Any exception rolls back everything.
     """
     choices = run_import.choices
     with open_draft() as file, open_draft() as prompts:

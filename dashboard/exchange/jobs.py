@@ -57,7 +57,7 @@ def make(context: Context) -> None:
         context.progress(done, total, unit="steps", message="Storing the steps.")
 
     def seal(run: Run) -> None:
-        """The run and the news of it are there at once, or neither."""
+        """The run and the end of the job become visible together."""
         if not RunImport.objects.filter(pk=run_import.pk).update(run=run):
             raise LeaseLost
         context.seal()
@@ -96,9 +96,9 @@ def _missing_file() -> ValueError:
 
 
 def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
-    """Let it be read, or made; False where it is at work, or made already.
+    """Queue reading or making the run; False if it is running, or has a run.
 
-    What is small is done at once, while the page is made.
+    Small imports are done at once, while the page waits.
     """
     with transaction.atomic():
         held = RunImport.objects.select_for_update(of=("self",))

@@ -14,7 +14,7 @@ from dashboard.runs.models import Run
 
 
 class RunImport(JobTarget):
-    """Files are sent, read, shown as what was understood, and made a run of."""
+    """Files that are uploaded, read, reviewed and made into a run."""
 
     READ, MAKE = "run_import.read", "run_import.make"  # kinds of its jobs
 
@@ -46,7 +46,7 @@ class RunImport(JobTarget):
 
 
 class ImportFile(models.Model):
-    """One file of an import; the file itself tells how much of it is here."""
+    """One file of an import; its size on disk is what was received."""
 
     run_import = models.ForeignKey(RunImport, models.CASCADE, related_name="files")
     filename = models.CharField(max_length=300)  # as the browser or the zip named it

@@ -184,7 +184,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def write_version(time: float) -> bytes:
-    """The record that every event file begins with."""
+    """The first record of an event file."""
     return _record(_double(1, time) + _text(3, VERSION))
 
 

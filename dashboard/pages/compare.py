@@ -87,7 +87,7 @@ def compare(request: Request, team: str) -> HttpResponse:
 
 @require_GET
 def compare_figure(request: Request, team: str) -> HttpResponse:
-    """The curves and their numbers alone, for a page whose reader moves a control."""
+    """The curves and their table, for a page whose controls change."""
     team_ = get_team(request, team)
     selection, arrangement, form = _read(request, team_)
     if not selection.runs:

@@ -122,7 +122,7 @@ def get_import(team: Team, import_id: int) -> RunImport:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_import(request: Request, team: str, import_id: int) -> HttpResponse:
-    """What was understood of the files; a POST goes on with it, or ends it."""
+    """The contents of the files; POST reads them, creates the run or discards them."""
     if request.method == "POST":
         return _change(request, get_writable_team(request, team), import_id)
     team_ = get_team(request, team)
@@ -208,7 +208,7 @@ class Offer:
 
 @require_safe
 def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
-    """What can be taken of a run, and how much of it there is."""
+    """The files of an export, and their sizes."""
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = SpanForm.read(request.GET)
@@ -317,6 +317,6 @@ def run_import_parts(
 
 
 def _file_json(file: ImportFile, status: int = 200) -> JsonResponse:
-    """Where to go on; with 409, because the part did not begin there."""
+    """The number of bytes received; 409 if the part had another offset."""
     fields = {"id": file.pk, "size": file.num_bytes, "received": file.num_received}
     return JsonResponse(fields, status=status)

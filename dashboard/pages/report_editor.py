@@ -1,4 +1,4 @@
-"""Reports edited, previewed and exported; and a report behind its public link."""
+"""Editing, preview and export of reports, and the public page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The page on which a rescoring is set up.
+"""The form of a rescoring.
 
-The address says run, steps and recipe; what is edited of the recipe is in the form.
+The query has run, steps and recipe; the form has the edited recipe.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Page:
 
     @cached_property
     def again(self) -> Rescoring | None:
-        """The rescoring whose recipe is gone on from."""
+        """The rescoring whose recipe the form starts with."""
         number = read_id(self.request.GET.get("again"))
         return None if number is None else get_rescoring(self.team, number)
 
@@ -94,7 +94,7 @@ class Page:
 
     @cached_property
     def base_spec(self) -> dict[str, Any] | None:
-        """What the draft begins with; None: nothing is chosen to begin with."""
+        """The recipe that the draft starts with; None: none is chosen."""
         if self.again is not None and self.again.spec is not None:
             return dict(self.again.spec)
         version = self.choice.version
@@ -186,7 +186,7 @@ class Page:
         return render(self.request, "rescoring/new.html", context, status=status)
 
     def _outlook(self) -> dict[str, Any]:
-        """What it would take, and what stands in its way."""
+        """The estimated cost, and problems."""
         run, recipe, selection = (
             self.choice.chosen_run,
             self.draft.recipe,
@@ -212,7 +212,7 @@ class Page:
 
 
 def _read(spec: dict[str, Any]) -> Recipe | None:
-    """None where a rule is no longer known."""
+    """None if a rule is unknown."""
     try:
         return Recipe.model_validate(spec)
     except ValueError:

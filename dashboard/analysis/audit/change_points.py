@@ -1,9 +1,8 @@
-"""Where a series changes, by how much, and how often chance alone would do so.
+"""The change point of a series, its size and its p-value.
 
-A series is taken to be noise about one level, or about one up to a step and another
-from there on. How much its points scatter, and how much each has of the one before, is
-measured about a line through each of the two sides: so a slow drift counts as change,
-not as noise.
+The model is noise around one level, or around one level before a step and another from
+it on. The noise and its autocorrelation are measured around a line through each side,
+so that a slow drift counts as change, not as noise.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Series:
 
     @classmethod
     def known(cls, steps: NDArray[np.int64], values: Array) -> Self:
-        """Without those that are no number."""
+        """Without values that are not finite."""
         there = np.isfinite(values)
         return cls(steps=steps[there], values=values[there])
 
@@ -49,10 +48,10 @@ class Series:
 
 
 def rate_of(series: Series) -> Series:
-    """How much it rises in 100 steps, from one of up to 60 stretches to the next.
+    """The rise per 100 steps, between up to 60 windows of equal length.
 
-    Stretches are of equally many points; of each the means of values and steps are
-    compared with those of the stretch before, and the rate stands at its first step.
+    The means of values and steps are compared with those of the previous window; the
+    rate is at the first step of its window.
     """
     width = max(1, -(-len(series) // MOST_STRETCHES))
     end = len(series) - len(series) % width
@@ -86,19 +85,19 @@ class Noise:
 
     @property
     def factor(self) -> float:
-        """(1+ρ)/(1-ρ): how many points tell as much as one that is independent."""
+        """(1+ρ)/(1-ρ): how many points are worth one independent point."""
         return (1 + self.autocorrelation) / (1 - self.autocorrelation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """mean(after) - mean(before), its 95 % interval, and how far it stands out.
+    """mean(after) - mean(before), its 95 % interval, and how clear it is.
 
-    low, high: as if the step had been chosen without a look at the series. At the step
-    that `split` finds, of series without a change they leave 0 out for half.
-    effect: the difference over a point's own spread; None without any spread.
-    chance: how often a series without any change would show one as clear somewhere;
-    None where the reader has said at which step to look.
+    low, high: valid for a step chosen in advance. At the step that `split` finds, they
+    exclude 0 for half of the series without a change.
+    effect: the difference divided by the spread of a point; None without any spread.
+    chance: the p-value, how often a series without a change would show one as clear
+    somewhere; None if the reader chose the step.
     """
 
     step: int  # the first one behind it
@@ -114,12 +113,12 @@ class Change:
 def find_change(
     series: Series, *, at: int | None = None, width: int | None = None
 ) -> Change | None:
-    """At the step `at`, or else where the two sides' means lie furthest distances:
+    """The change at step `at`, or where the means of the two sides differ most:
 
         k = argmax |mean(x[k:]) - mean(x[:k])|·√(k(n-k)/n)
 
-    The means that are told are those of up to `width` points on either side, a tenth
-    of all unless said. None: fewer than 12 points, or fewer than 3 on a side of `at`.
+    The reported means cover up to `width` points on each side, by default a tenth of
+    all. None: fewer than 12 points, or fewer than 3 on a side of `at`.
     """
     num = len(series)
     if num < FEWEST:
@@ -160,12 +159,12 @@ def split(values: Array) -> int:
 
 
 def measure_noise(values: Array, index: int) -> Noise:
-    """Of what is left about the least-squares line of each side.
+    """Noise of the residuals around the least-squares line of each side.
 
-    spread² = Σe²/(n-4). ρ = Σ e[i]·e[i-1] / Σe², which comes out too small by about
-    8(1 + ρ)/n, as two lines are fitted: (n·ρ + 8)/(n - 8) is taken, from 0 to 0.95.
-    Of series without a change that says "changed" at 0.01 for 1 of 100 where ρ is 0,
-    and for up to 10 where it is 0.8 and they have 20 to 40 points.
+    spread² = Σe²/(n-4). ρ = Σ e[i]·e[i-1] / Σe² is too small by about 8(1 + ρ)/n, as
+    two lines are fitted; it is corrected to (n·ρ + 8)/(n - 8) and clipped to [0, 0.95].
+    With it, 1 of 100 series without a change is below p = 0.01 if ρ is 0, and up to 10
+    if ρ is 0.8 and there are 20 to 40 points.
     """
     sides = [_detrend(values[:index]), _detrend(values[index:])]
     left = np.concatenate(sides)
@@ -191,11 +190,11 @@ def _detrend(values: Array) -> Array:
 
 
 def chance_of(values: Array, noise: Noise) -> float:
-    """How often noise alone strays so far from its mean, of 0 to 1.
+    """The p-value: how often noise strays as far from its mean.
 
-    Of the partial sums S of x - mean(x), max|S| / (spread·√(n·(1+ρ)/(1-ρ))) goes to the
-    maximum of a Brownian bridge (Ploberger and Krämer 1992), so it is Kolmogorov's
-    2·Σ (-1)^(j+1)·exp(-2j²x²).
+    With the partial sums S of x - mean(x), max|S| / (spread·√(n·(1+ρ)/(1-ρ))) converges
+    to the maximum of a Brownian bridge (Ploberger and Krämer 1992), so the p-value is
+    Kolmogorov's 2·Σ (-1)^(j+1)·exp(-2j²x²).
     """
     if noise.spread == 0:
         return 1.0 if np.ptp(values) == 0 else 0.0

@@ -1,4 +1,4 @@
-"""The signals that only completions tell, of a sample of them."""
+"""Audit signals computed from a sample of completions."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def numbers(values: Sequence[float | int | None]) -> Array:
 
 
 def disagreement(groups: Sequence[SampledGroup], rule: str, other: str) -> float:
-    """Of the pairs within groups that both rules tell apart, the share they order
-    oppositely: D / (C + D), which is (1 - γ)/2 of Goodman and Kruskal's γ.
+    """The share of completion pairs that two rules order oppositely, of the pairs in a
+    group that both rules order: D / (C + D), which is (1 - γ)/2 with Goodman and
+    Kruskal's γ.
 
     NaN: there are no such pairs.
     """
@@ -77,12 +78,12 @@ def reward_by_length(groups: Sequence[SampledGroup]) -> float:
 
 
 def _centre(values: Array) -> Array:
-    """Less their mean, and 0 of equal ones, whatever it loses in its last digit."""
+    """Values minus their mean; exactly 0 for equal values, despite rounding."""
     return subtract(values, np.full(len(values), values.mean()))
 
 
 def _scale(values: Array) -> Array:
-    """By the largest of them: the square of a number above 1e154 is no float."""
+    """Divided by the largest: the square of a number above 1e154 overflows."""
     largest = np.abs(values).max(initial=0.0)
     return values / largest if largest > 0 else values
 
@@ -147,7 +148,7 @@ class Study:
 
 
 def study(run: Run, *, seconds: float = SECONDS) -> Study:
-    """Two queries, and one for each step that there is time."""
+    """Two queries, and one for each step within the time limit."""
     chosen = choose_steps(run)
     found = Study(num_chosen=len(chosen.steps), num_between=chosen.num_between)
     rules = rule_names(run)

@@ -1,4 +1,4 @@
-"""The audit of a run: its signals, what has changed, examples and charts of that."""
+"""The audit of a run: signals, changes, example completions and charts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def has_interval(self) -> bool:
-        """Where a step was found that is no change, its interval says nothing."""
+        """Whether the interval is shown: only for a clear change or a chosen step."""
         is_clear = self.status in ("suspect", "otherwise")
         return self.change is not None and (is_clear or self.chance is None)
 
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
-    """Of a run up to `last_step`; the rest says what was read of its completions."""
+    """The audit of a run up to `last_step`, and how many completions were read."""
 
     last_step: int
     findings: tuple[Finding, ...]
@@ -89,7 +89,7 @@ class Audit:
 
 
 def audit(run: Run, *, at: int | None = None, width: int | None = None) -> Audit:
-    """Kept until the run has made another step."""
+    """Cached until the run finishes another step."""
     return _audit_once(_Question(run, at, width))
 
 
@@ -127,10 +127,9 @@ def _audit_once(question: _Question) -> Audit:
 
 
 def judge(signal: Signal, change: Change | None) -> Finding:
-    """A change stands out where chance would make it less than once in 100 times and it
-    is at least 0.8 of a point's own spread.
+    """A change is clear if p < 0.01 and the effect is at least 0.8.
 
-    Where the reader has said where to look, its interval must leave 0 out instead.
+    At a step that the reader chose, the interval must exclude 0 instead of the p-value.
     """
     if signal.series is None:
         return Finding(signal=signal, status="missing")
@@ -159,7 +158,7 @@ def _status(signal: Signal, change: Change, chance: float | None) -> Status:
 
 
 def _phrases(studied: Study, findings: Sequence[Finding]) -> list[Phrase]:
-    """What has become more common where phrases are shared most newly."""
+    """Phrases that became more common at the clearest change of shared phrases."""
     change = next(f.change for f in findings if f.signal.key == "shared")
     if change is None:
         return []
@@ -172,10 +171,10 @@ def _phrases(studied: Study, findings: Sequence[Finding]) -> list[Phrase]:
 
 
 def draw_examples(run: Run, window: Window) -> list[Completion]:
-    """Ten of the window's steps, or all that there are; by step. Four queries.
+    """Ten completions of the window's steps, or all; ordered by step. Four queries.
 
-    They are drawn at random, so that they are like the others, from as many steps and
-    groups as there are; everybody who looks sees the same.
+    They are drawn at random with a fixed seed, from as many steps and groups as
+    possible, so everyone sees the same ones.
     """
     seed = f"{run.pk} {window.first} {window.last}"
     chance = random.Random(seed)  # noqa: S311 - which ones are shown is no secret
@@ -194,7 +193,7 @@ def draw_examples(run: Run, window: Window) -> list[Completion]:
 
 
 def _deal(pairs: Iterable[tuple[Key, T]], chance: random.Random) -> list[T]:
-    """Up to ten of the second ones: one of each first one in turn, in random order."""
+    """Up to ten values: one of each key in turn, in random order."""
     by_key: dict[Key, list[T]] = {}
     for key, value in pairs:
         by_key.setdefault(key, []).append(value)
@@ -276,7 +275,7 @@ def _band(window: Window, colour: str) -> dict[str, Any]:
 
 
 class AuditForm(FilterForm):
-    """Where the audit looks for a change, and how far to its sides."""
+    """The step at which the audit compares, and the points on each side."""
 
     at = forms.IntegerField(
         required=False, min_value=1, max_value=2**31 - 1, label="Compare around step"

@@ -1,4 +1,4 @@
-"""The audit's signals, each as a series and what a change of it may mean."""
+"""The audit's signals, each as a series."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signal:
-    """`series` is what is judged; `lines` what is drawn, where that tells more."""
+    """`series` is judged; `lines` are drawn, if they differ from it."""
 
     key: str  # of its address
     title: str
@@ -116,9 +116,9 @@ def _gap(
 
 
 def _training_rewards(rewards: Points, scores: Points) -> Array:
-    """The mean training reward since the evaluation before, of ten steps at most.
+    """The mean training reward since the previous evaluation, over at most ten steps.
 
-    No step counts twice: else each mean would have much of the one before.
+    Windows do not overlap: otherwise neighbouring means would be correlated.
     """
     ends = np.searchsorted(rewards.steps, scores.steps, side="right")
     begins = np.maximum(ends - REWARDS, np.append(0, ends[:-1]))
@@ -258,7 +258,7 @@ def _with_series(signal: Signal, study: Study) -> Signal:
 
 
 def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
-    """Of all pairs of rules the one that comes apart most clearly is judged."""
+    """Judges the pair of rules with the clearest change."""
     if not study.texts:
         return replace(RULES, missing=NO_TEXTS)
     pairs = study.disagreements()
@@ -283,7 +283,7 @@ def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
 
 
 def _clearness(change: Change | None) -> tuple[float, float]:
-    """The clearest first, and those that agree more and more behind all others."""
+    """Sort key: the clearest change first; pairs that agree more come last."""
     if change is None:
         return 2.0, 0.0
     effect = -change.difference if change.effect is None else -change.effect

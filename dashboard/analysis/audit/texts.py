@@ -1,12 +1,11 @@
-"""A sample of a run's completions, and the words in a row that they have in common.
+"""A sample of a run's completions, and the phrases that they share.
 
-A run has millions of texts. Of up to 60 steps, evenly spread, so many groups are read
-that their completions are 64 at most, where groups are as large as the run's setting
-says, or 8 of an import; of a larger group its first 64 are. Of each text it is the
-first 4,000 characters.
+Up to 60 evenly spaced steps are read, and of each as many groups as make 64 completions
+by the run's group size (8 for an import), at most 64 completions of a group, and the
+first 4,000 characters of each.
 
-A text's words are told apart by white space, in lower case; a character of Chinese,
-Japanese or Korean is a word of its own. A phrase is four words in a row.
+Words are split at white space, in lower case; a Chinese, Japanese or Korean character
+is a word. A phrase is four consecutive words.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ def read_groups(run: Run, step: int) -> list[SampledGroup]:
 
 
 def _clipped(values: Sequence[float | None]) -> list[float | None]:
-    """None of what is no number."""
+    """None for values that are not finite."""
     return [None if v is None or not math.isfinite(v) else clip(v) for v in values]
 
 
@@ -250,7 +249,8 @@ class Phrase:
 
     @property
     def quoted(self) -> str:
-        """As the search for words takes a phrase; empty where it would find nothing."""
+        """As a quoted phrase for the word search; empty if the search would not find
+        it."""
         has_words = any(char.isalnum() for char in self.words)
         is_found = (
             self.words.isascii() and has_words and len(self.words) < MAX_QUOTED_CHARS
@@ -269,8 +269,8 @@ class Phrase:
 def risen_phrases(
     before: Sequence[Text], after: Sequence[Text], vocabulary: Vocabulary
 ) -> list[Phrase]:
-    """Up to ten whose share of texts rose most, by 0.05 at least; those that share two
-    words in a row with one that is told already are left out."""
+    """Up to ten phrases whose share of texts rose most, by at least 0.05; a phrase that
+    shares two consecutive words with one already chosen is left out."""
     if not before or not after:
         return []
     found, counts = _count(after)
@@ -321,7 +321,7 @@ def _words_of(phrase: np.uint64, texts: Sequence[Text]) -> list[int]:
 
 
 def _overlap(some: Sequence[int], others: Sequence[int]) -> bool:
-    """Whether one goes on within the other, by two words or more."""
+    """Whether one continues the other, by two words or more."""
     return any(
         some[shift:] == others[: NUM_WORDS - shift]
         or others[shift:] == some[: NUM_WORDS - shift]

@@ -1,4 +1,4 @@
-"""A comparison of runs: curves, figures beside the baseline's, and verdicts."""
+"""A comparison of runs: curves, summary values and verdicts."""
 
 from __future__ import annotations
 

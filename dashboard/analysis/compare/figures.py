@@ -115,7 +115,7 @@ def draw_bands(
     axis: str,
     log_y: bool,
 ) -> dict[str, Any]:
-    """Each set's band, line and number of runs; behind them single runs, if any."""
+    """Each set's band, line and number of runs; single runs are drawn behind them."""
     traces = [_member(series, styles[one.pk], one.label) for one, series in members]
     floor = _lowest_above_0(bands) if log_y else None
     for one, band in zip(sets, bands, strict=True):
@@ -189,7 +189,7 @@ def _band(
     bold: bool,
     floor: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Where there is one run there is no interval, and the band has no width."""
+    """A single run has no interval, so its band has no width."""
     name, value = escape_label(label), band.estimate.value
     edges = []
     if np.isfinite(band.estimate.low).any():

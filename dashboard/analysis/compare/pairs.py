@@ -87,7 +87,7 @@ def read_side(run: Run, prompt: int, step: int) -> Side | None:
 
 
 def align_pairs(ours: Side, theirs: Side, *, by: str) -> list[Pair]:
-    """The best beside the best, or the first sampled beside the first sampled."""
+    """Pairs completions by reward or by sampling order."""
     sides = [_ordered(side.completions, by) for side in (ours, theirs)]
     return [
         Pair(

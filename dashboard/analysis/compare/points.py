@@ -1,8 +1,7 @@
 """Every point of one metric of several runs, in one query, as numpy arrays.
 
-A process caches them. They hold as long as the number of the run's last event is what
-it was when they were read: whatever adds or supersedes a step moves it, in the same
-transaction.
+A process caches them by the number of the run's last event: whatever adds or supersedes
+a step changes that number in the same transaction.
 """
 
 from __future__ import annotations
@@ -142,11 +141,10 @@ cache: PointsCache[Points] = PointsCache(MOST_BYTES)
 
 
 def read_points(runs: Sequence[Run], metric: str, *, axis: str) -> dict[int, Points]:
-    """By run. One query; two on the axis of time, or of held-out scores, three of both.
+    """By run. One query; two on the time axis or for held-out scores, three for both.
 
-    Less one where the points of all of them are kept.
-
-    What is held out is measured between steps, so it is placed between them.
+    One fewer if the points of all runs are cached. Held-out scores are measured between
+    steps, so they are placed between them.
     """
     if metric.startswith("eval/"):
         found = _read_evaluated(runs, metric, axis)
@@ -303,7 +301,7 @@ def _evaluated(
 
 
 def _from_begin(runs: Sequence[Run], found: dict[int, Points]) -> dict[int, Points]:
-    """Minutes from a run's first step; a fork goes on from where its parent was."""
+    """Minutes since a run's first step; a fork continues its parent's time."""
     clocks: dict[int, list[tuple[int, float]]] = {}
     with connection.cursor() as cursor:
         cursor.execute(FIRST, [[run.pk for run in runs]])

@@ -38,7 +38,7 @@ MEAN, IQM = "mean", "iqm"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSet:
-    """The first run stands for the set: it lends it its number and its colour."""
+    """Runs that form one set; the first run gives it its number and its colour."""
 
     label: str
     runs: list[Run]
@@ -89,10 +89,9 @@ class Arrangement:
 
 
 def arrange(runs: Sequence[Run], by: str) -> Arrangement:
-    """Sets in the order in which their first runs come; that of the first is the base.
+    """Sets, ordered by their first runs; the first set is the baseline.
 
-    What `by` names is SEEDS, NONE, or a setting; one in which no two runs differ makes
-    one set of all.
+    `by` is SEEDS, NONE, or a setting; a setting in which no runs differ makes one set.
     """
     if not runs:
         return Arrangement(sets=[], num_sets=0, by=by, settings=[])

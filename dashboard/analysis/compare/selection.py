@@ -1,7 +1,7 @@
-"""Which runs are compared, how, and in which colours.
+"""The compared runs, their settings and their colours.
 
-`?runs=3,5` in an address, the baseline first; `?sweep=7` is the runs of a sweep, of
-which `runs` chooses some.
+`?runs=3,5` names the runs, the baseline first; `?sweep=7` the runs of a sweep, of which
+`runs` selects some.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Choice:
 
 
 def list_choices(team: Team, selection: Selection) -> list[Choice]:
-    """What can be compared of too many runs, with what tells them apart."""
+    """The runs of a sweep to choose from, with the settings in which they differ."""
     found = _runs(team).in_bulk(selection.choices)
     runs = [found[pk] for pk in selection.choices if pk in found]
     differing = [s for s in compare_settings(runs) if s.differs][:MAX_VALUES]

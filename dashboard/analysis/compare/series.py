@@ -46,10 +46,10 @@ def make_series(points: Points, *, smoothing: float) -> Series:
 
 
 def thin(low: Array, high: Array) -> NDArray[np.int64]:
-    """Which positions are drawn: at most 1,000.
+    """Positions to draw: at most 1,000.
 
-    Of each of equally long stretches the index of its lowest `low`, of its highest
-    `high`, and its last; NaN is neither.
+    Of each window of equal length the index of its lowest `low`, of its highest `high`,
+    and its last; NaN is neither.
     """
     num = len(low)
     if num <= MAX_POINTS:
@@ -85,9 +85,10 @@ def smooth(values: Sequence[float], weight: float) -> list[float]:
 
 
 def smooth_all(values: Array, weight: float) -> Array:
-    """The same of any number of points: sums of 1, 2, 4 … of them, each of two shorter.
+    """`smooth` for many points at once: sums of 1, 2, 4 … points, each from two shorter
+    ones.
 
-    Ends where weight^width is less than a float tells.
+    Stops when weight^width is below the precision of a float.
     """
     found, norm, width = values * 1.0, np.ones(len(values)), 1
     while width < len(values) and weight**width > 1e-17:

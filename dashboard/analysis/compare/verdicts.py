@@ -1,4 +1,4 @@
-"""The few numbers by which runs are compared, and whether seeds tell two sets apart."""
+"""Summary values of runs, and verdicts on whether two sets differ."""
 
 from __future__ import annotations
 

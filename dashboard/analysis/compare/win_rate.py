@@ -119,7 +119,7 @@ class CommonSteps:
 
 
 def find_common_steps(runs: tuple[Run, Run], near: int | None) -> CommonSteps:
-    """Of each prompt the equal step nearest to `near`, by default the newest."""
+    """For each prompt the common step nearest to `near`, by default the newest."""
     ours, theirs = (_visits(run) for run in runs)
     matching = match_rows(*runs, ours["prompt"])
     steps = _by_prompt(ours), _by_prompt(theirs)
@@ -145,9 +145,9 @@ def find_common_steps(runs: tuple[Run, Run], near: int | None) -> CommonSteps:
 
 
 def nearest_steps(ours: Steps, theirs: Steps, near: int | None) -> tuple[int, int]:
-    """The equal step nearest to `near`, else the two nearest to each other.
+    """The common step nearest to `near`, else the two steps nearest to each other.
 
-    Of equals those nearest to `near`, by default the newest.
+    Ties are resolved towards `near`, by default the newest.
 
     >>> nearest_steps(np.array([1, 5, 9]), np.array([2, 5, 8]), 1)
     (5, 5)
@@ -221,7 +221,7 @@ def read_choice(team: Team, query: QueryDict) -> Choice:
 def read_sides(
     runs: tuple[Run, Run], common_step: CommonStep
 ) -> tuple[Side, Side] | None:
-    """None: a group has gone since its step was rolled up. Four queries."""
+    """None: a group was deleted after its step was rolled up. Four queries."""
     ours, theirs = (
         read_side(run, prompt, step)
         for run, prompt, step in zip(

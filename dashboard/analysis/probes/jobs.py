@@ -1,4 +1,4 @@
-"""A probe on a training worker: its trainer is started, followed, and ended."""
+"""A probe on a training worker: starts its trainer, follows its log and stops it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def probe(
     context: Context,
     command: Callable[[Probe, Path], list[str]] = probe_command,
 ) -> None:
-    """Follow the probe's trainer to its end, whatever that is."""
+    """Run the probe's trainer until it exits."""
     related = Probe.objects.select_related("dataset_version__dataset", "checkpoint")
     row = related.filter(pk=context.job.target_id).first()
     if row is None:
@@ -89,7 +89,7 @@ def probe(
 
 
 def write_snapshot(probe: Probe, folder: Path) -> None:
-    """Write the configuration and the rows, in a fresh folder."""
+    """Write the configuration and the rows into an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     rows = probe.dataset_version.rows.filter(position__in=probe.positions)
@@ -102,7 +102,7 @@ def write_snapshot(probe: Probe, folder: Path) -> None:
 
 
 class _Following:
-    """A trainer that probes, and what it says."""
+    """Follows the trainer of a probe and stores its messages."""
 
     def __init__(self, context: Context, row: Probe, folder: Path) -> None:
         self._context = context
@@ -167,7 +167,7 @@ class _Following:
         )
 
     def _check_stop(self, trainer: TrainerProcess) -> None:
-        """A cancelled trainer says first what it has found."""
+        """Ask a cancelled trainer to stop; kill it after the grace period."""
         try:
             self._context.check()
         except JobCancelled:

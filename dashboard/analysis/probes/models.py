@@ -17,9 +17,9 @@ from dashboard.runs.models import Checkpoint
 
 
 class Probe(JobTarget):
-    """Completions sampled from a starting model, with what they tell about a run.
+    """Completions sampled from a starting model, and what they predict for a run.
 
-    Or a *try*: one prompt, sampled from a checkpoint and from its base model.
+    Or a checkpoint test: one prompt, sampled from a checkpoint and its base model.
     """
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="probes")

@@ -1,4 +1,4 @@
-"""Probes: their settings, started, stopped, purged, and looked up through the team."""
+"""Probes: settings, start, stop, purging, and lookups by team."""
 
 from __future__ import annotations
 
@@ -69,12 +69,11 @@ def start_probe(
     prompt: str = "",
     is_scored: bool = True,
 ) -> Probe:
-    """Queue a probe of these rows; with a checkpoint, a try of a row or of `prompt`.
+    """Queue a probe of these rows, or of a checkpoint with a row or `prompt`.
 
     Raises:
         UserError: too many prompts, completions or open probes.
-        ValueError: the rows' dataset was moved to the trash meanwhile, or the model is
-            another team's.
+        ValueError: the dataset is in the trash, or the model is another team's.
     """
     assert dataset_version.dataset.team_id == team.id, "another team's dataset"
     assert recipe_version is None or recipe_version.recipe.team_id == team.id
@@ -147,7 +146,7 @@ def _check_open(team: Team) -> None:
 
 
 def draw_positions(version: DatasetVersion, count: int, *, seed: int = 0) -> list[int]:
-    """So many rows of a version, drawn by the seed."""
+    """`count` rows of a version, drawn with the seed."""
     count = min(count, version.num_rows)
     return sorted(random.Random(seed).sample(range(version.num_rows), count))  # noqa: S311 - a repeatable choice, no secret
 
@@ -240,12 +239,12 @@ def config_of_model(
     starters: list[StarterModel],
     rollout: dict[str, Any],
 ) -> RunConfig:
-    """The settings that a starter was made for, or Cohort's, with a few of one's own.
+    """The settings of a starter model, or Cohort's defaults, with changes.
 
-    What depends on the rows is made to fit the version's, as a launch form does.
+    Lengths are made to fit the version's rows, as in the launch form.
 
     Raises:
-        ValueError: they do not go together; a sentence for each.
+        ValueError: the settings contradict each other; one sentence for each.
     """
     starter = next((each for each in starters if each.path == path), None)
     tree = starter.read_settings() if starter and starter.has_settings else {}
@@ -265,10 +264,10 @@ def config_of_model(
 def config_of_checkpoint(
     checkpoint: Checkpoint, recipe: Recipe | None, *, seed: int, rollout: dict[str, Any]
 ) -> RunConfig:
-    """What its phase samples and scores with; only what a step does is left out.
+    """The settings with which the checkpoint's phase samples and scores.
 
     Raises:
-        ValueError: they do not go together; a sentence for each.
+        ValueError: the settings contradict each other; one sentence for each.
     """
     own = settings_at(checkpoint)
     sampling = own.rollout.model_dump(
@@ -316,7 +315,7 @@ def list_probes(team: Team) -> QuerySet[Probe]:
 
 
 def waiting_reason(probe: Probe) -> str:
-    """Why a queued probe does not run yet, as far as is known; two queries."""
+    """Why a queued probe does not run yet; two queries."""
     if probe.job is None or probe.state != JobState.QUEUED:
         return ""
     open_ = Job.objects.filter(kind=probe.job.kind, state__in=OPEN)

@@ -1,4 +1,4 @@
-"""A try: a checkpoint and its base model sample completions of the same prompt."""
+"""A checkpoint test: a checkpoint and its base model answer the same prompt."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWN, UNSCORED = "", "none"  # in place of a recipe version
 
 
 class TryForm(forms.Form):
-    """A checkpoint, a prompt, and how both models sample. Its address fills it in."""
+    """A checkpoint, a prompt and sampling settings. The query fills it in."""
 
     checkpoint = select_field("Checkpoint")
     row = number_field("Row", 0, LARGEST, required=False)
@@ -104,7 +104,7 @@ class TryForm(forms.Form):
         return given
 
     def start(self, user: User) -> Probe:
-        """Queue what a valid form asks for.
+        """Queue the probe of a valid form.
 
         Raises:
             ValueError: as `start_probe`; or the recipe does not suit the run.
@@ -140,7 +140,7 @@ class TryForm(forms.Form):
 
 
 def _usual(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the checkpoint's phase samples with."""
+    """The sampling settings of the checkpoint's phase."""
     checkpoint.run = run
     own = settings_at(checkpoint)
     return {
@@ -152,14 +152,14 @@ def _usual(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def tried_version(run: Run) -> DatasetVersion:
-    """404 of an imported run: it has no checkpoint to try."""
+    """404 for an imported run: it has no checkpoints."""
     if run.is_imported or run.dataset_version is None:
         raise Http404(f"{run} is an imported run and has no checkpoints.")
     return run.dataset_version
 
 
 def settings_of(probe: Probe) -> str:
-    """The address parameters that another try with the same settings begins with."""
+    """Query parameters that fill the form with the settings of this test."""
     assert probe.checkpoint is not None
     config = probe.config
     recipe = probe.recipe_version_id or OWN if probe.is_scored else UNSCORED

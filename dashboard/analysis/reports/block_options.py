@@ -1,8 +1,7 @@
-"""Blocks in a report's Markdown: their lines, their options, and the runs they name.
+"""Blocks in a report's Markdown: their lines, options and runs.
 
-`::chart runs=3,5 metric=reward/mean` is a block, live; `pin=2` at its end shows what
-was pinned under that number, a bare `pin` asks for the present to be pinned when the
-report is saved.
+`::chart runs=3,5 metric=reward/mean` is a live block. `pin=2` at its end shows the data
+pinned under that number; `pin` pins the current data when the report is saved.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Block:
 
     @property
     def line(self) -> str:
-        """As it stands in the text."""
+        """The line in the text."""
         words = [f"::{self.kind}"]
         words += [
             f"{k}={quote(v, safe=WRITTEN_PLAIN)}" for k, v in self.options.items()
@@ -90,7 +89,7 @@ def list_blocks(text: str) -> list[Block]:
 
 
 def replace_blocks(text: str, blocks: list[Block]) -> str:
-    """The text with its blocks, in their order, written anew."""
+    """The text with its blocks replaced, in order."""
     left = iter(blocks)
     lines = []
     for line, is_code in read_lines(text):
@@ -226,7 +225,7 @@ OPTIONS: dict[str, dict[str, tuple[Reader, str | None]]] = {
 
 
 def read_options(block: Block) -> dict[str, Any]:
-    """Every option of the block's kind; a ValueError says which cannot be, and why."""
+    """Every option of the block's kind; ValueError names the invalid one."""
     if block.problem:
         raise ValueError(block.problem)
     known = OPTIONS[block.kind]
@@ -260,7 +259,8 @@ def _read(block: Block, name: str, reader: Reader, default: str | None) -> Any:
 
 
 def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
-    """The team's, in this order, and a sentence on each that is gone. Three queries."""
+    """The team's runs in this order, and a message for each missing one. Three
+    queries."""
     found = (
         Run.objects.kept()
         .filter(team=team)

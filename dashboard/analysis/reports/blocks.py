@@ -202,11 +202,11 @@ READERS: dict[str, Callable[[Team, dict[str, Any]], dict[str, Any]]] = {
 
 
 def read_data(team: Team, block: Block) -> dict[str, Any]:
-    """A ValueError says what is wrong with the block's options."""
+    """ValueError if an option of the block is invalid."""
     options = read_options(block)
     return READERS[block.kind](team, options)
 
 
 def has_content(data: dict[str, Any]) -> bool:
-    """False where all that the block names is missing."""
+    """False if all runs of the block are missing."""
     return any(data.get(name) for name in ("lines", "runs", "completions"))

@@ -1,4 +1,4 @@
-"""A report as it is shown: its text and, of each block, what it shows since when."""
+"""A report for display: its text and its blocks with their data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.client.lines import plain
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """A block with its data; live where there is no pin."""
+    """A block with its data; live without a pin."""
 
     index: int  # among the report's blocks, from 0
     block: Block
@@ -36,7 +36,7 @@ class Shown:
 
     @property
     def deleted_runs(self) -> list[str]:
-        """Names of runs that were there when it was pinned."""
+        """Names of runs that were deleted since the block was pinned."""
         runs = runs_of(self.data) if self.pin else {}
         return [name for pk, name in runs.items() if pk not in self.known]
 
@@ -135,7 +135,7 @@ def describe_block(shown: Shown) -> str:
 
 
 def describe_newest(shown: Shown) -> str:
-    """As of which step; empty where the block is of one step alone."""
+    """The newest step; empty if the block shows only one step."""
     newest = shown.data.get("newest_step")
     return "" if newest is None else f"newest step {newest:,}"
 

@@ -78,7 +78,7 @@ def _group(team: Team, at: dict[str, Any], address: SplitResult) -> str:
 
 
 def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> str:
-    """What is more than a block shows is said under it."""
+    """A note below the block counts the runs beyond its limit."""
     query = QueryDict(address.query)
     try:
         selection = read_selection(team, query)

@@ -1,4 +1,4 @@
-"""A report's text as HTML, and a report as one page of its own, without any script."""
+"""A report's text as HTML, and a report as a self-contained page without scripts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _without_links(tokens: Sequence[Token], hosts: Collection[str]) -> list[Toke
 
 @cache
 def standalone_css() -> str:
-    """What a reader's system says of light and dark decides, as there is no script."""
+    """Follows the system's light or dark theme, as there is no script."""
     colors = (STYLES / "colors.css").read_text("utf-8")
     dark = DARK.search(colors)
     assert dark, "colors.css has no dark colours"

@@ -103,7 +103,7 @@ def check(title: str, text: str) -> tuple[str, str]:
 
 
 def _store(report: Report, user: User, *, title: str, text: str) -> None:
-    """The report's row is locked, or nobody knows of it yet."""
+    """The report's row is locked, or not yet visible to others."""
     text = _pin_requested(report, user, text)
     report.number += 1
     report.title, report.text = title, text
@@ -129,7 +129,7 @@ def _pin_requested(report: Report, user: User, text: str) -> str:
 
 
 def _read_to_pin(team: Team, block: Block) -> dict[str, Any] | None:
-    """None: there is nothing to pin, and the page says why."""
+    """None: no data to pin; the page shows the reason."""
     if block.problem or not block.wants_pin:
         return None
     try:
@@ -140,7 +140,7 @@ def _read_to_pin(team: Team, block: Block) -> dict[str, Any] | None:
 
 
 def _delete_old(report: Report) -> None:
-    """The oldest versions, and pins that none of the others names."""
+    """Delete the oldest versions, and pins that no other version names."""
     old = report.versions.filter(number__lte=report.number - MAX_VERSIONS)
     if not old.delete()[0]:
         return
@@ -151,7 +151,7 @@ def _delete_old(report: Report) -> None:
 
 
 def change_pin(*, report: Report, user: User, number: int, index: int, to: str) -> None:
-    """Pin the block to what is there now, or make it live: a version of its own."""
+    """Pin the block's current data, or make it live. Saves a new version."""
     blocks = list_blocks(report.text)
     if not 0 <= index < len(blocks):
         raise UserError(
@@ -165,7 +165,7 @@ def change_pin(*, report: Report, user: User, number: int, index: int, to: str) 
 def restore_version(
     *, report: Report, user: User, number: int, version: ReportVersion
 ) -> None:
-    """The old version as the newest one; what lay between stays in the history."""
+    """Save the old version as the newest one; the history stays."""
     title, text = version.title, version.text
     save_report(report=report, user=user, number=number, title=title, text=text)
 
@@ -177,7 +177,7 @@ def delete_report(*, report: Report, user: User) -> None:
 
 
 def publish(*, report: Report, user: User) -> str:
-    """The token of its public link; the one it had before works no more."""
+    """The token of the new public link; the previous link stops working."""
     token = secrets.token_urlsafe(32)
     with transaction.atomic():
         Report.objects.filter(pk=report.pk).update(
@@ -224,7 +224,7 @@ def get_version(report: Report, number: int) -> ReportVersion:
 
 
 def find_public_report(token: str) -> Report:
-    """One query, or 404: of a link that was revoked as of one that never was."""
+    """One query, or 404, the same for a revoked link as for an unknown one."""
     reports = Report.objects.select_related("team")
     try:
         return reports.get(public_sha256=digest(token))
@@ -233,7 +233,7 @@ def find_public_report(token: str) -> Report:
 
 
 def find_reports(team: Team, text: str) -> QuerySet[Report]:
-    """Those whose title or text holds every word, the newest first."""
+    """Reports whose title or text contains every word, newest first."""
     found = Report.objects.filter(team=team).select_related("saved_by")
     for word in text.replace("\x00", "").split()[:MAX_WORDS]:
         found = found.filter(Q(title__icontains=word) | Q(text__icontains=word))

@@ -1,8 +1,8 @@
-"""What new rewards would have taught: batch, advantages and signals of a step.
+"""The batch, advantages and signals that new rewards give a step.
 
-As the engine does it in trainer.gathering and algorithm.credit, which need torch. What
-a rescored step holds is packed little-endian and without padding, so that records of
-many steps are joined as they are and read by numpy in one piece.
+Mirrors trainer.gathering and algorithm.credit, which need torch. Results are packed
+little-endian without padding, so that records of many steps can be concatenated and
+read by numpy at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Values = list[float | None]
 
 
 def numbers(values: list[float | None]) -> Numbers:
-    """An infinity, as an outside trainer may tell, is no score."""
+    """An infinity, which an external trainer may send, is not a score."""
     given = np.array([np.nan if v is None else v for v in values], np.float64)
     return np.where(np.isfinite(given), given, np.nan)
 
@@ -104,7 +104,7 @@ def _order(values: Numbers) -> NDArray[np.int8]:
 
 
 class StepSettings:
-    """The configuration of each step, with a recipe in place of its own."""
+    """The configuration of each step, with the new recipe in place of its own."""
 
     def __init__(self, config: dict[str, Any], spec: dict[str, Any] | None) -> None:
         """
@@ -134,7 +134,7 @@ class StepSettings:
         return config.model_copy(update={"reward": reward})
 
     def at(self, step: int) -> RunConfig:
-        """A step behind the last one, of settings that changed since, is the last's."""
+        """A step after the last one has the last settings."""
         for phase, config in zip(self._stages, self._configs, strict=True):
             if step <= phase.last_step:
                 return config

@@ -1,4 +1,4 @@
-"""What is rescored: every field is a parameter of the page's address."""
+"""The forms of rescorings: every field is a query parameter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _number(label: str, least: int, hint: str = "") -> forms.IntegerField:
 
 
 class ChoiceForm(forms.Form):
-    """Of which run, and by which recipe."""
+    """The run and the recipe."""
 
     run = forms.ModelChoiceField(
         label="Run",
@@ -97,7 +97,7 @@ class StepsForm(forms.Form):
 
     @property
     def chosen(self) -> dict[str, int | None]:
-        """What is wrong is missing, and means what nothing means."""
+        """Invalid fields are None, as if empty."""
         self.is_valid()
         given = self.cleaned_data
         return {
@@ -108,7 +108,7 @@ class StepsForm(forms.Form):
 
     @property
     def params(self) -> dict[str, int]:
-        """What an address needs to say."""
+        """Query parameters that differ from the defaults."""
         return {
             name: value
             for name, value in self.chosen.items()

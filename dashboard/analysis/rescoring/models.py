@@ -15,7 +15,8 @@ from dashboard.runs.models import Run
 
 
 class Rescoring(JobTarget):
-    """Stored completions of a run scored anew; what is stored of the run stays."""
+    """Scores stored completions of a run with another recipe; the run does not
+    change."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="rescorings")
     created_by = models.ForeignKey(

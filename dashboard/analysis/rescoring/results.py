@@ -1,4 +1,4 @@
-"""New rewards beside old ones, over all completions, and the completions that moved."""
+"""Old and new rewards of all completions, and the completions whose rank changed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class RuleSums:
 
 @dataclass(slots=True)
 class _Steps:
-    """What the steps hold beside their columns."""
+    """The parts of the steps that are not columns."""
 
     rules: dict[str, RuleSums] = field(default_factory=dict)
     num_failures: int = 0

@@ -1,4 +1,4 @@
-"""A stored step scored anew, by the code that scores a run that trains."""
+"""Scores a stored step with another recipe, by the code of a training run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Refused(ValueError):
 
 @dataclass(slots=True)
 class ScoredGroup:
-    """Numbers alone: the texts are gone by then."""
+    """Only numbers: the texts are no longer in memory."""
 
     group: Group
     old: Numbers
@@ -61,15 +61,15 @@ def rescore_step(
     *,
     on_scored: Callable[[int], None] = lambda _: None,
 ) -> RescoredStep:
-    """Not saved yet.
+    """The unsaved result of a step.
 
     Args:
         config: of the step, with the new recipe.
-        on_scored: told of how many completions have been scored since.
+        on_scored: called with the number of completions scored since the last call.
 
     Raises:
-        Refused: a row is not there any more, or another one.
-        ScoringFailed: a rule's process is lost at a completion again and again.
+        Refused: a row is missing, or is another one.
+        ScoringFailed: a rule's process dies repeatedly on one completion.
     """
     found = Group.objects.current().filter(run=rescoring.run_id, step=step)
     pending = found.order_by("prompt_index").prefetch_related("packed_completions")
@@ -116,7 +116,7 @@ def samples_of(
     completions: Sequence[Completion],
     config: RunConfig,
 ) -> list[Sample]:
-    """What the rules are given. Refused where the row is not the group's."""
+    """The input of the rules. Refused if the row is not the group's."""
     version = run.dataset_version
     at = f"row {group.prompt_index} (line {group.prompt_index + 1})"
     if row is None:

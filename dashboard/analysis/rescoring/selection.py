@@ -1,4 +1,4 @@
-"""Which stored steps are scored anew, and what that would take."""
+"""The stored steps that a rescoring scores, and an estimate of its cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Every n-th of the steps whose groups are stored, the first one first."""
+    """Every n-th of the steps with stored groups, starting with the first."""
 
     first_step: int
     last_step: int
@@ -100,7 +100,7 @@ def _counted_sizes(run: Run, steps: Iterable[int]) -> dict[int, int]:
 
 @dataclass(slots=True)
 class Estimate:
-    """`seconds`: of scoring alone, without what judges take; None: not known."""
+    """`seconds`: scoring without judges; None: unknown."""
 
     seconds: float | None = None
     num_scored: int = 0
@@ -110,7 +110,7 @@ class Estimate:
 
 
 def make_estimate(run: Run, selection: Selection, settings: StepSettings) -> Estimate:
-    """Score some of the first step's completions, for some seconds. Four queries."""
+    """Score some completions of the first step, for up to 2 s. Four queries."""
     found = Estimate()
     if not selection.steps:
         return found

@@ -1,4 +1,4 @@
-"""Rescorings: started, stopped, deleted, purged, and looked up through the team."""
+"""Rescorings: start, stop, deletion, purging, and lookups by team."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def start_rescoring(
     recipe_version: RecipeVersion | None = None,
     allows_judges: bool = False,
 ) -> Rescoring:
-    """Queue a rescoring of these steps; recipe None: by each step's own.
+    """Queue a rescoring of these steps; recipe None: the recipe of each step.
 
     Args:
-        allows_judges: whether judges may be asked, which costs money.
+        allows_judges: whether judges may be called, which costs money.
 
     Raises:
-        ValueError: it would be too much, or cannot be done; the text is for the user.
+        UserError: the rescoring is too large, or impossible.
     """
     assert run.team_id == team.id, "another team's run"
     assert recipe_version is None or recipe_version.recipe.team_id == team.id
@@ -98,7 +98,7 @@ def start_rescoring(
 def check_start(
     run: Run, selection: Selection, settings: StepSettings, *, allows_judges: bool
 ) -> None:
-    """ValueError, with a sentence for the user, where it cannot begin."""
+    """UserError if the rescoring cannot start."""
     if not selection.steps:
         raise UserError(
             "rescoring.no_groups",
@@ -143,7 +143,7 @@ def _check_open(team: Team) -> None:
 
 
 def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
-    """Ask for its end; False when it has ended or is ending already."""
+    """Request a stop; False if it has ended or is already stopping."""
     is_new = cancel(rescoring.job)
     if is_new:
         record(rescoring.team, user, "rescoring.stop_requested", rescoring)
@@ -152,7 +152,7 @@ def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
 
 @transaction.atomic
 def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
-    """For good. ValueError where it has not ended."""
+    """Permanent. UserError if it has not ended."""
     held = Rescoring.objects.select_for_update(of=("self",)).select_related("job")
     for found in held.filter(pk=rescoring.pk):
         if found.is_open:
@@ -178,7 +178,7 @@ def folder_of(rescoring_id: int) -> Path:
 
 
 def sweep_folders() -> None:
-    """Remove from this machine what judges replied in rescorings that have ended."""
+    """Delete the judge replies of ended rescorings from this machine."""
     if not _folder().is_dir():
         return
     found = {

@@ -1,7 +1,7 @@
 """The settings in which swept runs differ, as columns of a fit and axes of charts.
 
-`?keep=rollout.temperature:0.6..1` in an address: the runs of that range, as a drag over
-the axis writes it. An axis of texts is measured by their positions, 0 for the first.
+`?keep=rollout.temperature:0.6..1` keeps the runs of that range; dragging over an axis
+writes it. Values of a text axis have the positions 0, 1, 2 …
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class SweptSetting:
     def columns(self, *, is_straight: bool = False) -> Numbers:
         """For the fit, [runs, d]: a column for each value but the first.
 
-        A number of more than three values has two, itself and its square (of its
-        logarithm where it spans a decade), so that an optimum in the midst counts;
-        `is_straight`: the first of them alone.
+        A number with more than three values has two columns, itself and its square (of
+        its logarithm if it spans a decade), so that an optimum in the middle counts;
+        `is_straight`: only the first of them.
         """
         if self.numbers is None or (len(self.values) <= 3 and not is_straight):
             others = self.values[1:]
@@ -106,7 +106,7 @@ def _numbers(setting: Setting) -> list[float] | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Design:
-    """What the fit takes of the settings, or why there can be none."""
+    """The columns of the fit, or why there is no fit."""
 
     columns: list[Numbers]
     is_straight: bool = False  # numbers have their line alone: runs are too few
@@ -131,7 +131,7 @@ def design(settings: Sequence[SweptSetting], num_runs: int) -> Design:
 
 
 def confounded(settings: Sequence[SweptSetting]) -> list[tuple[str, str]]:
-    """Pairs of which one follows from the other, so that no run tells them apart."""
+    """Pairs of settings of which one determines the other."""
     columns = [one.columns() for one in settings]
     single = [degrees([each]) for each in columns]
     return [
@@ -147,7 +147,7 @@ def confounded(settings: Sequence[SweptSetting]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """`positions[i]` is where run i lies on it, in its unit; NaN: nowhere."""
+    """`positions[i]` is the value of run i on the axis, in its unit; NaN: none."""
 
     key: str
     positions: Numbers
@@ -195,7 +195,7 @@ class Axis:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Heights, and what stands there."""
+        """Heights and labels."""
         heights = self.height_of(np.array(self.shown))
         return [
             (float(height), self.write(position))
@@ -223,7 +223,7 @@ class AxisRange:
 def read_ranges(
     words: Sequence[str], axes: Sequence[Axis]
 ) -> tuple[list[AxisRange], str]:
-    """The last stretch of each axis, and what is wrong with the others."""
+    """The last range of each axis, and a message on an invalid one."""
     keys = {axis.key for axis in axes}
     found: dict[str, AxisRange] = {}
     for word in words:

@@ -122,7 +122,7 @@ def _tick(index: int, height: float, text: str) -> dict[str, Any]:
 def scatter(
     runs: Sequence[Run], axis: Axis, outcomes: Sequence[float], *, title: str
 ) -> dict[str, Any]:
-    """A point a run; where runs share a value, their mean beside them."""
+    """One point per run, and the mean of runs with the same value."""
     x = [axis.write(float(p)) if axis.texts else float(p) for p in axis.positions]
     points = go.Scatter(
         name="run",

@@ -1,16 +1,16 @@
-"""How much of the differences between runs goes with each setting.
+"""How much of the variance between runs each setting explains.
 
 The outcome y of n runs is fitted by least squares on the settings' columns, without
 interactions. With SS(S) the sum of squares that the settings S explain, and df(S) the
-rank of their columns, a setting's part is the mean over all orders in which settings
-may be taken of what it adds (Lindeman, Merenda, Gold 1980; Shapley's value):
+rank of their columns, a setting's part is what it adds, averaged over all orders in
+which settings may be added (Lindeman, Merenda, Gold 1980; Shapley's value):
 
     part(j) = Σ_S |S|! (p-|S|-1)! / p! · [SS(S+j) - SS(S) - (df(S+j) - df(S)) · MSE]
     share(j) = part(j) / (SS_total + MSE),   MSE = SS_residual / (n - 1 - df(all))
 
-What is taken off is what a setting without any effect would explain by chance: with
-one setting, or a full grid, this is Hays' ω² (1963). Without it eight runs would always
-be explained well.
+The MSE term removes what a setting without effect would explain by chance: for one
+setting, or a full grid, this is Hays' ω² (1963). Without it, eight runs would always be
+explained well.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Importance:
 
 
 def degrees(settings: Sequence[Numbers]) -> int:
-    """The rank of all columns together, apart from their means."""
+    """The rank of all columns together, after centring."""
     found: int = _basis(np.concatenate(settings, axis=1)).shape[1]
     return found
 
@@ -91,10 +91,10 @@ def degrees(settings: Sequence[Numbers]) -> int:
 def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
     """Each setting's share, with its 95 % interval.
 
-    The interval is a parametric bootstrap's: outcomes are drawn around the fit, which
-    is shrunk to what is left of it without chance, with a noise whose variance is drawn
-    as SS_residual / χ² too, since few runs know it badly. In simulations of 6 to 27
-    runs, 92 to 99 of 100 intervals held the truth.
+    The interval is a parametric bootstrap: outcomes are drawn around the fit, shrunk by
+    what chance explains, with a noise variance drawn as SS_residual / χ², since few
+    runs estimate it badly. In simulations of 6 to 27 runs, 92 to 99 of 100 intervals
+    contained the true share.
 
     Args:
         settings: p arrays [n, d_j], one row a run; at most MAX_SETTINGS.
@@ -215,7 +215,7 @@ def _of_steps(runs: Sequence[Run], metric: str, kind: str) -> dict[int, float | 
 def _of_evaluations(
     runs: Sequence[Run], metric: str, kind: str
 ) -> dict[int, float | None]:
-    """An evaluation counts for the tail when its step lies there."""
+    """An evaluation counts for the tail if its step is in it."""
     rows = (
         Evaluation.objects.filter(run__in=runs, superseded_by=None)
         .filter(metrics__has_key=metric)

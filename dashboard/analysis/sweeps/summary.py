@@ -1,4 +1,4 @@
-"""What the page of a sweep tells: its axes, its runs, what the outcome goes with."""
+"""The page of a sweep: axes, runs and the importance of settings."""
 
 from __future__ import annotations
 

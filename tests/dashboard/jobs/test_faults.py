@@ -51,7 +51,7 @@ from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import cancel, claim_next, enqueue, reap
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
-from tests.dashboard.analysis.probes.test_working import scripted
+from tests.dashboard.analysis.probes.test_probe_jobs import scripted
 from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 from tests.dashboard.datasets.fetching.site import Site, file, web_site
 from tests.dashboard.datasets.test_upload import FILES
