@@ -8,4 +8,4 @@ class AlertsConfig(AppConfig):
     label = "alerts"
 
     def ready(self) -> None:
-        import_module("dashboard.alerts.delivery")  # it hears of runs from then on
+        import_module("dashboard.alerts.delivery")  # connects its signal receiver

@@ -43,7 +43,7 @@ TITLES = {
     "rolled_back": "Rolled back to a checkpoint",
     "update_skipped": "Skipped update",
 }
-RULES_SECONDS = 5.0  # until a changed rule is heard of
+RULES_SECONDS = 5.0  # until a changed rule applies
 MAX_CACHED = 8  # of one process; the default worker may hold several runs in turn
 OBSERVED = (StepFinished, Evaluated, Warned, PhaseStarted)
 
@@ -147,7 +147,7 @@ def supersede(run_id: int, *, after: int) -> bool:
         state=AlertState.SUPERSEDED, ended_at=Now(), ended_step=None
     )
     earlier = Alert.objects.filter(run_id=run_id, step__lte=after)
-    # It was open at that step, and nobody knows yet when it will not be.
+    # It was open at that step, and its end is not known yet.
     ended_later = Q(state=AlertState.RESOLVED, ended_step__gt=after)
     opened = earlier.filter(ended_later, acknowledged_at__isnull=True).update(
         state=AlertState.FIRING, ended_at=None, ended_step=None

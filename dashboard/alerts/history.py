@@ -78,7 +78,7 @@ def _replay(
         for key, alert in evaluator.alerts.items():
             if moment.step <= alert.step and key in evaluator.tracks:
                 evaluator.tracks[key].calm = 0
-    # Those beside the next evaluation may be of the phase before.
+    # The rewards before the next evaluation may belong to the previous phase.
     rewards = (moment.metrics.get(REWARD) for moment in reversed(last))
     evaluator.remember_rewards(value for value in rewards if value is not None)
 
@@ -139,7 +139,7 @@ def _moments(
     run: Run, evaluator: RunEvaluator, begin: int, before: int, last: list[Moment]
 ) -> list[Moment]:
     """The last steps and evaluations, in the order in which they were logged."""
-    # What is usual begins anew with a phase.
+    # Running medians restart with a phase.
     steps = [moment for moment in last if moment.step >= begin]
     rare = _rarely_measured(evaluator, run, begin, steps)
     evaluations = _evaluations(run, evaluator, before)

@@ -172,7 +172,7 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-# Webhooks: signed JSON, posted to an address that was looked at first.
+# Webhooks: signed JSON, posted to a checked address.
 
 
 class NotSent(Exception):
@@ -257,7 +257,7 @@ def _exchange(target: Target, body: bytes, headers: dict[str, str]) -> int:
     connection.deadline = time.monotonic() + TIMEOUT_SECONDS
     try:
         connection.request("POST", target.path, body=body, headers=headers)
-        # The status alone is read: a body could tell of what is not ours to see.
+        # Only the status is read: a body could reveal data of an internal server.
         return connection.getresponse().status
     finally:
         connection.close()

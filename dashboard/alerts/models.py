@@ -28,7 +28,7 @@ WARNINGS = AlertRule(
 )
 BUILT_IN = {rule.code: rule for rule in (*RULES, WARNINGS)}
 OWN_KINDS = (Kind.ABOVE, Kind.BELOW, Kind.CHANGES, Kind.MISSING)
-TEST = "test"  # asked for by a person, sent once
+TEST = "test"  # requested by a member, sent once
 CHANNEL_OFF = "channel.off"  # another channel of the team was given up
 
 
@@ -157,14 +157,14 @@ class Alert(models.Model):
     step = models.PositiveIntegerField()
     value = models.FloatField(null=True)
     bound = models.FloatField(null=True)  # what the value was compared with
-    # The rule as it read when it fired: {"name", "text", "why", …}
+    # The rule when it fired: {"name", "text", "why", …}
     read_as = models.JSONField[dict[str, Any]](default=dict)
 
     state = models.CharField(
         max_length=12, choices=AlertState, default=AlertState.FIRING
     )
     is_muted = models.BooleanField(default=False)
-    has_paused = models.BooleanField(default=False)  # the run, as its rule wanted
+    has_paused = models.BooleanField(default=False)  # the rule requested a pause
 
     # ±5 readings: {metric: [[step, value], …]}; the later ones come as they are made.
     readings = models.JSONField[dict[str, list[list[Any]]]](default=dict)
@@ -238,7 +238,7 @@ class Channel(models.Model):
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="alert_channels")
     kind = models.CharField(max_length=8, choices=Kind)
-    # A webhook's path may hold a token, as Slack's does: it is never shown again.
+    # A webhook's path may contain a token, as Slack's does, so it is never shown.
     address = models.CharField(max_length=500)
     # What a webhook's key is made from, with the server's own secret.
     nonce = models.UUIDField(default=uuid.uuid4)
@@ -276,7 +276,7 @@ class Delivery(models.Model):
     run = models.ForeignKey(
         Run, models.CASCADE, null=True, blank=True, related_name="deliveries"
     )
-    # As it was when it happened: a run may have gone on before this is sent.
+    # At the time of the event: the run may have changed before this is sent.
     content = models.JSONField[dict[str, Any]](default=dict, db_column="told")
     state = models.CharField(
         max_length=8, choices=DeliveryState, default=DeliveryState.PENDING
@@ -284,7 +284,7 @@ class Delivery(models.Model):
     num_attempts = models.PositiveSmallIntegerField(default=0)
     not_before = (
         models.DateTimeField()
-    )  # of the next attempt; a lease while one goes on
+    )  # the next attempt, or the end of the lease of the current one
     result = models.CharField(  # of the last attempt
         max_length=300, blank=True, db_column="said"
     )

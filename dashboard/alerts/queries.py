@@ -127,7 +127,7 @@ def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:
     return related.order_by("-created_at", "pk")
 
 
-# Rules: those built in, which are there from the start, and a team's own.
+# Rules: built-in and custom ones.
 
 
 def list_rules(team_id: int) -> list[Rule]:
@@ -147,7 +147,7 @@ def list_rules(team_id: int) -> list[Rule]:
                 )
                 for one in missing
             ],
-            ignore_conflicts=True,  # another process was looking, too
+            ignore_conflicts=True,  # another process may create them too
         )
         rules = list(_rules(team_id))
     positions = {code: index for index, code in enumerate(BUILT_IN)}

@@ -121,7 +121,7 @@ def _record(rule: Rule, user: User, verb: str, **more: Any) -> None:
 
 def _withdraw(rule: Rule) -> None:
     still = Alert.objects.filter(rule=rule, state__in=OPEN)
-    # The run first, as ingest has it: so neither waits for the other.
+    # The run's row first, as in ingest, to avoid deadlocks.
     _notify_pages(still.values_list("run_id", flat=True))
     still.update(state=AlertState.WITHDRAWN, ended_at=Now())
 

@@ -21,7 +21,7 @@ POWER = 0.8
 TRIMMED = 0.25  # from each end, of an interquartile mean
 NUM_RESAMPLES = 2_000
 ROUNDING = 1e-12  # of a number, that sums in another order may differ by
-MOST_SEEDS = 1_000  # beyond it "more than 1,000" is said
+MOST_SEEDS = 1_000  # above it: "more than 1,000"
 NORMAL = NormalDist()
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
 
@@ -92,7 +92,7 @@ def moments(values: Array) -> tuple[NDArray[np.int64], Array, Array]:
     mean = np.where(num > 0, safe.sum(axis=0) / np.maximum(num, 1), np.nan)
     squares = np.where(there, (values - mean) ** 2, 0.0).sum(axis=0)
     variance = np.where(num > 1, squares / np.maximum(num - 1, 1), np.nan)
-    # Equal seeds have no spread, whatever their mean loses in its last digit.
+    # Equal seeds have no spread, despite rounding of their mean.
     variance = np.where(variance <= (ROUNDING * mean) ** 2, 0.0, variance)
     return num, mean, variance
 

@@ -126,7 +126,7 @@ def run_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]
 def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
     """With the contents of its files."""
     team = access_of(request).team
-    # Here as well, as the worker that ended may be the one that looks for these.
+    # Also here, because the lost worker may be the one that reaps jobs.
     reap_of(find_import(team, import_id))
     return _detail(team, import_id)
 

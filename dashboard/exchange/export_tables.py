@@ -160,7 +160,7 @@ class Sink(io.RawIOBase):
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._at = 0
-        self.num_bytes = 0  # written since they were taken last
+        self.num_bytes = 0  # written since the last read
 
     def writable(self) -> bool:
         return True

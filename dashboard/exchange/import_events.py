@@ -12,7 +12,7 @@ from trainer.client.lines import mean, signal_of, std
 from trainer.config import AdvantageConfig
 from trainer.events import GroupScored, ScoredCompletion
 
-Weights = Mapping[str, float | None]  # None: the column is no rule
+Weights = Mapping[str, float | None]  # None: the column is not a rule
 # A = (reward - mean) / (deviation + 1e-4), ddof 1: as TRL does, and verl but for ε.
 TRL_ADVANTAGES = AdvantageConfig(ddof=1, eps=1e-4)
 
@@ -23,7 +23,7 @@ class Scoring:
 
     weights: Weights
     computes_advantages: bool
-    right_from: float | None  # the reward; None: nobody can tell
+    right_from: float | None  # the reward; None: unknown
     lowest: float | None  # of all that was seen
 
 

@@ -48,7 +48,7 @@ MOST_QUICK = 20  # files that a page reads
 MAX_OPEN = 20  # imports of a team that were not made
 KEPT = timedelta(days=7)
 PIECE_BYTES = 2**20
-# A damaged archive, by the ways of packing; OSErrors are told apart below.
+# Errors of damaged archives, by compression method; OSErrors are handled below.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -77,7 +77,7 @@ def begin_file(
     run_import: RunImport, *, filename: str, num_bytes: int, fingerprint: str = ""
 ) -> ImportFile:
     """The file to send parts of; the unfinished one of the same name and beginning."""
-    # Two at once would otherwise both be new, or both take the last space.
+    # Otherwise two concurrent requests could both be new, or both use the last space.
     Team.objects.select_for_update(no_key=True).get(pk=run_import.team_id)
     held = RunImport.objects.filter(pk=run_import.pk, job=None)
     if not held.exists():
@@ -173,7 +173,7 @@ def is_quick(run_import: RunImport) -> bool:
         return False
     try:
         return all(_is_small(file) for file in files)
-    except (Busy, FileNotFoundError):  # a worker says what becomes of it
+    except (Busy, FileNotFoundError):  # a worker reports the error
         return False
 
 
@@ -186,7 +186,7 @@ def _is_small(file: ImportFile) -> bool:
     try:
         found = detect(file.filename, file.path)
     except ValueError:
-        return True  # which is all there is to say of it
+        return True  # which is reported at once
     source = Source(file.path, found.format, found.packing, most=AT_ONCE_BYTES)
     num_chars = 0
     reader_slot = slot() if found.format == "parquet" else nullcontext()

@@ -65,7 +65,7 @@ class Findings:
     num_values: int = 0
     num_advantages: int = 0
     num_scored: int = 0
-    first_time: float | None = None  # of those that the files tell
+    first_time: float | None = None  # None: the files have no times
     scores: dict[str, int] = field(default_factory=dict)  # by rule: how many
     score_tools: dict[str, str] = field(default_factory=dict)
     highest: float | None = None

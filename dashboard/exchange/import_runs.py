@@ -213,7 +213,7 @@ class EventWriter:
     run: Run
     scoring: Scoring
     prompts: Prompts
-    time: float  # of the step at hand; where files do not tell, of the one before
+    time: float  # of the current step; without times in the files, of the previous one
     _line: int = 0
     _step: int = 0
     _events: list[Event] = field(default_factory=list)
@@ -226,7 +226,7 @@ class EventWriter:
         self._step = step
         groups = list(self._groups([i for i in items if isinstance(i, Sample)]))
         metrics = metrics_of([g.model_dump() for g in groups]) if groups else {}
-        for point in points:  # of a step told of twice the last value counts
+        for point in points:  # if a step is logged twice, the last value counts
             metrics |= point.values
         position = self._log_position()
         self._events += groups

@@ -62,7 +62,7 @@ def make(context: Context) -> None:
             raise LeaseLost
         context.seal()
 
-    # Items wait on disk until all are read; our own database may lie there, too.
+    # Items are buffered on disk, which may also hold the embedded database.
     total = _num_bytes(run_import)
     check_disk_space(3 * total, purpose="the import")
     context.note(0, total, unit="bytes", message="Reading the files.")

@@ -107,7 +107,7 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
             message = f"Saved “{name}”." if is_changed else f"“{name}” is unchanged."
             messages.success(request, message)
             return redirect("alert_rules", team_.slug)
-    as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` is as it was filled in
+    as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` has the values of the form
     context = {
         "team": team_,
         "part": "rules",

@@ -53,7 +53,7 @@ from dashboard.runs.queries import get_run
 from dashboard.samples.annotations import has_annotations
 from dashboard.samples.search.indexing import count_completions
 
-FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files beside the rest of the form
+FORM_BYTES = MAX_BODY_BYTES - 2**20  # of files, leaving room for the rest of the form
 MEASURED_ROWS = 200  # of which a file's size is estimated
 
 
@@ -126,7 +126,7 @@ def run_import(request: Request, team: str, import_id: int) -> HttpResponse:
     if request.method == "POST":
         return _change(request, get_writable_team(request, team), import_id)
     team_ = get_team(request, team)
-    # Here as well, as the worker that ended may be the one that looks for these.
+    # Also here, because the lost worker may be the one that reaps jobs.
     reap_of(get_import(team_, import_id))
     found = get_import(team_, import_id)
     if found.run_id and found.state == JobState.DONE:

@@ -41,7 +41,7 @@ from dashboard.pages.requests import Request, read_id, read_number
 from dashboard.project.edits import MAX_DIFFERENCES, compare_texts
 
 PUBLIC_SECONDS = 5  # that a public page is good for: a link may be read by many at once
-# A link known to strangers takes two cores' worth of the server at most.
+# A public link may use at most two cores of the server.
 _public_slots = BoundedSemaphore(2)
 
 
@@ -181,7 +181,7 @@ def report_export(request: Request, team: str, report_id: int) -> HttpResponse:
     return html_of(request, get_report(get_team(request, team), report_id))
 
 
-# A report behind its public link: what it shows, and no way into the team.
+# The public page of a report, without links into the team.
 
 
 @login_not_required

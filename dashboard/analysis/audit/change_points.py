@@ -18,7 +18,7 @@ from dashboard.analysis.compare.points import Points
 from dashboard.analysis.statistics import CONFIDENCE, Array, subtract, t_quantile
 
 MOST_STRETCHES = 60
-FEWEST = 12  # points; fewer say nothing
+FEWEST = 12  # points needed
 LEAST_SHARE = 0.05  # of the points, on either side of a change
 LEAST_SIDE = 3
 MAX_AUTOCORRELATION = 0.95
@@ -100,7 +100,7 @@ class Change:
     somewhere; None if the reader chose the step.
     """
 
-    step: int  # the first one behind it
+    step: int  # the first step after the change
     before: Window
     after: Window
     difference: float
@@ -123,7 +123,7 @@ def find_change(
     num = len(series)
     if num < FEWEST:
         return None
-    # The square of a number above 1e154 is no float.
+    # The square of a number above 1e154 overflows.
     scale = float(np.abs(series.values).max()) or 1.0
     values = series.values / scale
     index = split(values) if at is None else _index_of(series, at)
@@ -169,7 +169,7 @@ def measure_noise(values: Array, index: int) -> Noise:
     sides = [_detrend(values[:index]), _detrend(values[index:])]
     left = np.concatenate(sides)
     squares = float(left @ left)
-    # What rounding leaves of points on a line is no noise.
+    # Rounding errors of points on a line are not noise.
     if squares <= len(values) * (1e-9 * float(np.abs(values).max())) ** 2:
         return Noise(spread=0.0, autocorrelation=0.0, num=len(values))
     num = len(values)

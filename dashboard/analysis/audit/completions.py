@@ -68,7 +68,7 @@ def reward_by_length(groups: Sequence[SampledGroup]) -> float:
     for group in groups:
         ours, theirs = numbers(group.rewards), numbers(group.lengths)
         known = np.isfinite(ours) & np.isfinite(theirs)
-        # Ties, of which there are more and more, say nothing about length.
+        # Groups of ties carry no information about length.
         if known.any() and np.ptp(ours[known]) > 0:
             rewards.append(_centre(ours[known]))
             lengths.append(_centre(theirs[known]))

@@ -105,7 +105,7 @@ class _Question:
         return isinstance(other, _Question) and self.key == other.key
 
 
-# Of a run of 100,000 steps one takes 5 MB.
+# An audit of 100,000 steps takes 5 MB.
 @lru_cache(maxsize=16)
 def _audit_once(question: _Question) -> Audit:
     find = partial(find_change, at=question.at, width=question.width)

@@ -50,7 +50,7 @@ class Signal:
     line_unit: str = ""  # of the lines, where they are not of the values' own
     browse: dict[str, str] = field(default_factory=dict)
     browse_words: str = ""  # what the Completions tab shows of it, by `browse`
-    is_share: bool = False  # said in per cent
+    is_share: bool = False  # shown in %
     num_compared: int = 1  # series of which this one changes most
 
     @property
@@ -122,7 +122,7 @@ def _training_rewards(rewards: Points, scores: Points) -> Array:
     """
     ends = np.searchsorted(rewards.steps, scores.steps, side="right")
     begins = np.maximum(ends - REWARDS, np.append(0, ends[:-1]))
-    # Not as differences of running sums, from which one huge reward takes all digits.
+    # Not as differences of cumulative sums: one huge reward would destroy precision.
     spans = zip(begins.tolist(), ends.tolist(), strict=True)
     with np.errstate(over="ignore"):
         means = [rewards.values[b:e].mean() if b < e else np.nan for b, e in spans]

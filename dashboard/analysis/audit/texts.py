@@ -46,7 +46,7 @@ SELECT (SELECT step FROM samples_group WHERE run_id = %(run)s
        (SELECT step FROM samples_group WHERE run_id = %(run)s
            AND superseded_by IS NULL ORDER BY step DESC LIMIT 1)
 """
-# Which groups is told by their number's hash, so that all readers read the same.
+# Groups are chosen by the hash of their id, so that everyone reads the same ones.
 READ = """
 WITH sampled AS MATERIALIZED (
     SELECT id, prompt_index, rule_names FROM samples_group

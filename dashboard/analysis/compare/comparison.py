@@ -36,7 +36,7 @@ from dashboard.analysis.statistics import Estimate, iqm_interval, mean_interval
 from dashboard.runs.charts.chart import NOTE
 from dashboard.runs.models import Run
 
-SMOOTHING = 0.6  # of single runs; a band is shown as it was measured
+SMOOTHING = 0.6  # of single runs; bands are not smoothed by default
 MAX_EACH = 30  # runs drawn behind their bands
 
 
@@ -143,12 +143,12 @@ class Curves:
 class Comparison:
     curves: Curves
     figure: dict[str, Any]
-    differences: dict[str, Any] | None  # None: there are no two sets with bands
+    differences: dict[str, Any] | None  # None: fewer than two sets with bands
     contrasts: list[BaselineComparison]
     window: Window | None
     better: Better
     pairable: list[RunSet]  # with the baseline
-    uncounted: list[Run]  # on the axis that is asked for
+    uncounted: list[Run]  # on the chosen axis
     has_each: bool  # single runs are drawn behind the bands
     note: str  # that values are clipped, or ""
 

@@ -104,7 +104,7 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     if run.is_external:
         yield from _reported_settings(run)
     if run.is_imported:
-        return  # what else it was trained with is not known
+        return  # its other settings are unknown
     yield "recipe", str(run.recipe_version)
     for key, value in flatten_config(whole_config(run.config)):
         if key not in frozen:

@@ -34,7 +34,7 @@ AXES = {
     "tokens": "completion tokens sampled",
     "samples": "completions sampled",
 }
-# Postgres holds NaN to be greater than every number, so it fails the filter as well.
+# In PostgreSQL NaN is greater than every number, so this filter excludes it too.
 # Grouped, not by a subquery a run: so PostgreSQL may share the rows among processes.
 READ = sql.SQL(
     """
@@ -248,7 +248,7 @@ def _unpack(columns: Sequence[bytes], axis: str) -> Points:
         at = clip_all(np.frombuffer(packed_at, ">f8"))
     values = clip_all(np.frombuffer(packed_values, ">f8"))
     points = Points(steps=steps, at=at, values=values)
-    # They come as several processes found them; sorting here is far quicker than there.
+    # Rows are not ordered; sorting here is far faster than in PostgreSQL.
     if not (np.diff(steps) > 0).all():
         points = points.take(np.argsort(steps, kind="stable"))
     for column in (points.steps, points.at, points.values):

@@ -118,7 +118,7 @@ def _keys(runs: Sequence[Run], differing: list[Setting], by: str) -> list[object
         return [run.pk for run in runs]
     if by == SEEDS:
         parts = [setting.values for setting in differing if setting.key != SEED]
-        # Of imported runs nobody knows whether they differ in their seed alone.
+        # Whether imported runs differ only in their seed is unknown.
         return [
             run.pk if run.is_imported else tuple(part[i] for part in parts)
             for i, run in enumerate(runs)

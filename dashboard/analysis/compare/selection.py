@@ -30,7 +30,7 @@ from dashboard.samples.forms import FilterForm
 MAX_RUNS = MAX_SETS * MAX_SEEDS
 MAX_OFFERED = 12
 MAX_CHOICES = 200  # of a sweep, or of runs that were ticked
-MAX_VALUES = 4  # that a choice is told apart by
+MAX_VALUES = 4  # settings shown for each choice
 MOST = 2**31 - 1
 NUM_COLOURS = 10  # --cohort-series-1 … in colors.css
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -223,7 +223,7 @@ class CompareForm(FilterForm):
     step = forms.IntegerField(required=False, min_value=0, max_value=MOST)
 
 
-# How a run is drawn: always in the same colour, whatever is beside it.
+# A run has the same colour in every chart.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

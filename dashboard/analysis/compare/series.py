@@ -22,7 +22,7 @@ MAX_POINTS = 1_000
 POINTS_PER_BUCKET = 3
 Better = Literal["higher", "lower", "neither"]
 RULE = re.compile(r"reward/(?P<rule>[^/]+)/mean")
-SHARE = 0.1  # of the common steps, where no width is asked for
+SHARE = 0.1  # of the common steps, by default
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +112,7 @@ def _of_rule(name: str, config: dict[str, Any]) -> Better:
     return "lower" if weights and weights[0] < 0 else "higher"
 
 
-# The metrics on offer, in groups with the words users look for.
+# The available metrics, in groups.
 
 
 def list_metrics(
@@ -142,7 +142,7 @@ class Window:
     first: int
     last: int
     num_common: int
-    shortest: Run | None  # the run that others have gone beyond
+    shortest: Run | None  # the run that ends before others
 
     @property
     def num(self) -> int:

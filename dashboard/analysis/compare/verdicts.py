@@ -126,7 +126,7 @@ def _best(runs: Sequence[Run], name: str, metric: str) -> dict[int, float | None
 class Verdict:
     kind: Kind
     text: str
-    # Of other less base, with its interval; None where there is none.
+    # other - base and its interval; None: not measured.
     difference: float | None = None
     interval: tuple[float, float] | None = None
     is_paired: bool = False

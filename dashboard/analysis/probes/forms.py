@@ -118,7 +118,7 @@ class ChoiceForm(forms.Form):
     )
 
     def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
-        # A link may name a run or a probe alone; the page then says so too.
+        # A link may have only a run or a probe, which implies the source.
         implied = FROM_RUN if data.get("run") else PASTED
         implied = FROM_PROBE if data.get("probe") else implied
         given = {name: data[name] for name in self.base_fields if name in data}

@@ -36,7 +36,7 @@ from dashboard.training.process import TrainerProcess
 
 LEASE = timedelta(seconds=60)
 POLL_SECONDS = 0.1
-GRACE_SECONDS = 30.0  # to say what was found until then
+GRACE_SECONDS = 30.0  # for a stopped trainer to write its results
 TAIL_LINES = 6
 STOPPED_CODE = 3
 PHASES = {"sampling": "Sampling.", "updating": "Timing an update."}
@@ -117,7 +117,7 @@ class _Following:
         log = self._folder / "trainer.log"
         with TrainerProcess(command, log=log) as trainer:
             while True:
-                # Asked before reading, so that its last words are in what is read.
+                # Checked before reading, so that the last lines are read too.
                 has_exited = trainer.has_exited()
                 num_lines = self._store()
                 if has_exited and not num_lines:

@@ -42,7 +42,7 @@ MAX_OPEN = 8  # of a team, waiting or running
 MAX_PROMPTS = 256
 MAX_SAMPLES = 64
 MAX_COMPLETIONS = 4_096
-# As many prompts as a step takes, within what is quick.
+# As many prompts as a training step, within bounds.
 FEWEST_PROMPTS, MOST_PROMPTS, MOST_SAMPLES = 16, 64, 16
 KEPT = timedelta(days=30)  # after its end
 MOST_KEPT = 200  # of a team
@@ -228,7 +228,7 @@ def probes_folder() -> Path:
     return Path(settings.COHORT_DATA) / "probes"
 
 
-# Settings, where nobody has filled in a launch form.
+# Settings of probes that do not come from a launch form.
 
 
 def config_of_model(

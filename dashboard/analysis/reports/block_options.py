@@ -23,9 +23,9 @@ from dashboard.samples.forms import COMPLETION_ORDERS, FilterForm
 KINDS = ("chart", "group", "compare", "table")
 LINE = re.compile(r"^::([a-z]+)(?:\s+(.*?))?\s*$")
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
-WRITTEN_PLAIN = "/,.:+-_@$()"  # what a value may hold as it is
+WRITTEN_PLAIN = "/,.:+-_@$()"  # characters that are not percent-encoded
 MAX_PIN = 10**6
-MAX_RUNS = 10  # more lines of a chart are told apart by nobody
+MAX_RUNS = 10  # more lines are not distinguishable in a chart
 MAX_COMPLETIONS = 16
 MAX_METRICS = 6
 MAX_NAME = 120
@@ -44,7 +44,7 @@ class Block:
     options: dict[str, str] = field(default_factory=dict)
     pin: int | None = None  # the number of the pinned data; None: current data
     wants_pin: bool = False
-    problem: str = ""  # why the line is no block that can be shown
+    problem: str = ""  # why the block cannot be shown
 
     @property
     def line(self) -> str:

@@ -24,7 +24,7 @@ class Shown:
     data: dict[str, Any]
     pin: Pin | None = None
     problem: str = ""
-    known: frozenset[int] = frozenset()  # runs that it shows and that are still there
+    known: frozenset[int] = frozenset()  # its runs that still exist
 
     @property
     def has_content(self) -> bool:

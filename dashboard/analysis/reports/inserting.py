@@ -131,7 +131,7 @@ def _charts_of(run: Run) -> list[Chart]:
     try:
         sections = sections_of(run)
     except ValueError:
-        return []  # an older run's, of which some setting is no longer known
+        return []  # an older run with an unknown setting
     return [chart for section in sections for chart in section.charts]
 
 

@@ -70,7 +70,7 @@ def _without_links(tokens: Sequence[Token], hosts: Collection[str]) -> list[Toke
     return kept
 
 
-# A page of its own: no script, no request, no link into the team.
+# A self-contained page: no script, no request, no link into the team.
 
 
 @cache

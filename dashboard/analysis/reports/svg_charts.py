@@ -109,7 +109,7 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
         positions = _points(x, mean, scale_x, scale_y)
         lines.append(_line(line, positions, bold=is_bold))
     ticks = log_ticks if is_log else linear_ticks
-    # Faint ones first: what is smoothed lies above.
+    # Faint lines first, so that smoothed lines are on top.
     return Drawing(
         lines=sorted(lines, key=lambda line: not line.is_faint),
         x_ticks=[Tick(at=scale_x(v), label=si(v)) for v in linear_ticks(x_low, x_high)],

@@ -98,7 +98,7 @@ def _score_steps(
             on_scored=lambda count: context.note(context.noted["done"] + count),
         )
         num_done += found.num_completions
-        with transaction.atomic():  # the step is there, and counted, at once; and once
+        with transaction.atomic():  # stores and counts the step exactly once
             if not context.held().update(done=num_done, num_losses=0):
                 raise LeaseLost
             found.save()

@@ -32,7 +32,7 @@ from trainer.rewards.rule import Sample, conversation
 from trainer.rewards.scoring import OVERLONG, Score, penalised
 from trainer.rewards.workers import GroupScorer, Scored
 
-# Whose texts are in memory together; judges are asked about all of them at once.
+# Groups in memory together; judges are called for all of them at once.
 GROUPS_AT_ONCE = 16
 KEPT_FAILURES = 20  # of a step
 LONGEST_ERROR = 500

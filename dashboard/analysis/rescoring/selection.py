@@ -105,7 +105,7 @@ class Estimate:
     seconds: float | None = None
     num_scored: int = 0
     num_calls: int = 0  # of judges
-    judges: list[str] = field(default_factory=list)  # rules that ask them
+    judges: list[str] = field(default_factory=list)  # rules that call a judge
     problems: list[str] = field(default_factory=list)
 
 
@@ -163,6 +163,6 @@ def _time_scoring(
     for trial in trials:
         assert trial.score is not None
         for rule in trial.score.failed:
-            if rule not in found.judges:  # no judge was asked yet
+            if rule not in found.judges:  # judges were not called
                 errors.setdefault(rule, trial.score.errors[rule])
     found.problems += [f"Rule “{rule}”: {error}" for rule, error in errors.items()]

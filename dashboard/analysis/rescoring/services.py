@@ -131,7 +131,7 @@ def check_start(
 
 
 def _check_open(team: Team) -> None:
-    # Two starts at once would otherwise both be the last that may wait.
+    # Otherwise two concurrent starts could both pass the limit.
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     num_open = team.rescorings.filter(job__state__in=OPEN).count()
     if num_open >= MAX_OPEN:

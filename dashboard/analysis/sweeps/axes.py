@@ -28,7 +28,7 @@ MAX_TICKS = 8
 NUM_EVEN = 5  # of a number with more values
 NUMBER = r"-?\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?"
 RANGE = re.compile(rf"(.{{1,200}}):({NUMBER})\.\.({NUMBER})", re.DOTALL)
-# A drag ends between two pixels: nothing that lies on its end is lost by rounding.
+# A drag ends between two pixels; values at its ends must not be lost by rounding.
 SLACK = 1e-6  # of the axis
 
 
@@ -84,7 +84,7 @@ def swept_settings(runs: Sequence[Run]) -> list[SweptSetting]:
 
 
 def _swept(twins: Sequence[Setting]) -> SweptSetting:
-    # A number says more than the name that goes with it.
+    # Of equal settings, a number is preferred to a name.
     ranked = sorted(twins, key=lambda one: _numbers(one) is None)
     chosen = ranked[0]
     return SweptSetting(
@@ -109,7 +109,7 @@ class Design:
     """The columns of the fit, or why there is no fit."""
 
     columns: list[Numbers]
-    is_straight: bool = False  # numbers have their line alone: runs are too few
+    is_straight: bool = False  # only linear terms, because there are few runs
     problem: str = ""
 
 
@@ -151,7 +151,7 @@ class Axis:
 
     key: str
     positions: Numbers
-    texts: list[str] | None = None  # by position, where they are no numbers
+    texts: list[str] | None = None  # by position, if they are not numbers
     is_log: bool = False
 
     @classmethod

@@ -42,7 +42,7 @@ KINDS = [
     (LOWEST, "lowest value"),
 ]
 TAIL_SHARE = 10  # the last 1 of 10
-# NaN and infinities are no measurement; NaN would be PostgreSQL's largest number.
+# NaN and infinities are excluded; NaN would be PostgreSQL's largest number.
 STEPS = """
 SELECT p.id, avg(v.value), max(v.value), min(v.value)
 FROM (
@@ -78,7 +78,7 @@ class Share:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Importance:
     shares: list[Share]
-    rest: Share  # seeds, interactions, and all that is no setting here
+    rest: Share  # seeds, interactions and settings that are not shown
     num_runs: int
 
 
@@ -145,7 +145,7 @@ def _subsets(settings: Sequence[Numbers], whole: Numbers) -> list[Numbers]:
 
 def _draw(fitted: Numbers, residual: float, free: int) -> tuple[Numbers, Numbers]:
     """Fits [df, NUM_DRAWS] and residual sums of squares [NUM_DRAWS]."""
-    rng = np.random.default_rng(0)  # a page that is opened again says the same
+    rng = np.random.default_rng(0)  # the same result on each request
     explained = float(fitted @ fitted)
     chance = len(fitted) * residual / free
     kept = math.sqrt(max(1 - chance / explained, 0.0)) if explained else 0.0
