@@ -66,10 +66,10 @@ function openGroups(point) {
     location.assign(`${link.pathname}groups/?step=${step}`);
 }
 
-function asked() {
+function currentQuery() {
   const query = new URLSearchParams(new FormData(form));
   if (!query.get("window")) query.delete("window");
-  // The metric's own direction goes without saying, and with the metric.
+  // The metric's own direction is left out, so that it follows the metric.
   if (form.elements.better.dataset.declared !== undefined) query.delete("better");
   return query;
 }
@@ -86,13 +86,13 @@ function show(answer) {
 
 async function load() {
   const turn = ++newest;
-  const query = asked();
+  const query = currentQuery();
   history.replaceState(null, "", `?${query}${location.hash}`);
   try {
     const response = await fetch(`${plot.dataset.source}?${query}`);
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     const answer = await response.json();
-    // The slider moves faster than answers come; only the newest is drawn.
+    // Only the response to the newest request is drawn.
     if (turn === newest) show(answer);
   } catch (error) {
     if (turn === newest)
@@ -100,7 +100,7 @@ async function load() {
   }
 }
 
-// As many as can be compared: the others wait until one is given up.
+// At the limit, the other checkboxes are disabled.
 const choices = document.querySelector("[data-choices]");
 
 function countChoices() {
@@ -108,8 +108,8 @@ function countChoices() {
   const most = Number(choices.dataset.most);
   const count = boxes.filter((box) => box.checked).length;
   for (const box of boxes) box.disabled = !box.checked && count >= most;
-  const said = choices.querySelector("[data-choices-said]");
-  said.textContent = `${count} of ${most} runs selected`;
+  const output = choices.querySelector("[data-choices-status]");
+  output.textContent = `${count} of ${most} runs selected`;
   choices.querySelector("button").disabled = count === 0;
 }
 
@@ -118,7 +118,7 @@ if (choices) {
   countChoices();
 }
 
-// The link to another grouping holds what is shown now.
+// Links to another grouping keep the current view.
 const by = document.querySelector("[data-by-form]");
 by.addEventListener("change", () => {
   const query = new URLSearchParams(location.search);
@@ -147,7 +147,7 @@ document.querySelector("[data-curve-actions]").addEventListener("click", (event)
   const kind = event.target.dataset.download;
   const name = `compare-${metric().replaceAll("/", "-")}`;
   if (kind === "png") savePicture(plot, { name, title: metric() });
-  // Bands have places on their axis, single runs their steps.
+  // Bands have positions on their axis, single runs have steps.
   const at = plot.classList.contains("has-strip")
     ? figure.layout.xaxis.title.text
     : "step";

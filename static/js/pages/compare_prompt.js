@@ -1,4 +1,4 @@
-// A prompt in two runs: differences are drawn as pairs come into view.
+// A prompt in two runs: differences are drawn when pairs become visible.
 import { drawDifferences } from "../group/differences.js";
 
 const form = document.querySelector("[data-pair-form]");

@@ -1,7 +1,7 @@
-// A report that is read: its charts tell their values, by pointer and by arrow keys.
+// A report page: charts show their values by pointer and arrow keys.
 
 const LEFT = 70;
-const RIGHT = 626; // of the 640 that a chart is wide
+const RIGHT = 626; // of the chart width 640
 const WIDTH = 640;
 
 function write(value) {
@@ -27,14 +27,14 @@ function nearest(sorted, value) {
   return value - sorted[low] <= sorted[high] - value ? low : high;
 }
 
-function tell(chart, x) {
-  const told = chart.lines.map((line) => {
+function describeValues(chart, x) {
+  const values = chart.lines.map((line) => {
     const i = nearest(line.x, x);
     const at = line.x[i] === x ? "" : ` (step ${line.steps[i]})`;
     return `${line.name} ${write(line.values[i])}${at}`;
   });
   const where = chart.is_by_step ? `Step ${x}` : `${write(x)} ${chart.axis}`;
-  return `${where}: ${told.join(" · ")}`;
+  return `${where}: ${values.join(" · ")}`;
 }
 
 function follow(box) {
@@ -46,7 +46,7 @@ function follow(box) {
   const [first, last] = [chart.all[0], chart.all.at(-1)];
   let index = chart.all.length - 1;
 
-  // A single value stands in the middle of its chart.
+  // A single value is in the middle of its chart.
   const across = (x) => (last > first ? (x - first) / (last - first) : 0.5);
 
   function show(next) {
@@ -56,7 +56,7 @@ function follow(box) {
     cursor.setAttribute("x1", at);
     cursor.setAttribute("x2", at);
     readout.hidden = false;
-    readout.textContent = tell(chart, x);
+    readout.textContent = describeValues(chart, x);
   }
 
   svg.addEventListener("pointermove", (event) => {
@@ -94,9 +94,9 @@ if (copy) {
 }
 
 followAll(document);
-// A live block is replaced by a newer one of itself.
+// A live block is replaced by its newer version.
 document.body.addEventListener("htmx:beforeSwap", (event) => {
-  // Not under the reader's hand: the next one comes soon.
+  // Not while the reader uses it; the next update follows soon.
   if (event.detail.target.matches(":hover, :focus-within"))
     event.detail.shouldSwap = false;
 });

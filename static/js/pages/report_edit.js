@@ -1,4 +1,4 @@
-// Writing a report: a preview beside it, blocks put in where the cursor is.
+// The report editor: a live preview, and blocks inserted at the cursor.
 
 const form = document.getElementById("report-form");
 const text = form.elements.text;
@@ -22,7 +22,7 @@ async function renew() {
     });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     const html = await response.text();
-    // Typing is faster than answers; only the newest is shown.
+    // Only the response to the newest text is shown.
     if (turn !== newest) return;
     const top = preview.scrollTop;
     preview.innerHTML = html;
@@ -56,7 +56,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// On a line of its own, with an empty one on either side.
+// On its own line, with an empty line on either side.
 function insert(line) {
   const before = text.value.slice(0, text.selectionStart).trimEnd();
   const after = text.value.slice(text.selectionEnd).trimStart();

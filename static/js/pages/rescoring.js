@@ -1,4 +1,4 @@
-// A rescoring's charts; a click opens what a point is of.
+// A rescoring's charts; a click opens the completions of a point.
 import { drawCards } from "../charts/cards.js";
 
 function open(plot, { customdata, x }) {

@@ -1,5 +1,5 @@
-// The line of alerts on every page of a run. A frame says when they changed; then they
-// are asked for. Dispatches "runalerts" on document (event.detail is the list).
+// The line of alerts on every page of a run, fetched again when a frame announces a
+// change. Dispatches "runalerts" on document (event.detail is the list).
 
 import { describeFiring } from "../live/alerts.js";
 import { setText } from "../live/announce.js";
@@ -20,7 +20,7 @@ function show() {
   setText(bar.querySelector("[data-alerts-newest]"), newest);
 }
 
-async function ask() {
+async function fetchAlerts() {
   if (isAsking) return;
   isAsking = true;
   const answer = await fetch(bar.dataset.url).catch(() => null);
@@ -32,13 +32,13 @@ async function ask() {
     show();
     document.dispatchEvent(new CustomEvent("runalerts", { detail: alerts }));
   }
-  // Another change may have come meanwhile, or the answer may have been lost.
-  if (held < wanted) setTimeout(ask, found ? 0 : RETRY_AFTER);
+  // Another change may have arrived, or the response may have been lost.
+  if (held < wanted) setTimeout(fetchAlerts, found ? 0 : RETRY_AFTER);
 }
 
 document.addEventListener("runframe", ({ detail }) => {
   wanted = Math.max(wanted, detail.run.alerts_seq);
-  if (held < wanted) ask();
+  if (held < wanted) fetchAlerts();
   if (!detail.isBehind && detail.run.has_ended !== hasEnded) {
     hasEnded = detail.run.has_ended;
     show();

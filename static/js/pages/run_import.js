@@ -1,5 +1,5 @@
-// Sends the chosen files one after another, each in parts that go on where a broken
-// connection left them. Without this module the form sends them itself.
+// Uploads the chosen files one after another, in parts that resume after a broken
+// connection. Without this module the form uploads them.
 
 import { send, UploadServer } from "../datasets/server.js";
 import { Refused, transfer } from "../datasets/transfer.js";
@@ -107,7 +107,7 @@ async function end(error, parts) {
   parts.status.textContent = "";
   const body = new FormData();
   body.append("discard", "1");
-  // What cannot be reached now is on the list of unfinished imports later.
+  // If this fails, the import stays in the list of unfinished imports.
   if (parts.import) {
     await send("POST", parts.import, { body, token: parts.token }).catch(() => {});
   }

@@ -217,7 +217,7 @@ def test_the_page_shows_the_compared_windows_and_counts(
     assert 'audit/length/?at=11&amp;width=3"' in given
     early = page(alice_client, run, "?at=2")
     assert 'data-status="aside"' in early
-    assert 'id="length-said"' not in early
+    assert 'id="length-change"' not in early
     narrow = alice_client.get(f"/alpha/runs/{run.pk}/audit/?width=1")
     assert "width" in narrow.context["form"].errors
 

@@ -40,14 +40,14 @@ def test_from_the_table_to_completions_of_both_sides(page: Page, team: Team) -> 
     page.get_by_label("Compare around step").fill("10")
     page.get_by_label("Points on each side").fill("4")
     page.get_by_role("button", name="Compare", exact=True).click()
-    expect(page.locator("#length-said")).to_contain_text("at steps 6–9 to")
+    expect(page.locator("#length-change")).to_contain_text("at steps 6–9 to")
     page.locator("#length").get_by_role("link", name="Ten completions").click()
 
     expect(page).to_have_url(re.compile(r"/audit/length/\?at=10&width=4$"))
     expect(page.get_by_role("heading", name="Before: steps 6–9")).to_be_visible()
     expect(page.locator(".found")).to_have_count(20)
     page.get_by_role("link", name="Full audit").click()
-    expect(page.locator("#length-said")).to_contain_text("at steps 6–9 to")
+    expect(page.locator("#length-change")).to_contain_text("at steps 6–9 to")
 
 
 def test_a_point_opens_the_groups_of_its_step(page: Page, team: Team) -> None:
