@@ -11,8 +11,13 @@ from ninja import Path, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
+from dashboard.analysis.probes.checkpoint_tests import (
+    MAX_CHARS,
+    MAX_SAMPLES,
+    UNSCORED,
+    CheckpointTestForm,
+)
 from dashboard.analysis.probes.forms import MAX_TOKENS
-from dashboard.analysis.probes.tries import MAX_CHARS, MAX_SAMPLES, UNSCORED, TryForm
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.probes import ProbeOut, probe_out
 from dashboard.api.problems import Problem, or_404, or_conflict, refuse_field
@@ -274,7 +279,7 @@ def try_checkpoint(
     given = payload.model_dump(exclude={"recipe_version_id", "is_scored"})
     recipe = payload.recipe_version_id if payload.is_scored else UNSCORED
     query = query_of({**given, "checkpoint": checkpoint.name, "recipe": recipe})
-    form = TryForm(get_run(access.team, run_id), query)
+    form = CheckpointTestForm(get_run(access.team, run_id), query)
     if "checkpoint" in form.errors:
         raise Problem(
             409,

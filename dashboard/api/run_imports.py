@@ -259,17 +259,19 @@ def make_run_import(
 
 
 def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
-    usual = MakeForm(found).weights
-    if unknown := [name for name in payload.weights if name not in usual]:
+    defaults = MakeForm(found).weights
+    if unknown := [name for name in payload.weights if name not in defaults]:
         message = f"The files have no score column {unknown[0][:80]!r}."
         raise refuse_field("body.weights", message, code="run_imports.no_column")
     given = payload.model_dump(exclude={"weights"})
     if "right_from" not in payload.model_fields_set:
         given["right_from"] = found.findings["highest"]  # as the page proposes
-    weights = {WEIGHT + k: v for k, v in {**usual, **payload.weights}.items()}
+    weights = {WEIGHT + k: v for k, v in {**defaults, **payload.weights}.items()}
     form = MakeForm(found, query_of({**given, **weights}))
     form.is_valid()
-    refuse_errors(form, place="body", names={WEIGHT + k: f"weights.{k}" for k in usual})
+    refuse_errors(
+        form, place="body", names={WEIGHT + k: f"weights.{k}" for k in defaults}
+    )
     return form
 
 

@@ -11,6 +11,11 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team
+from dashboard.analysis.probes.checkpoint_tests import (
+    CheckpointTestForm,
+    settings_of,
+    sides_of,
+)
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     KEPT,
@@ -21,7 +26,6 @@ from dashboard.analysis.probes.services import (
     request_stop,
     waiting_reason,
 )
-from dashboard.analysis.probes.tries import TryForm, settings_of, sides_of
 from dashboard.pages.launch import read_form, show_form
 from dashboard.pages.requests import Request
 from dashboard.rewards.recipe_text import recipe_sentence
@@ -96,7 +100,7 @@ def run_try(request: Request, team: str, run_id: int) -> HttpResponse:
     is_sent = request.method == "POST"
     team_ = get_writable_team(request, team) if is_sent else get_team(request, team)
     run = get_run(team_, run_id)
-    form = TryForm(run, request.POST if is_sent else request.GET)
+    form = CheckpointTestForm(run, request.POST if is_sent else request.GET)
     is_valid, refused = form.is_valid(), ""
     if is_sent and is_valid:
         try:

@@ -163,7 +163,7 @@ class ChoiceForm(forms.Form):
     @property
     def chosen(self) -> dict[str, Any]:
         """What is chosen, with what is meant where nothing is."""
-        self.is_valid()  # what is wrong is missing from what follows
+        self.is_valid()  # invalid fields are missing from cleaned_data
         given = self.cleaned_data
         run, probe = given.get("run"), given.get("probe")
         source = given.get("source") or PASTED
@@ -201,12 +201,12 @@ class ChoiceForm(forms.Form):
             "baseline": chosen["baseline"],
             "scale": chosen["scale"],
         }
-        usual = {"source": PASTED, "baseline": "mean", "scale": "group_std"}
+        defaults = {"source": PASTED, "baseline": "mean", "scale": "group_std"}
         return urlencode(
             {
                 name: value
                 for name, value in params.items()
-                if value not in ("", usual.get(name))
+                if value not in ("", defaults.get(name))
             }
         )
 

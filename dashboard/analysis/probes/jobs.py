@@ -15,7 +15,7 @@ from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.analysis.probes.services import (
     probes_folder,
     purge_probes,
-    release_tried_checkpoints,
+    release_tested_checkpoints,
     sweep_folders,
 )
 from dashboard.datasets.row import Row, write_content
@@ -208,4 +208,4 @@ register(
     )
 )
 register_purge(purge_probes)
-register_purge(release_tried_checkpoints)
+register_purge(release_tested_checkpoints)

@@ -199,7 +199,7 @@ def purge_probes() -> int:
     return num_old
 
 
-def release_tried_checkpoints() -> None:
+def release_tested_checkpoints() -> None:
     """Leave checkpoints to their trainers again that were kept for a try."""
     ended = Probe.objects.filter(
         job__finished_at__gte=timezone.now() - timedelta(days=1)

@@ -124,10 +124,10 @@ class ChangesForm(forms.Form):
     page = forms.IntegerField(required=False, min_value=1, max_value=LARGEST)
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        usual: dict[str, Any] = {"show": "moved", "sort": "rank", "page": 1}
-        super().__init__({name: data.get(name) or usual[name] for name in usual})
+        defaults: dict[str, Any] = {"show": "moved", "sort": "rank", "page": 1}
+        super().__init__({name: data.get(name) or defaults[name] for name in defaults})
         for name in ("show", "sort"):
             attrs = self.fields[name].widget.attrs
             attrs["class"] = "form-select form-select-sm"
         self.is_valid()
-        self.chosen = usual | self.cleaned_data  # what is wrong means the usual
+        self.chosen = defaults | self.cleaned_data  # invalid fields have their defaults

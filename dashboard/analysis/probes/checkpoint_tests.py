@@ -33,10 +33,10 @@ from trainer.rewards.spec import Recipe
 
 MAX_SAMPLES = 16
 MAX_CHARS = 50_000
-OWN, UNSCORED = "", "none"  # in place of a recipe version
+OWN, UNSCORED = "", "none"  # choices in place of a recipe version
 
 
-class TryForm(forms.Form):
+class CheckpointTestForm(forms.Form):
     """A checkpoint, a prompt and sampling settings. The query fills it in."""
 
     checkpoint = select_field("Checkpoint")
@@ -55,7 +55,7 @@ class TryForm(forms.Form):
     recipe = select_field("Reward recipe", required=False)
 
     def __init__(self, run: Run, given: Mapping[str, Any]) -> None:
-        self.version = tried_version(run)
+        self.version = tested_version(run)
         self._run = run
         listing = list_checkpoints(run)
         there = {
@@ -65,13 +65,13 @@ class TryForm(forms.Form):
         }
         best = next((name for name, row in there.items() if row.is_best), None)
         chosen = given.get("checkpoint") or best or next(iter(there), "")
-        usual = {"checkpoint": chosen}
+        defaults = {"checkpoint": chosen}
         if chosen in there:
-            usual |= _usual(run, there[chosen].checkpoint)
+            defaults |= _default_settings(run, there[chosen].checkpoint)
         if "row" not in given and not given.get("prompt"):
-            usual["row"] = 0
+            defaults["row"] = 0
         kept = {n: given[n] for n in self.base_fields if given.get(n, "") != ""}
-        super().__init__({**usual, **kept})
+        super().__init__({**defaults, **kept})
         marked = [
             (name, f"step {row.checkpoint.step}{', best' if row.is_best else ''}")
             for name, row in there.items()
@@ -95,12 +95,13 @@ class TryForm(forms.Form):
         row = given.get("row")
         if given.get("prompt") or "row" in self.errors or "prompt" in self.errors:
             return given
-        if row is None or row >= self.version.num_rows:
-            self.add_error(
-                "row",
-                f"{self.version} has rows 0 to {self.version.num_rows - 1:,}; got "
-                f"{'none' if row is None else f'{row:,}'}.",
-            )
+        last = self.version.num_rows - 1
+        if row is None:
+            message = f"Enter a row from 0 to {last:,}, or a custom prompt."
+            self.add_error("row", forms.ValidationError(message, code="required"))
+        elif row > last:
+            message = f"{self.version} has rows 0 to {last:,}; got {row:,}."
+            self.add_error("row", forms.ValidationError(message, code="no_row"))
         return given
 
     def start(self, user: User) -> Probe:
@@ -109,37 +110,37 @@ class TryForm(forms.Form):
         Raises:
             ValueError: as `start_probe`; or the recipe does not suit the run.
         """
-        asked = self.cleaned_data
+        given = self.cleaned_data
         found = self._run.checkpoints.select_related("run__team", "run__recipe_version")
-        checkpoint = found.get(name=asked["checkpoint"])
+        checkpoint = found.get(name=given["checkpoint"])
         chosen = None
-        if asked["recipe"] not in (OWN, UNSCORED):
-            chosen = self._recipes.get(pk=asked["recipe"])
+        if given["recipe"] not in (OWN, UNSCORED):
+            chosen = self._recipes.get(pk=given["recipe"])
         config = config_of_checkpoint(
             checkpoint,
             Recipe.model_validate(chosen.spec) if chosen else None,
-            seed=asked["seed"],
-            rollout={n: asked[n] for n in ("max_new_tokens", "temperature")},
+            seed=given["seed"],
+            rollout={n: given[n] for n in ("max_new_tokens", "temperature")},
         )
         probe = start_probe(
             team=checkpoint.run.team,
             user=user,
             config=config,
             dataset_version=self.version,
-            positions=[] if asked["prompt"] else [asked["row"]],
-            num_samples=asked["num_samples"],
+            positions=[] if given["prompt"] else [given["row"]],
+            num_samples=given["num_samples"],
             recipe_version=chosen,
             is_sample=True,
             checkpoint=checkpoint,
-            prompt=asked["prompt"],
-            is_scored=asked["recipe"] != UNSCORED,
+            prompt=given["prompt"],
+            is_scored=given["recipe"] != UNSCORED,
         )
-        # A worker may be free when the trainer has deleted it.
+        # The trainer could delete the checkpoint before a worker is free.
         keep_best(checkpoint.run_id)
         return probe
 
 
-def _usual(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
+def _default_settings(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
     """The sampling settings of the checkpoint's phase."""
     checkpoint.run = run
     own = settings_at(checkpoint)
@@ -151,7 +152,7 @@ def _usual(run: Run, checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def tried_version(run: Run) -> DatasetVersion:
+def tested_version(run: Run) -> DatasetVersion:
     """404 for an imported run: it has no checkpoints."""
     if run.is_imported or run.dataset_version is None:
         raise Http404(f"{run} is an imported run and has no checkpoints.")
