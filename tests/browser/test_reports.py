@@ -116,7 +116,7 @@ def read_by_keyboard(page: Page) -> None:
 
 def read_signed_out(page: Page, link: str) -> None:
     trouble: list[str] = []
-    page.on("console", lambda said: trouble.append(said.text))
+    page.on("console", lambda expected: trouble.append(expected.text))
     page.goto(link)
     expect(page.get_by_role("heading", name="Does it help?")).to_be_visible()
     expect(page.locator("figure")).to_have_count(3)

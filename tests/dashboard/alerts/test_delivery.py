@@ -151,8 +151,8 @@ def test_a_redirect_is_not_followed(
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
-    """Names lead there, the first time to the first and then on; what was asked."""
-    asked: list[str] = []
+    """The first lookup gets the first address, later ones the rest; returns the names."""
+    requested: list[str] = []
     real = socket.getaddrinfo
 
     def getaddrinfo(host: str, port: int, *rest: Any, **more: Any) -> list[Any]:
@@ -160,12 +160,12 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
             return real(host, port, *rest, **more)
         if more.get("flags"):
             raise socket.gaierror  # it is no number
-        asked.append(host)
-        ip = ips[min(len(asked), len(ips)) - 1]
+        requested.append(host)
+        ip = ips[min(len(requested), len(ips)) - 1]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    return asked
+    return requested
 
 
 def test_a_name_that_leads_into_our_network_gets_nothing(
@@ -192,14 +192,14 @@ def test_the_checked_address_is_the_one_connected_to(
         port = hook.host.partition(":")[2]
         settings.WEBHOOK_HOSTS = f"hooks.example.org:{port}"
         # Whoever asks a second time is led somewhere else.
-        asked = resolving(monkeypatch, "127.0.0.1", "192.0.2.1")
+        requested = resolving(monkeypatch, "127.0.0.1", "192.0.2.1")
         url = f"http://hooks.example.org:{port}/hook"
         to = Channel.objects.create(team=team, kind="webhook", address=url)
 
         make_delivery(to, alert)
         deliver_due()
 
-    assert asked == ["hooks.example.org"]
+    assert requested == ["hooks.example.org"]
     assert hook.seen[0][1]["Host"] == f"hooks.example.org:{port}"
 
 
@@ -242,9 +242,9 @@ def test_a_server_that_never_answers_is_given_up(
 def test_a_slow_receiver_delays_no_other(team: Team, settings: Settings) -> None:
     with serve_hook() as slow, serve_hook() as quick:
         settings.WEBHOOK_HOSTS = f"{slow.host},{quick.host}"
-        heard = threading.Event()
-        slow.wait = lambda: heard.wait(30)
-        quick.wait = heard.set
+        received = threading.Event()
+        slow.wait = lambda: received.wait(30)
+        quick.wait = received.set
         for hook in (slow, quick):
             to = Channel.objects.create(team=team, kind="webhook", address=hook.url)
             make_delivery(to)

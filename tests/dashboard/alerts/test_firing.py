@@ -49,7 +49,7 @@ def claim(run: Run) -> Claim:
     return claim
 
 
-class Teller:
+class LogSteps:
     """Tells a run's metrics step by step, as one life of its trainer does."""
 
     def __init__(self, claim: Claim, *, step: int = 0) -> None:
@@ -70,8 +70,8 @@ class Teller:
 
 
 @pytest.fixture
-def tell(claim: Claim) -> Teller:
-    return Teller(claim)
+def log_steps(claim: Claim) -> LogSteps:
+    return LogSteps(claim)
 
 
 def found(run: Run) -> list[tuple[int, str, int | None]]:
@@ -79,21 +79,23 @@ def found(run: Run) -> list[tuple[int, str, int | None]]:
     return list(alerts.values_list("step", "state", "ended_step"))
 
 
-def test_a_rule_fires_once_and_is_resolved(run: Run, tell: Teller) -> None:
+def test_a_rule_fires_once_and_is_resolved(run: Run, log_steps: LogSteps) -> None:
     make_rule(run.team, for_steps=2)
 
-    tell(0.5, 2, 2, 2, 0.5, 0.5, 0.5)
+    log_steps(0.5, 2, 2, 2, 0.5, 0.5, 0.5)
 
     assert found(run) == [(3, "resolved", 6)]
 
 
-def test_a_metric_of_some_steps_counts_only_these(run: Run, tell: Teller) -> None:
+def test_a_metric_of_some_steps_counts_only_these(
+    run: Run, log_steps: LogSteps
+) -> None:
     """KL over a sample of tokens is measured every n-th step."""
     make_rule(run.team, for_steps=3)
 
     for place, value in enumerate((2, 2, 2, 2, 0.5, 0.5, 0.5)):
-        tell(value)
-        tell(*[1e-6] * 15, metric="lr")
+        log_steps(value)
+        log_steps(*[1e-6] * 15, metric="lr")
         firing._cached.clear()  # what another process reads from the rows
         if place == 3:
             alert = Alert.objects.get(run=run)
@@ -103,26 +105,26 @@ def test_a_metric_of_some_steps_counts_only_these(run: Run, tell: Teller) -> Non
 
 
 def test_repeated_lines_raise_no_second_alert(
-    run: Run, claim: Claim, tell: Teller
+    run: Run, claim: Claim, log_steps: LogSteps
 ) -> None:
     make_rule(run.team)
-    tell(2)
+    log_steps(2)
 
-    ingest(claim, tell.log.events)
+    ingest(claim, log_steps.log.events)
 
     assert found(run) == [(1, "firing", None)]
 
 
 def test_the_evidence_is_five_readings_on_both_sides_and_three_groups(
-    run: Run, tell: Teller
+    run: Run, log_steps: LogSteps
 ) -> None:
     make_rule(run.team)
-    tell(*[0.1] * 7)
+    log_steps(*[0.1] * 7)
     for index in range(5):
         fields = group(index) | {"reward_mean": index / 10}
-        tell.log.add(GroupScored, step=8, **fields)
+        log_steps.log.add(GroupScored, step=8, **fields)
 
-    tell(2, 2, 2, 2, 2, 2, 2, 2)
+    log_steps(2, 2, 2, 2, 2, 2, 2, 2)
 
     alert = Alert.objects.get(run=run)
     assert [step for step, _ in alert.readings["kl/mean"]] == list(range(3, 14))
@@ -132,146 +134,146 @@ def test_the_evidence_is_five_readings_on_both_sides_and_three_groups(
     assert (alert.value, alert.bound) == (2, 1)
 
 
-def test_pages_are_notified_through_the_stream(run: Run, tell: Teller) -> None:
+def test_pages_are_notified_through_the_stream(run: Run, log_steps: LogSteps) -> None:
     make_rule(run.team)
-    tell(0)
+    log_steps(0)
     run.refresh_from_db()
     assert run.alerts_seq == 0
 
-    tell(2)
+    log_steps(2)
 
     run.refresh_from_db()
     assert run.alerts_seq == run.seq
 
 
 def test_a_metric_the_run_has_had_and_no_longer_has_is_missing(
-    run: Run, tell: Teller
+    run: Run, log_steps: LogSteps
 ) -> None:
     make_rule(run.team, metric="loss", kind="missing", threshold=None)
 
-    tell(1, metric="kl/mean")  # it never had a loss
+    log_steps(1, metric="kl/mean")  # it never had a loss
     assert found(run) == []
-    tell(1, metric="loss")
-    tell(1, metric="kl/mean")
+    log_steps(1, metric="loss")
+    log_steps(1, metric="kl/mean")
 
     own = Alert.objects.filter(run=run, rule__built_in="")
     assert [alert.step for alert in own] == [3]
 
 
 def test_a_rule_may_be_for_one_run_or_for_a_name(
-    run: Run, launch: Launcher, tell: Teller
+    run: Run, launch: Launcher, log_steps: LogSteps
 ) -> None:
     make_rule(run.team, name="another", run=launch(name="second"))
     make_rule(run.team, name="other names", name_pattern="sft-*")
     make_rule(run.team, name="these", name_pattern="fir*")
 
-    tell(2)
+    log_steps(2)
 
     alerts = Alert.objects.filter(run=run)
     assert [alert.read_as["name"] for alert in alerts] == ["these"]
 
 
-def test_evaluations_count_by_themselves(run: Run, tell: Teller) -> None:
+def test_evaluations_count_by_themselves(run: Run, log_steps: LogSteps) -> None:
     make_rule(run.team, metric="eval/heldout/mean", kind="below", for_steps=2)
     for value in (0.5, 0.4):
-        tell(0.1, 0.1)
-        tell.log.add(
+        log_steps(0.1, 0.1)
+        log_steps.log.add(
             Evaluated,
-            step=tell.step,
+            step=log_steps.step,
             name="heldout",
             num_prompts=1,
             samples_per_prompt=1,
             metrics={"eval/heldout/mean": value},
         )
-        tell.flush()
+        log_steps.flush()
 
     assert found(run) == [(4, "firing", None)]
 
 
 def test_a_warning_covered_by_a_rule_raises_no_second_alert(
-    run: Run, tell: Teller
+    run: Run, log_steps: LogSteps
 ) -> None:
-    tell.log.add(Warned, step=1, code="truncated", message="Most are cut.")
-    tell.log.add(Warned, step=1, code="dead_groups", message="An older trainer's.")
-    tell(*[0.6] * 10, metric="completion/frac_truncated")
+    log_steps.log.add(Warned, step=1, code="truncated", message="Most are cut.")
+    log_steps.log.add(Warned, step=1, code="dead_groups", message="An older trainer's.")
+    log_steps(*[0.6] * 10, metric="completion/frac_truncated")
 
     alert = Alert.objects.get(run=run)
     assert (alert.rule and alert.rule.built_in, alert.step) == ("truncated", 10)
 
 
 def test_a_team_may_change_what_only_the_trainer_watched(
-    run: Run, alice: User, tell: Teller
+    run: Run, alice: User, log_steps: LogSteps
 ) -> None:
     rule = next(rule for rule in list_rules(run.team_id) if rule.built_in == "clipped")
     rule.threshold, rule.for_steps = 0.1, 2
     change_rule(rule=rule, user=alice)
 
-    tell(*[0.2] * 3, metric="clip/frac")
+    log_steps(*[0.2] * 3, metric="clip/frac")
 
     alert = Alert.objects.get(run=run)
     assert (alert.rule_id, alert.step, alert.bound) == (rule.pk, 2, 0.1)
 
 
-def test_any_warning_can_be_kept(run: Run, tell: Teller) -> None:
+def test_any_warning_can_be_kept(run: Run, log_steps: LogSteps) -> None:
     for _ in range(2):
-        tell.log.add(Warned, step=1, code="odd\0", message="a\0b")
-        tell.flush()
+        log_steps.log.add(Warned, step=1, code="odd\0", message="a\0b")
+        log_steps.flush()
         firing._cached.clear()
 
     alert = Alert.objects.get(run=run)
     assert (alert.code, alert.read_as["why"]) == ("odd␀", "a␀b")
 
 
-def test_a_phase_has_its_own_running_median(run: Run, tell: Teller) -> None:
+def test_a_phase_has_its_own_running_median(run: Run, log_steps: LogSteps) -> None:
     make_rule(run.team, kind="times_usual", threshold=10, metric="grad")
-    tell(*[1.0] * 12, metric="grad")
-    tell.log.add(PhaseStarted, step=13, name="grpo", first_step=13, last_step=40)
+    log_steps(*[1.0] * 12, metric="grad")
+    log_steps.log.add(PhaseStarted, step=13, name="grpo", first_step=13, last_step=40)
 
-    tell(*[100.0] * 12, metric="grad")
+    log_steps(*[100.0] * 12, metric="grad")
 
     assert found(run) == []
 
 
 @pytest.mark.parametrize("has_restarted", [False, True])
 def test_a_rule_that_is_switched_off_is_withdrawn(
-    run: Run, alice: User, tell: Teller, has_restarted: bool
+    run: Run, alice: User, log_steps: LogSteps, has_restarted: bool
 ) -> None:
     rule = make_rule(run.team)
-    tell(2)
+    log_steps(2)
 
     switch_rule(rule=rule, user=alice, is_enabled=False)
     if has_restarted:
         firing._cached.clear()
-    tell(2, 0, 2)
+    log_steps(2, 0, 2)
 
     assert found(run) == [(1, "withdrawn", None)]
 
 
 def test_a_changed_rule_fires_again_from_the_history(
-    run: Run, alice: User, tell: Teller, monkeypatch: pytest.MonkeyPatch
+    run: Run, alice: User, log_steps: LogSteps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(firing, "RULES_SECONDS", 0)
     rule = make_rule(run.team, threshold=5, for_steps=3)
-    tell(2, 2)
+    log_steps(2, 2)
 
     Rule.objects.filter(pk=rule.pk).update(threshold=1, revision=2)
-    tell(2)
+    log_steps(2)
 
     assert found(run) == [(3, "firing", None)]
 
 
 def test_a_resume_supersedes_what_came_after_its_checkpoint(
-    run: Run, tell: Teller
+    run: Run, log_steps: LogSteps
 ) -> None:
     make_rule(run.team, name="KL")
-    tell(2, 2, 0, 2)  # 1: fires, 3: resolved, 4: fires
+    log_steps(2, 2, 0, 2)  # 1: fires, 3: resolved, 4: fires
 
     claim = _go_back(run, after=2)
 
     assert found(run) == [(1, "firing", None), (4, "superseded", None)]
     first = Alert.objects.filter(run=run).earliest("id")
     assert first.readings["kl/mean"] == [[1, 2], [2, 2]]
-    again = Teller(claim, step=2)
+    again = LogSteps(claim, step=2)
     again(0, 2)
     assert found(run) == [
         (1, "resolved", 3),
@@ -288,16 +290,16 @@ def _go_back(run: Run, *, after: int) -> Claim:
     return claim
 
 
-def test_what_was_rolled_back_is_seen_again(run: Run, tell: Teller) -> None:
+def test_what_was_rolled_back_is_seen_again(run: Run, log_steps: LogSteps) -> None:
     make_rule(run.team, for_steps=2)
-    tell(2)
-    tell.log.add(StepFinished, step=2, metrics={"kl/mean": 2})
+    log_steps(2)
+    log_steps.log.add(StepFinished, step=2, metrics={"kl/mean": 2})
     with suppress(ZeroDivisionError), transaction.atomic():
-        ingest(tell.claim, tell.log.events)
+        ingest(log_steps.claim, log_steps.log.events)
         _go_away()
     assert found(run) == []
 
-    tell.flush()
+    log_steps.flush()
 
     assert found(run) == [(2, "firing", None)]
 
@@ -307,21 +309,21 @@ def _go_away() -> None:
 
 
 def test_a_muted_alert_is_kept_and_not_sent(
-    run: Run, alice: User, tell: Teller
+    run: Run, alice: User, log_steps: LogSteps
 ) -> None:
     Channel.objects.create(team=run.team, kind="email", address="a@example.org")
     later = timezone.now() + timedelta(hours=1)
     MutedRun.objects.create(run=run, until=later)
     make_rule(run.team, pauses_run=True)
 
-    tell(2)
+    log_steps(2)
 
     assert Alert.objects.get(run=run).is_muted
     assert not Delivery.objects.exists()
     assert Run.objects.get(id=run.id).state == "starting"
 
 
-def test_an_alert_is_queued_for_every_channel(run: Run, tell: Teller) -> None:
+def test_an_alert_is_queued_for_every_channel(run: Run, log_steps: LogSteps) -> None:
     for is_enabled in (True, False):
         Channel.objects.create(
             team=run.team, kind="email", address="a@b.org", is_enabled=is_enabled
@@ -329,7 +331,7 @@ def test_an_alert_is_queued_for_every_channel(run: Run, tell: Teller) -> None:
     make_rule(run.team)
     make_rule(run.team, name="quiet", is_sent=False)
 
-    tell(2)
+    log_steps(2)
 
     delivery = Delivery.objects.get()
     assert delivery.alert is not None
@@ -337,14 +339,14 @@ def test_an_alert_is_queued_for_every_channel(run: Run, tell: Teller) -> None:
 
 
 def test_a_channel_gets_a_limited_number_of_alerts(
-    run: Run, tell: Teller, monkeypatch: pytest.MonkeyPatch
+    run: Run, log_steps: LogSteps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "MAX_AN_HOUR", 2)
     Channel.objects.create(team=run.team, kind="email", address="a@b.org")
     for name in ("one", "two", "three"):
         make_rule(run.team, name=name)
 
-    tell(2)
+    log_steps(2)
 
     states = Delivery.objects.order_by("alert").values_list("state", flat=True)
     assert list(states) == ["pending", "pending", "failed"]
@@ -352,11 +354,11 @@ def test_a_channel_gets_a_limited_number_of_alerts(
 
 
 def test_a_pause_is_requested_once_per_alert(
-    run: Run, alice: User, tell: Teller
+    run: Run, alice: User, log_steps: LogSteps
 ) -> None:
     make_rule(run.team, pauses_run=True)
-    tell.log.started()
-    tell(2)
+    log_steps.log.started()
+    log_steps(2)
     run.refresh_from_db()
     assert run.state == "pausing"
     assert "“KL”" in run.pause_reason
@@ -366,7 +368,7 @@ def test_a_pause_is_requested_once_per_alert(
     run.refresh_from_db()
     assert resume_run(run=run, user=alice)
     claim = _go_back(run, after=0)  # no checkpoint was saved: it comes to it again
-    again = Teller(claim)
+    again = LogSteps(claim)
     again.log.started()
     again(2, 2)
     assert found(run) == [(1, "superseded", None), (1, "firing", None)]
@@ -378,29 +380,31 @@ def test_a_pause_is_requested_once_per_alert(
 
 
 def test_an_acknowledged_alert_is_not_raised_again(
-    run: Run, alice: User, tell: Teller
+    run: Run, alice: User, log_steps: LogSteps
 ) -> None:
     make_rule(run.team)
-    tell(2)
+    log_steps(2)
     alert = Alert.objects.get(run=run)
 
     assert acknowledge(alert=alert, user=alice)
     assert not acknowledge(alert=alert, user=alice)
-    tell(2, 2)
+    log_steps(2, 2)
 
     assert found(run) == [(1, "acknowledged", None)]
-    tell(0)
+    log_steps(0)
     alert.refresh_from_db()
     assert (alert.state, alert.acknowledged_by) == ("resolved", alice)
 
 
-def test_a_step_without_alerts_makes_no_alert_query(run: Run, tell: Teller) -> None:
+def test_a_step_without_alerts_makes_no_alert_query(
+    run: Run, log_steps: LogSteps
+) -> None:
     for n in range(20):
         make_rule(run.team, name=f"rule {n}")
-    tell(0)
+    log_steps(0)
 
     with CaptureQueriesContext(connection) as queries:
-        tell(0)
+        log_steps(0)
 
     assert not [q for q in queries.captured_queries if "alerts_" in q["sql"]]
 
@@ -431,12 +435,12 @@ def test_an_upgrade_gives_new_rules_the_settings_of_all_warnings(run: Run) -> No
         *("trainer", "kl_max", "kl_tail", "unscorable", "clipped", "mismatch"),
         *("stale", "importance_masked"),
     }
-    assert all((rule.metric, rule.kind) == asked(rule) for rule in rules)
+    assert all((rule.metric, rule.kind) == condition_of(rule) for rule in rules)
     states = Alert.objects.order_by("id").values_list("code", "state")
     assert list(states) == [("kl", "withdrawn"), ("judge", "firing")]
 
 
-def asked(rule: Rule) -> tuple[str, str]:
+def condition_of(rule: Rule) -> tuple[str, str]:
     assert rule.default is not None
     return rule.default.metric, rule.default.condition.kind.value
 
@@ -469,11 +473,11 @@ def test_restarts_of_the_worker_change_nothing(
         run = launch()
         claim = claim_run(run.id, "w")
         assert claim is not None
-        tell = Teller(claim)
+        log_steps = LogSteps(claim)
         for place, value in enumerate(course):
             if place in restarts:
                 firing._cached.clear()
-            tell(value)
+            log_steps(value)
         alerts = Alert.objects.filter(run=run).order_by("id")
         names = ("rule__name", "step", "state", "ended_step", "bound", "readings")
         return sorted(alerts.values_list(*names), key=repr)

@@ -85,6 +85,6 @@ def _event(message: bytes) -> Event:
             event.version = value.decode()
         elif number == 5:
             for _, one in _fields(value):
-                told = dict(_fields(one))
-                event.values[told[1].decode()] = told[2]
+                fields = dict(_fields(one))
+                event.values[fields[1].decode()] = fields[2]
     return event

@@ -147,9 +147,9 @@ def test_completions_are_the_same_in_parquet_and_csv(
     table = pq.read_table(io.BytesIO(take(alice_client, run, "completions.parquet")))
     rows = take_csv(alice_client, run, "completions")
 
-    told = take_rows(alice_client, run, "completions")
+    exported = take_rows(alice_client, run, "completions")
     read = [{**row, "rules": dict(row["rules"])} for row in table.to_pylist()]
-    assert read == told
+    assert read == exported
     assert rows[0]["completion"] == "'=SUM(A1)"
     assert rows[1]["completion"] == "ein\nzwei, drei"
     assert float(rows[1]["reward"]) == -0.2

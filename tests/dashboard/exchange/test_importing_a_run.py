@@ -286,7 +286,7 @@ def test_invalid_rows_are_listed_and_left_out_on_request(alice_client: Client) -
 
 def test_unsupported_files_are_refused_with_a_reason(alice_client: Client) -> None:
     twice = {"1.jsonl": verl_jsonl(1), "v/1.jsonl.gz": gzip.compress(verl_jsonl(1))}
-    for files, said in (
+    for files, expected in (
         ({"a.csv": b"x,y\n1,2\n"}, "The columns"),
         ({"a.bin": b"\x00\x01\x02"}, "a.bin"),
         ({"a.zip": b"PK\x03\x04broken"}, "zip archive"),
@@ -294,7 +294,7 @@ def test_unsupported_files_are_refused_with_a_reason(alice_client: Client) -> No
     ):
         run_import = send(alice_client, files)
 
-        assert said in page_of(alice_client, run_import).content.decode()
+        assert expected in page_of(alice_client, run_import).content.decode()
     assert not Run.objects.exists()
 
 

@@ -66,8 +66,8 @@ def event_file(points: list[tuple[int, float, dict[str, float]]]) -> bytes:
     records = [_record(_double(1, points[0][1]) + _bytes(3, b"brain.Event:2"))]
     for step, time, values in points:
         for tag, value in values.items():
-            told = _bytes(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
-            records.append(_record(_event(step, time, told)))
+            value_field = _bytes(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
+            records.append(_record(_event(step, time, value_field)))
     return b"".join(records)
 
 

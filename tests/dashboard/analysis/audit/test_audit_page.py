@@ -1,4 +1,4 @@
-"""A run's audit: what changed, what could not be told, and completions to read."""
+"""The audit page of a run: changes, missing signals and example completions."""
 
 from __future__ import annotations
 

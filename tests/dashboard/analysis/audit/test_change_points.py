@@ -122,7 +122,7 @@ def test_autocorrelated_noise_makes_a_change_less_clear() -> None:
 def test_noise_is_rarely_called_a_change(
     num: int, correlated: float, most: float
 ) -> None:
-    """0.01 is asked for; the bounds are what is told in Help and three errors."""
+    """The limit is 0.01; the bounds are those in the help and three errors."""
     found = [find_change(series(noise(num, correlated, seed=s))) for s in range(300)]
 
     share = np.mean([each is not None and each.chance < 0.01 for each in found])  # type: ignore[operator]

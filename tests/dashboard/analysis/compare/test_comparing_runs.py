@@ -22,14 +22,14 @@ from tests.dashboard.samples.factories import (
 )
 
 
-def ask(client: Client, query: str = "", slug: str = "alpha") -> Any:
+def get_page(client: Client, query: str = "", slug: str = "alpha") -> Any:
     response = client.get(reverse("compare", args=[slug]) + query)
     assert response.status_code == 200
     return response
 
 
 def get(client: Client, query: str = "", slug: str = "alpha") -> str:
-    return re.sub(r"\s+", " ", ask(client, query, slug).text)
+    return re.sub(r"\s+", " ", get_page(client, query, slug).text)
 
 
 def figure(html: str) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def test_deltas_are_to_the_first_run(
 def test_at_most_ten_runs_are_compared(alice_client: Client, team: Team) -> None:
     runs = [make_run(team, f"run-{i}") for i in range(12)]
 
-    page = ask(alice_client, "?runs=" + ",".join(str(r.pk) for r in runs))
+    page = get_page(alice_client, "?runs=" + ",".join(str(r.pk) for r in runs))
 
     assert page.context["selection"].num_chosen == 12
     assert page.text.count('<input class="form-check-input" type="checkbox" ') == 12
@@ -212,12 +212,12 @@ def test_the_figure_is_served_alone(alice_client: Client, first: Run) -> None:
 def test_another_teams_run_is_404(
     alice_client: Client, charlie_client: Client, first: Run, name: str
 ) -> None:
-    stranger = make_run(Team.objects.get(slug="other"), "stranger")
+    foreign = make_run(Team.objects.get(slug="other"), "stranger")
 
-    for slug, ids in [("alpha", f"{first.pk},{stranger.pk}"), ("other", "1")]:
+    for slug, ids in [("alpha", f"{first.pk},{foreign.pk}"), ("other", "1")]:
         url = reverse(name, args=[slug]) + f"?runs={ids}"
         assert alice_client.get(url).status_code == 404
-    own = reverse(name, args=["other"]) + f"?runs={stranger.pk},{first.pk}"
+    own = reverse(name, args=["other"]) + f"?runs={foreign.pk},{first.pk}"
     assert charlie_client.get(own).status_code == 404
 
 
@@ -293,7 +293,7 @@ def test_a_groups_runs_are_compared_by_its_address(
 ) -> None:
     runs = make_sweep(team, 3)
 
-    page = ask(alice_client, f"?sweep={runs[0].sweep_id}")
+    page = get_page(alice_client, f"?sweep={runs[0].sweep_id}")
 
     assert page.context["selection"].sweep == runs[0].sweep
     assert set(page.context["selection"].runs) == set(runs)
@@ -306,7 +306,7 @@ def test_of_a_large_group_one_chooses_which_are_compared(
     runs = make_sweep(team, 12)
     group = runs[0].sweep_id
 
-    page = ask(alice_client, f"?sweep={group}")
+    page = get_page(alice_client, f"?sweep={group}")
     html = page.text
     chosen = get(alice_client, f"?sweep={group}&runs={runs[11].pk}&runs={runs[2].pk}")
 

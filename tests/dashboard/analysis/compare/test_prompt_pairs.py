@@ -33,7 +33,7 @@ def theirs(team: Team, ours: Run) -> Run:
     return make_run(team, "theirs", dataset_version=ours.dataset_version)
 
 
-def ask(client: Client, *runs: Run, **query: object) -> Any:
+def get_page(client: Client, *runs: Run, **query: object) -> Any:
     ids = ",".join(str(run.pk) for run in runs)
     url = reverse("compare_prompt", args=["alpha"])
     response = client.get(url, {"runs": ids, **query})
@@ -42,7 +42,7 @@ def ask(client: Client, *runs: Run, **query: object) -> Any:
 
 
 def get(client: Client, *runs: Run, **query: object) -> str:
-    return re.sub(r"\s+", " ", ask(client, *runs, **query).text)
+    return re.sub(r"\s+", " ", get_page(client, *runs, **query).text)
 
 
 def test_two_runs_are_compared_at_a_common_step_or_the_two_nearest() -> None:
@@ -81,7 +81,7 @@ def test_the_win_rate_is_of_all_pairs_and_ties_count_half(
     make_group(ours, step=3, prompt_index=7, rewards=(1.2, 0.2))
     make_group(theirs, step=3, prompt_index=7, rewards=(0.2, 0.0, None))
 
-    context = ask(alice_client, ours, theirs, prompt=7).context
+    context = get_page(alice_client, ours, theirs, prompt=7).context
 
     # 1.2 beats both, 0.2 ties with one and beats the other: 3.5 of 4.
     assert context["prompt_pair"].rate == 3.5 / 4
@@ -98,7 +98,7 @@ def test_nearest_steps_are_not_equal(
     make_group(ours, step=3, prompt_index=7)
     make_group(theirs, step=5, prompt_index=7)
 
-    common_step = ask(alice_client, ours, theirs, prompt=7).context["common_step"]
+    common_step = get_page(alice_client, ours, theirs, prompt=7).context["common_step"]
 
     assert (common_step.steps, common_step.is_equal) == ((3, 5), False)
 
@@ -125,7 +125,7 @@ def test_all_prompts_are_listed_and_sorted_by_win_rate(
         make_group(theirs, step=prompt, prompt_index=prompt, rewards=(0.2,))
     make_group(ours, step=9, prompt_index=4)
 
-    page = ask(alice_client, ours, theirs, sort="-rate")
+    page = get_page(alice_client, ours, theirs, sort="-rate")
 
     assert re.findall(r">Prompt (\d)</a>", page.text) == ["2", "1", "3"]
     assert page.context["common_steps"].num_common == 3
@@ -150,8 +150,8 @@ def test_prompts_of_other_versions_are_matched_by_their_rows(
     for prompt in (2, 8):
         make_group(theirs, step=3, prompt_index=prompt)
 
-    found = ask(alice_client, ours, theirs, prompt=7).context
-    other = ask(alice_client, ours, theirs, prompt=8).context
+    found = get_page(alice_client, ours, theirs, prompt=7).context
+    other = get_page(alice_client, ours, theirs, prompt=8).context
 
     assert found["common_step"].prompts == (7, 2)
     assert re.findall(r"\d+", found["common_steps"].matching.note)[:2] == ["1", "2"]
@@ -168,7 +168,7 @@ def test_a_prompt_that_one_run_has_not_sampled_has_a_reason(
     make_group(theirs, step=3, prompt_index=7, superseded_by=2)
 
     for prompt, whose in [(0, "theirs"), (1, "ours"), (7, "theirs")]:
-        reason = ask(alice_client, ours, theirs, prompt=prompt).context["reason"]
+        reason = get_page(alice_client, ours, theirs, prompt=prompt).context["reason"]
         assert whose in reason
         assert str(prompt) in reason
 
@@ -208,10 +208,10 @@ def test_the_prompts_sampled_last_are_kept_where_there_are_too_many(
 def test_another_teams_runs_are_404(
     alice_client: Client, charlie: object, ours: Run
 ) -> None:
-    stranger = make_run(Team.objects.get(slug="other"), "stranger")
+    foreign = make_run(Team.objects.get(slug="other"), "stranger")
     url = reverse("compare_prompt", args=["alpha"])
 
-    answer = alice_client.get(url, {"runs": f"{ours.pk},{stranger.pk}"})
+    answer = alice_client.get(url, {"runs": f"{ours.pk},{foreign.pk}"})
 
     assert answer.status_code == 404
 

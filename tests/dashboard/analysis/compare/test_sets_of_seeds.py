@@ -1,4 +1,4 @@
-"""Which runs are compared as one, and what is said of them."""
+"""Sets of runs and their comparison."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def other(team: Team, base: list[Run]) -> list[Run]:
     return make_seeds(team, "kl", 3, level=0.9, like=base[0], num_steps=60, loss=kl)
 
 
-def ask(client: Client, runs: list[Run], **query: object) -> Any:
+def get_page(client: Client, runs: list[Run], **query: object) -> Any:
     ids = ",".join(str(run.pk) for run in runs)
     response = client.get(reverse("compare", args=["alpha"]), {"runs": ids, **query})
     assert response.status_code == 200
@@ -40,12 +40,12 @@ def ask(client: Client, runs: list[Run], **query: object) -> Any:
 
 
 def get(client: Client, runs: list[Run], **query: object) -> str:
-    return re.sub(r"\s+", " ", ask(client, runs, **query).text)
+    return re.sub(r"\s+", " ", get_page(client, runs, **query).text)
 
 
 def verdict(client: Client, runs: list[Run], **query: object) -> Any:
     """Of the second set beside the baseline's."""
-    return ask(client, runs, **query).context["found"].contrasts[1].verdict
+    return get_page(client, runs, **query).context["found"].contrasts[1].verdict
 
 
 def figure(html: str, name: str = "compare-figure") -> dict[str, dict[str, Any]]:
@@ -166,7 +166,7 @@ def test_a_run_whose_tokens_were_not_counted_is_named_and_left_out(
     uncounted = make_run(team, "uncounted")
     make_steps(uncounted, {"reward/mean": [0.1]})
 
-    page = ask(alice_client, [*base, uncounted], x="tokens")
+    page = get_page(alice_client, [*base, uncounted], x="tokens")
 
     assert page.context["found"].uncounted == [uncounted]
 
@@ -174,7 +174,7 @@ def test_a_run_whose_tokens_were_not_counted_is_named_and_left_out(
 def test_different_sets_are_distinguishable(
     alice_client: Client, base: list[Run], other: list[Run]
 ) -> None:
-    page = ask(alice_client, [*base, *other])
+    page = get_page(alice_client, [*base, *other])
 
     assert 'data-verdict="better"' in page.text
     window = page.context["found"].window  # a tenth of the 40 that all have made
@@ -183,8 +183,8 @@ def test_different_sets_are_distinguishable(
         [np.mean(run.steps.filter(step__range=(37, 40)).values_list("values__0"))]
         for run in [*base, *other]
     ]
-    apart = stats.ttest_ind(means[3:], means[:3], equal_var=False)
-    low, high = (end[0] for end in apart.confidence_interval(0.95))
+    welch = stats.ttest_ind(means[3:], means[:3], equal_var=False)
+    low, high = (end[0] for end in welch.confidence_interval(0.95))
     assert f"+{low:.4g} … +{high:.4g}" in page.text
     html = re.sub(r"\s+", " ", page.text)
     assert '<th scope="row" class="mono">seed</th> <td><bdi>0, 1, 2</bdi></td>' in html
@@ -209,9 +209,9 @@ def test_similar_sets_are_not_distinguishable(
 
     assert verdict(alice_client, [*base, *near]).kind == "open"
     assert verdict(alice_client, [*base, other[0]]).kind == "one"
-    alone = ask(alice_client, [base[0], other[0]], metric="kl/mean")
-    assert "data-verdict" not in alone.text
-    assert alone.context["found"].better == "neither"  # nobody says what is best
+    ungrouped = get_page(alice_client, [base[0], other[0]], metric="kl/mean")
+    assert "data-verdict" not in ungrouped.text
+    assert ungrouped.context["found"].better == "neither"  # nobody says what is best
 
 
 def test_one_seed_each_has_no_test(
@@ -240,7 +240,7 @@ def test_equal_seeds_are_compared_pair_by_pair_on_demand(
     assert found.is_paired
     assert found.interval == pytest.approx((interval.low, interval.high), rel=1e-4)
 
-    unlike = ask(alice_client, [*base, *other[:2]], paired="on").context["found"]
+    unlike = get_page(alice_client, [*base, *other[:2]], paired="on").context["found"]
 
     assert not unlike.pairable
     assert not unlike.contrasts[1].verdict.is_paired
@@ -297,7 +297,7 @@ def test_a_set_has_at_most_twenty_runs(alice_client: Client, team: Team) -> None
         for seed in range(22)
     ]
 
-    page = ask(alice_client, runs)
+    page = get_page(alice_client, runs)
 
     (one,) = page.context["arrangement"].sets
     assert (len(one.runs), one.num_found) == (20, 22)

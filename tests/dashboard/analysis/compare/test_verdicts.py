@@ -1,4 +1,4 @@
-"""What is said of two sets of seeds, by the means of their runs."""
+"""Verdicts on two sets of seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.analysis.compare.series import Better, declare
 from dashboard.analysis.compare.verdicts import Verdict, judge
 
 
-def say(
+def verdict(
     base: list[float],
     other: list[float],
     *,
@@ -39,19 +39,19 @@ def test_distinguishable_sets_are_better_or_worse_by_the_direction() -> None:
     kinds["neither"] = "apart"
 
     for better, kind in kinds.items():
-        found = say(*sets, better=better)
+        found = verdict(*sets, better=better)
 
         assert found.kind == kind
         assert found.difference == pytest.approx(0.7)
-    assert "higher" in say(*sets, better="neither").text
+    assert "higher" in verdict(*sets, better="neither").text
 
 
 def test_indistinguishable_sets_need_more_seeds() -> None:
     # s² = 0.04 each, a difference of 0.2: n = 17 by the noncentral t, see
     # test_statistics_of_seeds.py; three are there.
-    more = say([0.1, 0.5, 0.3], [0.3, 0.7, 0.5])
-    of_unequal_size = say([0.1, 0.5, 0.3], [0.3, 0.7, 0.5, 0.5])
-    next_to_none = say([0.1, 0.5, 0.3], [0.1, 0.5, 0.3001])
+    more = verdict([0.1, 0.5, 0.3], [0.3, 0.7, 0.5])
+    of_unequal_size = verdict([0.1, 0.5, 0.3], [0.3, 0.7, 0.5, 0.5])
+    next_to_none = verdict([0.1, 0.5, 0.3], [0.1, 0.5, 0.3001])
 
     assert (more.kind, numbers(more)) == ("open", ["14"])
     assert "needed" in of_unequal_size.text  # in all, not more
@@ -62,26 +62,26 @@ def test_indistinguishable_sets_need_more_seeds() -> None:
 def test_pairs_are_distinguishable_where_sets_are_not() -> None:
     base, other = [0.1, 0.5, 0.9], [0.2, 0.61, 0.99]
 
-    assert say(base, other).kind == "open"
-    paired = say(base, other, is_paired=True)
+    assert verdict(base, other).kind == "open"
+    paired = verdict(base, other, is_paired=True)
     assert (paired.kind, paired.is_paired) == ("better", True)
 
 
 def test_a_pair_that_lacks_a_value_is_left_out() -> None:
-    found = say([0.1, 0.5, math.nan], [0.2, 0.61, 0.99], is_paired=True)
+    found = verdict([0.1, 0.5, math.nan], [0.2, 0.61, 0.99], is_paired=True)
 
     assert found.difference == pytest.approx(0.105)
 
 
 def test_equal_seeds_have_the_verdict_same() -> None:
     for statistic in ("mean", "iqm"):
-        assert say([0.1145] * 3, [0.1145] * 5, statistic=statistic).kind == "same"
+        assert verdict([0.1145] * 3, [0.1145] * 5, statistic=statistic).kind == "same"
 
 
 def test_one_seed_or_no_value_has_no_test() -> None:
-    assert say([0.1], [0.2]).kind == say([0.1, 0.2], [0.2]).kind == "one"
-    assert say([0.1], [0.2]).interval is None
-    assert say([0.1], [math.nan]).kind == "none"
+    assert verdict([0.1], [0.2]).kind == verdict([0.1, 0.2], [0.2]).kind == "one"
+    assert verdict([0.1], [0.2]).interval is None
+    assert verdict([0.1], [math.nan]).kind == "none"
 
 
 def test_directions_are_declared() -> None:

@@ -1,4 +1,4 @@
-"""A trainer's probe that does as told (BEHAVIOUR FILE), by the real one's contract."""
+"""The trainer of a probe as a script (BEHAVIOUR FILE), by the contract of the real one."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def main() -> int:
             sys.stderr.write("Segmentation fault, so to say\n")
             os.kill(os.getpid(), signal.SIGKILL)
         case "wait":
-            is_told: list[int] = []
-            signal.signal(signal.SIGTERM, lambda number, _: is_told.append(number))
-            while not is_told:
+            is_stopped: list[int] = []
+            signal.signal(signal.SIGTERM, lambda number, _: is_stopped.append(number))
+            while not is_stopped:
                 time.sleep(0.02)
             say("measured", metrics={"num_prompts": 1})
             return 3

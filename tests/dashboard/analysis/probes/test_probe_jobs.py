@@ -1,4 +1,4 @@
-"""A probe on a worker: claimed once, followed to its end, stopped when asked."""
+"""A probe job: claimed once, run to its end, stopped on request."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_baseline_completions_with_a_reward_are_reported_with_their_rows(
     alice_client: Client, version: DatasetVersion
 ) -> None:
     version.rows.update(answer="5")
-    for rule, said in (
+    for rule, expected in (
         (("length", {"params-maximum": "9"}), "An empty"),
         (("contains", {"params-phrases": "+"}), "A copy"),
         (("format_tags", {}), "Empty tags"),
@@ -58,7 +58,7 @@ def test_baseline_completions_with_a_reward_are_reported_with_their_rows(
     ):
         answer = alice_client.post(f"{PAGE}/rows", fields(rule))
 
-        assert said in words(answer)
+        assert expected in words(answer)
         assert 'data-finding="trivial"' in answer.text
         assert "rows=0" in answer.text
 
@@ -95,13 +95,13 @@ def test_a_probe_page_shows_its_metrics(
 
     page = words(alice_client.get(f"/alpha/probes/{probe.pk}/"))
 
-    for told in (
+    for expected in (
         *("pass@1", "0.25", "pass@8", "0.8"),
         *("0.3 95 %: 0.25 to 0.35", "40 38 and 96", "0.125", "without a score 7"),
         *("A step of 2 × 2 2 s", "10,240", "1,000 tokens/s 1 s"),
         *("Scoring 100 ms", "900 ms", "477 MiB", "On cpu (2 threads)"),
     ):
-        assert told in page
+        assert expected in page
 
 
 def test_a_probe_page_shows_the_verdict(

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.probes.jobs import freeze, probe_folder
+from dashboard.analysis.probes.jobs import probe_folder, write_snapshot
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs.models import Job, JobState
@@ -28,7 +28,7 @@ def ended(team: Team) -> Make:
 
     def make(days_ago: int = 0, state: JobState = JobState.DONE) -> Probe:
         probe = make_probe(team, version)
-        freeze(probe, probe_folder(probe.pk))
+        write_snapshot(probe, probe_folder(probe.pk))
         end = timezone.now() - timedelta(days=days_ago)
         Job.objects.filter(probe=probe).update(state=state, finished_at=end)
         return probe
@@ -79,13 +79,13 @@ def test_the_last_probes_of_each_team_are_kept(
 
 
 def test_a_worker_with_a_disk_of_its_own_clears_it(ended: Make, team: Team) -> None:
-    gone = ended()
-    Probe.objects.filter(pk=gone.pk).delete()
+    deleted = ended()
+    Probe.objects.filter(pk=deleted.pk).delete()
     waits = make_probe(team, make_version(team, name="More"))
 
     do(take("probe"), is_shutting_down=lambda: True)
 
-    assert not probe_folder(gone.pk).exists()
+    assert not probe_folder(deleted.pk).exists()
     assert probe_folder(waits.pk).exists()
 
 

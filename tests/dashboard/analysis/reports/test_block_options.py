@@ -89,8 +89,8 @@ REFUSED_LINES = {
 
 
 def test_a_wrong_line_is_refused_with_its_value() -> None:
-    for line, said in REFUSED_LINES.items():
-        with pytest.raises(ValueError, match=re.escape(said)):
+    for line, expected in REFUSED_LINES.items():
+        with pytest.raises(ValueError, match=re.escape(expected)):
             options_of(line)
     assert all(options_of(line) for line in EXAMPLES.values())  # of refusals
 
@@ -174,9 +174,9 @@ def test_runs_beyond_the_limit_of_a_block_are_counted(team: Team) -> None:
     runs = [make_run(team, f"run {i}").pk for i in range(12)]
     named = ",".join(map(str, runs))
 
-    line, said = translate_addresses(f"/alpha/compare?runs={named}", team, ()).split(
-        "\n"
-    )
+    line, expected = translate_addresses(
+        f"/alpha/compare?runs={named}", team, ()
+    ).split("\n")
 
     assert len(str(options_of(line)["runs"]).split(",")) == 10
-    assert "10 of 12 runs" in said
+    assert "10 of 12 runs" in expected

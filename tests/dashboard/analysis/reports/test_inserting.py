@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 LINE = re.compile(r"<code data-insert-line>(.*?)</code>")
 
 
-def ask(client: Client, **chosen: object) -> str:
+def get_page(client: Client, **chosen: object) -> str:
     return client.get("/alpha/reports/insert", chosen).text
 
 
@@ -39,14 +39,14 @@ def test_each_kind_makes_its_line(bob_client: Client, runs: list[Run]) -> None:
     one, two = (run.pk for run in runs)
     both = [two, one]
 
-    assert line(ask(bob_client, kind="chart", runs=both, metric="kl/mean")) == (
+    assert line(get_page(bob_client, kind="chart", runs=both, metric="kl/mean")) == (
         f"::chart runs={two},{one} metric=kl/mean"
     )
-    assert line(ask(bob_client, kind="compare", runs=both, pinned="on")) == (
+    assert line(get_page(bob_client, kind="compare", runs=both, pinned="on")) == (
         f"::compare runs={two},{one} pin"
     )
-    assert line(ask(bob_client, kind="table", runs=one)) == f"::table runs={one}"
-    assert line(ask(bob_client, kind="group", runs=one, group="40/3")) == (
+    assert line(get_page(bob_client, kind="table", runs=one)) == f"::table runs={one}"
+    assert line(get_page(bob_client, kind="group", runs=one, group="40/3")) == (
         f"::group run={one} step=40 prompt=3"
     )
 
@@ -55,7 +55,7 @@ def test_nothing_is_inserted_while_something_is_missing(
     bob_client: Client, runs: list[Run]
 ) -> None:
     for kind, num_runs in (("chart", 0), ("compare", 1), ("group", 0), ("group", 1)):
-        page = ask(bob_client, kind=kind, runs=[run.pk for run in runs[:num_runs]])
+        page = get_page(bob_client, kind=kind, runs=[run.pk for run in runs[:num_runs]])
 
         assert line(page) is None, kind
         assert "data-insert disabled" in page, kind
@@ -64,15 +64,15 @@ def test_nothing_is_inserted_while_something_is_missing(
 def test_runs_are_found_by_name_and_groups_by_step(
     bob_client: Client, runs: list[Run]
 ) -> None:
-    page = ask(bob_client, q="sec")
+    page = get_page(bob_client, q="sec")
     assert "second" in page
     assert "first" not in page
-    group = ask(bob_client, kind="group", runs=runs[0].pk, step=40)
+    group = get_page(bob_client, kind="group", runs=runs[0].pk, step=40)
     assert 'value="40/3"' in group
     # One run has the group: another takes its place.
     radios = re.findall(r'type="radio" name="(\w+)"', group)
     assert radios.count("runs") == 2
-    assert "None stored" in ask(bob_client, kind="group", runs=runs[0].pk, step=7)
+    assert "None stored" in get_page(bob_client, kind="group", runs=runs[0].pk, step=7)
 
 
 def test_another_teams_runs_are_neither_offered_nor_accepted(
@@ -80,7 +80,7 @@ def test_another_teams_runs_are_neither_offered_nor_accepted(
 ) -> None:
     theirs = make_run(Team.objects.get(slug="other"), "secret-plan")
 
-    page = ask(bob_client, kind="chart", runs=[theirs.pk, "x", "9" * 30], q="")
+    page = get_page(bob_client, kind="chart", runs=[theirs.pk, "x", "9" * 30], q="")
 
     assert "secret" not in page
     assert line(page) is None

@@ -58,7 +58,7 @@ def test_a_pinned_block_outlives_its_run(
     page = alice_client.get(f"/alpha/reports/{report.pk}/").text
 
     assert [shown.data for shown in after[:4]] == [shown.data for shown in before[:4]]
-    assert all(shown.gone_since == ["calm-otter-1"] for shown in after[:4])
+    assert all(shown.deleted_runs == ["calm-otter-1"] for shown in after[:4])
     assert "&lt;think&gt;3+1&lt;/think&gt; 4" in page
     assert f'href="/alpha/runs/{number}/' not in page
     for shown in after[4:]:
@@ -103,12 +103,12 @@ def test_a_pin_of_what_has_changed_is_refused(
 ) -> None:
     address = f"/alpha/reports/{report.pk}/pin"
     cases = ((0, 7, "in the meantime"), (99, 1, "no longer"), ("x", 1, "no longer"))
-    for index, number, said in cases:
+    for index, number, expected in cases:
         given = {"index": index, "number": number, "to": "live"}
 
         answer = alice_client.post(address, given, follow=True)
 
-        assert said in answer.text
+        assert expected in answer.text
         report.refresh_from_db()
         assert report.number == 1
 

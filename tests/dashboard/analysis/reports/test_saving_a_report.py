@@ -70,7 +70,7 @@ def test_too_much_is_refused_and_nothing_is_lost(
     alice_client: Client, alice: User, team: Team
 ) -> None:
     report = make_report(team, alice, "Text")
-    for name, value, said in (
+    for name, value, expected in (
         ("title", "  ", "title"),
         ("title", "x" * 161, "has 161"),
         ("text", "x" * (MAX_CHARS + 1), f"has {MAX_CHARS + 1:,}"),
@@ -78,8 +78,8 @@ def test_too_much_is_refused_and_nothing_is_lost(
     ):
         refused = edit(alice_client, report, **{name: value})
 
-        assert refused.status_code == 400, said
-        assert said in refused.text
+        assert refused.status_code == 400, expected
+        assert expected in refused.text
         assert refused.context["form"][name].strip() == value.strip()
     report.refresh_from_db()
     assert report.number == 1

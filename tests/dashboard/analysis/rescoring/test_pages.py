@@ -128,7 +128,7 @@ def test_an_unchanged_recipe_of_the_run_is_each_steps_own(
 
 
 def test_a_refusal_shows_the_error(alice_client: Client, run: Run) -> None:
-    for given, said in (
+    for given, expected in (
         ({"first_step": "3", "last_step": "2"}, "Step 2"),
         ({"first_step": "77"}, "step 77"),
         ({"every": "0"}, "equal to 1"),
@@ -139,7 +139,7 @@ def test_a_refusal_shows_the_error(alice_client: Client, run: Run) -> None:
         )
 
         assert answer.status_code == 422
-        assert said in answer.text
+        assert expected in answer.text
     assert not Rescoring.objects.exists()
 
 

@@ -1,4 +1,4 @@
-"""A judge is asked each question once, whatever becomes of the worker."""
+"""Each judge request is sent once, even if a worker is lost."""
 
 from __future__ import annotations
 
@@ -53,10 +53,12 @@ def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> Non
 
     assert (done.state, done.error) == ("done", "")
     assert done.result["num_new"] == 4
-    asked = {each["messages"][1]["content"] for each in judging.asked}
-    assert len(asked) == 4
+    requests = {each["messages"][1]["content"] for each in judging.asked}
+    assert len(requests) == 4
     # As a run asks: the conversation with its roles, not the chat template's marks.
-    assert all("system: Be brief." in text and "user: 0+0?" in text for text in asked)
+    assert all(
+        "system: Be brief." in text and "user: 0+0?" in text for text in requests
+    )
 
 
 def test_a_lost_worker_repeats_no_judge_request(team: Team, judging: Judging) -> None:
@@ -71,7 +73,7 @@ def test_a_lost_worker_repeats_no_judge_request(team: Team, judging: Judging) ->
 
     with pytest.raises(SystemExit):
         do(claim, is_shutting_down=killed_behind_the_first)
-    num_asked = len(judging.asked)
+    num_requests = len(judging.asked)
     # The step is lost with its worker, but not what was paid for.
     rescoring.scored.all().delete()
     Job.objects.update(lease_until=Now() - timedelta(seconds=1))
@@ -81,7 +83,7 @@ def test_a_lost_worker_repeats_no_judge_request(team: Team, judging: Judging) ->
 
     assert done.state == "done"
     # Steps repeat their completions here, so the second asks nothing new either.
-    assert len(judging.asked) == num_asked == 8
+    assert len(judging.asked) == num_requests == 8
     assert len(read_columns(done).completions) == 16
 
 
