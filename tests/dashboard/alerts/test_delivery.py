@@ -151,7 +151,7 @@ def test_a_redirect_is_not_followed(
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
-    """The first lookup gets the first address, later ones the rest; returns the names."""
+    """The first lookup gets the first address, later ones the rest."""
     requested: list[str] = []
     real = socket.getaddrinfo
 

@@ -1,4 +1,4 @@
-"""The trainer of a probe as a script (BEHAVIOUR FILE), by the contract of the real one."""
+"""A scripted trainer of a probe (BEHAVIOUR FILE), by the contract of the real one."""
 
 from __future__ import annotations
 
