@@ -20,7 +20,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow
 from dashboard.pages.requests import Request, choose_version, read_number
 from dashboard.project.edits import MAX_DIFFERENCES, EditConflict, compare_texts
-from dashboard.rewards.forms import CheckpointTestForm, NewRecipeForm
+from dashboard.rewards.forms import NewRecipeForm, TryForm
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.recipe_text import (
@@ -100,7 +100,7 @@ def reward_try(request: Request, team: str) -> HttpResponse:
     draft.validate()
     context = {"team": membership.team, "draft": draft}
     if request.POST.get("action") == "warn":
-        rows = _rows(CheckpointTestForm(membership.team, request.POST))
+        rows = _rows(TryForm(membership.team, request.POST))
         context |= {
             "try_warnings": _warnings(membership.team, draft.recipe, rows),
             "num_rows": len(rows),
@@ -117,7 +117,7 @@ def workbench_context(
 ) -> dict[str, Any]:
     """`may_call_models`: whether rules may call models, which may cost money."""
     posted = request.POST if "try-offset" in request.POST else None
-    form = CheckpointTestForm(team, posted)
+    form = TryForm(team, posted)
     rows = _rows(form)
     texts = {row.position: _typed(request, row) for row in rows}
     recipe = draft.recipe
@@ -150,7 +150,7 @@ def _warnings(
         return warn_unscorable(recipe, rows)
 
 
-def _rows(form: CheckpointTestForm) -> list[DatasetRow]:
+def _rows(form: TryForm) -> list[DatasetRow]:
     if form.newest is None or (form.is_bound and not form.is_valid()):
         return []
     chosen = form.cleaned_data if form.is_bound else {}

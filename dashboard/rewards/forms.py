@@ -44,7 +44,7 @@ class NewRecipeForm(forms.Form):
         return name
 
 
-class CheckpointTestForm(forms.Form):
+class TryForm(forms.Form):
     """Which rows the workbench shows. Its fields live inside the editor's form."""
 
     prefix = "try"
