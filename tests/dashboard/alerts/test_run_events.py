@@ -129,7 +129,7 @@ def test_a_requested_stop_is_sent_once(run: Run, channel: Channel, alice: User) 
 
     [delivery] = Delivery.objects.all()
     assert delivery.event == "run.stopped"
-    assert "alice" in delivery.told["reason"]
+    assert "alice" in delivery.content["reason"]
 
 
 def test_unsubscribed_events_are_not_sent(run: Run, channel: Channel) -> None:
