@@ -69,8 +69,8 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # untyped
             return _fernet().decrypt(encrypted_text.encode()).decode()
         except InvalidToken:
             logger.warning(
-                "A second factor was stored with another COHORT_SECRET_KEY, so its "
-                "codes fail. Sign in with `manage.py sign_in_link` and set it up "
+                "A second factor cannot be decrypted because COHORT_SECRET_KEY "
+                "changed. Sign in with `manage.py sign_in_link` and set it up "
                 "again."
             )
             # A seed that nobody knows; an empty one would be known to everybody.
@@ -156,7 +156,7 @@ def _answering_400() -> Iterator[None]:
         ValueError,
         struct.error,
     ) as fault:
-        raise BadRequest("This is not a valid answer of a security key.") from fault
+        raise BadRequest("The security key's response is invalid.") from fault
 
 
 class AssertionField(forms.JSONField):
@@ -186,7 +186,7 @@ class RegistrationField(AssertionField):
         _ClientData.model_validate_json(websafe_decode(said.response.clientDataJSON))
         attested: Any = cbor.decode(websafe_decode(said.response.attestationObject))
         if not isinstance(attested["authData"], bytes):
-            raise TypeError("The authenticator's data is no bytes.")
+            raise TypeError("The authenticator data must be bytes.")
         tree = said.model_dump(exclude_none=True)
         data = RegistrationResponse.from_dict(tree).response.attestation_object
         # None without a key in it. One that cannot check a signature never signs in.
@@ -225,9 +225,9 @@ def _send(send: Callable[[], None]) -> None:
     try:
         send()
     except (SMTPException, OSError) as error:
-        logger.error("A letter was not sent: %s.", type(error).__name__)
+        logger.error("Failed to send an e-mail: %s.", type(error).__name__)
     except Exception:
-        logger.exception("A letter was not sent.")
+        logger.exception("Failed to send an e-mail.")
 
 
 def link(request: HttpRequest, path: str) -> str:
@@ -292,7 +292,7 @@ def provider_address(request: HttpRequest, key: str, *, process: str) -> str:
         requests.RequestException: the provider cannot be asked where that is.
     """
     if key not in settings.SIGN_IN_PROVIDERS:
-        raise Http404("No such provider.")
+        raise Http404("Provider not found.")
     provider = get_adapter().get_provider(request, key)
     answer = provider.redirect(request, process=process)
     return str(answer.headers["Location"])
@@ -302,7 +302,7 @@ def require_provider(key: str, view: View) -> View:
     @wraps(view)  # keeps that it takes no sign-in
     def guarded(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         if key not in settings.SIGN_IN_PROVIDERS:
-            raise Http404("No such provider.")
+            raise Http404("Provider not found.")
         return view(request, **kwargs)
 
     return guarded

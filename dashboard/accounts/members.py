@@ -36,14 +36,14 @@ def change_role(
     actor, member = _locked(by, of)
     if role not in Role.values:
         raise ValueError(
-            f"A role is one of {', '.join(Role.values)}; got {role!r}. Choose one."
+            f"The role must be one of {', '.join(Role.values)}; got {role!r}."
         )
     if {role, member.role} - set(roles_given_by(actor.role)):
         raise ValueError(_beyond(actor, member))
     if not Edit.of("role", role, was).merge({"role": member.role}):
         return
     if member.is_owner:
-        _leave_an_owner(member, "be another role")
+        _leave_an_owner(member, "change role")
     before, member.role = member.role, role
     member.save(update_fields=["role"])
     _record(actor, "member.role_changed", member, before=before, after=role)
@@ -75,7 +75,7 @@ def transfer_ownership(*, by: Membership, to: Membership) -> None:
     actor, heir = _locked(by, to)
     if not actor.is_owner:
         raise ValueError(
-            f"Only an owner can transfer the team; your role is {actor.role}."
+            f"Only an owner can transfer ownership; your role is {actor.role}."
         )
     if heir.pk == actor.pk:
         raise ValueError("You already own the team. Choose someone else.")
@@ -91,7 +91,7 @@ def transfer_ownership(*, by: Membership, to: Membership) -> None:
 def deactivate(*, by: Membership, member: Membership) -> None:
     person = _person_of(by, member)
     if person.pk == by.user_id:
-        raise ValueError("You can't deactivate yourself. Leave the team instead.")
+        raise ValueError("You cannot deactivate yourself. Leave the team instead.")
     switch_person(person, is_active=False, by=by.user)
 
 
@@ -135,9 +135,9 @@ def _person_of(by: Membership, member: Membership) -> User:
     actor, found = _locked(by, member)
     if not may_switch(actor, found.user):
         raise ValueError(
-            f"{found.user} can be deactivated by who owns every team that {found.user} "
-            "is in. Remove them from this team instead, or ask who runs the server for "
-            "manage.py deactivate."
+            f"You can deactivate {found.user} only if you own every team they are "
+            "in. Remove them from this team, or ask the operator to run manage.py "
+            "deactivate."
         )
     return found.user
 
@@ -148,7 +148,7 @@ def _locked(by: Membership, other: Membership) -> tuple[Membership, Membership]:
     of_team = Membership.objects.select_related("user", "team").filter(team=by.team_id)
     found = of_team.in_bulk([by.pk, other.pk])
     if by.pk not in found or other.pk not in found:
-        raise ValueError("Not changed: this person is no longer in the team.")
+        raise ValueError("Not changed: this person has left the team.")
     return found[by.pk], found[other.pk]
 
 
@@ -158,17 +158,17 @@ def _leave_an_owner(member: Membership, what: str) -> None:
     ).exclude(pk=member.pk)
     if not others.exists():
         raise ValueError(
-            f"{member.user} is the last owner of {member.team} and can't {what}. "
+            f"{member.user} is the last owner of {member.team} and cannot {what}. "
             "Transfer the ownership first."
         )
 
 
 def _beyond(actor: Membership, member: Membership) -> str:
     return (
-        f"Your role is {actor.role}, which can't change {member.user} "
-        f"({member.role}) in this way. Ask an owner of the team."
+        f"Your role, {actor.role}, cannot make this change to {member.user} "
+        f"({member.role}). Ask an owner of the team."
         if member.is_owner or actor.can_manage
-        else f"Your role is {actor.role}; people are changed by admins and owners."
+        else f"Your role is {actor.role}. Only admins and owners can change members."
     )
 
 
@@ -181,17 +181,17 @@ def _record(actor: Membership, verb: str, member: Membership, **detail: str) -> 
 def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, str]:
     """The invitation with its token, which is nowhere kept."""
     if role == Role.OWNER or role not in roles_given_by(by.role):
-        raise ValueError(f"Your role is {by.role}, which cannot invite as {role}.")
+        raise ValueError(f"Your role, {by.role}, cannot invite people as {role}.")
     if open_invitations(by.team).count() >= MAX_OPEN:
         raise ValueError(
-            f"{MAX_OPEN} invitations are open, the most of a team. Revoke some first."
+            f"The team has {MAX_OPEN} open invitations, the maximum. Revoke some first."
         )
     since = timezone.now() - timedelta(days=1)
     made = Invitation.objects.filter(team=by.team, created_at__gt=since).count()
     if made >= MAX_A_DAY:
         raise ValueError(
-            f"{made} invitations were made within a day, the most of a team. Wait, or "
-            "pass an open link on."
+            f"The team created {made} invitations in 24 hours, the maximum. Wait, "
+            "or share an open link."
         )
     token = secrets.token_urlsafe(32)
     invitation = Invitation.objects.create(
@@ -208,13 +208,13 @@ def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, s
 
 def send_invitation(invitation: Invitation, address: str) -> None:
     """ValueError where the mail server does not take it."""
-    assert settings.MAIL_IS_SET_UP, "nothing is sent without a mail server"
+    assert settings.MAIL_IS_SET_UP, "no mail server is set up"
     who = invitation.created_by
     text = (
         f"{who} invites you to the team {invitation.team} on Cohort, as "
         f"{invitation.role}.\n\n{address}\n\nThe link works once, until "
         f"{invitation.expires_at:%Y-%m-%d %H:%M} UTC. If you don't know {who}, "
-        "ignore it.\n"
+        "ignore this e-mail.\n"
     )
     subject = f"Invitation to {invitation.team} on Cohort"
     try:
@@ -256,7 +256,7 @@ def accept(token: str, user: User) -> Membership | None:
         team=found.team, user=user, defaults={"role": found.role}
     )
     if not is_new:
-        raise ValueError(f"You are in {found.team} already, as {member.role}.")
+        raise ValueError(f"You are already in {found.team}, as {member.role}.")
     record(found.team, user, "invitation.accepted", found, role=found.role)
     return member
 

@@ -93,10 +93,7 @@ def _cut(value: Any) -> Any:
 @transaction.atomic
 def create_team(*, slug: str, name: str, owner: User) -> Team:
     if slug in RESERVED_SLUGS:
-        raise ValueError(
-            f"A team cannot have the address {slug!r}, which is a page of Cohort. "
-            "Choose another one."
-        )
+        raise ValueError(f"The team address {slug!r} is reserved. Choose another one.")
     team = Team.objects.create(slug=slug, name=name)
     Membership.objects.create(user=owner, team=team, role=Role.OWNER)
     record(team, owner, "team.created", team, slug=slug)

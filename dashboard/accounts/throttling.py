@@ -50,7 +50,7 @@ def count(key: str, *, within_seconds: int) -> Counted | None:
             seconds = within_seconds
             redis_client().expire(key, seconds)
     except redis.RedisError as error:
-        logger.warning("Tries and requests are not counted: %s", error)
+        logger.warning("Failed to count attempts and requests: %s", error)
         return None
     return Counted(number=number, seconds_left=max(1, seconds))
 
@@ -67,8 +67,8 @@ class TooManyTries(Exception):
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
         super().__init__(
-            "Too many wrong passwords were given within 15 minutes. Wait "
-            f"{self.minutes}, or sign in by a link, see below."
+            f"Too many wrong passwords within 15 minutes. Wait {self.minutes}, or "
+            "sign in by link (see below)."
         )
 
     @property
@@ -97,7 +97,7 @@ def forgive(*, username: str, address: str, device: str) -> None:
         for key in others:
             redis_client().decr(key)
     except redis.RedisError as error:
-        logger.warning("Tries to sign in are not forgiven: %s", error)
+        logger.warning("Failed to reset the count of sign-in attempts: %s", error)
 
 
 def _limits(username: str, address: str, device: str) -> dict[str, int]:

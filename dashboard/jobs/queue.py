@@ -186,9 +186,9 @@ def reap(jobs: QuerySet[Job] | None = None) -> None:
             state=JobState.FAILED,
             finished_at=Now(),
             lease_until=None,
-            error=f"The worker stopped {kind.max_losses} times during this "
-            f"{kind.noun}, possibly because it ran out of memory. Read the log of the "
-            f"{kind.queue} worker, then try again.",
+            error=f"The worker died {kind.max_losses} times during this {kind.noun}, "
+            f"possibly out of memory. Read the log of the {kind.queue} worker, "
+            "then try again.",
         )
     lost.update(
         state=JobState.QUEUED,
@@ -218,19 +218,19 @@ def waiting_reason(job: Job) -> str:
     kind = kind_of(job.kind)
     if queued.filter(not_before__gt=Now()).exists():
         return (
-            f"The database could not store the {kind.noun}. It starts again within "
+            f"The database failed to store the {kind.noun}. Cohort retries within "
             "a minute."
         )
     lane = Job.objects.filter(kind__in=names_of(lane_of(kind)))
     if lane.filter(state=JobState.RUNNING, lease_until__gte=Now()).exists():
         return (
-            f"This {kind.noun} is number {queue_position(job):,} in your team's queue. "
-            "Each worker runs one at a time, and teams take turns."
+            f"Position {queue_position(job):,} in your team's queue. Each worker "
+            f"runs one {kind.noun} at a time, and teams take turns."
         )
     return (
-        f"No worker has taken this {kind.noun} yet. The {kind.queue} worker runs it: "
-        f"`make run` starts it, and its log is {kind.queue}-worker.log. You may close "
-        "this page."
+        f"No worker has started this {kind.noun}. Check that a {kind.queue} worker "
+        f"is running (`make run` starts one; log: {kind.queue}-worker.log). You "
+        "can close this page."
     )
 
 

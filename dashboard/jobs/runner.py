@@ -80,7 +80,7 @@ class Heartbeat:
             elif self._is_turn_over() and context.gives_way():
                 context.interruption = JobReleased
         except Exception as error:  # noqa: BLE001 - without a heart the job is lost
-            logger.warning("%s could not report its progress: %s", context.job, error)
+            logger.warning("%s failed to report its progress: %s", context.job, error)
             connection.close()
 
     def _is_turn_over(self) -> bool:
@@ -112,11 +112,11 @@ def run(context: Context, *, beats: bool = True) -> None:
     except OSError as error:
         _fail(context, _disk_fault(error))
     except Exception:
-        logger.exception("%s was stopped by an internal error", context.job)
+        logger.exception("%s failed with an internal error", context.job)
         _fail(
             context,
-            f"An internal error stopped the {context.kind.noun}. The log of the "
-            f"{context.kind.queue} worker has the details.",
+            f"The {context.kind.noun} failed with an internal error. See the log "
+            f"of the {context.kind.queue} worker.",
         )
     else:
         claim.end(JobState.DONE, **context.noted)
@@ -140,14 +140,14 @@ def _retry_later(context: Context, error: OperationalError) -> None:
         context.claim.end(JobState.CANCELLED, **context.noted)
         return
     said = str(error).strip().split("\n")[0]
-    _fail(context, f"The database could not store the result: {said}.")
+    _fail(context, f"The database failed to store the result: {said}.")
 
 
 def _disk_fault(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return (
-            f"The disk that holds {settings.COHORT_DATA} is full. Free some space "
-            "there, then try again."
+            f"The disk with {settings.COHORT_DATA} is full. Free some space, then "
+            "try again."
         )
     return f"{error.strerror or error} under {settings.COHORT_DATA}."
 

@@ -37,7 +37,9 @@ def wake_workers(
             app.conf.broker_transport_options = {"max_retries": 0}
             app.send_task(task, args, queue=queue, expires=expires, retry=False)
     except OperationalError as error:
-        logger.warning("Could not wake the %s workers by %s: %s", queue, task, error)
+        logger.warning(
+            "Failed to notify the %s workers through %s: %s", queue, task, error
+        )
 
 
 class Scheduler(PersistentScheduler):  # type: ignore[misc]  # Celery has no types

@@ -152,7 +152,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
     ) -> None:
         try:
             if text_data is None or len(text_data) > MAX_MESSAGE_CHARS:
-                raise ValueError("Too long, or not text.")
+                raise ValueError("The message is too long or not text.")
             self._position = parse_request(text_data)
         except (ValueError, RecursionError):  # the latter: JSON nested too deep
             await self.close(BAD_MESSAGE)
@@ -187,7 +187,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         try:
             found = await self.read_after(asked, notified_seq)
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("Could not read for %s: %s", self.group(), error)
+            logger.warning("Failed to read updates for %s: %s", self.group(), error)
             return False
         # The page asked for something else meanwhile: that is read next.
         if found is None or self._position != asked:
@@ -220,7 +220,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         if task.cancelled() or isinstance(error := task.exception(), OSError):
             return  # the page is gone, and its consumer ends
         if error:
-            logger.error("The stream of %s broke.", self.group(), exc_info=error)
+            logger.error("The stream of %s failed.", self.group(), exc_info=error)
             self._closing = asyncio.ensure_future(self.close(1011))
 
 

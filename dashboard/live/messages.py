@@ -71,7 +71,7 @@ def parse_request(text: str) -> Position:
     """{"type": "after", "seq": 12, "attempt": 1}: the page asks for what it missed."""
     message = json.loads(text)
     if not isinstance(message, dict) or message.get("type") != "after":
-        raise ValueError('A page may only send {"type": "after", "seq", "attempt"}.')
+        raise ValueError('Send only messages {"type": "after", "seq", "attempt"}.')
     attempt = message.get("attempt")
     return Position(
         seq=_count("seq", message.get("seq")),
@@ -82,7 +82,5 @@ def parse_request(text: str) -> Position:
 def _count(name: str, value: object) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ValueError(
-            f"{name} must be a whole number of 0 or more; got {text[:40]!r}."
-        )
+        raise ValueError(f"{name} must be an integer of at least 0; got {text[:40]!r}.")
     return int(text)

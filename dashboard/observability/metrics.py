@@ -24,27 +24,27 @@ registry = CollectorRegistry()
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 REQUESTS = Counter(
     "cohort_http_requests",
-    "Requests answered, by the route's name.",
+    "Requests by route name.",
     ["route", "method", "status"],
     registry=registry,
 )
 DURATIONS = Histogram(
     "cohort_http_request_duration_seconds",
-    "From the request's arrival at Django to the beginning of its answer.",
+    "Time from the request reaching Django to the start of the response.",
     ["route"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0),
     registry=registry,
 )
 SOCKETS = Gauge(
     "cohort_sockets_open",
-    "WebSockets that are open.",
+    "Open WebSockets.",
     multiprocess_mode="livesum",
     registry=registry,
 )
-FRAMES = Counter(
-    "cohort_socket_frames", "Frames sent to open pages.", registry=registry
+FRAMES = Counter("cohort_socket_frames", "WebSocket frames sent.", registry=registry)
+FRAME_BYTES = Counter(
+    "cohort_socket_frame_bytes", "Bytes of WebSocket frames sent.", registry=registry
 )
-FRAME_BYTES = Counter("cohort_socket_frame_bytes", "Their bytes.", registry=registry)
 ProcessCollector(registry=registry)
 PlatformCollector(registry=registry)
 

@@ -20,8 +20,8 @@ from dashboard.observability.logging import current_facts, process_name, redact
 MAX_CHARS = 2_000
 REQUEST_KEPT = frozenset({"method"})  # an address may hold a token
 LACKING = (
-    "%s is set, but %s is not installed, so nothing is sent there. In Cohort's folder: "
-    ".venv/bin/pip install '.[observe]'. Or unset it."
+    "%s is set, but %s is not installed, so nothing is sent. Run .venv/bin/pip "
+    "install '.[observe]' in Cohort's folder, or unset it."
 )
 
 logger = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ LEFT_OUT = {"login", "logout", "password_change", "password_change_done"}
 
 
 class OperatorSite(admin.AdminSite):
-    site_header = site_title = "Cohort, for operators"
-    index_title = "This server"
+    site_header = site_title = "Cohort for operators"
+    index_title = "Server"
     enable_nav_sidebar = False
 
     def has_permission(self, request: HttpRequest) -> bool:
@@ -44,7 +44,7 @@ class OperatorSite(admin.AdminSite):
         @wraps(wrapped)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if not self.has_permission(request):
-                raise Http404("No such page.")
+                raise Http404("Page not found.")
             return wrapped(request, *args, **kwargs)
 
         return cast(View, guarded)
@@ -118,8 +118,8 @@ class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument wh
             if now not in (was, shown.get(field.html_name)):
                 self.add_error(
                     name,
-                    f"Somebody saved {now or 'an empty value'} after you opened the "
-                    "form. Save again to replace it with yours.",
+                    f"Someone saved {now or 'an empty value'} after you opened the "
+                    "form. Save again to overwrite it.",
                 )
                 shown[field.html_initial_name] = now
         self.data = shown

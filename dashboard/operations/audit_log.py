@@ -121,7 +121,7 @@ OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
             ),
         ),
         "savedview": ObjectType(
-            "view of the run list",
+            "run list view",
             SavedView,
             "runs_view",
             args=lambda view: [view.code],
