@@ -54,11 +54,12 @@ def create_token(
     if wrong:
         raise ValueError(
             f"Your role in {membership.team} is {membership.role}, which does not "
-            f"allow the scope {wrong[0]}. Leave it out, or ask an admin of the team."
+            f"allow the scope {wrong[0]}. Remove the scope, or ask a team admin "
+            "for another role."
         )
     if working_tokens(membership).count() >= MAX_TOKENS:
         raise ValueError(
-            f"You have {MAX_TOKENS} tokens that work in {membership.team}, the "
+            f"You have {MAX_TOKENS} active tokens in {membership.team}, the "
             "maximum. Revoke an unused one."
         )
     text = PREFIX + secrets.token_urlsafe(32)
@@ -187,12 +188,12 @@ def _refusal(access: Access, wanted: str) -> str:
     if any(wanted in INCLUDED[scope] for scope in access.token.scopes):
         return (
             f"The role of {access.user} in {access.team} is "
-            f"{access.membership.role}, which does not allow the scope "
-            f"{wanted}. Ask an admin of the team."
+            f"{access.membership.role}, which does not allow the scope {wanted}. "
+            "Ask a team admin for another role."
         )
     return (
-        f"This takes a token with the scope {wanted}; the scopes of "
-        f"{access.token} are {', '.join(access.token.scopes)}. Make one with it."
+        f"This operation requires the scope {wanted}; {access.token} has "
+        f"{', '.join(access.token.scopes)}. Create a token with that scope."
     )
 
 

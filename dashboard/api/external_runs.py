@@ -35,13 +35,13 @@ from dashboard.training.external_runs import Opening, open_attempt, open_run
 RETRY_SECONDS = 120  # of a full team; within the silence after which a run is lost
 GZIP = 31  # zlib's window for it, with its head and check
 PIECE_BYTES = 64 * 2**10
-router = Router(tags=["Outside trainers"], auth=INGEST)
+router = Router(tags=["External trainers"], auth=INGEST)
 Attempt = Annotated[
     int,
     Query(
         ge=1,
         le=LARGEST_STEP,
-        description="The attempt that sends: 1, or the number of a later one.",
+        description="Number of the sending attempt, from 1.",
     ),
 ]
 First = Annotated[
@@ -52,28 +52,30 @@ First = Annotated[
 
 class OpeningIn(Input):
     key: UUID = Field(
-        description="A UUID that the trainer makes: the same key opens the same run.",
+        description="A UUID chosen by the trainer. The same key opens the same run.",
         examples=["0b6ac47e-7e2c-4a39-9f4e-1b1c2d3e4f50"],
     )
     name: str = Field(examples=["grpo-gsm8k"])
     tool: str = Field(examples=["TRL"])
-    version: str = Field(default="", description="Of the tool.", examples=["1.16.0"])
+    version: str = Field(
+        default="", description="Version of the tool.", examples=["1.16.0"]
+    )
     model: str = Field(default="", examples=["Qwen/Qwen3-0.6B"])
     host: str = Field(default="", examples=["node-3"])
     num_steps: int = Field(default=1, ge=1, le=LARGEST_STEP, examples=[500])
     settings: dict[str, Any] = Field(
         default={},
-        description="Training settings, shown and compared unchanged.",
+        description="Training settings. Cohort shows and compares them unchanged.",
         examples=[{"learning_rate": 1e-6, "beta": 0.0}],
     )
     rules: dict[str, float] = Field(
         default={},
-        description="Parts of the reward with their weights; others weigh 1.",
+        description="Reward rules and their weights. Default weight: 1.",
         examples=[{"accuracy": 1.0, "format": 0.2}],
     )
     right_from: float | None = Field(
         default=None,
-        description="The reward from which a completion is right.",
+        description="Reward from which a completion counts as correct.",
         examples=[1.0],
     )
     tags: list[str] = Field(default=[], examples=[["baseline"]])
@@ -89,23 +91,24 @@ class OpenedOut(Schema):
 class PlaceOut(Schema):
     state: str = Field(examples=["running"])
     attempt: int = Field(examples=[1])
-    line: int = Field(description="The last one stored.", examples=[120])
-    step: int = Field(description="The last one finished.", examples=[40])
-    num_prompts: int = Field(
-        description="Numbers of prompts are below this.", examples=[64]
-    )
+    line: int = Field(description="Last stored line.", examples=[120])
+    step: int = Field(description="Last finished step.", examples=[40])
+    num_prompts: int = Field(description="Highest prompt index + 1.", examples=[64])
     num_left_out: int = Field(
-        description="Events of the run that could not be read or stored.", examples=[0]
+        description="Number of events that Cohort could not read or store.",
+        examples=[0],
     )
-    left_out: str = Field(description="Why, of the newest of them.", examples=[""])
+    left_out: str = Field(
+        description="Why the newest of them was skipped.", examples=[""]
+    )
 
 
 class LifeIn(Input):
     from_step: int = Field(
         ge=0,
         le=LARGEST_STEP,
-        description="The attempt continues after this step; stored events of later "
-        "steps are superseded.",
+        description="Step to continue from. Stored events of later steps are "
+        "superseded.",
         examples=[40],
     )
     host: str = Field(default="", max_length=120, examples=["node-4"])
@@ -117,9 +120,9 @@ class LifeOut(Schema):
 
 @router.post("", response={200: OpenedOut, 201: OpenedOut}, summary="Open a run")
 def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
-    """201 where it is new; 200 with the same run where the key is known.
+    """201 for a new run; 200 with the existing run if the key is known.
 
-    429 with Retry-After where the team may have no more runs at once.
+    429 with Retry-After if the team's quota of runs is reached.
     """
     access = access_of(request)
     opening = Opening(**payload.model_dump())
@@ -139,10 +142,10 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
 
 
 @router.get(
-    "/{outside_id}/events", response=PlaceOut, summary="Find the last stored event"
+    "/{outside_id}/events", response=PlaceOut, summary="Get the last stored event"
 )
 def outside_place(request: HttpRequest, outside_id: Id) -> PlaceOut:
-    """The next event to send is the one after `line`."""
+    """Continue with the event after `line`."""
     place = read_position(_find(request, outside_id))
     return PlaceOut.model_validate(place, from_attributes=True)
 
@@ -151,9 +154,9 @@ def outside_place(request: HttpRequest, outside_id: Id) -> PlaceOut:
 def outside_events(
     request: HttpRequest, outside_id: Id, attempt: Attempt, first: First
 ) -> PlaceOut:
-    """Events as JSON Lines, gzipped or not, numbered without a gap.
+    """Events as JSON Lines, optionally gzipped, numbered without gaps.
 
-    Every event has `line` (counted from 1 in each attempt), `attempt` (the attempt),
+    Every event has `line` (counted from 1 in each attempt), `attempt`,
     `time` (Unix seconds), `step` and `type`:
 
     - `group_scored`: `prompt_index`, `prompt`, `answer`, `reward_mean`, `reward_std`,
@@ -163,11 +166,12 @@ def outside_events(
     - `step_finished`: `metrics`, numbers by name. Send it after the step's groups.
     - `run_finished` ends the run.
 
-    Stored events are skipped, so repeat a request that got no answer. An empty body
-    says that the trainer is alive; after 5 minutes without a request the run counts as
-    lost until the next one. A line that cannot be read is stored as a warning and
-    counted in `num_left_out`; `left_out` says why, as the run's page does. 429 with
-    Retry-After means that the team's storage is full: keep the events and try again.
+    Stored events are skipped, so repeat a request that got no response. An empty body
+    is a heartbeat; after 5 minutes without a request the run counts as
+    lost until the next one. A line that Cohort cannot read is stored as a warning and
+    counted in `num_left_out`; `left_out` has the reason. 429 with
+    Retry-After means that the team's storage quota is reached: keep the events and
+    retry.
     """
     run = _find(request, outside_id)
     texts = _read_lines(request)
@@ -184,7 +188,7 @@ def outside_events(
 
 @router.post("/{outside_id}/lives", response=LifeOut, summary="Start another attempt")
 def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> LifeOut:
-    """A new attempt of the trainer; events of the attempt before are refused."""
+    """A new attempt. Cohort refuses later events of the previous one."""
     run = _find(request, outside_id)
     user = access_of(request).user
     try:
@@ -204,7 +208,7 @@ def _find(request: HttpRequest, run_id: int) -> Run:
     """Those in the trash too: what is sent to them is refused with a reason."""
     team = access_of(request).team
     run = Run.objects.filter(team=team, pk=run_id, source__has_key="kind").first()
-    return or_404(run, f"{team} has no run {run_id} of an outside trainer.")
+    return or_404(run, f"External run {run_id} not found in {team}.")
 
 
 def _full(error: QuotaExceeded) -> Problem:
@@ -222,7 +226,8 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
         body = _unzip(body)
     elif encoding != "identity":
         raise refuse_field(
-            "header.Content-Encoding", f"It may be gzip or none; got {encoding[:40]!r}."
+            "header.Content-Encoding",
+            f"Content-Encoding must be gzip or identity; got {encoding[:40]!r}.",
         )
     if len(body) > MAX_BATCH_BYTES:
         raise _too_large()
@@ -233,8 +238,8 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
         if len(line) > MAX_LINE_BYTES:
             raise Problem(
                 413,
-                f"A line has {MAX_LINE_BYTES:,} bytes at most; number {place + 1} of "
-                f"these has {len(line):,}.",
+                f"A line may have at most {MAX_LINE_BYTES:,} bytes; line "
+                f"{place + 1} of the body has {len(line):,}.",
             )
     return lines
 
@@ -242,8 +247,8 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
 def _too_large() -> Problem:
     return Problem(
         413,
-        f"A batch has {MAX_BATCH_BYTES:,} bytes at most, unzipped. Send fewer lines at "
-        "once.",
+        f"A batch may have at most {MAX_BATCH_BYTES:,} bytes, decompressed. Send "
+        "fewer lines at once.",
     )
 
 
@@ -264,19 +269,17 @@ def _unzip(body: bytes) -> bytes:
             view = view[len(piece) - rest :]
     except zlib.error:
         behind = len(body) - len(view)
-        raise _no_gzip(
-            f"is damaged or something else from byte {behind:,} on"
-        ) from None
+        raise _no_gzip(f"is damaged or not gzip from byte {behind:,}") from None
     if body and len(found) <= MAX_BATCH_BYTES and not unzip.eof:
-        raise _no_gzip("ends too early")
+        raise _no_gzip("is truncated")
     return bytes(found)
 
 
 def _no_gzip(why: str) -> Problem:
     return Problem(
         400,
-        f"The body is sent as gzip, but {why}. Cohort stored nothing. Compress the "
-        "lines again, or send them uncompressed.",
+        f"Invalid gzip: the body {why}. Cohort stored nothing. Compress the lines "
+        "again, or send them uncompressed.",
         code="events.bad_gzip",
-        errors=[WrongField("body", f"It {why}.")],
+        errors=[WrongField("body", f"The gzip data {why}.")],
     )

@@ -93,8 +93,8 @@ def with_replay(
     if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
         raise refuse_field(
             f"header.{HEADER}",
-            f"{HEADER} has 1 to {MAX_KEY} printable ASCII characters; got "
-            f"{key[:120]!r}. A UUID is a good one.",
+            f"{HEADER} must have 1 to {MAX_KEY} printable ASCII characters; got "
+            f"{key[:120]!r}. Use a UUID.",
         )
     digest = digest_of(request)
     _purge_replays()
@@ -120,8 +120,8 @@ def _replay(replay: Replay, digest: str) -> HttpResponse:
     if replay.request_sha256 != digest:
         raise refuse_field(
             f"header.{HEADER}",
-            f"{HEADER} {replay.key!r} was sent before with another request, and what "
-            "that asked for was done. Send another key with another request.",
+            f"{HEADER} {replay.key!r} was already used for a different request. "
+            "Use a new key for a new request.",
         )
     text = "" if replay.body is None else json.dumps(replay.body)
     response = HttpResponse(
@@ -198,8 +198,8 @@ def _enter(
     if count and count.is_over:
         raise Problem(
             429,
-            f"More than {count.limit} requests came within {WINDOW_SECONDS} "
-            f"seconds. Try again in {count.reset_seconds} s.",
+            f"More than {count.limit} requests within {WINDOW_SECONDS} s. Try "
+            f"again in {count.reset_seconds} s.",
             headers={"Retry-After": str(count.reset_seconds)},
         )
     check_charset(request)
@@ -235,10 +235,10 @@ def _count(request: HttpRequest, access: Access | None) -> Count | None:
 def _refuse_nul(request: HttpRequest) -> None:
     """PostgreSQL keeps none, and nobody means one."""
     if "\x00" in request.path:
-        raise Problem(404, "There is no such address: it holds a NUL character.")
+        raise Problem(404, "Address not found: it contains a NUL character.")
     for name, values in request.GET.lists():
         if any("\x00" in text for text in [name, *values]):
-            message = "This holds a NUL character. Remove it."
+            message = "The value contains a NUL character. Remove it."
             raise Problem(422, message, errors=[WrongField(f"query.{name}", message)])
 
 
@@ -246,7 +246,7 @@ def _explained(request: HttpRequest, response: HttpResponseBase) -> HttpResponse
     if not isinstance(response, HttpResponseNotAllowed):
         return response
     allowed = response.headers["Allow"]
-    sentence = f"{request.path} takes {allowed}, not {request.method}."
+    sentence = f"{request.path} accepts {allowed}, not {request.method}."
     return answer(Problem(405, sentence, headers={"Allow": allowed}))
 
 

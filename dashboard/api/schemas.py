@@ -44,7 +44,7 @@ Cursor = Annotated[
     Query(
         "",
         max_length=200,
-        description="`next_cursor` of the page before; without it, the first page.",
+        description="`next_cursor` of the previous page. Default: the first page.",
     ),
 ]
 Limit = Annotated[int, Query(50, ge=1, le=200)]
@@ -68,7 +68,7 @@ Offset = Annotated[
         ...,
         ge=0,
         le=2**60,
-        description="Where it begins in the file: its `num_received`.",
+        description="Offset of this part in the file: `num_received` of the upload.",
         examples=[8_388_608],
     ),
 ]
@@ -95,8 +95,8 @@ class Change(Input):
     was: dict[str, Any] = Field(
         default={},
         description="Field values when you read them. If one has changed since, the "
-        "answer is 409 with both values. Without it, your values overwrite "
-        "theirs.",
+        "response is 409 with both values. Without it, your values "
+        "overwrite them.",
         examples=[{}],
     )
 
@@ -105,7 +105,7 @@ class Change(Input):
         known = type(self).model_fields.keys() - {"was"}
         if unknown := [name for name in self.was if name not in known]:
             raise ValueError(
-                f"was.{unknown[0][:60]}: no such field; it takes "
+                f"was.{unknown[0][:60]}: unknown field; known fields: "
                 f"{', '.join(sorted(known))}"
             )
         return self
@@ -125,14 +125,14 @@ class Change(Input):
 def _check(value: Any, place: tuple[str, ...] = ()) -> None:
     if len(place) >= MAX_DEPTH:
         raise ValueError(
-            f"{_named(place)}: it is nested more than {MAX_DEPTH} deep; flatten it"
+            f"{_named(place)}: nested more than {MAX_DEPTH} levels deep; flatten it"
         )
     match value:
         case str():
             if broken := broken_text(value):
                 raise ValueError(
-                    f"{_named(place)}: a text holds {broken}, {_excerpt(value)}; "
-                    "remove it"
+                    f"{_named(place)}: the text contains {broken}, "
+                    f"{_excerpt(value)}; remove it"
                 )
         case dict():
             for name, each in value.items():
@@ -144,7 +144,7 @@ def _check(value: Any, place: tuple[str, ...] = ()) -> None:
 
 
 def _named(place: tuple[str, ...]) -> str:
-    return ".".join(place[:4]) or "a field's name"
+    return ".".join(place[:4]) or "a field name"
 
 
 def _excerpt(text: str) -> str:
@@ -170,9 +170,7 @@ class Done(Schema):
     """Whether what was asked for was done, or why not."""
 
     done: bool
-    detail: str = Field(
-        default="", description="Why not, where it was not.", examples=[""]
-    )
+    detail: str = Field(default="", description="If not done: why.", examples=[""])
 
 
 class JobOut(Schema):
@@ -181,15 +179,15 @@ class JobOut(Schema):
     state: str = Field(
         description="queued, running, done, failed or cancelled", examples=["done"]
     )
-    is_stopping: bool = Field(description="It runs, and is to be cancelled.")
-    done: int = Field(description="Of `total`, in `unit`.", examples=[128])
+    is_stopping: bool = Field(description="The job is running and being cancelled.")
+    done: int = Field(description="Progress out of `total`, in `unit`.", examples=[128])
     total: int = Field(description="0: unknown.", examples=[512])
     unit: str = Field(examples=["rows"])
-    message: str = Field(description="What it is at, or what delays it.")
+    message: str = Field(description="Current phase, or the cause of a delay.")
     waiting: str = Field(
-        description="Why no worker has it yet; empty in lists.", examples=[""]
+        description="Why the job is still queued. Empty in lists.", examples=[""]
     )
-    error: str = Field(description="Why it failed.", examples=[""])
+    error: str = Field(description="Error message of a failed job.", examples=[""])
 
 
 def job_fields(
@@ -235,7 +233,7 @@ def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None
     except ValueError as error:
         raise refuse_field("body", error) from error
     except OSError as error:
-        message = f"The part could not be stored: {error.strerror or error}. Free some"
+        message = f"Failed to store the part: {error.strerror or error}. Free some"
         raise Problem(409, f"{message} space on the server, then continue.") from error
 
 
@@ -289,10 +287,11 @@ def _field(place: str, name: str, names: Mapping[str, str]) -> str:
 class Page(Schema, Generic[Item]):
     items: list[Item]
     next_cursor: str | None = Field(
-        default=None, description="Of the next page; null: this is the last."
+        default=None,
+        description="Cursor of the next page. null: this is the last page.",
     )
     total: int | None = Field(
-        default=None, description="How many there are on all pages; null: not counted."
+        default=None, description="Number of items on all pages. null: not counted."
     )
 
 
@@ -352,7 +351,7 @@ def read_cursor(text: str) -> int:
     if version != "v1" or not is_number or int(place) > LARGEST_ID:
         raise refuse_field(
             "query.cursor",
-            f"This is no cursor: {text[:60]!r}. Send `next_cursor` of a page "
+            f"Invalid cursor {text[:60]!r}. Send `next_cursor` of a page "
             "unchanged, or none for the first page.",
         )
     return int(place)

@@ -39,8 +39,8 @@ from dashboard.api import (
 from dashboard.api.problems import handle_problems
 
 DESCRIPTION = """\
-Everything belongs to the team of the token that asks; what another team has is not \
-found (404). Tokens are made on the team's page API and tokens and sent as \
+All operations act on the token's team. Objects of other teams are \
+not found (404). Create tokens on the team's page “API and tokens” and send them as \
 `Authorization: Bearer cohort_…`.
 """
 

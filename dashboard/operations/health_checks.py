@@ -32,7 +32,7 @@ Names = Collection[tuple[str, str]]
 CHECK_SECONDS = 2.0
 SHARED_SECONDS = 1.0
 READ_SECONDS = 1.0
-SILENT = f"no answer within {CHECK_SECONDS:g} s"
+SILENT = f"no response within {CHECK_SECONDS:g} s"
 LATE_SECONDS = 30  # the reaper looks every 5 s
 MOST_WAITING = 100
 MOST_NAMES = 5
@@ -168,7 +168,7 @@ async def check_database() -> list[Part]:
     database = Part(
         name="database",
         state="ok",
-        value=f"answered in {1_000 * seconds:,.0f} ms",
+        value=f"responded in {1_000 * seconds:,.0f} ms",
         is_required=True,
         runbook="postgres-gone",
     )
@@ -185,12 +185,12 @@ async def check_connections() -> list[Part]:
     stats = pool.get_stats()
     waiting, most = stats.get("requests_waiting", 0), stats["pool_max"]
     used = stats["pool_size"] - stats["pool_available"]
-    value = f"{used:,} of {most:,} in use, {waiting:,} requests wait for one"
+    value = f"{used:,} of {most:,} in use, {waiting:,} requests waiting"
     state: State = "degraded" if waiting else "ok"
     if (seconds := seconds_without_connection()) is not None:
         value += f"; {seconds:,.0f} s ago a request timed out"
         state = "failed"
-    remedy = "Look in the log for requests that take over 1 s: each has a line."
+    remedy = "Check the log for requests that take over 1 s."
     return [
         Part(
             name="database connections",
@@ -216,10 +216,10 @@ def database_failed(why: str) -> list[Part]:
     failed = partial(
         Part,
         state="failed",
-        remedy="Start PostgreSQL, or fix DATABASE_URL. Runs continue and lose nothing.",
+        remedy="Start PostgreSQL, or fix DATABASE_URL. Runs continue and lose no data.",
         runbook="postgres-gone",
     )
-    unknown = "not asked, as the database does not answer"
+    unknown = "not checked, because the database does not respond"
     return [
         failed(name="database", value=why, is_required=True),
         failed(name="migrations", value=unknown, is_required=True),
@@ -230,14 +230,14 @@ def database_failed(why: str) -> list[Part]:
 def judge_tasks(age: float | None) -> Part:
     """Beat and a default worker live where the reaper, which they run, has looked."""
     is_late = age is None or age > LATE_SECONDS
-    done = "never done" if age is None else f"done {age:,.0f} s ago"
+    done = "never ran" if age is None else f"ran {age:,.0f} s ago"
     return Part(
         name="periodic tasks",
         state="degraded" if is_late else "ok",
         value=f"{done}; late after {LATE_SECONDS} s",
         age_seconds=age,
-        remedy="Start beat and a default worker, or one more if all its slots are "
-        "taken: celery -A dashboard.celery:app beat, and worker --queues default"
+        remedy="Start beat and a default worker, or another worker if all slots are "
+        "busy: celery -A dashboard.celery:app beat, and worker --queues default"
         if is_late
         else "",
         runbook="periodic-tasks-are-late",
@@ -252,8 +252,8 @@ async def _check_migrations(applied: Names) -> Part:
     except TimeoutError:
         return _migrations(
             state="degraded",
-            value="not compared yet: this process still reads its files",
-            remedy="Ask again in some seconds.",
+            value="not compared yet: this process is still reading its files",
+            remedy="Try again in a few seconds.",
         )
     return compare(known, applied)
 
@@ -271,8 +271,8 @@ def compare(known: Names, applied: Names) -> Part:
     if unknown:
         return _migrations(
             state="degraded",
-            value=f"{len(unknown):,} that this version does not know: {_list(unknown)}",
-            remedy="The database is newer than this process: start the new version.",
+            value=f"{len(unknown):,} unknown to this version: {_list(unknown)}",
+            remedy="The database is newer than this process. Start the new version.",
         )
     return _migrations(state="ok", value=f"all {len(set(known)):,} applied")
 
@@ -326,9 +326,9 @@ async def check_redis() -> list[Part]:
         Part(
             name="redis",
             state="degraded" if is_long else "ok",
-            value=f"answered in {1_000 * seconds:,.0f} ms; messages that no worker has "
-            f"taken: {counts} workers",
-            remedy="Start one more worker of the queue." if is_long else "",
+            value=f"responded in {1_000 * seconds:,.0f} ms; waiting messages: {counts} "
+            "workers",
+            remedy="Start another worker for the queue." if is_long else "",
             runbook="periodic-tasks-are-late" if is_long else "redis-gone",
             num_messages=waiting,
         )
@@ -341,8 +341,7 @@ def redis_failed(why: str) -> list[Part]:
             name="redis",
             state="failed",
             value=why,
-            remedy="Start Redis, or mend REDIS_URL. Pages ask for what is new every "
-            "2 s.",
+            remedy="Start Redis, or fix REDIS_URL. Until then, pages poll every 2 s.",
             runbook="redis-gone",
         )
     ]
@@ -363,7 +362,7 @@ def look_for_static() -> Part:
 
 
 def static_failed(why: str) -> list[Part]:
-    remedy = "Look at the disk that Cohort is installed on."
+    remedy = "Check the disk that Cohort is installed on."
     return [
         _static(state="failed", value=why, remedy=remedy, runbook="the-disk-is-full")
     ]
@@ -383,11 +382,11 @@ def look_at_folder() -> Part:
     except OSError as error:
         return _folder(
             state="failed",
-            value=f"{folder} cannot be written: {os.strerror(error.errno or 0)}",
-            remedy="Free space there, or mount it writable for Cohort's user.",
+            value=f"Cohort cannot write to {folder}: {os.strerror(error.errno or 0)}",
+            remedy="Free some space, or give Cohort's user write access.",
         )
     is_low = use.free < settings.LEAST_FREE_BYTES
-    remedy = "Delete runs, checkpoints or datasets, or make the disk larger."
+    remedy = "Delete runs, checkpoints or datasets, or enlarge the disk."
     return _folder(
         state="degraded" if is_low else "ok",
         value=f"{in_bytes(use.free)} free of {in_bytes(use.total)}; low below "
@@ -397,5 +396,5 @@ def look_at_folder() -> Part:
 
 
 def folder_failed(why: str) -> list[Part]:
-    remedy = "Look at the disk, or the server of the shared folder, of COHORT_DATA."
+    remedy = "Check the disk or the file server with COHORT_DATA."
     return [_folder(state="failed", value=why, remedy=remedy)]

@@ -53,7 +53,7 @@ def erase_entries_of_team(team: Team) -> int:
     """Before the team itself is deleted; how many entries went."""
     with _allowed(f"team {team.pk}"):
         num_erased, _ = AuditEntry.objects.filter(team=team).delete()
-    logger.warning("%d audit entries of team %s were erased.", num_erased, team.pk)
+    logger.warning("Erased %d audit entries of team %s.", num_erased, team.pk)
     return num_erased
 
 
@@ -68,7 +68,7 @@ def erase_person(user: User) -> int:
         about = Q(object_type="user", object_id=user.pk)
         erased += AuditEntry.objects.filter(about).update(detail={})
         erased += _erase_from_details(user)
-    logger.warning("Person %s was erased from %d audit entries.", user.pk, erased)
+    logger.warning("Erased user %s from %d audit entries.", user.pk, erased)
     return erased
 
 
@@ -141,8 +141,8 @@ def why_kept(user: User) -> str:
     if not teams:
         return ""
     return (
-        f"{user} is the only owner of {', '.join(teams)}. Make someone else an owner "
-        "there first."
+        f"{user} is the only owner of {', '.join(teams)}. Make someone else an "
+        "owner first."
     )
 
 

@@ -25,7 +25,7 @@ from dashboard.samples.models import CompletionBlock
 
 # Runs trained elsewhere, counted by the bytes that were sent, while all of it is there.
 EXTERNAL = Q(source__has_key="num_bytes", completions_deleted_at=None)
-ASK = "An operator of the server can allow more."
+ASK = "The server's operator can raise the quota."
 COUNT_ROWS = """
     SELECT coalesce(sum(octet_length(prompt) + coalesce(octet_length(answer), 0)
                         + octet_length(columns::text)), 0)
@@ -148,12 +148,11 @@ def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:
     usage = quota_usage(team)
     assert usage.max_bytes is not None
     if usage.is_full or usage.num_bytes + num_bytes > usage.max_bytes:
-        needs = f"needs {in_words(num_bytes)}" if num_bytes else "needs room"
+        needs = f"needs {in_words(num_bytes)}" if num_bytes else "needs free storage"
         raise ValueError(
             f"{team} uses {in_words(usage.num_bytes)} of its "
-            f"{in_words(usage.max_bytes)} of storage; {purpose} {needs}. "
-            "Delete runs, checkpoints, models or datasets, from the trash too. "
-            f"{ASK}"
+            f"{in_words(usage.max_bytes)} of storage; {purpose} {needs}. Delete "
+            f"runs, checkpoints, models or datasets, and empty the trash. {ASK}"
         )
 
 
@@ -169,7 +168,7 @@ def check_runs(team: Team) -> None:
     num_runs = team.runs.exclude(state__in=ENDED).count()
     if quota.max_runs is not None and num_runs >= quota.max_runs:
         raise ValueError(
-            f"{team} has {num_runs:,} runs that have not ended, and may have "
-            f"{quota.max_runs:,} at once. Wait for one to end, or stop one. {ASK}"
+            f"{team} has {num_runs:,} runs that have not ended; its quota is "
+            f"{quota.max_runs:,}. Wait for one to end, or stop one. {ASK}"
         )
     check_storage(team, 0, purpose="a run")

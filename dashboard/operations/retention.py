@@ -50,7 +50,7 @@ class RetentionPeriods:
     @property
     def completion_words(self) -> str:
         if self.completion_days is None:
-            return "completions for good"
+            return "completions permanently"
         return f"completions for {_in_days(self.completion_days)} after a run's end"
 
 
@@ -82,14 +82,16 @@ class RetentionForm(forms.Form):
         min_value=1,
         max_value=KEPT_DAYS,
         label="Days in the trash",
-        help_text=f"1 to {KEPT_DAYS}. Then runs and datasets are deleted for good.",
+        help_text=f"1 to {KEPT_DAYS}. Then Cohort deletes runs and datasets "
+        "permanently.",
     )
     completion_days = forms.IntegerField(
         min_value=1,
         max_value=MOST_COMPLETION_DAYS,
         required=False,
-        label="Days of completions",
-        help_text=f"1 to {MOST_COMPLETION_DAYS:,} after a run's end. Empty: for good.",
+        label="Days to keep completions",
+        help_text=f"1 to {MOST_COMPLETION_DAYS:,} after a run's end. Empty: keep "
+        "permanently.",
     )
 
 

@@ -24,8 +24,8 @@ from dashboard.operations.overview import read_sections
 
 RUNBOOK = Path(__file__).parent / "RUNBOOK.md"
 REFUSAL = (
-    "Only programs on the server can read this. With COHORT_METRICS_TOKEN set, send "
-    "it as “Authorization: Bearer …”.\n"
+    "Only programs on the server can read this. To read it from elsewhere, set "
+    "COHORT_METRICS_TOKEN and send it as “Authorization: Bearer …”.\n"
 )
 
 

@@ -101,8 +101,8 @@ def _context(
 @require_POST
 def session_end(request: Request, pk: int) -> HttpResponse:
     if not end_session(request.user, pk):
-        raise Http404("No such session.")
-    messages.success(request, "The session has ended.")
+        raise Http404("Session not found.")
+    messages.success(request, "Session ended.")
     return redirect("account")
 
 
@@ -149,7 +149,7 @@ def person_data(request: Request) -> HttpResponse:
         return _show(request, request.user)
     if request.POST.get("username") != request.user.username:
         refusal = (
-            f"Not deleted: type {request.user.username}, your username, to confirm."
+            f"Not deleted. Type your username, {request.user.username}, to confirm."
         )
         return _show(request, request.user, refusal)
     raise_if_reauthentication_required(request, app="dashboard.operations")

@@ -44,4 +44,4 @@ def choose_version(versions: Sequence[V], number: str | None) -> V:
     for version in versions:
         if str(version.number) == number:
             return version
-    raise Http404("No such version.")
+    raise Http404("Version not found.")

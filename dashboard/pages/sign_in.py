@@ -194,10 +194,10 @@ def _trouble(error: RequestException) -> str:
         case SSLError():
             return "its certificate is not trusted"
         case Timeout():
-            return "it did not answer in time"
+            return "it timed out"
         case ConnectionError():
-            return "no connection came about"
-    return "it answered with something else than its addresses"
+            return "the connection failed"
+    return "its discovery document is invalid"
 
 
 @require_POST

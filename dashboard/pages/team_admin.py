@@ -34,12 +34,12 @@ from dashboard.project.edits import Edit, EditConflict, began_with, show_conflic
 
 PER_PAGE = 50
 PARTS = {
-    "completions": ("Completions", "texts, which runs' logs hold too"),
-    "runs": ("Runs", "logs and checkpoints, those in the trash too"),
+    "completions": ("Completions", "texts, also in the runs' logs"),
+    "runs": ("Runs", "logs and checkpoints, including the trash"),
     "models": ("Published models", ""),
-    "datasets": ("Datasets", "rows of all versions"),
-    "outside": ("Runs trained elsewhere", "what their trainers told of them"),
-    "waiting": ("Files that wait", "to become datasets or runs"),
+    "datasets": ("Datasets", "rows in all versions"),
+    "outside": ("External runs", "data from their trainers"),
+    "waiting": ("Pending files", "uploaded, not imported yet"),
 }
 
 
@@ -183,7 +183,7 @@ def audit_log_file(request: Request, team: str, file_format: str) -> HttpRespons
     """All that the filters leave, not a page of it."""
     team_ = get_managed_team(request, team)
     if file_format not in WRITERS:
-        raise Http404("No such format.")
+        raise Http404("Format not found.")
     form = FilterForm(request.GET, team=team_)
     if not form.is_valid():
         return audit_log(request, team)  # which says what is wrong

@@ -119,12 +119,11 @@ class Account:
             seconds = self.current_debt() - self.budget.most_debt
         if seconds > 0:
             raise Refused(
-                f"Your requests used more than {self.budget.burst:g} s of this "
-                "server's time.",
+                f"Your requests used more than {self.budget.burst:g} s of server time.",
                 seconds,
             )
         if len(self.waiting) >= MAX_WAITING:
-            raise Refused(f"{MAX_WAITING} requests like yours are waiting already.", 1)
+            raise Refused(f"{MAX_WAITING} similar requests are already waiting.", 1)
 
     @property
     def is_idle(self) -> bool:
@@ -280,7 +279,7 @@ class Budgets:
         try:
             debts = await pipeline.execute()
         except (RedisError, OSError) as error:
-            logger.debug("Budgets are those of this process alone: %s", error)
+            logger.debug("Request budgets apply to this process only: %s", error)
             return
         for name, debt in zip(spent, debts, strict=True):
             account = self._account(name)
@@ -353,7 +352,7 @@ class Turn:
                     async with asyncio.timeout(WAIT_SECONDS):
                         await self._enter()
                 except TimeoutError:
-                    why = f"Your request waited {WAIT_SECONDS:g} s for its turn."
+                    why = f"Your request timed out after waiting {WAIT_SECONDS:g} s."
                     raise Refused(why, WAIT_SECONDS) from None
             return message
 

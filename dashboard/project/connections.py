@@ -25,10 +25,10 @@ CHECK_SECONDS = 5.0
 
 TOO_LONG = (
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    f"The request's headers hold more than {MAX_HEAD_BYTES:,} bytes.",
+    f"The request headers exceed {MAX_HEAD_BYTES:,} bytes.",
 )
-HAS_BODY = (HTTPStatus.BAD_REQUEST, "A WebSocket handshake has no body.")
-UNREADABLE = (HTTPStatus.BAD_REQUEST, "This is not a valid WebSocket handshake.")
+HAS_BODY = (HTTPStatus.BAD_REQUEST, "A WebSocket handshake must not have a body.")
+UNREADABLE = (HTTPStatus.BAD_REQUEST, "Invalid WebSocket handshake.")
 
 
 class LimitedRequests(HttpToolsProtocol):

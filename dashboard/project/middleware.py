@@ -16,8 +16,8 @@ from django.urls import is_valid_path, reverse
 # The largest file that a browser without scripts can send, and the form around it.
 MAX_BODY_BYTES = 33 * 2**20
 REFUSAL = (
-    f"The request holds more than {MAX_BODY_BYTES:,} bytes, which is more than any "
-    "page here takes at once. Send a smaller file, or switch JavaScript on.\n"
+    f"The request exceeds {MAX_BODY_BYTES:,} bytes, the maximum. Send a smaller "
+    "file, or enable JavaScript.\n"
 )
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 # A form may name any charset that Python knows, also one of no texts, as "hex".
@@ -94,7 +94,7 @@ def _explain(request: HttpRequest, refusal: HttpResponseBase) -> HttpResponse:
 
 def _answer_to(request: HttpRequest, allowed: str) -> HttpResponse:
     sentence = (
-        f"{request.path} takes {allowed}, not {request.method}; nothing was done."
+        f"{request.path} accepts {allowed}, not {request.method}. Nothing changed."
     )
     if request.htmx or "text/html" not in request.headers.get("Accept", ""):  # type: ignore[attr-defined]  # added by django-htmx
         if "json" in request.headers.get("Accept", "") or request.path.endswith("json"):

@@ -21,12 +21,12 @@ from dashboard.project.middleware import AsyncMiddleware
 RETRY_SECONDS = 5
 NOTED_SECONDS = 30.0  # for how long /readyz tells of it
 NO_CONNECTION = (
-    "All database connections of this process are in use, or the database does not "
-    "answer. Nothing changed. Try again in a few seconds."
+    "All database connections are in use, or the database does not respond. "
+    "Nothing changed. Try again in a few seconds."
 )
 BUSY = (
-    "All helper processes of this server, or of your team, were busy for "
-    "{seconds:g} s. Try again in a few seconds."
+    "All subprocesses of this server or of your team were busy for {seconds:g} s. "
+    "Try again in a few seconds."
 )
 
 _no_connection_at: float | None = None

@@ -64,7 +64,7 @@ def call(
                 yield answer
             if code := child.wait():
                 if alarm.finished.is_set():
-                    raise ChildFailed(f"it took over {seconds} s")
+                    raise ChildFailed(f"it timed out after {seconds} s")
                 raise ChildFailed(_how(code))
         finally:
             alarm.cancel()
@@ -102,10 +102,10 @@ def _allow_time() -> None:
 
 def _how(code: int) -> str:
     if code == -signal.SIGXCPU:
-        return f"it computed for {MAX_SECONDS} s without a result"
+        return f"it timed out after {MAX_SECONDS} s"
     if code < 0:
-        return f"it ended by {signal.Signals(-code).name}"
-    return f"it ended with code {code}"
+        return f"it was killed by {signal.Signals(-code).name}"
+    return f"it exited with code {code}"
 
 
 def start_child(

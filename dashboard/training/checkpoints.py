@@ -42,7 +42,7 @@ def read_known(path: Path, checkpoint: Checkpoint) -> Manifest:
     manifest, sha256 = read_manifest(path)
     if sha256 != checkpoint.sha256:
         raise Damaged(
-            f"{path.name}: its manifest has SHA-256 {sha256[:12]}…, but was saved with "
+            f"{path.name}: the manifest has SHA-256 {sha256[:12]}…, expected "
             f"{checkpoint.sha256[:12]}…."
         )
     return manifest
@@ -107,8 +107,7 @@ class ModelArchive:
         if found != wanted:
             opened.close()
             raise Damaged(
-                f"{self._path.name}: {name} has {found:,} bytes, but was written with "
-                f"{wanted:,}."
+                f"{self._path.name}: {name} has {found:,} bytes, expected {wanted:,}."
             )
         return opened
 
@@ -171,7 +170,7 @@ def newest_verified(
             continue
         if is_ours(checkpoint):
             return checkpoint
-        on_refused(f"{path.name}: it was saved by an attempt that was over by then.")
+        on_refused(f"{path.name}: saved by an attempt that had already ended.")
     return None
 
 

@@ -66,8 +66,7 @@ class DatabaseRetry:
         if self._down_since is None:
             self._down_since = time.monotonic()
             self._log.write(
-                f"{self._doing} fails, and is tried until it works. "
-                f"{str(error).strip()}"
+                f"{self._doing} failed and is retried: {str(error).strip()}"
             )
         connection.close()  # the next attempt begins with a new one
         self._retry_at = time.monotonic() + self._wait
@@ -75,9 +74,7 @@ class DatabaseRetry:
 
     def _note_return(self) -> None:
         if self._down_since is not None:
-            self._log.write(
-                f"{self._doing} works again after {self.down_seconds:.0f} s."
-            )
+            self._log.write(f"{self._doing} succeeded after {self.down_seconds:.0f} s.")
         self._down_since = None
         self._wait = FIRST_WAIT_SECONDS
         self._retry_at = 0.0

@@ -105,11 +105,11 @@ def _read(text: bytes, *, line: int, attempt: int) -> Event:
 def _check_place(event: Event, *, line: int, attempt: int) -> None:
     if (event.line, event.attempt) != (line, attempt):
         raise ValueError(
-            f"It says line {event.line} of attempt {event.attempt}, but is line {line} "
-            f"of attempt {attempt}."
+            f"It is numbered line {event.line} of attempt {event.attempt}; "
+            f"expected line {line} of attempt {attempt}."
         )
     if not _is_time(event.time):
-        raise ValueError(f"Its time, {event.time}, is no time.")
+        raise ValueError(f"Its time, {event.time}, is not a valid timestamp.")
 
 
 def _is_time(seconds: float) -> bool:
@@ -123,8 +123,8 @@ def _unknown(unknown: UnknownEvent, *, line: int, attempt: int) -> Warned:
         time=unknown.time if _is_time(unknown.time) else time.time(),
         step=unknown.step,
         code="unknown_event",
-        message=f"Line {line} of the event log was left out: {unknown} A newer trainer "
-        "wrote it. Update Cohort to have what comes next.",
+        message=f"Cohort skipped line {line} of the event log: {unknown} Update "
+        "Cohort: a newer trainer wrote it.",
     )
 
 
@@ -136,8 +136,8 @@ def _unreadable(text: bytes, *, line: int, attempt: int, error: ValueError) -> W
         time=time.time(),
         step=0,
         code="unreadable_line",
-        message=f"Line {line} of the event log could not be read and was left out: "
-        f"{_why(error)} It begins: {shown!r}.",
+        message=f"Cohort skipped line {line} of the event log: {_why(error)} The line "
+        f"begins with {shown!r}.",
     )
 
 
@@ -148,7 +148,7 @@ def _why(error: ValueError) -> str:
     found = error.errors(include_url=False)
     sentences = [_of_field(one) for one in found[:MAX_FIELDS]]
     if len(found) > MAX_FIELDS:
-        sentences.append(f"And {len(found) - MAX_FIELDS:,} more")
+        sentences.append(f"{len(found) - MAX_FIELDS:,} more errors")
     return " ".join(f"{sentence}." for sentence in sentences)
 
 
@@ -176,7 +176,7 @@ class SupervisorLog:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
-            logger.warning("%s: could not write %s: %s", self.about, self.path, error)
+            logger.warning("%s: failed to write %s: %s", self.about, self.path, error)
 
 
 # The end of any log file.
@@ -218,7 +218,7 @@ def read_tail(path: Path, *, max_lines: int) -> Tail:
 def with_tail(sentence: str, lines: Sequence[str]) -> str:
     """The sentence, and the last of a log's lines behind it."""
     shown = "\n".join(lines[-SHOWN_LINES:])
-    return clean_text(f"{sentence} Its last lines:\n{shown}" if shown else sentence)
+    return clean_text(f"{sentence} Last log lines:\n{shown}" if shown else sentence)
 
 
 def _count_lines(path: Path) -> int:

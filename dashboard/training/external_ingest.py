@@ -46,7 +46,7 @@ def end_run(run: Run, last_word: Event) -> None:
     elif isinstance(last_word, RunFinished):
         _move(run, RunState.FINISHED)
     else:
-        reason = "Its trainer ended before its last step."
+        reason = "The trainer ended before its last step."
         _move(run, RunState.STOPPED, stop_reason=reason)
     _store_prompts(run)
 
@@ -82,7 +82,9 @@ def _store_prompts(run: Run) -> None:
         with transaction.atomic():
             version = create_prompts_version(run, _rows(run), dataset=known)
     except ValueError as error:
-        logger.warning("run %s: no dataset of its prompts: %s", run.pk, error)
+        logger.warning(
+            "run %s: failed to create a dataset from its prompts: %s", run.pk, error
+        )
         return
     Run.objects.filter(pk=run.pk).update(dataset_version=version)
 
@@ -157,16 +159,16 @@ def take_lines(
     """
     if len(texts) > MAX_LINES:
         raise ValueError(
-            f"A batch has {MAX_LINES:,} lines at most; got {len(texts):,}. Send fewer."
+            f"A batch may have at most {MAX_LINES:,} lines; got {len(texts):,}."
         )
     if first < 1:
-        raise ValueError(f"Lines are numbered from 1; got first={first}.")
+        raise ValueError(f"Line numbers start at 1; got first={first}.")
     # One writer at a time: a batch that is sent again may overtake its first sending.
     held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
     run = held.get(pk=run.pk)
     if attempt != run.attempt:
         raise AttemptReplaced(
-            f"These lines are of attempt {attempt}, but the run is at attempt "
+            f"These lines belong to attempt {attempt}, but the run is at attempt "
             f"{run.attempt}. Nothing was stored."
         )
     stored = last_ingested_line(run.pk, attempt)
@@ -174,7 +176,7 @@ def take_lines(
         raise MissingLines(first=first, stored=stored)
     new = texts[stored + 1 - first :]
     if new and run.has_ended:
-        raise RunEnded(f"The run is {run.state}: it takes no line behind {stored:,}.")
+        raise RunEnded(f"The run is {run.state} and accepts no lines after {stored:,}.")
     if not run.has_ended:
         _extend_lease(run)
     if new:
@@ -203,7 +205,7 @@ def _extend_lease(run: Run) -> None:
 def _take_storage(run: Run, num_bytes: int) -> None:
     """What is stored of a run counts as long as the run is there."""
     try:
-        check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")
+        check_storage(run.team, num_bytes, purpose=f"data of {run.name}")
     except ValueError as error:
         raise QuotaExceeded(str(error)) from None
     total = run.source.get("num_bytes", 0) + num_bytes

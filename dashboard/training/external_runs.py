@@ -86,8 +86,8 @@ def _check(opening: Opening) -> None:
     size = len(json.dumps(dict(opening.settings), default=str).encode())
     if size > MAX_SETTINGS_BYTES:
         raise ValueError(
-            f"settings may take {MAX_SETTINGS_BYTES:,} bytes as JSON; they take "
-            f"{size:,}. Leave the longest out."
+            f"settings may have at most {MAX_SETTINGS_BYTES:,} bytes as JSON; got "
+            f"{size:,}. Leave out the longest."
         )
 
 
@@ -95,7 +95,7 @@ def _check_text(name: str, text: str, *, most: int, may_be_empty: bool = True) -
     if len(text) > most or not (text.strip() or may_be_empty):
         least = 0 if may_be_empty else 1
         raise ValueError(
-            f"{name} must have {least} to {most:,} characters; it has {len(text):,}."
+            f"{name} must have {least} to {most:,} characters; got {len(text):,}."
         )
     if "\n" in text and name != "notes":
         raise ValueError(f"{name} must be one line; got {text!r}.")
@@ -104,14 +104,14 @@ def _check_text(name: str, text: str, *, most: int, may_be_empty: bool = True) -
 def _check_rules(opening: Opening) -> None:
     if len(opening.rules) > MAX_RULES:
         raise ValueError(
-            f"rules may be {MAX_RULES} at most; there are {len(opening.rules):,}."
+            f"rules may have at most {MAX_RULES} entries; got {len(opening.rules):,}."
         )
     for name, weight in opening.rules.items():
-        _check_text("A rule's name", name, most=40, may_be_empty=False)
+        _check_text("A rule name", name, most=40, may_be_empty=False)
         if not math.isfinite(weight):
             raise ValueError(f"rules: the weight of {name!r} must be finite.")
     if opening.right_from is not None and not math.isfinite(opening.right_from):
-        raise ValueError("right_from must be a finite number, or left out.")
+        raise ValueError("right_from must be a finite number or null.")
 
 
 def _check_quota(team: Team) -> None:
@@ -174,16 +174,18 @@ def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None)
     run = held.get(pk=run.pk)
     if not 0 <= from_step <= run.last_step:
         raise ValueError(
-            f"from_step must be from 0 to {run.last_step:,}, the last step that is "
-            f"stored; got {from_step:,}. Send the lines before it first."
+            f"from_step must be from 0 to {run.last_step:,}, the last stored step; "
+            f"got {from_step:,}. Send the earlier lines first."
         )
     try:
         refuse_locked(run)
     except ValueError as error:
         raise RunEnded(str(error)) from None
     if run.archived_at is not None:
-        raise RunEnded(f"{run.name} is archived. Unarchive it to train on.")
-    close_attempt(run.pk, run.attempt, f"another attempt began, from step {from_step}")
+        raise RunEnded(f"{run.name} is archived. Unarchive it to continue training.")
+    close_attempt(
+        run.pk, run.attempt, f"replaced by another attempt from step {from_step}"
+    )
     _make_running(run, user)
     run.refresh_from_db(fields=["attempt"])
     _begin_attempt(run, host)

@@ -28,8 +28,8 @@ LEASE = timedelta(seconds=60)
 RENEW_SECONDS = 10.0
 HOLDING = [RunState(state) for state in HELD]
 REQUESTS = {
-    RunState.STOPPING: "a stop was requested",
-    RunState.PAUSING: "a pause was requested",
+    RunState.STOPPING: "stop requested",
+    RunState.PAUSING: "pause requested",
 }
 MAX_LOSSES = 3
 ENDING = [RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING]
@@ -81,9 +81,7 @@ class LeaseLost(Exception):
     """Another attempt holds the run, so this one must write nothing more."""
 
     def __init__(self, claim: Claim) -> None:
-        super().__init__(
-            f"Run {claim.run_id} is not held by attempt {claim.attempt} any more."
-        )
+        super().__init__(f"Attempt {claim.attempt} no longer holds run {claim.run_id}.")
 
 
 def startable() -> QuerySet[Run]:
@@ -204,9 +202,9 @@ def lose_attempt(run: Run, *, outcome: str, advice: str = "") -> bool:
         return transition(run.id, sources=[RunState.LOST], target=RunState.PAUSED)
     if run.num_losses >= MAX_LOSSES:
         reason = (
-            f"The run was lost {run.num_losses + 1} times in a row without reaching a "
-            "new checkpoint, so it was not started again. The last time: "
-            f"{outcome}. {advice}".rstrip()
+            f"The run was lost {run.num_losses + 1} times in a row without a new "
+            f"checkpoint, so Cohort did not restart it. Last outcome: {outcome}. "
+            f"{advice}".rstrip()
         )
         return fail(run.id, with_tail(reason, _last_lines(run)))
     return transition(

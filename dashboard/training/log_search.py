@@ -59,17 +59,18 @@ class Found:
 def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
     """Of single lines; ValueError with a sentence when it is not one."""
     if not query:
-        raise ValueError("Type what to search for.")
+        raise ValueError("Enter a search term.")
     if len(query) > MAX_QUERY_CHARS:
         raise ValueError(
-            f"A search may have {MAX_QUERY_CHARS} characters; got {len(query)}."
+            f"A search term may have at most {MAX_QUERY_CHARS} characters; got "
+            f"{len(query)}."
         )
     pattern = query if is_pattern else re2.escape(query)
     refuse_bad_pattern(pattern)
     if compile_pattern(pattern).search(""):
         raise ValueError(
-            f"The pattern {query!r} matches an empty text too, so it finds every line. "
-            "Ask for at least one character."
+            f"The pattern {query!r} matches the empty string, so it would find "
+            "every line. Require at least one character."
         )
     options = re2.Options()
     options.log_errors = False
@@ -79,8 +80,8 @@ def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
     compiled = re2.compile(f"(?m){pattern}", options)
     if compiled.programsize > MAX_INSTRUCTIONS:
         raise ValueError(
-            f"This pattern becomes {compiled.programsize:,} instructions; a log is "
-            f"searched by {MAX_INSTRUCTIONS:,} at most. Use smaller repeats."
+            f"The pattern compiles to {compiled.programsize:,} instructions; the "
+            f"maximum is {MAX_INSTRUCTIONS:,}. Use smaller repeats."
         )
     return compiled
 
@@ -112,10 +113,12 @@ def search(path: Path, pattern: Any, *, first: int = 0) -> Found:
 def _why_stop(total: int, num_bytes: int, deadline: float) -> str:
     searched = f"the first {size(num_bytes)}"
     if total > MAX_MATCHES:
-        return f"More than {MAX_MATCHES:,} lines match; only {searched} were searched."
+        return f"More than {MAX_MATCHES:,} lines match. Searched only {searched}."
     if time.monotonic() > deadline:
-        return f"Only {searched} were searched, for {MAX_SECONDS:.0f} s."
-    return f"Only {searched} were searched." if num_bytes >= MAX_BYTES else ""
+        return (
+            f"The search timed out after {MAX_SECONDS:.0f} s. Searched only {searched}."
+        )
+    return f"Searched only {searched}." if num_bytes >= MAX_BYTES else ""
 
 
 def _blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, int, bytes]]:
@@ -224,11 +227,11 @@ class Source:
         worker = Worker.objects.filter(name=self.attempt.worker).first()
         if worker is not None and worker.host != socket.gethostname():
             return (
-                f"This log is on another machine: {worker.name} runs on {worker.host}, "
-                f"and {self.path} is not to be seen on this server. Give both the same "
-                "COHORT_DATA folder to read it here."
+                f"This log is on another machine: {worker.name} runs on "
+                f"{worker.host}, and this server cannot read {self.path}. Share "
+                "one COHORT_DATA folder to read it here."
             )
-        return "Nothing has been written to this log yet."
+        return "The log is empty."
 
 
 def find_source(run: Run, query: Mapping[str, str]) -> Source | None:

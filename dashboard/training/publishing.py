@@ -38,7 +38,7 @@ def find_files(checkpoint: Checkpoint) -> Path:
         raise FilesGone(unseen(checkpoint.run))
     if path is None:
         raise FilesGone(
-            f"The files of {checkpoint.name} are no longer there. Take another one."
+            f"The files of {checkpoint.name} were deleted. Choose another checkpoint."
         )
     return path
 
@@ -60,14 +60,16 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
     name = " ".join(name.split())
     if not name or len(name) > 80 or not name.isprintable():
         raise ValueError(
-            f"A model's name has 1 to 80 plain characters; got {name[:90]!r}."
+            f"A model name must have 1 to 80 printable characters; got {name[:90]!r}."
         )
     if run.team.published_models.count() >= MOST:
-        raise ValueError(f"{run.team} has {MOST} models. Unpublish one first.")
+        raise ValueError(
+            f"{run.team} has {MOST} models, the maximum. Unpublish one first."
+        )
     source = find_files(checkpoint)
     files = model_files(read_known(source, checkpoint))
     if not files:
-        raise ValueError(f"{checkpoint.name} holds no model.")
+        raise ValueError(f"{checkpoint.name} contains no model.")
     num_bytes = sum(file.bytes for file in files.values())
     draft = Path(settings.COHORT_DATA) / "models" / f".{uuid4().hex}"
     try:
@@ -77,11 +79,11 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
         return _place(draft, checkpoint, name=name, user=user, num_bytes=num_bytes)
     except IntegrityError:
         raise ValueError(
-            f"The team has a model called “{name}” already. Choose another name."
+            f"A model called “{name}” already exists. Choose another name."
         ) from None
     except OSError as error:
         raise ValueError(
-            f"The model could not be copied to {draft.parent}: {error.strerror}."
+            f"Failed to copy the model to {draft.parent}: {error.strerror}."
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -120,7 +122,7 @@ def unpublish(*, model: PublishedModel, user: User) -> None:
     if needed := runs_that_need(held):
         names = ", ".join(f"{run.name} (run {run.pk}, {run.state})" for run in needed)
         raise ValueError(
-            f"{held} stays: {names} starts from it. Wait for the end, or stop it first."
+            f"{held} is in use by {names}. Wait for the end, or stop the run first."
         )
     record(held.team, user, "model.unpublished", held, name=held.name)
     folder = held.folder

@@ -78,10 +78,10 @@ def warm_up(folder: Path, *, show: Show) -> None:
             raise
     if child.returncode != 0 or not is_warmed_up(folder):
         raise StarterFault(
-            f"The starter model could not be made (exit {child.returncode}), so there "
-            f"is no first run. Its log, {log}, ends:\n"
-            f"{read_tail(log, max_lines=6).text}\nStart Cohort again to try once more, "
-            "or launch a run of your own model."
+            f"Failed to create the starter model (exit status {child.returncode}), "
+            f"so there is no first run. Log: {log}. Last "
+            f"lines:\n{read_tail(log, max_lines=6).text}\nStart Cohort again to "
+            "retry, or launch a run with your own model."
         )
 
 
@@ -144,5 +144,5 @@ def _recipe_version(team: Team, user: User, folder: Path) -> RecipeVersion:
         recipe=recipe,
         user=user,
         existing=RewardRecipe.objects.filter(team=team, name=RECIPE_NAME).first(),
-        description="Made at the first start, with the starter model.",
+        description="Created at the first start, with the starter model.",
     )

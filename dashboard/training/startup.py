@@ -58,8 +58,8 @@ def take_fork_checkpoint(
         return
     if run.forked_from_id is None:
         raise ValueError(
-            f"This fork begins from checkpoint {run.fork_checkpoint} of a run that was "
-            "deleted, and its files are gone with it. Launch a new run."
+            f"This fork starts from checkpoint {run.fork_checkpoint} of a deleted "
+            "run, so its files no longer exist. Launch a new run."
         )
     take_checkpoint(
         run.forked_from_id,
@@ -137,7 +137,7 @@ def _start_of(
             )
         write_changes(run, directory.attempt(claim.attempt).changes)
     except OSError as error:
-        outcome = f"the run's files could not be prepared: {error}"
+        outcome = f"failed to prepare the run's files: {error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             pause_for_disk(claim)
             raise CannotStart(outcome) from error

@@ -83,7 +83,7 @@ def supervise(
         "attempt": claim.attempt,
         **originating_request(claim.run_id),
     }
-    with bound(**about), span("life of a run"):
+    with bound(**about), span("run attempt"):
         _supervise(claim, is_shutting_down, command, timing)
 
 
@@ -118,15 +118,11 @@ def _supervise(
         )
         attempt.run(argv)
     except CannotStart as error:
-        supervisor_log.write(f"The run could not be started: {error}")
+        supervisor_log.write(f"Failed to start the run: {error}")
     except LeaseLost as error:
-        supervisor_log.write(
-            f"{error} Its trainer was ended and nothing more is written."
-        )
+        supervisor_log.write(f"{error} Cohort killed the trainer and stopped writing.")
     except TooLate:
-        supervisor_log.write(
-            "The worker shuts down before that worked; the lease runs out."
-        )
+        supervisor_log.write("The worker shut down first; the lease will expire.")
 
 
 class Attempt:
@@ -148,9 +144,7 @@ class Attempt:
         self._is_too_late = is_too_late
         self._timing = timing
         self._storing = DatabaseRetry(supervisor_log, "Storing the log")
-        self._hearing = DatabaseRetry(
-            supervisor_log, "Hearing what is asked of the run"
-        )
+        self._hearing = DatabaseRetry(supervisor_log, "Reading requests for the run")
         self._holding = DatabaseRetry(supervisor_log, "Renewing the lease")
         self._follower = LogTailer(self._files.events)
         self._step = 0
@@ -240,7 +234,7 @@ class Attempt:
             if is_too_late and self._trainer.has_exited():  # before, it may still save
                 raise TooLate
         if self._is_overdue():
-            self._log.write("It did not stop in time and was killed.")
+            self._log.write("The trainer did not stop in time and was killed.")
             self._was_killed = True
             self._trainer.kill()
 
@@ -261,7 +255,7 @@ class Attempt:
         try:
             write_changes(Run(id=self._claim.run_id), self._files.changes)
         except OSError as error:
-            self._log.write(f"Changed settings could not be handed on: {error}")
+            self._log.write(f"Failed to pass changed settings to the trainer: {error}")
 
     def _renew_lease(self) -> None:
         self._holding.attempt(lambda: renew(self._claim))
@@ -291,18 +285,18 @@ class Attempt:
             and not self._hang.has_killed
             and self._memory_kills.has_risen(),
         )
-        self._log.write(f"The trainer ended: {ending.outcome}.")
+        self._log.write(f"The trainer exited: {ending.outcome}.")
         self._insist(lambda: conclude(self._claim, ending))
 
     def _insist(self, action: Callable[[], None]) -> None:
-        DatabaseRetry(self._log, "Writing down the run's end").insist(
+        DatabaseRetry(self._log, "Storing the run's end").insist(
             action, is_too_late=self._is_too_late, meanwhile=self._renew
         )
 
     def _give_up(self, error: StoreRefused) -> None:
         reason = (
-            f"The run's log could not be stored, so it was ended at step {self._step}: "
-            f"{error}"
+            "Failed to store the run's log, so Cohort ended the run at step "
+            f"{self._step}: {error}"
         )
         self._log.write(reason)
         self._insist(lambda: give_up(self._claim, reason))

@@ -229,27 +229,27 @@ CHARTS = (
     SystemChart(
         id="gpu-use",
         title="GPU use",
-        about="Share of the time in which a kernel ran.",
+        about="Share of time with a kernel running.",
         of_gpus=True,
         figure=_figure({**PERCENT, "range": [0, 103]}, gpu_use="GPU"),
     ),
     SystemChart(
         id="gpu-memory",
         title="GPU memory",
-        about="Held on the GPU, by any process.",
+        about="Memory used on the GPU by all processes.",
         of_gpus=True,
         figure=_figure(BYTES, gpu_memory="GPU"),
     ),
     SystemChart(
         id="cpu",
         title="CPU",
-        about="100 % is every core of the machine.",
+        about="100 % means all cores of the machine.",
         figure=_figure(PERCENT, trainer_cpu="trainer", cpu="machine"),
     ),
     SystemChart(
         id="memory",
         title="Memory",
-        about="Resident: the trainer with what it started, and the machine.",
+        about="Resident memory: the trainer with its subprocesses, and the machine.",
         figure=_figure(BYTES, trainer_memory="trainer", memory="machine"),
     ),
     SystemChart(
@@ -260,14 +260,14 @@ CHARTS = (
     ),
     SystemChart(
         id="disk-free",
-        title="Disk space left",
-        about="Where runs and checkpoints are kept.",
+        title="Free disk space",
+        about="On the disk with runs and checkpoints.",
         figure=_figure(BYTES, disk_free="free"),
     ),
     SystemChart(
         id="network",
         title="Network",
-        about="All interfaces but the loopback.",
+        about="All interfaces except loopback.",
         figure=_figure(
             BYTES_PER_SECOND, network_received="received", network_sent="sent"
         ),
@@ -334,7 +334,7 @@ class SystemSampler:
             if sample.pk % 100 == 0 or self._every < 1:
                 self._bound(run_id)
         except DatabaseError as error:
-            logger.debug("Run %d: no system sample: %s", run_id, error)
+            logger.debug("Run %d: failed to sample the system: %s", run_id, error)
             connection.close()
 
     def _bound(self, run_id: int) -> None:

@@ -67,7 +67,7 @@ def take_over(
         on_progress=keep_alive,
     )
     for message in refused:
-        supervisor_log.write(f"Checkpoint passed over: {message}")
+        supervisor_log.write(f"Skipped a checkpoint: {message}")
     if checkpoint is None:
         _refuse_to_start_over(claim, refused)
     step = checkpoint.step if checkpoint else 0
@@ -76,7 +76,7 @@ def take_over(
     _set_aside(claim, directory, after=step)
     where = f"checkpoint {checkpoint.path.name}" if checkpoint else "the beginning"
     supervisor_log.write(
-        f"Resuming from {where}; {drained} lines of the old log were new."
+        f"Resuming from {where}; stored {drained} missing lines of the old log."
     )
     return checkpoint
 
@@ -116,9 +116,9 @@ def _refuse_to_start_over(claim: Claim, refused: list[str]) -> None:
     if not known.exists():
         return
     raise CannotResume(
-        f"The run has {known.count()} saved checkpoints, but none of them can be "
-        f"resumed from: {' '.join(refused) or 'their files are gone.'} Clone the run "
-        "to start it over."
+        f"None of the run's {known.count()} checkpoints can be resumed: "
+        f"{' '.join(refused) or 'their files were deleted.'} Clone the run to "
+        "start over."
     )
 
 

@@ -81,7 +81,7 @@ def _resume(run: Run) -> bool:
             sources=[RunState.PAUSED],
             target=RunState.QUEUED,
             when=Q(attempt=run.attempt),
-            detail={"why": "there is room on the disk again"},
+            detail={"why": "disk space is available again"},
             pause_reason="",
             num_losses=0,
             not_before=None,
@@ -109,7 +109,7 @@ def work(self: Task[..., None]) -> None:
     try:
         note_unseen(worker, unseen)
     except Error as error:  # what was claimed is not to wait for its lease's end
-        logger.warning("What %s leaves to others was not noted: %s", worker, error)
+        logger.warning("Failed to note which runs %s skipped: %s", worker, error)
     if claim is not None:
         timing = Timing(hang_seconds=settings.COHORT_HANG_SECONDS)
         supervise(claim, is_shutting_down=shutdown.is_announced, timing=timing)
@@ -138,7 +138,11 @@ def reclaim_left_runs(sender: str, instance: Any, **_: Any) -> None:
     try:
         reclaim(sender)
     except DatabaseError as error:
-        logger.warning("Left runs wait for their leases to run out: %s", error)
+        logger.warning(
+            "Failed to requeue this worker's old runs, so they wait for their leases "
+            "to expire: %s",
+            error,
+        )
     finally:
         connection.close()  # the pool's processes are forked from this one
 

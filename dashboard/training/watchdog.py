@@ -148,9 +148,9 @@ class Watchdog:
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
         self._log.write(
-            f"The trainer has been silent for {self._hang_seconds:g} s. Cohort asks "
-            "it to print its threads (see its log) and kills it unless it continues "
-            f"within {self._patience_seconds:g} s."
+            f"The trainer made no progress for {self._hang_seconds:g} s. Cohort "
+            "logs its stack traces (see the trainer log) and kills it in "
+            f"{self._patience_seconds:g} s unless it continues."
         )
         self._trainer.ask_where_it_is()
 
@@ -158,5 +158,5 @@ class Watchdog:
         if self.has_killed or self._trainer.has_exited():
             return
         self.has_killed = True
-        self._log.write("The trainer hangs and was killed.")
+        self._log.write("The trainer hung and was killed.")
         self._trainer.kill()

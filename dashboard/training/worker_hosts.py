@@ -151,8 +151,8 @@ def note_unseen(worker: str, runs: list[Run]) -> None:
     """Say on the workers page which runs are left for another worker, and why."""
     names = ", ".join(str(run.id) for run in runs)
     notice = (
-        f"Leaves queued run {names} to another worker: no checkpoint is to be seen "
-        f"under {run_directory(runs[0].id).checkpoints}."
+        f"Leaves queued run {names} to another worker: no checkpoint found under "
+        f"{run_directory(runs[0].id).checkpoints}."
         if runs
         else ""
     )

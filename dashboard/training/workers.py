@@ -106,7 +106,7 @@ def _refusal_of_torch() -> str:
             command, capture_output=True, text=True, timeout=ASK_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
-        return f"PyTorch gave no answer within {ASK_SECONDS} s"
+        return f"PyTorch did not respond within {ASK_SECONDS} s"
     if asked.returncode or not asked.stdout.strip():
         return "PyTorch cannot be imported"
     version, cuda, found, said = json.loads(asked.stdout.splitlines()[-1])
@@ -115,7 +115,7 @@ def _refusal_of_torch() -> str:
     if cuda is None:
         wanted = f"torch=={version.split('+')[0]}"
         return (
-            f"PyTorch {version} is built without CUDA. Install the other build: "
+            f"PyTorch {version} is built without CUDA. Install the CUDA build: "
             f".venv/bin/pip install --force-reinstall {wanted}"
         )
     reason = said[0].splitlines()[0].rstrip(".") if said else "it finds no device"
@@ -217,7 +217,7 @@ class WorkerHeartbeat:
                 self._is_registered = True
                 self._sandbox = self._packages = None
         except DatabaseError as error:
-            logger.warning("The worker could not report to the database: %s", error)
+            logger.warning("The worker failed to report to the database: %s", error)
             connection.close()
 
     def _report(self, reader: Reader) -> bool:
@@ -235,7 +235,9 @@ class WorkerHeartbeat:
         try:
             self._on_drain(drained)
         except (OSError, OperationalError, RedisError) as error:
-            logger.warning("The worker could not heed its drain yet: %s", error)
+            logger.warning(
+                "The worker failed to apply its drain state and retries: %s", error
+            )
             return
         self._is_drained = drained
 
@@ -255,7 +257,9 @@ class WorkerHeartbeat:
         try:
             tell_facts(self.name, **facts)
         except DatabaseError as error:
-            logger.warning("The worker could not report what it has: %s", error)
+            logger.warning(
+                "The worker failed to report its hardware and packages: %s", error
+            )
             connection.close()
             return False
         return True
@@ -264,7 +268,7 @@ class WorkerHeartbeat:
         try:
             Worker.objects.filter(name=self.name).update(stopped_at=Now())
         except DatabaseError as error:
-            logger.warning("The worker could not sign off: %s", error)
+            logger.warning("The worker failed to report its shutdown: %s", error)
 
 
 def describe_use(values: Values) -> dict[str, Any]:
@@ -294,7 +298,7 @@ def reclaim(name: str) -> list[int]:
     return [
         run.id
         for run in before.held_runs()
-        if lose_attempt(run, outcome=f"its worker {name} died and was started again")
+        if lose_attempt(run, outcome=f"its worker {name} died and was restarted")
     ]
 
 

@@ -121,8 +121,8 @@ def reading(path: Path) -> Iterator[tarfile.TarFile]:
             yield tar
     except (tarfile.ReadError, EOFError) as error:
         raise BackupFault(
-            f"{path} cannot be read as a backup ({error}). Give a file that "
-            "`manage.py backup` wrote."
+            f"{path} is not a valid backup ({error}). Pass a file that `manage.py "
+            "backup` wrote."
         ) from error
 
 
@@ -131,8 +131,8 @@ def read_text(tar: tarfile.TarFile, name: str) -> str:
         file = tar.extractfile(name)
     except KeyError:
         raise BackupFault(
-            f"{tar.name!s} has no {name}, so it is no backup, or one that was cut off. "
-            "Give a whole file that `manage.py backup` wrote."
+            f"{tar.name!s} has no {name}, so it is not a backup or is incomplete. "
+            "Pass a complete file that `manage.py backup` wrote."
         ) from None
     assert file is not None
     return file.read().decode()
@@ -146,8 +146,8 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
     for name, digest in sums.items():
         if name not in found or _digest(folder / name) != digest:
             raise BackupFault(
-                f"{name} is missing or damaged in {tar.name!s}. Nothing restored. Use "
-                "another copy of the file."
+                f"{name} is missing or damaged in {tar.name!s}. Nothing was "
+                "restored. Use another copy of the file."
             )
 
 
@@ -200,20 +200,20 @@ def check_versions(manifest: Manifest) -> None:
     """BackupFault where it is of a newer Cohort or PostgreSQL than this one."""
     if manifest.format != FORMAT:
         raise BackupFault(
-            f"The backup has format {manifest.format}; this Cohort reads {FORMAT}. "
-            "Restore it with the Cohort that made it."
+            f"The backup has format {manifest.format}; this version of Cohort "
+            f"reads {FORMAT}. Restore it with the version that made it."
         )
     known = MigrationExecutor(connection).loader.disk_migrations or {}
     unknown = [".".join(one) for one in manifest.migrations if one not in known]
     if unknown:
         raise BackupFault(
-            f"The backup was made by a newer Cohort: {first_three(unknown)} "
-            "are not known here. Install that version, then restore."
+            f"A newer version of Cohort made this backup: {first_three(unknown)} "
+            "are unknown. Install that version, then restore."
         )
     here = read_server_version()
     if manifest.postgres > here:
         raise BackupFault(
-            f"The backup is of PostgreSQL {manifest.postgres}, and this server is "
+            f"The backup is from PostgreSQL {manifest.postgres}; this server is "
             f"{here}. Restore into {manifest.postgres} or newer."
         )
 

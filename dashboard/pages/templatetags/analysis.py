@@ -15,11 +15,11 @@ from dashboard.pages.templatetags.runs import signed
 
 register = template.Library()
 STATUS_WORDS = {
-    "suspect": "look at it",
-    "otherwise": "changed otherwise",
+    "suspect": "check",
+    "otherwise": "other change",
     "steady": "no clear change",
     "few": "too few points",
-    "aside": "nothing on one side",
+    "aside": "no data on one side",
     "missing": "not measured",
 }
 
