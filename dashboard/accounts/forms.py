@@ -92,7 +92,7 @@ class TeamForm(ModelForm):  # type: ignore[type-arg]  # as above
         slug = str(self.cleaned_data["slug"])
         if slug in RESERVED_SLUGS:
             raise forms.ValidationError(
-                f"“{slug}” is reserved. Choose another address."
+                f"“{slug}” is reserved. Choose another address.", code="reserved"
             )
         return slug
 

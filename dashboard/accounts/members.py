@@ -21,6 +21,7 @@ from dashboard.accounts.access import roles_given_by
 from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.services import digest, record
 from dashboard.project.edits import Edit
+from dashboard.project.errors import UserError
 from dashboard.project.mail import why_not_mailed
 
 INVITATION_LIFETIME = timedelta(days=7)
@@ -35,11 +36,12 @@ def change_role(
     """`was`: the role that `by` saw; EditConflict where it is neither by now."""
     actor, member = _locked(by, of)
     if role not in Role.values:
-        raise ValueError(
-            f"The role must be one of {', '.join(Role.values)}; got {role!r}."
+        raise UserError(
+            "members.bad_role",
+            f"The role must be one of {', '.join(Role.values)}; got {role!r}.",
         )
     if {role, member.role} - set(roles_given_by(actor.role)):
-        raise ValueError(_beyond(actor, member))
+        raise UserError("members.role_too_low", _beyond(actor, member))
     if not Edit.of("role", role, was).merge({"role": member.role}):
         return
     if member.is_owner:
@@ -53,7 +55,7 @@ def change_role(
 def remove_member(*, by: Membership, member: Membership) -> None:
     actor, gone = _locked(by, member)
     if gone.role not in roles_given_by(actor.role):
-        raise ValueError(_beyond(actor, gone))
+        raise UserError("members.role_too_low", _beyond(actor, gone))
     if gone.is_owner:
         _leave_an_owner(gone, "be removed")
     _record(actor, "member.removed", gone, role=gone.role)
@@ -74,13 +76,18 @@ def transfer_ownership(*, by: Membership, to: Membership) -> None:
     """The other becomes an owner, and who did it an admin."""
     actor, heir = _locked(by, to)
     if not actor.is_owner:
-        raise ValueError(
-            f"Only an owner can transfer ownership; your role is {actor.role}."
+        raise UserError(
+            "members.not_owner",
+            f"Only an owner can transfer ownership; your role is {actor.role}.",
         )
     if heir.pk == actor.pk:
-        raise ValueError("You already own the team. Choose someone else.")
+        raise UserError(
+            "members.already_owner", "You already own the team. Choose someone else."
+        )
     if not heir.user.is_active:
-        raise ValueError(f"{heir.user} is deactivated. Choose someone else.")
+        raise UserError(
+            "members.deactivated", f"{heir.user} is deactivated. Choose someone else."
+        )
     before = heir.role
     Membership.objects.filter(pk=heir.pk).update(role=Role.OWNER)
     Membership.objects.filter(pk=actor.pk).update(role=Role.ADMIN)
@@ -91,7 +98,10 @@ def transfer_ownership(*, by: Membership, to: Membership) -> None:
 def deactivate(*, by: Membership, member: Membership) -> None:
     person = _person_of(by, member)
     if person.pk == by.user_id:
-        raise ValueError("You cannot deactivate yourself. Leave the team instead.")
+        raise UserError(
+            "members.own_account",
+            "You cannot deactivate yourself. Leave the team instead.",
+        )
     switch_person(person, is_active=False, by=by.user)
 
 
@@ -134,10 +144,11 @@ def may_switch(by: Membership, person: User) -> bool:
 def _person_of(by: Membership, member: Membership) -> User:
     actor, found = _locked(by, member)
     if not may_switch(actor, found.user):
-        raise ValueError(
+        raise UserError(
+            "members.in_other_teams",
             f"You can deactivate {found.user} only if you own every team they are "
             "in. Remove them from this team, or ask the operator to run manage.py "
-            "deactivate."
+            "deactivate.",
         )
     return found.user
 
@@ -148,7 +159,9 @@ def _locked(by: Membership, other: Membership) -> tuple[Membership, Membership]:
     of_team = Membership.objects.select_related("user", "team").filter(team=by.team_id)
     found = of_team.in_bulk([by.pk, other.pk])
     if by.pk not in found or other.pk not in found:
-        raise ValueError("Not changed: this person has left the team.")
+        raise UserError(
+            "members.left_team", "Not changed: this person has left the team."
+        )
     return found[by.pk], found[other.pk]
 
 
@@ -157,9 +170,10 @@ def _leave_an_owner(member: Membership, what: str) -> None:
         team=member.team_id, role=Role.OWNER, user__is_active=True
     ).exclude(pk=member.pk)
     if not others.exists():
-        raise ValueError(
+        raise UserError(
+            "members.last_owner",
             f"{member.user} is the last owner of {member.team} and cannot {what}. "
-            "Transfer the ownership first."
+            "Transfer the ownership first.",
         )
 
 
@@ -181,17 +195,22 @@ def _record(actor: Membership, verb: str, member: Membership, **detail: str) -> 
 def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, str]:
     """The invitation with its token, which is nowhere kept."""
     if role == Role.OWNER or role not in roles_given_by(by.role):
-        raise ValueError(f"Your role, {by.role}, cannot invite people as {role}.")
+        raise UserError(
+            "invitations.role_too_low",
+            f"Your role, {by.role}, cannot invite people as {role}.",
+        )
     if open_invitations(by.team).count() >= MAX_OPEN:
-        raise ValueError(
-            f"The team has {MAX_OPEN} open invitations, the maximum. Revoke some first."
+        raise UserError(
+            "invitations.too_many_open",
+            f"The team has {MAX_OPEN} open invitations, the maximum. Revoke one.",
         )
     since = timezone.now() - timedelta(days=1)
     made = Invitation.objects.filter(team=by.team, created_at__gt=since).count()
     if made >= MAX_A_DAY:
-        raise ValueError(
-            f"The team created {made} invitations in 24 hours, the maximum. Wait, "
-            "or share an open link."
+        raise UserError(
+            "invitations.too_many",
+            f"The team created {made} invitations in 24 hours, the maximum. Wait, or "
+            "share an open link.",
         )
     token = secrets.token_urlsafe(32)
     invitation = Invitation.objects.create(
@@ -220,7 +239,7 @@ def send_invitation(invitation: Invitation, address: str) -> None:
     try:
         send_mail(subject, text, None, [invitation.email])
     except (SMTPException, OSError) as error:
-        raise ValueError(why_not_mailed(error)) from error
+        raise UserError("invitations.not_sent", why_not_mailed(error)) from error
 
 
 def open_invitations(team: Team) -> models.QuerySet[Invitation]:
@@ -256,7 +275,10 @@ def accept(token: str, user: User) -> Membership | None:
         team=found.team, user=user, defaults={"role": found.role}
     )
     if not is_new:
-        raise ValueError(f"You are already in {found.team}, as {member.role}.")
+        raise UserError(
+            "invitations.already_member",
+            f"You are already in {found.team}, as {member.role}.",
+        )
     record(found.team, user, "invitation.accepted", found, role=found.role)
     return member
 

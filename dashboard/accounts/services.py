@@ -28,6 +28,7 @@ from dashboard.accounts.models import (
 )
 from dashboard.accounts.request_context import current_context
 from dashboard.observability.logging import current_request_id
+from dashboard.project.errors import UserError
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
 MAX_TOLD = 2_000  # characters that an entry keeps of a text
@@ -93,7 +94,10 @@ def _cut(value: Any) -> Any:
 @transaction.atomic
 def create_team(*, slug: str, name: str, owner: User) -> Team:
     if slug in RESERVED_SLUGS:
-        raise ValueError(f"The team address {slug!r} is reserved. Choose another one.")
+        raise UserError(
+            "teams.reserved_address",
+            f"The team address {slug!r} is reserved. Choose another one.",
+        )
     team = Team.objects.create(slug=slug, name=name)
     Membership.objects.create(user=owner, team=team, role=Role.OWNER)
     record(team, owner, "team.created", team, slug=slug)

@@ -21,6 +21,7 @@ from dashboard.accounts.models import Membership, Team, User
 from dashboard.accounts.services import record
 from dashboard.api.models import ApiToken, Scope
 from dashboard.api.problems import Problem
+from dashboard.project.errors import UserError
 
 PREFIX = "cohort_"  # by which scanners for leaked secrets know one
 MAX_TOKENS = 50  # of one person in one team that work
@@ -52,15 +53,17 @@ def create_token(
     """The token and its text, which is nowhere kept. ValueError says what is wrong."""
     wrong = [scope for scope in scopes if not may_use(membership, scope)]
     if wrong:
-        raise ValueError(
+        raise UserError(
+            "tokens.scope_not_allowed",
             f"Your role in {membership.team} is {membership.role}, which does not "
             f"allow the scope {wrong[0]}. Remove the scope, or ask a team admin "
-            "for another role."
+            "for another role.",
         )
     if working_tokens(membership).count() >= MAX_TOKENS:
-        raise ValueError(
+        raise UserError(
+            "tokens.too_many",
             f"You have {MAX_TOKENS} active tokens in {membership.team}, the "
-            "maximum. Revoke an unused one."
+            "maximum. Revoke an unused one.",
         )
     text = PREFIX + secrets.token_urlsafe(32)
     token = ApiToken.objects.create(
@@ -181,7 +184,7 @@ class Bearer(HttpBearer):
         access: Access | None = getattr(request, "api_access", None)
         if access is None or self.scope is None or self.scope in access.scopes:
             return access
-        raise Problem(403, _refusal(access, self.scope))
+        raise Problem(403, _refusal(access, self.scope), code="tokens.scope_missing")
 
 
 def _refusal(access: Access, wanted: str) -> str:

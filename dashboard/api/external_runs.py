@@ -1,4 +1,4 @@
-"""Runs of outside trainers: opened, fed with events, continued in another attempt."""
+"""Runs of external trainers: opened, fed with events, continued in another attempt."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from dashboard.training.external_events import (
 from dashboard.training.external_ingest import read_position, take_lines
 from dashboard.training.external_runs import Opening, open_attempt, open_run
 
-RETRY_SECONDS = 120  # of a full team; within the silence after which a run is lost
-GZIP = 31  # zlib's window for it, with its head and check
+RETRY_SECONDS = 120  # over quota; shorter than SILENCE, after which a run is lost
+GZIP = 31  # zlib's wbits for gzip: header and checksum included
 PIECE_BYTES = 64 * 2**10
 router = Router(tags=["External trainers"], auth=INGEST)
 Attempt = Annotated[
@@ -88,7 +88,7 @@ class OpenedOut(Schema):
     address: str = Field(examples=["https://cohort.example.org/lab/runs/7/"])
 
 
-class PlaceOut(Schema):
+class PositionOut(Schema):
     state: str = Field(examples=["running"])
     attempt: int = Field(examples=[1])
     line: int = Field(description="Last stored line.", examples=[120])
@@ -103,7 +103,7 @@ class PlaceOut(Schema):
     )
 
 
-class LifeIn(Input):
+class AttemptIn(Input):
     from_step: int = Field(
         ge=0,
         le=LARGEST_STEP,
@@ -114,12 +114,12 @@ class LifeIn(Input):
     host: str = Field(default="", max_length=120, examples=["node-4"])
 
 
-class LifeOut(Schema):
+class AttemptOut(Schema):
     attempt: int = Field(examples=[2])
 
 
 @router.post("", response={200: OpenedOut, 201: OpenedOut}, summary="Open a run")
-def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
+def open_external_run(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
     """201 for a new run; 200 with the existing run if the key is known.
 
     429 with Retry-After if the team's quota of runs is reached.
@@ -142,18 +142,18 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
 
 
 @router.get(
-    "/{outside_id}/events", response=PlaceOut, summary="Get the last stored event"
+    "/{external_id}/events", response=PositionOut, summary="Get the last stored event"
 )
-def outside_place(request: HttpRequest, outside_id: Id) -> PlaceOut:
+def external_run_position(request: HttpRequest, external_id: Id) -> PositionOut:
     """Continue with the event after `line`."""
-    place = read_position(_find(request, outside_id))
-    return PlaceOut.model_validate(place, from_attributes=True)
+    position = read_position(_find(request, external_id))
+    return PositionOut.model_validate(position, from_attributes=True)
 
 
-@router.post("/{outside_id}/events", response=PlaceOut, summary="Send events")
-def outside_events(
-    request: HttpRequest, outside_id: Id, attempt: Attempt, first: First
-) -> PlaceOut:
+@router.post("/{external_id}/events", response=PositionOut, summary="Send events")
+def send_external_events(
+    request: HttpRequest, external_id: Id, attempt: Attempt, first: First
+) -> PositionOut:
     """Events as JSON Lines, optionally gzipped, numbered without gaps.
 
     Every event has `line` (counted from 1 in each attempt), `attempt`,
@@ -173,23 +173,27 @@ def outside_events(
     Retry-After means that the team's storage quota is reached: keep the events and
     retry.
     """
-    run = _find(request, outside_id)
+    run = _find(request, external_id)
     texts = _read_lines(request)
     try:
-        place = take_lines(run, attempt=attempt, first=first, texts=texts)
+        position = take_lines(run, attempt=attempt, first=first, texts=texts)
     except (AttemptReplaced, MissingLines, RunEnded) as error:
         raise Problem(409, str(error), code=error.code) from None
     except QuotaExceeded as error:
         raise _full(error) from None
     except ValueError as error:
         raise refuse_field("body", error) from None
-    return PlaceOut.model_validate(place, from_attributes=True)
+    return PositionOut.model_validate(position, from_attributes=True)
 
 
-@router.post("/{outside_id}/lives", response=LifeOut, summary="Start another attempt")
-def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> LifeOut:
+@router.post(
+    "/{external_id}/attempts", response=AttemptOut, summary="Start another attempt"
+)
+def start_external_attempt(
+    request: HttpRequest, external_id: Id, payload: AttemptIn
+) -> AttemptOut:
     """A new attempt. Cohort refuses later events of the previous one."""
-    run = _find(request, outside_id)
+    run = _find(request, external_id)
     user = access_of(request).user
     try:
         attempt = open_attempt(
@@ -201,18 +205,18 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
         raise _full(error) from None
     except ValueError as error:
         raise refuse_field("body.from_step", error) from None
-    return LifeOut(attempt=attempt)
+    return AttemptOut(attempt=attempt)
 
 
 def _find(request: HttpRequest, run_id: int) -> Run:
-    """Those in the trash too: what is sent to them is refused with a reason."""
+    """Includes runs in the trash, so that the refusal can say why."""
     team = access_of(request).team
     run = Run.objects.filter(team=team, pk=run_id, source__has_key="kind").first()
     return or_404(run, f"External run {run_id} not found in {team}.")
 
 
 def _full(error: QuotaExceeded) -> Problem:
-    """A client keeps what it has, and comes again."""
+    """The client keeps its events and tries again."""
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return Problem(429, str(error), code=error.code, headers=headers)
 
@@ -228,18 +232,20 @@ def _read_lines(request: HttpRequest) -> list[bytes]:
         raise refuse_field(
             "header.Content-Encoding",
             f"Content-Encoding must be gzip or identity; got {encoding[:40]!r}.",
+            "events.bad_encoding",
         )
     if len(body) > MAX_BATCH_BYTES:
         raise _too_large()
     lines = body.split(b"\n")  # U+2028 and its like end no line
     if not lines[-1]:
         lines.pop()
-    for place, line in enumerate(lines):
+    for number, line in enumerate(lines, start=1):
         if len(line) > MAX_LINE_BYTES:
             raise Problem(
                 413,
                 f"A line may have at most {MAX_LINE_BYTES:,} bytes; line "
-                f"{place + 1} of the body has {len(line):,}.",
+                f"{number} of the body has {len(line):,}.",
+                code="events.line_too_large",
             )
     return lines
 
@@ -249,11 +255,12 @@ def _too_large() -> Problem:
         413,
         f"A batch may have at most {MAX_BATCH_BYTES:,} bytes, decompressed. Send "
         "fewer lines at once.",
+        code="events.batch_too_large",
     )
 
 
 def _unzip(body: bytes) -> bytes:
-    """All members, as far as one byte above what is taken: few may hold gigabytes."""
+    """All members, up to one byte above the limit: a small body may expand to GiBs."""
     found, num_members = bytearray(), 0
     view, unzip = memoryview(body), zlib.decompressobj(wbits=GZIP)
     try:

@@ -22,7 +22,6 @@ from dashboard.api.auth import Access, note_use, read_access
 from dashboard.api.models import ApiToken, Replay, Scope
 from dashboard.api.problems import (
     Problem,
-    WrongField,
     answer,
     read_problem,
     refuse_field,
@@ -95,6 +94,7 @@ def with_replay(
             f"header.{HEADER}",
             f"{HEADER} must have 1 to {MAX_KEY} printable ASCII characters; got "
             f"{key[:120]!r}. Use a UUID.",
+            "idempotency.bad_key",
         )
     digest = digest_of(request)
     _purge_replays()
@@ -122,6 +122,7 @@ def _replay(replay: Replay, digest: str) -> HttpResponse:
             f"header.{HEADER}",
             f"{HEADER} {replay.key!r} was already used for a different request. "
             "Use a new key for a new request.",
+            "idempotency.key_reused",
         )
     text = "" if replay.body is None else json.dumps(replay.body)
     response = HttpResponse(
@@ -239,7 +240,7 @@ def _refuse_nul(request: HttpRequest) -> None:
     for name, values in request.GET.lists():
         if any("\x00" in text for text in [name, *values]):
             message = "The value contains a NUL character. Remove it."
-            raise Problem(422, message, errors=[WrongField(f"query.{name}", message)])
+            raise refuse_field(f"query.{name}", message, "nul_character")
 
 
 def _explained(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

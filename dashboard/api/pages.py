@@ -60,7 +60,7 @@ class TokenForm(forms.Form):
     def clean_name(self) -> str:
         name = " ".join(str(self.cleaned_data["name"]).split())
         if not name:
-            raise forms.ValidationError("The name must not be empty.")
+            raise forms.ValidationError("The name must not be empty.", code="required")
         return name
 
     @property

@@ -130,6 +130,7 @@ BUSY = Problem(
     409,
     "The request timed out waiting for another request to the same object. "
     "Nothing changed. Try again in a few seconds with the same Idempotency-Key.",
+    code="locked",
     headers={"Retry-After": "3"},
 )
 TOO_BIG = Problem(
@@ -223,7 +224,8 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
         case AuthenticationError():
             return NO_TOKEN
         case HttpError():
-            return Problem(error.status_code, _of_http(error))
+            code = "bad_json" if error.__cause__ else ""
+            return Problem(error.status_code, _of_http(error), code=code)
         case Http404():
             return Problem(404, str(error) or "Not found.")
         case PermissionDenied():
@@ -231,9 +233,13 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
         case RequestDataTooBig():
             return TOO_BIG
         case TooManyFilesSent() | TooManyFieldsSent():
-            return Problem(400, "The form has too many fields or files. Send fewer.")
+            return Problem(
+                400,
+                "The form has too many fields or files. Send fewer.",
+                code="too_many_fields",
+            )
         case MultiPartParserError():
-            return Problem(400, _of_form(error))
+            return Problem(400, _of_form(error), code="bad_form")
         case SuspiciousOperation() | BadRequest():
             return Problem(400, str(error))
         case OperationalError() if isinstance(error.__cause__, LockNotAvailable):
@@ -253,6 +259,7 @@ def _of_conflict(error: EditConflict) -> Problem:
         409,
         f"Not changed: {named} has changed since you read it. Compare the values in "
         "`conflicts`, then send yours with the current `was`.",
+        code="edit_conflict",
         errors=[
             WrongField(f"body.{clash.field}", "It has changed since.", "changed")
             for clash in error.clashes
@@ -262,7 +269,7 @@ def _of_conflict(error: EditConflict) -> Problem:
 
 
 def _of_form(error: MultiPartParserError) -> str:
-    """In words of ours: Django's say where its parser stood."""
+    """Plain text: Django's message names its parser's state."""
     said = str(error).lower()
     if "boundary" in said:
         return (
@@ -280,7 +287,7 @@ def _of_form(error: MultiPartParserError) -> str:
 
 
 def _of_http(error: HttpError) -> str:
-    """Of a body that is no JSON where it ends to be."""
+    """Says where the body stops being valid JSON."""
     match error.__cause__:
         case json.JSONDecodeError() as cause:
             why = f"{cause.msg} at line {cause.lineno}, column {cause.colno}"

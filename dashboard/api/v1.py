@@ -110,7 +110,7 @@ def make_api() -> NinjaAPI:
         ("/members", members.router),
         ("/invitations", members.invitations_router),
         ("/audit-log", administration.router),
-        ("/outside-runs", external_runs.router),
+        ("/external-runs", external_runs.router),
         ("/run-imports", run_imports.router),
         ("/tokens", members.tokens_router),
         ("/storage", administration.storage_router),

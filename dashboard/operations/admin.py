@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, ClassVar, TypeVar, cast
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 from django.forms import ModelForm
@@ -116,11 +117,11 @@ class EditableForm(ModelForm):  # type: ignore[type-arg]  # takes no argument wh
             field, now = self[name], self.now[name]
             was = shown.get(field.html_initial_name, now)
             if now not in (was, shown.get(field.html_name)):
-                self.add_error(
-                    name,
+                message = (
                     f"Someone saved {now or 'an empty value'} after you opened the "
-                    "form. Save again to overwrite it.",
+                    "form. Save again to overwrite it."
                 )
+                self.add_error(name, ValidationError(message, code="changed"))
                 shown[field.html_initial_name] = now
         self.data = shown
 

@@ -66,7 +66,8 @@ class FilterForm(forms.Form):
         data = super().clean() or self.cleaned_data
         since, until = data.get("since"), data.get("until")
         if since and until and since > until:
-            self.add_error("until", f"The end must not be before {since:%Y-%m-%d}.")
+            message = f"The end must not be before {since:%Y-%m-%d}."
+            self.add_error("until", forms.ValidationError(message, code="before_start"))
         return data
 
     def narrow(self) -> QuerySet[AuditEntry]:

@@ -24,7 +24,7 @@ from dashboard.runs.trash import NUM_DELETED
 from dashboard.training.models import Worker
 from dashboard.training.workers import GONE_AFTER
 
-WORDS: dict[State, str] = {"ok": "well", "degraded": "check", "failed": "broken"}
+WORDS: dict[State, str] = {"ok": "ok", "degraded": "check", "failed": "failed"}
 MOST_ROWS = 50
 LATE_SECONDS = 15.0
 LONG_DELETION_SECONDS = 3_600.0  # at ten million completions in two minutes

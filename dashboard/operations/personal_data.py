@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.accounts.services import record
+from dashboard.project.errors import UserError
 
 logger = logging.getLogger(__name__)
 ERASED = "(erased)"
@@ -157,7 +158,7 @@ def erase(user: User) -> None:
     teams = Team.objects.filter(memberships__user=user).order_by("pk")
     list(Team.objects.select_for_update().filter(pk__in=teams.values("pk")))
     if reason := why_kept(user):
-        raise ValueError(f"Not deleted: {reason}")
+        raise UserError("accounts.only_owner", f"Not deleted: {reason}")
     for team in teams:
         # By the person until the next line, which takes name and address along.
         record(team, user, "team.member_erased", team)

@@ -19,6 +19,7 @@ from dashboard.accounts.templatetags.numbers import num_bytes as in_words
 from dashboard.datasets.models import DatasetVersion
 from dashboard.exchange.models import ImportFile
 from dashboard.operations.models import Quota, Use, VersionSize
+from dashboard.project.errors import UserError
 from dashboard.runs.models import ENDED
 from dashboard.runs.queries import run_directory
 from dashboard.samples.models import CompletionBlock
@@ -149,10 +150,11 @@ def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:
     assert usage.max_bytes is not None
     if usage.is_full or usage.num_bytes + num_bytes > usage.max_bytes:
         needs = f"needs {in_words(num_bytes)}" if num_bytes else "needs free storage"
-        raise ValueError(
+        raise UserError(
+            "quotas.storage",
             f"{team} uses {in_words(usage.num_bytes)} of its "
             f"{in_words(usage.max_bytes)} of storage; {purpose} {needs}. Delete "
-            f"runs, checkpoints, models or datasets, and empty the trash. {ASK}"
+            f"runs, checkpoints, models or datasets, and empty the trash. {ASK}",
         )
 
 
@@ -167,8 +169,9 @@ def check_runs(team: Team) -> None:
         return
     num_runs = team.runs.exclude(state__in=ENDED).count()
     if quota.max_runs is not None and num_runs >= quota.max_runs:
-        raise ValueError(
+        raise UserError(
+            "quotas.runs",
             f"{team} has {num_runs:,} runs that have not ended; its quota is "
-            f"{quota.max_runs:,}. Wait for one to end, or stop one. {ASK}"
+            f"{quota.max_runs:,}. Wait for one to end, or stop one. {ASK}",
         )
     check_storage(team, 0, purpose="a run")

@@ -53,6 +53,7 @@ from dashboard.accounts.services import create_team
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.sign_in import enter
 from dashboard.project.edits import Edit, EditConflict, show_conflict
+from dashboard.project.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,10 @@ def team_leave(request: Request, team: str) -> HttpResponse:
     member = get_membership(request.user, team)
     try:
         if "confirmed" not in request.POST:
-            raise ValueError("You are still in the team. Tick the box to confirm.")
+            raise UserError(
+                "teams.not_confirmed",
+                "You are still in the team. Tick the box to confirm.",
+            )
         leave(member)
     except ValueError as refusal:
         return render_settings(request, member, refusal=refusal)

@@ -16,6 +16,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.project.database import clean_text
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.runs.state import END_TIME, transition
 from dashboard.samples.models import Group
@@ -158,11 +159,14 @@ def take_lines(
     with nothing stored.
     """
     if len(texts) > MAX_LINES:
-        raise ValueError(
-            f"A batch may have at most {MAX_LINES:,} lines; got {len(texts):,}."
+        raise UserError(
+            "events.too_many_lines",
+            f"A batch may have at most {MAX_LINES:,} lines; got {len(texts):,}.",
         )
     if first < 1:
-        raise ValueError(f"Line numbers start at 1; got first={first}.")
+        raise UserError(
+            "events.bad_line_number", f"Line numbers start at 1; got first={first}."
+        )
     # One writer at a time: a batch that is sent again may overtake its first sending.
     held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
     run = held.get(pk=run.pk)

@@ -17,6 +17,7 @@ from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.project.database import clean_json, clean_text
+from dashboard.project.errors import UserError
 from dashboard.runs.attributes import read_tags, refuse_locked
 from dashboard.runs.models import ENDED, Run, RunAttempt, RunState
 from dashboard.runs.state import EXTENDED, transition
@@ -79,39 +80,51 @@ def _check(opening: Opening) -> None:
     _check_text("notes", opening.notes, most=20_000)
     read_tags(",".join(opening.tags))
     if not 1 <= opening.num_steps <= MAX_STEP:
-        raise ValueError(
-            f"num_steps must be from 1 to {MAX_STEP:,}; got {opening.num_steps:,}."
+        raise UserError(
+            "external_runs.bad_num_steps",
+            f"num_steps must be from 1 to {MAX_STEP:,}; got {opening.num_steps:,}.",
         )
     _check_rules(opening)
     size = len(json.dumps(dict(opening.settings), default=str).encode())
     if size > MAX_SETTINGS_BYTES:
-        raise ValueError(
+        raise UserError(
+            "external_runs.settings_too_large",
             f"settings may have at most {MAX_SETTINGS_BYTES:,} bytes as JSON; got "
-            f"{size:,}. Leave out the longest."
+            f"{size:,}. Leave out the longest.",
         )
 
 
 def _check_text(name: str, text: str, *, most: int, may_be_empty: bool = True) -> None:
     if len(text) > most or not (text.strip() or may_be_empty):
         least = 0 if may_be_empty else 1
-        raise ValueError(
-            f"{name} must have {least} to {most:,} characters; got {len(text):,}."
+        raise UserError(
+            "external_runs.bad_length",
+            f"{name} must have {least} to {most:,} characters; got {len(text):,}.",
         )
     if "\n" in text and name != "notes":
-        raise ValueError(f"{name} must be one line; got {text!r}.")
+        raise UserError(
+            "external_runs.not_one_line", f"{name} must be one line; got {text!r}."
+        )
 
 
 def _check_rules(opening: Opening) -> None:
     if len(opening.rules) > MAX_RULES:
-        raise ValueError(
-            f"rules may have at most {MAX_RULES} entries; got {len(opening.rules):,}."
+        raise UserError(
+            "external_runs.too_many_rules",
+            f"rules may have at most {MAX_RULES} entries; got {len(opening.rules):,}.",
         )
     for name, weight in opening.rules.items():
         _check_text("A rule name", name, most=40, may_be_empty=False)
         if not math.isfinite(weight):
-            raise ValueError(f"rules: the weight of {name!r} must be finite.")
+            raise UserError(
+                "external_runs.bad_weight",
+                f"rules: the weight of {name!r} must be finite.",
+            )
     if opening.right_from is not None and not math.isfinite(opening.right_from):
-        raise ValueError("right_from must be a finite number or null.")
+        raise UserError(
+            "external_runs.bad_right_from",
+            "right_from must be a finite number or null.",
+        )
 
 
 def _check_quota(team: Team) -> None:
@@ -173,9 +186,10 @@ def open_attempt(run: Run, *, from_step: int, host: str = "", user: User | None)
     held = Run.objects.select_for_update(of=("self",)).select_related("team")
     run = held.get(pk=run.pk)
     if not 0 <= from_step <= run.last_step:
-        raise ValueError(
+        raise UserError(
+            "external_runs.bad_from_step",
             f"from_step must be from 0 to {run.last_step:,}, the last stored step; "
-            f"got {from_step:,}. Send the earlier lines first."
+            f"got {from_step:,}. Send the earlier lines first.",
         )
     try:
         refuse_locked(run)

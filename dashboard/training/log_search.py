@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import re2
 
 from dashboard.accounts.templatetags.numbers import num_bytes as size
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunAttempt
 from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.training.log_reading import Line, LogTimes, cut_text, show_line, stamp_of
@@ -59,18 +60,20 @@ class Found:
 def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
     """Of single lines; ValueError with a sentence when it is not one."""
     if not query:
-        raise ValueError("Enter a search term.")
+        raise UserError("logs.empty_query", "Enter a search term.")
     if len(query) > MAX_QUERY_CHARS:
-        raise ValueError(
+        raise UserError(
+            "logs.query_too_long",
             f"A search term may have at most {MAX_QUERY_CHARS} characters; got "
-            f"{len(query)}."
+            f"{len(query)}.",
         )
     pattern = query if is_pattern else re2.escape(query)
     refuse_bad_pattern(pattern)
     if compile_pattern(pattern).search(""):
-        raise ValueError(
+        raise UserError(
+            "logs.matches_empty",
             f"The pattern {query!r} matches the empty string, so it would find "
-            "every line. Require at least one character."
+            "every line. Require at least one character.",
         )
     options = re2.Options()
     options.log_errors = False
@@ -79,9 +82,10 @@ def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
     # No group around it: a \Q without its \E would quote the bracket.
     compiled = re2.compile(f"(?m){pattern}", options)
     if compiled.programsize > MAX_INSTRUCTIONS:
-        raise ValueError(
+        raise UserError(
+            "logs.pattern_too_large",
             f"The pattern compiles to {compiled.programsize:,} instructions; the "
-            f"maximum is {MAX_INSTRUCTIONS:,}. Use smaller repeats."
+            f"maximum is {MAX_INSTRUCTIONS:,}. Use smaller repeats.",
         )
     return compiled
 

@@ -13,6 +13,7 @@ from django.utils.text import slugify
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
+from dashboard.project.errors import UserError
 from dashboard.runs.checkpoints.files import (
     CheckpointStore,
     FilesGone,
@@ -59,17 +60,19 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
     run = checkpoint.run
     name = " ".join(name.split())
     if not name or len(name) > 80 or not name.isprintable():
-        raise ValueError(
-            f"A model name must have 1 to 80 printable characters; got {name[:90]!r}."
+        raise UserError(
+            "models.bad_name",
+            f"A model name must have 1 to 80 printable characters; got {name[:90]!r}.",
         )
     if run.team.published_models.count() >= MOST:
-        raise ValueError(
-            f"{run.team} has {MOST} models, the maximum. Unpublish one first."
+        raise UserError(
+            "models.too_many",
+            f"{run.team} has {MOST} models, the maximum. Unpublish one first.",
         )
     source = find_files(checkpoint)
     files = model_files(read_known(source, checkpoint))
     if not files:
-        raise ValueError(f"{checkpoint.name} contains no model.")
+        raise UserError("models.no_model", f"{checkpoint.name} contains no model.")
     num_bytes = sum(file.bytes for file in files.values())
     draft = Path(settings.COHORT_DATA) / "models" / f".{uuid4().hex}"
     try:
@@ -78,12 +81,14 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
             verify_file(draft, path, expected, lambda: None)
         return _place(draft, checkpoint, name=name, user=user, num_bytes=num_bytes)
     except IntegrityError:
-        raise ValueError(
-            f"A model called “{name}” already exists. Choose another name."
+        raise UserError(
+            "models.name_taken",
+            f"A model called “{name}” already exists. Choose another name.",
         ) from None
     except OSError as error:
-        raise ValueError(
-            f"Failed to copy the model to {draft.parent}: {error.strerror}."
+        raise UserError(
+            "models.not_copied",
+            f"Failed to copy the model to {draft.parent}: {error.strerror}.",
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -121,8 +126,9 @@ def unpublish(*, model: PublishedModel, user: User) -> None:
         return
     if needed := runs_that_need(held):
         names = ", ".join(f"{run.name} (run {run.pk}, {run.state})" for run in needed)
-        raise ValueError(
-            f"{held} is in use by {names}. Wait for the end, or stop the run first."
+        raise UserError(
+            "models.in_use",
+            f"{held} is in use by {names}. Wait for the end, or stop the run first.",
         )
     record(held.team, user, "model.unpublished", held, name=held.name)
     folder = held.folder

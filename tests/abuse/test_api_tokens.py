@@ -157,7 +157,7 @@ def test_any_settings_get_a_response_and_are_shown(settings: str, alice: User) -
     tree = open_body(settings)
 
     found: Any = program.client.post(
-        f"{BASE}/outside-runs", tree, "application/json", headers=program.headers
+        f"{BASE}/external-runs", tree, "application/json", headers=program.headers
     )
 
     assert found.status_code in (201, 400, 422), found.content

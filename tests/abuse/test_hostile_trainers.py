@@ -211,7 +211,7 @@ def test_runs_over_the_quota_are_refused(program: Program) -> None:
     assert (again.status_code, again.json()["id"]) == (200, run)
     tell(program, run, written({"type": "run_stopped", "checkpoint": None}, 1, 0))
     assert open_one(program).status_code == 201
-    ended = program.post(f"/outside-runs/{run}/lives", {"from_step": 0})
+    ended = program.post(f"/external-runs/{run}/attempts", {"from_step": 0})
     assert ended.status_code == 429
 
 

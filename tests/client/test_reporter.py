@@ -332,7 +332,7 @@ def test_a_token_does_not_follow_a_redirect() -> None:
 
     with serve(Redirects()) as server:
         with pytest.raises(Exception, match="302"):
-            server.get("/outside-runs/7/events")
+            server.get("/external-runs/7/events")
         assert "secret" not in repr(server)
 
 

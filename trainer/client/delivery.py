@@ -70,7 +70,7 @@ class Delivery:
     def _open(self, state: State) -> None:
         if state.run is None:
             opening = self.spool.opening()
-            opened = self.server.send_json("POST", "/outside-runs", opening)
+            opened = self.server.send_json("POST", "/external-runs", opening)
             state.run, state.address = opened["id"], opened["address"]
             state.attempts[0].number = opened["attempt"]
             self._save(state)

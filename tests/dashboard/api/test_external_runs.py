@@ -30,14 +30,14 @@ def program(alice: User) -> Program:
 
 def open_one(program: Program, **changes: Any) -> Any:
     tree = {"key": str(uuid4()), "name": "theirs", "tool": "TRL", **changes}
-    return program.post("/outside-runs", tree)
+    return program.post("/external-runs", tree)
 
 
 def tell(
     program: Program, run: int, body: bytes, *, first: int = 1, **headers: str
 ) -> Any:
     return program.client.post(
-        f"{BASE}/outside-runs/{run}/events?attempt=1&first={first}",
+        f"{BASE}/external-runs/{run}/events?attempt=1&first={first}",
         data=body,
         content_type="application/x-ndjson",
         headers=program.headers | {n.replace("_", "-"): v for n, v in headers.items()},
@@ -89,7 +89,7 @@ def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> Non
     place = {"state": "running", "attempt": 1, "line": 3, "step": 1, "num_prompts": 2}
     place |= {"num_left_out": 0, "left_out": ""}
     assert (found.status_code, found.json()) == (200, place)
-    assert program.get(f"/outside-runs/{run}/events").json() == place
+    assert program.get(f"/external-runs/{run}/events").json() == place
 
 
 @pytest.mark.parametrize("cut", [0, 1, 50, -1])
@@ -180,14 +180,22 @@ def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
     tell(program, run, body_of(LogBuilder().stepped(1)))
 
     gap = tell(program, run, b"{}\n", first=9)
-    life = program.post(f"/outside-runs/{run}/lives", {"from_step": 1})
+    life = program.post(f"/external-runs/{run}/attempts", {"from_step": 1})
     fenced = tell(program, run, b"{}\n", first=4)
-    ahead = program.post(f"/outside-runs/{run}/lives", {"from_step": 5})
+    ahead = program.post(f"/external-runs/{run}/attempts", {"from_step": 5})
 
     assert (gap.status_code, fenced.status_code) == (409, 409)
     assert "line 4" in gap.json()["detail"]
     assert life.json() == {"attempt": 2}
     assert ahead.json()["errors"][0]["field"] == "body.from_step"
+
+
+def test_clients_of_version_0_1_use_the_old_addresses(program: Program) -> None:
+    run = open_one(program).json()["id"]
+    old = f"/outside-runs/{run}"
+
+    assert program.get(f"{old}/events").json()["line"] == 0
+    assert program.post(f"{old}/lives", {"from_step": 0}).json() == {"attempt": 2}
 
 
 def test_what_is_too_much_is_refused_before_it_is_read(

@@ -68,7 +68,7 @@ def _post(
 ) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return world.program.client.post(
-        f"{BASE}/outside-runs/{run.pk}/events?{query}",
+        f"{BASE}/external-runs/{run.pk}/events?{query}",
         data=body,
         content_type="application/x-ndjson",
         headers=world.program.headers | named,
