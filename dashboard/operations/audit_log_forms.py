@@ -60,7 +60,7 @@ class FilterForm(forms.Form):
         own = self.entries.filter(actor=OuterRef("pk"))
         acted = User.objects.filter(Exists(own)).order_by("username")
         people = [(str(one.pk), f"{one} ({one.username})") for one in acted]
-        return [*people, (ITSELF, "Cohort itself"), (ERASED, "An erased person")]
+        return [*people, (ITSELF, "Cohort"), (ERASED, "Erased person")]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data

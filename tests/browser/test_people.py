@@ -29,7 +29,7 @@ def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
     page.goto("/alpha/settings")
     trouble += findings_in_each_view(page)
     page.get_by_role("button", name="Create link").click()
-    link = page.get_by_label("Pass this link on").input_value()
+    link = page.locator("#invitation-link").input_value()
     trouble += findings_in_each_view(page)
 
     dora = open_browser(None).new_page()
@@ -37,7 +37,7 @@ def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
     trouble += findings_in_each_view(dora)
     dora.get_by_label("Username").fill("dora")
     dora.get_by_label("Password", exact=True).fill("correct horse battery")
-    dora.get_by_label("Password, once more").fill("correct horse battery")
+    dora.get_by_label("Password, again").fill("correct horse battery")
     dora.get_by_role("button", name="Sign up and join").click()
     expect(dora.locator("#messages")).to_contain_text("Alpha")
     again = dora.goto(link)

@@ -15,6 +15,7 @@ from pytest_django import DjangoDbBlocker, Settings
 from dashboard.accounts import members
 from dashboard.accounts.members import MAX_OPEN, accept, invite
 from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, User
+from dashboard.project.errors import UserError
 
 pytestmark = pytest.mark.django_db
 SIGN_UP = {
@@ -135,8 +136,9 @@ def test_only_so_many_are_open(alice: User) -> None:
     for _ in range(MAX_OPEN):
         make(alice)
 
-    with pytest.raises(ValueError, match="100 invitations are open"):
+    with pytest.raises(UserError) as raised:
         make(alice)
+    assert raised.value.code == "invitations.too_many_open"
 
 
 def test_only_so_many_are_made_a_day_revoked_or_not(

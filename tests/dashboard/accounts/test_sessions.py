@@ -31,7 +31,7 @@ def test_each_is_listed_with_its_browser(alices: tuple[Client, Client]) -> None:
     page = alices[0].get("/account/").text
 
     assert "Firefox 140 on Linux <" in page
-    assert "(this one)" in page
+    assert "(this session)" in page
     assert "curl 8" in page
     assert "127.0.0.1" in page
 
@@ -78,7 +78,7 @@ def test_a_new_password_ends_the_others(alices: tuple[Client, Client]) -> None:
     here.post("/account/", {"form": "password", **form})
 
     assert there.get("/account/").status_code == 302
-    assert "(this one)" in here.get("/account/").text
+    assert "(this session)" in here.get("/account/").text
     assert UserSession.objects.count() == 1
 
 

@@ -19,6 +19,7 @@ from dashboard.accounts.services import (
     create_sign_in_link,
     create_team,
 )
+from dashboard.project.errors import UserError
 from tests.trainer.waiting import wait_until
 
 
@@ -158,8 +159,9 @@ def somebody_waits_for_a_row() -> bool:
 
 
 def test_a_team_cannot_be_called_like_a_page(alice: User) -> None:
-    with pytest.raises(ValueError, match="'help'"):
+    with pytest.raises(UserError) as raised:
         create_team(slug="help", name="Help", owner=alice)
+    assert raised.value.code == "teams.reserved_address"
 
 
 def test_the_first_team_is_made_once(db: None) -> None:

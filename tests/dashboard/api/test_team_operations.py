@@ -72,7 +72,7 @@ def test_an_admin_makes_no_owner_and_deactivates_nobody(
 
     statuses = [each.status_code for each in (demoted, removed, off)]
     assert statuses == [409, 409, 403]
-    assert "takes an owner" in off.json()["detail"]
+    assert "Only owners" in off.json()["detail"]
 
 
 def test_who_is_deactivated_asks_nothing_more(

@@ -10,6 +10,7 @@ from django.utils import timezone
 from dashboard.accounts.models import AuditEntry, Membership, Role, User
 from dashboard.api.auth import create_token, revoke_token
 from dashboard.api.models import ApiToken
+from dashboard.project.errors import UserError
 from tests.dashboard.api.asking import Program, make_token, token_of
 
 pytestmark = pytest.mark.django_db
@@ -98,8 +99,9 @@ def test_a_token_of_somebody_who_may_not_sign_in_lets_nobody_in(alice: User) -> 
 
 
 def test_a_viewer_makes_no_token_that_writes(bob: User) -> None:
-    with pytest.raises(ValueError, match="viewer"):
+    with pytest.raises(UserError) as raised:
         make_token(bob, "write")
+    assert raised.value.code == "tokens.scope_not_allowed"
 
     assert not ApiToken.objects.exists()
 
@@ -145,8 +147,9 @@ def test_one_person_has_so_many_tokens_and_no_more(
     monkeypatch.setattr("dashboard.api.auth.MAX_TOKENS", 1)
     make_token(alice)
 
-    with pytest.raises(ValueError, match="Revoke an unused"):
+    with pytest.raises(UserError) as raised:
         make_token(alice)
+    assert raised.value.code == "tokens.too_many"
 
 
 def test_admins_list_and_revoke_everybodys(alice: User, bob: User) -> None:

@@ -109,7 +109,7 @@ def test_it_tries_again_until_the_table_is_free(sleeps: Sleeps) -> None:
 
     assert is_migrated()
     assert sleeps.waits == [1.0, 2.0]
-    assert "tries again in 2 s" in told
+    assert "retries in 2 s" in told
 
 
 def test_it_tries_again_where_the_server_ends_it_as_a_deadlocks_victim(
@@ -143,7 +143,7 @@ def test_it_gives_way_where_each_waits_for_the_other(
         thread.join()
 
     assert sleeps.waits == [1.0]
-    assert "tries again in 1 s" in told
+    assert "retries in 1 s" in told
     assert is_migrated()
 
 

@@ -139,12 +139,12 @@ def test_a_second_start_on_the_same_folder_is_refused(
     second = start("--no-starter")
 
     assert second.process.wait(60) == 1
-    assert "already runs on" in second.text()
+    assert "already running" in second.text()
     assert "Traceback" not in second.text()
     assert first.process.poll() is None
 
 
-def test_a_port_in_use_is_told_before_anything_is_started(
+def test_a_port_in_use_is_reported_before_anything_is_started(
     tmp_path: Path, port: int
 ) -> None:
     with socket.socket() as taken:

@@ -23,6 +23,7 @@ from dashboard.exchange.models import RunImport
 from dashboard.operations.models import Quota, Use
 from dashboard.operations.quotas import measure
 from dashboard.operations.retention import measure_all
+from dashboard.project.errors import UserError
 from dashboard.runs.changes import extend_run
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
@@ -100,13 +101,15 @@ def test_nothing_is_added_to_a_full_team(
 ) -> None:
     run_import = RunImport.objects.create(team=team)
 
-    with pytest.raises(ValueError, match="a dataset needs room"):
+    with pytest.raises(UserError) as raised:
         create_dataset_version(
             team=team, name="D", rows=[Row(prompt="1", answer=None, columns={})],
             mapping={}, source={}, user=alice,
         )  # fmt: skip
-    with pytest.raises(ValueError, match="jsonl needs 10 B"):
+    assert raised.value.code == "quotas.storage"
+    with pytest.raises(UserError) as raised:
         begin_file(run_import, filename="steps.jsonl", num_bytes=10, fingerprint="")
+    assert raised.value.code == "quotas.storage"
     file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1"}\n')
     page = alice_client.post("/alpha/datasets/upload", {"file": file})
     assert "needs 16 B" in page.text.replace("&nbsp;", " ")
@@ -126,8 +129,9 @@ def test_a_run_more_than_the_team_may_have_is_refused(team: Team, alice: User) -
     )  # fmt: skip
     make_run(team, "at-work", state="queued", finished_at=None)
 
-    with pytest.raises(ValueError, match="1 runs"):
+    with pytest.raises(UserError) as raised:
         extend_run(run=done, user=alice, num_steps=300)
+    assert raised.value.code == "quotas.runs"
 
     Run.objects.filter(name="at-work").update(
         state="stopped", finished_at=timezone.now() + timedelta(hours=1)

@@ -75,7 +75,7 @@ def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
     def course() -> Iterator[None]:
         yield from wait_until(lambda: run.steps.count() >= 2)
         with held("runs_runevent") as let_go:
-            yield from wait_until(lambda: "Storing the log fails" in journal_of(run))
+            yield from wait_until(lambda: "Storing the log failed" in journal_of(run))
             Run.objects.filter(id=run.id).update(lease_until=Now())
             request_stop(run=run, user=alice)
             yield from wait_until(is_held_and_heard)
@@ -92,7 +92,7 @@ def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
     run.refresh_from_db()
     assert run.state == RunState.STOPPED
     assert run.checkpoints.get().step == run.last_step
-    assert "works again" in journal_of(run)
+    assert "succeeded after" in journal_of(run)
     assert "Renewing" not in journal_of(run)  # it never failed
 
 
@@ -154,4 +154,4 @@ def test_a_preparation_that_waits_keeps_its_run_and_goes_on(run: Run) -> None:
 
     run.refresh_from_db()
     assert run.state == RunState.FINISHED
-    assert "works again" in journal_of(run)
+    assert "succeeded after" in journal_of(run)

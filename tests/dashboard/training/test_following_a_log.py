@@ -182,4 +182,6 @@ def test_a_line_says_all_fields_that_are_wrong_in_it(
     (event,) = read_events(LogTailer(path).read(), attempt=1)
 
     assert isinstance(event, Warned)
-    assert named <= set(re.findall(r"\w+", event.message.partition("It begins")[0]))
+    assert named <= set(
+        re.findall(r"\w+", event.message.partition("The line begins")[0])
+    )

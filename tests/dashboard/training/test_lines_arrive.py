@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert, Rule
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunEvent, RunState, Step
 from dashboard.runs.progress import describe_progress
 from dashboard.samples.models import Group
@@ -152,8 +153,9 @@ def test_checkpoints_are_not_for_outside_trainers(outside: Run) -> None:
 
 
 def test_a_batch_has_a_largest_size(outside: Run) -> None:
-    with pytest.raises(ValueError, match="5,000"):
+    with pytest.raises(UserError) as raised:
         take_lines(outside, attempt=1, first=1, texts=[b"{}"] * (MAX_LINES + 1))
+    assert raised.value.code == "events.too_many_lines"
 
 
 def test_its_last_word_ends_it_and_keeps_its_prompts(outside: Run) -> None:

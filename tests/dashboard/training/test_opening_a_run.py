@@ -10,6 +10,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.project.errors import UserError
 from dashboard.runs.control import request_pause, request_stop
 from dashboard.runs.models import Run, RunState, Step
 from dashboard.training.external_events import RunEnded
@@ -132,8 +133,9 @@ def test_nothing_goes_on_from_a_step_that_is_not_stored(
 ) -> None:
     run = opened(team, alice)
 
-    with pytest.raises(ValueError, match="from 0 to 0"):
+    with pytest.raises(UserError) as raised:
         open_attempt(run, from_step=1, user=alice)
+    assert raised.value.code == "external_runs.bad_from_step"
 
 
 def test_a_run_in_the_trash_is_not_trained_on(team: Team, alice: User) -> None:

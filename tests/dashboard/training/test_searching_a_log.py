@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.project.errors import code_of
 from dashboard.training import log_search
 from dashboard.training.log_search import Found, make_pattern, search
 
@@ -146,17 +147,18 @@ def test_a_line_without_end_shifts_no_number(tmp_path: Path) -> None:
     assert path.read_bytes()[last.line.at :] == b"last hit\n"
 
 
-def test_what_cannot_be_searched_is_refused_with_a_reason() -> None:
-    for query, regex, said in (
-        ("", False, "Type"),
-        ("x" * 501, False, "500 characters"),
-        ("(", True, "missing"),
-        ("a*", True, "empty text"),
-        ("[^!]{0,1000}!", True, "smaller repeats"),
-        (r"\pL{1,8}", True, "smaller repeats"),
+def test_a_pattern_that_cannot_be_searched_is_refused() -> None:
+    for query, regex, code in (
+        ("", False, "logs.empty_query"),
+        ("x" * 501, False, "logs.query_too_long"),
+        ("(", True, ""),
+        ("a*", True, "logs.matches_empty"),
+        ("[^!]{0,1000}!", True, "logs.pattern_too_large"),
+        (r"\pL{1,8}", True, "logs.pattern_too_large"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError) as raised:  # noqa: PT011  # the code is asserted
             make_pattern(query, is_pattern=regex, ignore_case=True)
+        assert code_of(raised.value) == code, query
 
 
 def test_what_is_quoted_to_its_end_is_found(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ ASKED = {
 REASONS = (
     "It broke.",
     "The trainer crashed twice in the same way",
-    "times in a row without reaching a new checkpoint",
-    "of a run that was deleted, and its files are gone with it",
+    "times in a row without a new checkpoint",
+    "of a deleted run",
 )
 
 
