@@ -171,9 +171,11 @@ class AssertionField(forms.JSONField):
             return self.read(value)
 
     def read(self, text: str) -> dict[str, Any]:
-        said = _Assertion.model_validate_json(text)
-        _ClientData.model_validate_json(websafe_decode(said.response.clientDataJSON))
-        tree = said.model_dump(exclude_none=True)
+        credential = _Assertion.model_validate_json(text)
+        _ClientData.model_validate_json(
+            websafe_decode(credential.response.clientDataJSON)
+        )
+        tree = credential.model_dump(exclude_none=True)
         AuthenticationResponse.from_dict(tree)
         return tree
 
@@ -182,12 +184,16 @@ class RegistrationField(AssertionField):
     """What a new key introduces itself with."""
 
     def read(self, text: str) -> dict[str, Any]:
-        said = _Registration.model_validate_json(text)
-        _ClientData.model_validate_json(websafe_decode(said.response.clientDataJSON))
-        attested: Any = cbor.decode(websafe_decode(said.response.attestationObject))
+        credential = _Registration.model_validate_json(text)
+        _ClientData.model_validate_json(
+            websafe_decode(credential.response.clientDataJSON)
+        )
+        attested: Any = cbor.decode(
+            websafe_decode(credential.response.attestationObject)
+        )
         if not isinstance(attested["authData"], bytes):
             raise TypeError("The authenticator data must be bytes.")
-        tree = said.model_dump(exclude_none=True)
+        tree = credential.model_dump(exclude_none=True)
         data = RegistrationResponse.from_dict(tree).response.attestation_object
         # None without a key in it. One that cannot check a signature never signs in.
         with suppress(InvalidSignature):

@@ -31,7 +31,7 @@ from dashboard.observability.logging import current_request_id
 from dashboard.project.errors import UserError
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
-MAX_TOLD = 2_000  # characters that an entry keeps of a text
+MAX_DETAIL_CHARS = 2_000  # characters that an entry keeps of a text
 # First parts of addresses that are pages of their own.
 RESERVED_SLUGS = frozenset(
     {"account", "admin", "api", "healthz", "help", "invitation", "metrics", "public"}
@@ -86,9 +86,10 @@ def describe_change(
 
 
 def _cut(value: Any) -> Any:
-    if not isinstance(value, str) or len(value) <= MAX_TOLD:
+    if not isinstance(value, str) or len(value) <= MAX_DETAIL_CHARS:
         return value
-    return f"{value[:MAX_TOLD]}… ({MAX_TOLD:,} of {len(value):,} characters)"
+    shown = f"{MAX_DETAIL_CHARS:,} of {len(value):,} characters"
+    return f"{value[:MAX_DETAIL_CHARS]}… ({shown})"
 
 
 @transaction.atomic

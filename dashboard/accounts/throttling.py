@@ -46,7 +46,7 @@ def count(key: str, *, within_seconds: int) -> Counted | None:
             pipeline.incr(key)
             pipeline.ttl(key)
             _, number, seconds = pipeline.execute()
-        if seconds < 0:  # `forgive` made it anew, just after its end
+        if seconds < 0:  # `reset_tries` made it anew, just after its end
             seconds = within_seconds
             redis_client().expire(key, seconds)
     except redis.RedisError as error:
@@ -89,7 +89,7 @@ def count_try(*, username: str, address: str, device: str) -> None:
             raise TooManyTries(counted.seconds_left)
 
 
-def forgive(*, username: str, address: str, device: str) -> None:
+def reset_tries(*, username: str, address: str, device: str) -> None:
     """The try was right: it counts no more, nor do those from here before."""
     from_here, *others = _limits(username, address, device)
     try:

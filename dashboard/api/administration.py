@@ -63,9 +63,9 @@ def storage(request: HttpRequest) -> StorageOut:
 
 
 def _storage(team: Team) -> StorageOut:
-    standing, kept = quota_usage(team), retention_of(team)
+    usage, kept = quota_usage(team), retention_of(team)
     return fill(
-        StorageOut, standing, trash_days=kept.days, completion_days=kept.completion_days
+        StorageOut, usage, trash_days=kept.days, completion_days=kept.completion_days
     )
 
 

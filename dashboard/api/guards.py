@@ -164,7 +164,9 @@ def guarded(view: View, *, is_atomic: bool = True) -> View:
     @csrf_exempt
     @login_not_required
     @wraps(view)
-    def enter(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def guarded_view(
+        request: HttpRequest, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
         count = None
         if "epoch" in request.GET:  # what `attempt` was called, until version 0.2
             given = request.GET.copy()
@@ -174,7 +176,7 @@ def guarded(view: View, *, is_atomic: bool = True) -> View:
             access = read_access(request)
             request.api_access = access  # type: ignore[attr-defined]  # see auth.Bearer
             count = _count(request, access)
-            response = _enter(
+            response = _handle(
                 request,
                 access,
                 count,
@@ -185,10 +187,10 @@ def guarded(view: View, *, is_atomic: bool = True) -> View:
             response = answer(read_problem(request, error))
         return _with_headers(response, count)
 
-    return enter
+    return guarded_view
 
 
-def _enter(
+def _handle(
     request: HttpRequest,
     access: Access | None,
     count: Count | None,

@@ -270,18 +270,18 @@ def _of_conflict(error: EditConflict) -> Problem:
 
 def _of_form(error: MultiPartParserError) -> str:
     """Plain text: Django's message names its parser's state."""
-    said = str(error).lower()
-    if "boundary" in said:
+    text = str(error).lower()
+    if "boundary" in text:
         return (
             "The form has no multipart boundary. Send it as multipart/form-data "
             "with a boundary, as `curl -F` does."
         )
-    if "header" in said:
+    if "header" in text:
         return (
             "The header of a form part exceeds 1,024 bytes. Shorten the field or "
             "file name."
         )
-    if "base64" in said:
+    if "base64" in text:
         return "A form part is not valid base64. Send it unencoded."
     return "The form is truncated or damaged. Send it again."
 
@@ -313,8 +313,8 @@ def _message(error: Mapping[str, Any]) -> str:
     """With the value seen, unless the message has it, or it is a whole tree."""
     message = str(error["msg"]).removeprefix("Value error, ")
     value = error["input"]
-    is_told = error["type"] in ("value_error", "missing")
-    if is_told or not isinstance(value, str | int | float | None):
+    has_value = error["type"] in ("value_error", "missing")
+    if has_value or not isinstance(value, str | int | float | None):
         return message
     return f"{message}; got {_shown(value)}"
 

@@ -36,7 +36,7 @@ class Kind:
         queue: Celery's queue, whose workers do it.
         lane: jobs of one lane take turns, and a worker does one of them at a time, so
             that its other slots stay free; "" for the kind alone.
-        is_alone: whether that holds; False where a slot is meant for such work.
+        is_exclusive: whether that holds; False where a slot is meant for such work.
         max_losses: after so many lost workers in a row the job fails.
         turn_seconds: after these a job gives way to another team's of its lane;
             with `yields_to_own_team` to any that waits.
@@ -48,7 +48,7 @@ class Kind:
     noun: str
     queue: str = "default"
     lane: str = ""
-    is_alone: bool = True
+    is_exclusive: bool = True
     max_losses: int = 3
     turn_seconds: float | None = None
     yields_to_own_team: bool = False

@@ -59,7 +59,7 @@ class Heartbeat:
         try:
             while not self._ended.wait(HEARTBEAT_SECONDS):
                 before = self._context.interruption
-                self._beat()
+                self._send()
                 ends = self._context.interruption in (JobCancelled, LeaseLost)
                 if ends and self._context.interruption is not before:
                     self._context.on_interrupt()
@@ -68,7 +68,7 @@ class Heartbeat:
         finally:
             connection.close()
 
-    def _beat(self) -> None:
+    def _send(self) -> None:
         context = self._context
         lease = Now() + context.kind.lease
         try:
@@ -139,8 +139,8 @@ def _retry_later(context: Context, error: OperationalError) -> None:
     if context.held().filter(cancel_requested=True).exists():
         context.claim.end(JobState.CANCELLED, **context.noted)
         return
-    said = str(error).strip().split("\n")[0]
-    _fail(context, f"The database failed to store the result: {said}.")
+    reason = str(error).strip().split("\n")[0]
+    _fail(context, f"The database failed to store the result: {reason}.")
 
 
 def _disk_fault(error: OSError) -> str:
@@ -165,7 +165,7 @@ def run_pending(
     """Do the queue's jobs that wait, those of a lane one after another."""
     for lane in lanes_of(queue):
         kinds = [kind_of(name) for name in names_of(lane)]
-        if not all(kind.is_alone for kind in kinds):
+        if not all(kind.is_exclusive for kind in kinds):
             _run_lane(lane, worker, is_shutting_down, at_most=1)
             continue
         with advisory_lock(lane, worker) as is_mine:

@@ -84,12 +84,12 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             await self.close(BAD_MESSAGE)
             return
         self._is_due = asyncio.Event()
-        self._must_check = False
+        self._must_recheck = False
         # Before the first look: access that ends between the two is then noticed.
         self._access = subscribe(ACCESS)
         await self._access.join(self._access_changed)
         refusal = await self.find_refusal()
-        if refusal is None and protocol == PROTOCOL and not self._take_place():
+        if refusal is None and protocol == PROTOCOL and not self._take_slot():
             refusal = TOO_MANY
         if refusal is not None:
             await self._leave()
@@ -97,26 +97,26 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             return
         if protocol != PROTOCOL:
             await self._leave()
-            await self._turn_away()
+            await self._reject_version()
             return
         self._notified_seq: int | None = None
         self._subscription = subscribe(self.group())
-        self._was_asked = False
+        self._has_request = False
         await self._join()
         await self.accept()
         self._task = asyncio.create_task(self._stream())
         self._task.add_done_callback(self._report)
 
-    def _take_place(self) -> bool:
+    def _take_slot(self) -> bool:
         """Whether this person has one left; kept until `_leave`."""
         user_id = self.scope["user"].id
         if _num_open[user_id] >= MAX_SOCKETS:
             return False
-        self._place_of: int = user_id
+        self._slot_of: int = user_id
         _num_open[user_id] += 1
         return True
 
-    async def _turn_away(self) -> None:
+    async def _reject_version(self) -> None:
         """Say why to a page of another version, which a refused handshake could not."""
         await self.accept()
         await self.send(json.dumps(other_protocol()))
@@ -130,9 +130,9 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         """Whatever of it was taken; a second time there is nothing."""
         if hasattr(self, "_task"):
             self._task.cancel()
-        if hasattr(self, "_place_of"):
-            _num_open.subtract([self._place_of])
-            del self._place_of
+        if hasattr(self, "_slot_of"):
+            _num_open.subtract([self._slot_of])
+            del self._slot_of
         if hasattr(self, "_access"):
             await self._access.leave(self._access_changed)
         if hasattr(self, "_subscription"):
@@ -140,7 +140,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
 
     def _access_changed(self, user_id: int) -> None:
         if user_id == self.scope["user"].id:
-            self._must_check = True
+            self._must_recheck = True
             self._is_due.set()
 
     def _receive_notification(self, seq: int) -> None:
@@ -157,7 +157,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         except (ValueError, RecursionError):  # the latter: JSON nested too deep
             await self.close(BAD_MESSAGE)
             return
-        self._was_asked = True
+        self._has_request = True
         self._is_due.set()
 
     async def _stream(self) -> None:
@@ -165,32 +165,32 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         last_sent = float("-inf")  # a page that lacks nothing hears so at once
         while True:
             begin = time.monotonic()
-            was_asked, self._was_asked = self._was_asked, False
+            has_request, self._has_request = self._has_request, False
             sent = await self._send_next()
             now = time.monotonic()
             if sent:
                 last_sent = now
                 await asyncio.sleep(begin + FRAME_SECONDS - now)
-            elif was_asked:  # whoever asks without end is read for no more often
+            elif has_request:  # limits pages that send many requests
                 await asyncio.sleep(FRAME_SECONDS)
             elif now - last_sent > PING_SECONDS:
                 last_sent = now
                 await self._ping()
-            if self._must_check or now - last_check > RECHECK_SECONDS:
+            if self._must_recheck or now - last_check > RECHECK_SECONDS:
                 last_check = now
                 await self._check_access()
             await self._wait_for_notification()
 
     async def _send_next(self) -> bool:
         notified_seq, self._notified_seq = self._notified_seq, None
-        asked = self._position
+        position = self._position
         try:
-            found = await self.read_after(asked, notified_seq)
+            found = await self.read_after(position, notified_seq)
         except (DatabaseError, InterfaceError) as error:
             logger.warning("Failed to read updates for %s: %s", self.group(), error)
             return False
-        # The page asked for something else meanwhile: that is read next.
-        if found is None or self._position != asked:
+        # The page has sent another request meanwhile, which is read next.
+        if found is None or self._position != position:
             return False
         self._position, text = found
         # Returns once the page takes it, so a slow page holds one frame, not many.
@@ -201,11 +201,11 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         await self.send(json.dumps({"type": "ping", "seq": self._position.seq}))
 
     async def _check_access(self) -> None:
-        self._must_check = False
+        self._must_recheck = False
         try:
             refusal = await self.find_refusal()
         except (DatabaseError, InterfaceError):
-            self._must_check = True  # asked again with the next look
+            self._must_recheck = True  # checked again in the next round
             return
         if refusal is not None:
             await self.close(ACCESS_ENDED)

@@ -94,8 +94,8 @@ class Subscription:
             while (left := until - time.monotonic()) > 0:
                 async with asyncio.timeout(left):
                     message = await layer.receive(channel)
-                for tell in tuple(self._listeners):
-                    tell(message["seq"])
+                for listener in tuple(self._listeners):
+                    listener(message["seq"])
 
 
 _subscriptions: WeakValueDictionary[str, Subscription] = WeakValueDictionary()

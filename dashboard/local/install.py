@@ -105,7 +105,7 @@ class InstallFault(Exception):
     """What went wrong, and what to do."""
 
 
-def say(text: str) -> None:
+def write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -116,7 +116,7 @@ def run(
     """Run a command with its output in the log; show that time goes by."""
     began = time.monotonic()
     is_terminal = sys.stdout.isatty()
-    say(f"  {text} … ")
+    write(f"  {text} … ")
     LOG.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with LOG.open("ab") as output:
         start = output.tell()
@@ -131,9 +131,9 @@ def run(
         while child.poll() is None:
             time.sleep(0.2)
             if is_terminal:
-                say(f"\r  {text} … {time.monotonic() - began:.0f} s")
+                write(f"\r  {text} … {time.monotonic() - began:.0f} s")
     took = f"{time.monotonic() - began:.1f} s\n"
-    say(f"\r  {text} … {took}" if is_terminal else took)
+    write(f"\r  {text} … {took}" if is_terminal else took)
     if child.returncode != 0:
         with LOG.open("rb") as output:
             output.seek(start)
@@ -167,7 +167,7 @@ def make_environment(folder: Path, python: Path) -> None:
     ):
         return
     began = time.monotonic()
-    say("  Creating the virtual environment … ")
+    write("  Creating the virtual environment … ")
     try:
         venv.create(folder, with_pip=True, clear=True)
     except subprocess.CalledProcessError as error:
@@ -178,7 +178,7 @@ def make_environment(folder: Path, python: Path) -> None:
         raise InstallFault(
             explain("Creating the virtual environment", str(error))
         ) from error
-    say(f"{time.monotonic() - began:.1f} s\n")
+    write(f"{time.monotonic() - began:.1f} s\n")
 
 
 def install_python(locks: list[Path]) -> None:
@@ -291,7 +291,7 @@ def install_gpu_vllm(lock: Path) -> None:
         return
     free = shutil.disk_usage(VENV).free / 2**30
     if free < VLLM_GIB:
-        say(
+        write(
             f"  vLLM needs {VLLM_GIB} GiB of disk space; {free:.0f} GiB are free. "
             "Runs use the built-in engine.\n"
         )
@@ -302,7 +302,7 @@ def install_gpu_vllm(lock: Path) -> None:
     try:
         uv_install("Installing vLLM, for the GPU (several GB)", [*options, VLLM, TORCH])
     except (InstallFault, OSError):
-        say(
+        write(
             f"  Failed to install vLLM (see {LOG}). Runs use the built-in engine. "
             "Set COHORT_VLLM=0 to skip it.\n"
         )
@@ -435,7 +435,7 @@ def install_sandbox() -> None:
             run("Reading the system's package lists", [apt, "update"], env=env)
             run("Installing bubblewrap again", package, env=env)
         except InstallFault as fault:
-            say(
+            write(
                 f"  {fault}\n  Reward code uses the fallback sandbox if there is one.\n"
             )
 
@@ -467,10 +467,10 @@ def main() -> int:
         if chosen.browser:
             install_browser()
     except InstallFault as fault:
-        say(f"\n  {fault}\n")
+        write(f"\n  {fault}\n")
         return 1
     except KeyboardInterrupt:
-        say("\n  Stopped. The next start continues where this one stopped.\n")
+        write("\n  Stopped. The next start continues where this one stopped.\n")
         return 130
     return 0
 

@@ -28,7 +28,7 @@ NAME = "cohort-postgres"  # the user that runs it, as it refuses to run as root
 HBA = "# Only Cohort's own role, only through the socket, whose folder is private.\n"
 HBA += "local all cohort trust\n"
 START_SECONDS = 60  # without a word that it recovers, which takes what it takes
-TELL_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 
 
 def _binary(name: str) -> str:
@@ -63,9 +63,9 @@ class EmbeddedPostgres:
         self.settings = dict(settings or {})
         self.child: subprocess.Popen[bytes] | None = None
 
-    def start(self, tell: Callable[[str], object] = lambda _text: None) -> None:
+    def start(self, report: Callable[[str], object] = lambda _text: None) -> None:
         """Spawn it and wait until it answers; `tell` hears why that takes long."""
-        self._wait_until_ready(self.spawn(), tell)
+        self._wait_until_ready(self.spawn(), report)
 
     def spawn(self) -> subprocess.Popen[bytes]:
         user = server_user()
@@ -167,22 +167,22 @@ class EmbeddedPostgres:
         return Ping(PGconn.ping(os.fsencode(address)))
 
     def _wait_until_ready(
-        self, child: subprocess.Popen[bytes], tell: Callable[[str], object]
+        self, child: subprocess.Popen[bytes], report: Callable[[str], object]
     ) -> None:
         """Never stops one that recovers: it would begin anew at the next start."""
-        began = heard = time.monotonic()
-        tell_at = began + TELL_SECONDS
-        while (now := time.monotonic()) < heard + START_SECONDS:
+        began = last_response = time.monotonic()
+        report_at = began + REPORT_SECONDS
+        while (now := time.monotonic()) < last_response + START_SECONDS:
             if child.poll() is not None:
                 raise _explain(tail(self.log), self.folder)
             answer = self._ping()
             if answer == Ping.OK:
                 return
             if answer == Ping.REJECT:  # it starts up or recovers, and says so
-                heard = now
-                if now >= tell_at:
-                    tell_at = now + TELL_SECONDS
-                    tell(
+                last_response = now
+                if now >= report_at:
+                    report_at = now + REPORT_SECONDS
+                    report(
                         "PostgreSQL is recovering after an unclean shutdown "
                         f"({now - began:.0f} s so far). Log: {self.log}"
                     )

@@ -23,7 +23,7 @@ from dashboard.project.subprocesses import start_child
 BIGGEST_LOG_BYTES = 10 * 1024**2
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
-TELL_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 STEADY_SECONDS = 60.0  # after this long, a crash counts as the first again
 PATIENCE_SECONDS = 14.0  # a run in training finishes its step and saves
 START_SECONDS = 60
@@ -114,7 +114,7 @@ class WatchedService:
     started_at: float
     pause: float = FIRST_PAUSE_SECONDS
     restart_at: float | None = None
-    tell_at: float | None = None  # if a server that was started again is not ready
+    report_at: float | None = None  # if a server that was started again is not ready
 
 
 class Supervisor:
@@ -125,14 +125,14 @@ class Supervisor:
         processes: Sequence[Service],
         *,
         servers: Sequence[Service],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         now = time.monotonic()
         self.processes = processes
         self.watches = [
             WatchedService(service, now) for service in (*servers, *processes)
         ]
-        self.tell = tell
+        self.report = report
 
     def start(self) -> None:
         for process in self.processes:
@@ -152,29 +152,29 @@ class Supervisor:
     def _restart(self, watch: WatchedService) -> None:
         watch.restart_at = None
         watch.started_at = time.monotonic()
-        watch.tell_at = watch.started_at + TELL_SECONDS
+        watch.report_at = watch.started_at + REPORT_SECONDS
         try:
             watch.service.spawn()
         except (LocalFault, OSError) as fault:
             # It has no child that lives, so the next look plans another try.
-            self.tell(f"The {watch.service.name} failed to start: {fault}")
+            self.report(f"The {watch.service.name} failed to start: {fault}")
 
     def _follow_restart(self, watch: WatchedService) -> None:
         """Tell of a server that takes long to be ready, and when it is."""
-        if watch.tell_at is None:
+        if watch.report_at is None:
             return
         now = time.monotonic()
         seconds = now - watch.started_at
         if watch.service.is_ready():
-            if seconds > TELL_SECONDS:
-                self.tell(f"The {watch.service.name} is ready after {seconds:.0f} s.")
-            watch.tell_at = None
-        elif now >= watch.tell_at:
-            self.tell(
+            if seconds > REPORT_SECONDS:
+                self.report(f"The {watch.service.name} is ready after {seconds:.0f} s.")
+            watch.report_at = None
+        elif now >= watch.report_at:
+            self.report(
                 f"The {watch.service.name} is not ready after {seconds:.0f} s. "
                 f"Log: {watch.service.log}"
             )
-            watch.tell_at = now + TELL_SECONDS
+            watch.report_at = now + REPORT_SECONDS
 
     def _plan_restart(self, watch: WatchedService) -> None:
         now = time.monotonic()
@@ -182,8 +182,8 @@ class Supervisor:
             watch.pause = FIRST_PAUSE_SECONDS
         watch.restart_at = now + watch.pause
         log = watch.service.log
-        is_stuck = watch.tell_at is not None  # it ended before it was ready again
-        self.tell(
+        is_stuck = watch.report_at is not None  # it ended before it was ready again
+        self.report(
             f"The {watch.service.name} exited ({_describe(watch.service)}). "
             f"Restarting in {watch.pause:.0f} s. "
             + (f"Log: {log}. Last lines:\n{tail(log)}" if is_stuck else f"Log: {log}")

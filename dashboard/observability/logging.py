@@ -195,9 +195,9 @@ def log_uncaught() -> None:
             return
         logger.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))
 
-    def report_thread(told: Any) -> None:
-        if told.exc_type is not SystemExit:
-            report(told.exc_type, told.exc_value, told.exc_traceback)
+    def report_thread(hook_args: Any) -> None:
+        if hook_args.exc_type is not SystemExit:
+            report(hook_args.exc_type, hook_args.exc_value, hook_args.exc_traceback)
 
     sys.excepthook = report
     threading.excepthook = report_thread

@@ -142,8 +142,8 @@ async def _bounded(
         return failed(SILENT)
 
 
-async def in_thread(threads: ThreadPoolExecutor, look: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(threads, look)
+async def in_thread(threads: ThreadPoolExecutor, check: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, check)
 
 
 # PostgreSQL: its answer, migrations, periodic tasks, connections of this process.
@@ -158,7 +158,7 @@ async def check_database() -> list[Part]:
         ) as server:
             seconds = time.perf_counter() - began
             applied = await _rows(server, "SELECT app, name FROM django_migrations")
-            looked = await _rows(
+            reaped = await _rows(
                 server,
                 "SELECT extract(epoch FROM now() - looked_at)::float8"
                 " FROM training_reaperwatch",
@@ -173,7 +173,7 @@ async def check_database() -> list[Part]:
         runbook="postgres-gone",
     )
     migrations = await _check_migrations([(row[0], row[1]) for row in applied])
-    tasks = judge_tasks(looked[0][0] if looked else None)
+    tasks = judge_tasks(reaped[0][0] if reaped else None)
     return [database, migrations, tasks]
 
 
@@ -228,7 +228,7 @@ def database_failed(why: str) -> list[Part]:
 
 
 def judge_tasks(age: float | None) -> Part:
-    """Beat and a default worker live where the reaper, which they run, has looked."""
+    """The reaper runs only if beat and a default worker are alive."""
     is_late = age is None or age > LATE_SECONDS
     done = "never ran" if age is None else f"ran {age:,.0f} s ago"
     return Part(
@@ -348,10 +348,10 @@ def redis_failed(why: str) -> list[Part]:
 
 
 async def check_static() -> list[Part]:
-    return [await in_thread(_of_program, look_for_static)]
+    return [await in_thread(_of_program, find_static_files)]
 
 
-def look_for_static() -> Part:
+def find_static_files() -> Part:
     lost = [name for name in LOADED if finders.find(name) is None]
     return _static(
         state="failed" if lost else "ok",
@@ -369,10 +369,10 @@ def static_failed(why: str) -> list[Part]:
 
 
 async def check_folder() -> list[Part]:
-    return [await in_thread(_of_data, look_at_folder)]
+    return [await in_thread(_of_data, check_data_folder)]
 
 
-def look_at_folder() -> Part:
+def check_data_folder() -> Part:
     folder = Path(settings.COHORT_DATA)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -221,15 +221,15 @@ def _of_report(report: Report) -> Iterator[Metric]:
     for part in report.parts:
         up.add_metric([part.name], float(part.state == "ok"))
     yield up
-    heard = GaugeMetricFamily(
+    reaper_age = GaugeMetricFamily(
         "cohort_heard_age_seconds",
         "Time since the last periodic task.",
         labels=["who"],
     )
     age = report.part("periodic tasks").age_seconds
     if age is not None:
-        heard.add_metric(["reap"], age)
-    yield heard
+        reaper_age.add_metric(["reap"], age)
+    yield reaper_age
     messages = GaugeMetricFamily(
         "cohort_messages_waiting",
         "Messages waiting for a worker, by queue.",

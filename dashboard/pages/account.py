@@ -26,7 +26,7 @@ from dashboard.accounts.sessions import (
     list_sessions,
     remember_session,
 )
-from dashboard.accounts.throttling import TooManyTries, count_try, forgive
+from dashboard.accounts.throttling import TooManyTries, count_try, reset_tries
 from dashboard.operations.personal_data import (
     Encoder,
     count_of,
@@ -131,7 +131,7 @@ def _password_form(request: Request, user: User) -> AnyPasswordForm:
         who = {"username": "", "address": "", "device": f"account {user.pk}"}
         count_try(**who)
         if "old_password" not in form.errors:
-            forgive(**who)
+            reset_tries(**who)
     return form
 
 

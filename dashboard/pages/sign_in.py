@@ -35,7 +35,7 @@ from dashboard.accounts.adapters import provider_address
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.sessions import find_device, remember_device, remember_session
-from dashboard.accounts.throttling import TooManyTries, count_try, forgive
+from dashboard.accounts.throttling import TooManyTries, count_try, reset_tries
 from dashboard.observability.requests import is_of_this_machine
 
 
@@ -75,8 +75,8 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             page.headers["Retry-After"] = str(refusal.seconds)
             return page
         if form.is_valid():
-            forgive(**who)
-            return _enter_by_password(request, form.get_user(), next_url)
+            reset_tries(**who)
+            return _sign_in_by_password(request, form.get_user(), next_url)
     status = 422 if form.is_bound else 200
     return render(request, "accounts/sign_in.html", context, status=status)
 
@@ -112,7 +112,7 @@ def _safe_next(request: HttpRequest) -> str:
     return url if allowed else "/"
 
 
-def _enter_by_password(request: HttpRequest, user: User, url: str) -> HttpResponse:
+def _sign_in_by_password(request: HttpRequest, user: User, url: str) -> HttpResponse:
     """In, or to the page that asks for the second factor."""
     entering = Login(
         user=user,
@@ -132,7 +132,7 @@ def _enter_by_password(request: HttpRequest, user: User, url: str) -> HttpRespon
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     """A GET only asks: programs that fetch links ahead must not use them up."""
     if request.method == "POST":
-        return _enter_by_link(request, token)
+        return _sign_in_by_link(request, token)
     link = find_sign_in_link(token)
     if link is not None:
         return render(request, "accounts/sign_in_link.html", {"link": link})
@@ -141,14 +141,14 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     return render(request, "accounts/sign_in_link_used.html", status=410)
 
 
-def _enter_by_link(request: HttpRequest, token: str) -> HttpResponse:
+def _sign_in_by_link(request: HttpRequest, token: str) -> HttpResponse:
     user = consume_sign_in_link(token)
     if user is None:
         return render(request, "accounts/sign_in_link_used.html", status=410)
-    return enter(request, user, reverse("home"))
+    return sign_user_in(request, user, reverse("home"))
 
 
-def enter(request: HttpRequest, user: User, url: str) -> HttpResponse:
+def sign_user_in(request: HttpRequest, user: User, url: str) -> HttpResponse:
     """Without a second factor: whoever can print links has the whole database."""
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     remember_session(request)

@@ -51,7 +51,7 @@ from dashboard.accounts.members import (
 from dashboard.accounts.models import Invitation, Membership, Role, User
 from dashboard.accounts.services import create_team
 from dashboard.pages.requests import Request, read_id
-from dashboard.pages.sign_in import enter
+from dashboard.pages.sign_in import sign_user_in
 from dashboard.project.edits import Edit, EditConflict, show_conflict
 from dashboard.project.errors import UserError
 
@@ -237,7 +237,7 @@ def _sign_up(request: HttpRequest, found: Invitation, token: str) -> HttpRespons
                 transaction.set_rollback(True)
         if member is None:
             return _gone(request)
-        enter(request, user, "/")
+        sign_user_in(request, user, "/")
         if user.email:
             # It is verified by a mail, if there is a server for it.
             EmailAddress.objects.add_email(request, user, user.email, confirm=True)

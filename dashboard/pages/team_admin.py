@@ -99,12 +99,12 @@ def _show(
     is_valid = form is not None and form.is_valid()
     chosen = _chosen(_edit(form, given), now) if form and is_valid else now
     blank = RetentionForm(initial=asdict(now))
-    standing = quota_usage(team)
+    usage = quota_usage(team)
     context = {
         "team": team,
         "can_manage": can_manage,
-        "standing": standing,
-        "parts": [(*words, standing.parts.get(key, 0)) for key, words in PARTS.items()],
+        "usage": usage,
+        "parts": [(*words, usage.parts.get(key, 0)) for key, words in PARTS.items()],
         "form": form or blank,
         "began": began_with(blank, given),
         "now": now,

@@ -73,10 +73,10 @@ class LimitedRequests(HttpToolsProtocol):
         if len(self.url) + sum(lengths) > MAX_HEAD_BYTES:
             self._stop(TOO_LONG)
         if self.parser.should_upgrade() and self._should_upgrade():
-            told = dict(self.headers)
+            headers = dict(self.headers)
             if (
-                told.get(b"content-length", b"0") != b"0"
-                or b"transfer-encoding" in told
+                headers.get(b"content-length", b"0") != b"0"
+                or b"transfer-encoding" in headers
             ):
                 self._stop(HAS_BODY)
         super().on_headers_complete()

@@ -11,7 +11,7 @@ from dashboard.training.event_log import SupervisorLog
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 5.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 class TooLate(Exception):
@@ -60,7 +60,7 @@ class DatabaseRetry:
             if is_too_late(self.down_seconds):
                 raise TooLate
             meanwhile()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _put_off(self, error: Exception) -> None:
         if self._down_since is None:

@@ -235,7 +235,7 @@ class LogClock:
         times.parent.mkdir(parents=True, exist_ok=True)
         times.touch()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """
         Raises:
             OSError: such as a full disk; what was not noted is noted with the next.

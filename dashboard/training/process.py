@@ -144,10 +144,10 @@ class TrainerProcess:
             kept = file.read()
             file.truncate(0)
         # The child appends as well, so each write lands at the end, whole.
-        said = b"[%d bytes left out]\n" % cut
+        note = b"[%d bytes left out]\n" % cut
         with self.log.open("ab") as file:
-            file.write(said + kept)
-        return cut - len(said)
+            file.write(note + kept)
+        return cut - len(note)
 
 
 def _log_ends() -> list[int]:
@@ -222,8 +222,8 @@ def write_changes(run: Run, path: Path) -> None:
         "number", "heard_step", "after"
     )
     listed = [
-        Change(number=number, after_step=heard, settings=after)
-        for number, heard, after in changes
+        Change(number=number, after_step=after_step, settings=after)
+        for number, after_step, after in changes
     ]
     if not listed:
         return
@@ -234,7 +234,7 @@ def write_changes(run: Run, path: Path) -> None:
 
 
 def record_changes(run_id: int, events: Iterable[Event]) -> None:
-    """At which step each was heard of first; every later attempt repeats it there."""
+    """The step of each change; later attempts repeat it there."""
     for event in events:
         if isinstance(event, SettingsChanged):
             unheard = SettingChange.objects.filter(run_id=run_id, heard_step=None)

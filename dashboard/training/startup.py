@@ -39,8 +39,10 @@ def originating_request(run_id: int) -> dict[str, str | None]:
         entries = AuditEntry.objects.filter(
             team=run.team, object_type="run", object_id=run_id, verb__in=QUEUEING
         )
-        asked = entries.order_by("-id").values_list("detail__request_id", flat=True)
-        return {"team": run.team.slug, "request_id": asked.first()}
+        request_ids = entries.order_by("-id").values_list(
+            "detail__request_id", flat=True
+        )
+        return {"team": run.team.slug, "request_id": request_ids.first()}
     except (OperationalError, InterfaceError, Run.DoesNotExist):
         return {}
 
@@ -86,11 +88,11 @@ def prepare(
     supervisor_log: SupervisorLog,
     *,
     is_too_late: Callable[[float], bool],
-    look_seconds: float,
+    check_seconds: float,
 ) -> Start:
     """Write the run's files and find where to resume; every step can be repeated.
 
-    While the database does not let it, the run is held and what is asked of it heard.
+    During a database outage it keeps the run and reads its requests.
     Raises CannotStart, LeaseLost or TooLate.
     """
     found: list[Start] = []
@@ -98,7 +100,9 @@ def prepare(
     DatabaseRetry(supervisor_log, "Preparing the run").insist(
         lambda: found.append(_start_of(claim, directory, supervisor_log)),
         is_too_late=is_too_late,
-        meanwhile=Periodic(lambda: holding.attempt(lambda: _hold(claim)), look_seconds),
+        meanwhile=Periodic(
+            lambda: holding.attempt(lambda: _hold(claim)), check_seconds
+        ),
     )
     return found[-1]
 
@@ -151,7 +155,7 @@ def _start_of(
 
 
 def _create_logs(directory: RunDirectory, attempt: int) -> None:
-    """What a full disk refuses to an attempt is asked of it before that begins."""
+    """Write what a full disk would refuse before the attempt begins."""
     files = directory.attempt(attempt)
     files.path.mkdir(parents=True, exist_ok=True)
     for path in (files.trainer_log, files.trainer_times):

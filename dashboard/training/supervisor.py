@@ -58,7 +58,7 @@ class CommandFactory(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     poll_seconds: float = 0.05  # the larger part of a point's way to the screen
-    look_seconds: float = 1.0  # for a request to stop or pause
+    check_seconds: float = 1.0  # for a request to stop or pause
     renew_seconds: float = RENEW_SECONDS
     grace_seconds: float = 120.0  # to finish a step and save
     release_patience_seconds: float = 30.0  # for a database that is gone at shutdown
@@ -108,7 +108,7 @@ def _supervise(
             directory,
             supervisor_log,
             is_too_late=is_too_late,
-            look_seconds=timing.look_seconds,
+            check_seconds=timing.check_seconds,
         )
         argv = command(directory, attempt=claim.attempt, resume_from=start.resume_from)
         for reason in start.passed_over:
@@ -144,15 +144,15 @@ class Attempt:
         self._is_too_late = is_too_late
         self._timing = timing
         self._storing = DatabaseRetry(supervisor_log, "Storing the log")
-        self._hearing = DatabaseRetry(supervisor_log, "Reading requests for the run")
-        self._holding = DatabaseRetry(supervisor_log, "Renewing the lease")
+        self._reading = DatabaseRetry(supervisor_log, "Reading requests for the run")
+        self._renewing = DatabaseRetry(supervisor_log, "Renewing the lease")
         self._follower = LogTailer(self._files.events)
         self._step = 0
         self._last_word: Event | None = None
-        self._asked_at: float | None = None
+        self._stop_requested_at: float | None = None
         self._was_killed = False
         self._was_released = False
-        self._look = Periodic(self._look_at_run, timing.look_seconds)
+        self._check = Periodic(self._check_run, timing.check_seconds)
         self._renew = Periodic(self._renew_lease, timing.renew_seconds)
 
     def run(self, argv: list[str]) -> None:
@@ -188,14 +188,14 @@ class Attempt:
             num_lines = self._store_new_lines()
             if has_exited and num_lines == 0:
                 return
-            self._heed()
+            self._follow_requests()
             if not num_lines:
                 time.sleep(self._timing.poll_seconds)
 
     def _note_time(self) -> None:
         # Without it a log's lines have no times: no reason to stop a run.
         with suppress(OSError):
-            self._clock.look()
+            self._clock.update()
 
     def _store_new_lines(self) -> int | None:
         """How many lines; None when the database does not take them now."""
@@ -223,13 +223,13 @@ class Attempt:
         words = [event for event in events if isinstance(event, LAST_WORDS)]
         self._last_word = words[-1] if words else self._last_word
 
-    def _heed(self) -> None:
+    def _follow_requests(self) -> None:
         """Requests to stop or pause, the lease, the grace period."""
-        self._look()
+        self._check()
         self._renew()
         if self._is_shutting_down():
             self._was_released = True
-            self._ask_to_stop("the worker is shutting down")
+            self._request_stop("the worker is shutting down")
             is_too_late = self._is_too_late(self._storing.down_seconds)
             if is_too_late and self._trainer.has_exited():  # before, it may still save
                 raise TooLate
@@ -238,19 +238,19 @@ class Attempt:
             self._was_killed = True
             self._trainer.kill()
 
-    def _look_at_run(self) -> None:
+    def _check_run(self) -> None:
         if num_bytes := self._trainer.cap_log():
             with suppress(OSError):
                 self._clock.move(num_bytes)
         if not self._trainer.has_exited():
-            self._memory_kills.look()
-            self._hang.look()
-        self._hearing.attempt(self._read_request)
+            self._memory_kills.check()
+            self._hang.check()
+        self._reading.attempt(self._read_request)
 
     def _read_request(self) -> None:
         request = read_state(self._claim)
         if request in REQUESTS:
-            self._ask_to_stop(REQUESTS[request])
+            self._request_stop(REQUESTS[request])
         # Into this attempt's own folder, which only its own trainer reads.
         try:
             write_changes(Run(id=self._claim.run_id), self._files.changes)
@@ -258,18 +258,20 @@ class Attempt:
             self._log.write(f"Failed to pass changed settings to the trainer: {error}")
 
     def _renew_lease(self) -> None:
-        self._holding.attempt(lambda: renew(self._claim))
+        self._renewing.attempt(lambda: renew(self._claim))
 
-    def _ask_to_stop(self, why: str) -> None:
-        if self._asked_at is None:
+    def _request_stop(self, why: str) -> None:
+        if self._stop_requested_at is None:
             self._log.write(f"Asked the trainer to save and stop: {why}.")
-            self._asked_at = time.monotonic()
+            self._stop_requested_at = time.monotonic()
             self._trainer.ask_to_stop()
 
     def _is_overdue(self) -> bool:
-        if self._asked_at is None or self._was_killed:
+        if self._stop_requested_at is None or self._was_killed:
             return False
-        overdue = time.monotonic() - self._asked_at > self._timing.grace_seconds
+        overdue = (
+            time.monotonic() - self._stop_requested_at > self._timing.grace_seconds
+        )
         return overdue and not self._trainer.has_exited()
 
     def _conclude(self, status: int) -> None:

@@ -39,12 +39,12 @@ class Reader:
         self._folder = str(folder)
         self._pid = pid
         self._gpus = Gpus()
-        self._look = _Look(pid)
+        self._snapshot = _Snapshot(pid)
 
     def read(self) -> Values:
         """METRICS and the GPUs', since the last call or the beginning."""
-        before, now = self._look, _Look(self._pid)
-        self._look = now
+        before, now = self._snapshot, _Snapshot(self._pid)
+        self._snapshot = now
         seconds = max(1e-3, now.time - before.time)
         has_trainer = bool(now.processes)
         # What a process that has gone did last is not known.
@@ -83,15 +83,15 @@ class Gpus:
                 chosen = [str(i) for i in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError:
             return
-        found = (self._told(self._find, name) for name in chosen)
+        found = (self._read_or_none(self._find, name) for name in chosen)
         self._handles = [handle for handle in found if handle is not None]
 
     def read(self) -> Values:
         """Of each, % of the time in which a kernel ran, and bytes held."""
         values: Values = []
         for gpu in self._handles:
-            use = self._told(self._nvml.nvmlDeviceGetUtilizationRates, gpu)
-            memory = self._told(self._nvml.nvmlDeviceGetMemoryInfo, gpu)
+            use = self._read_or_none(self._nvml.nvmlDeviceGetUtilizationRates, gpu)
+            memory = self._read_or_none(self._nvml.nvmlDeviceGetMemoryInfo, gpu)
             values += [use and float(use.gpu), memory and float(memory.used)]
         return values
 
@@ -100,7 +100,7 @@ class Gpus:
             return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
-    def _told(self, call: Callable[[Any], Any], about: Any) -> Any:
+    def _read_or_none(self, call: Callable[[Any], Any], about: Any) -> Any:
         try:
             return call(about)
         except self._nvml.NVMLError:
@@ -124,7 +124,7 @@ class _Use:
 _IDLE = _Use(0.0, 0)
 
 
-class _Look:
+class _Snapshot:
     """Counts since the machine, or the process, started."""
 
     def __init__(self, pid: int | None) -> None:

@@ -155,13 +155,13 @@ def start_heartbeat(sender: Any, **_: Any) -> None:
         heartbeat = WorkerHeartbeat(
             name,
             num_slots=sender.controller.concurrency,
-            on_drain=lambda is_drained: _heed_drain(sender.app, name, is_drained),
+            on_drain=lambda is_drained: _apply_drain(sender.app, name, is_drained),
         )
         _heartbeats.append(heartbeat)
         heartbeat.start()
 
 
-def _heed_drain(app: Any, name: str, is_drained: bool) -> None:
+def _apply_drain(app: Any, name: str, is_drained: bool) -> None:
     """Leave the messages to others: the claim would refuse each, one by one."""
     ask = app.control.cancel_consumer if is_drained else app.control.add_consumer
     ask(QUEUE, destination=[name])

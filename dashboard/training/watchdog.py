@@ -25,9 +25,9 @@ class MemoryKills:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._looks: deque[tuple[float, Mapping[Path, int]]] = deque()
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Once a second or so while the process lives: the dead are in no group."""
         files = [*group_files(self._pid), MACHINE]
         counts = {file: _read_count(file) for file in files}
@@ -120,23 +120,23 @@ class Watchdog:
         self._patience_seconds = patience_seconds
         self._seen: int | None = None
         self._moved_at = time.monotonic()
-        self._asked_at: float | None = None
+        self._dump_requested_at: float | None = None
         self.has_killed = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Loading may take as long as it takes: the first sign is given behind it."""
         now, seen = time.monotonic(), self._read()
         if seen != self._seen:
             self._seen, self._moved_at = seen, now
-            if self._asked_at is not None:
+            if self._dump_requested_at is not None:
                 self._log.write("The trainer continues.")
-            self._asked_at = None
+            self._dump_requested_at = None
         elif seen is None:
             return
-        elif self._asked_at is None:
+        elif self._dump_requested_at is None:
             if now - self._moved_at > self._hang_seconds:
-                self._ask()
-        elif now - self._asked_at > self._patience_seconds:
+                self._request_dump()
+        elif now - self._dump_requested_at > self._patience_seconds:
             self._kill()
 
     def _read(self) -> int | None:
@@ -145,8 +145,8 @@ class Watchdog:
         except OSError:
             return None
 
-    def _ask(self) -> None:
-        self._asked_at = time.monotonic()
+    def _request_dump(self) -> None:
+        self._dump_requested_at = time.monotonic()
         self._log.write(
             f"The trainer made no progress for {self._hang_seconds:g} s. Cohort "
             "logs its stack traces (see the trainer log) and kills it in "

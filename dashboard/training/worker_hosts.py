@@ -143,8 +143,8 @@ def sees_files(run: Run) -> bool:
 
 def left_runs(notice: str) -> frozenset[int]:
     """The runs that such a notice is about."""
-    said = re.match(r"Leaves queued run ([\d, ]+) to another worker", notice)
-    return frozenset(map(int, said[1].split(", "))) if said else frozenset()
+    match = re.match(r"Leaves queued run ([\d, ]+) to another worker", notice)
+    return frozenset(map(int, match[1].split(", "))) if match else frozenset()
 
 
 def note_unseen(worker: str, runs: list[Run]) -> None:

@@ -39,8 +39,8 @@ import json, warnings, torch
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     found = torch.cuda.is_available()
-said = [str(each.message).strip() for each in caught]
-print(json.dumps([torch.__version__, torch.version.cuda, found, said]))
+messages = [str(each.message).strip() for each in caught]
+print(json.dumps([torch.__version__, torch.version.cuda, found, messages]))
 """
 HEARTBEAT_SECONDS = 5.0
 GONE_AFTER = timedelta(seconds=45)
@@ -102,14 +102,14 @@ def _refusal_of_torch() -> str:
     """
     command = [sys.executable, "-c", _ASK_TORCH]
     try:
-        asked = subprocess.run(
+        child = subprocess.run(
             command, capture_output=True, text=True, timeout=ASK_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return f"PyTorch did not respond within {ASK_SECONDS} s"
-    if asked.returncode or not asked.stdout.strip():
+    if child.returncode or not child.stdout.strip():
         return "PyTorch cannot be imported"
-    version, cuda, found, said = json.loads(asked.stdout.splitlines()[-1])
+    version, cuda, found, messages = json.loads(child.stdout.splitlines()[-1])
     if found:
         return ""
     if cuda is None:
@@ -118,7 +118,9 @@ def _refusal_of_torch() -> str:
             f"PyTorch {version} is built without CUDA. Install the CUDA build: "
             f".venv/bin/pip install --force-reinstall {wanted}"
         )
-    reason = said[0].splitlines()[0].rstrip(".") if said else "it finds no device"
+    reason = (
+        messages[0].splitlines()[0].rstrip(".") if messages else "it finds no device"
+    )
     return f"PyTorch {version} cannot use the GPU: {reason}"
 
 
@@ -200,17 +202,17 @@ class WorkerHeartbeat:
         reader = Reader(Path(settings.COHORT_DATA))
         try:
             while True:
-                self._say(reader)
-                self._heed_drain()
-                self._say_packages()
-                self._say_sandbox()
+                self._send(reader)
+                self._apply_drain()
+                self._report_packages()
+                self._report_sandbox()
                 if self._end.wait(HEARTBEAT_SECONDS):
                     break
-            self._farewell()
+            self._report_stop()
         finally:
             connection.close()
 
-    def _say(self, reader: Reader) -> None:
+    def _send(self, reader: Reader) -> None:
         try:
             if not (self._is_registered and self._report(reader)):
                 register(self.name, num_slots=self.num_slots)
@@ -225,7 +227,7 @@ class WorkerHeartbeat:
         row = Worker.objects.filter(name=self.name)
         return bool(row.update(last_seen=Now(), use=describe_use(reader.read())))
 
-    def _heed_drain(self) -> None:
+    def _apply_drain(self) -> None:
         try:
             drained = is_drained(self.name)
         except DatabaseError:
@@ -241,21 +243,21 @@ class WorkerHeartbeat:
             return
         self._is_drained = drained
 
-    def _say_packages(self) -> None:
+    def _report_packages(self) -> None:
         """One that is installed meanwhile is there for the next run."""
         found = installed_packages()
-        if found != self._packages and self._tell(packages=found):
+        if found != self._packages and self._store_facts(packages=found):
             self._packages = found
 
-    def _say_sandbox(self) -> None:
+    def _report_sandbox(self) -> None:
         """After the first word, since a busy machine takes long to find it out."""
         found = sandbox_here(timeout_seconds=START_SECONDS)
-        if found != self._sandbox and self._tell(sandbox=found.as_json()):
+        if found != self._sandbox and self._store_facts(sandbox=found.as_json()):
             self._sandbox = found
 
-    def _tell(self, **facts: Any) -> bool:
+    def _store_facts(self, **facts: Any) -> bool:
         try:
-            tell_facts(self.name, **facts)
+            store_facts(self.name, **facts)
         except DatabaseError as error:
             logger.warning(
                 "The worker failed to report its hardware and packages: %s", error
@@ -264,7 +266,7 @@ class WorkerHeartbeat:
             return False
         return True
 
-    def _farewell(self) -> None:
+    def _report_stop(self) -> None:
         try:
             Worker.objects.filter(name=self.name).update(stopped_at=Now())
         except DatabaseError as error:
@@ -319,7 +321,7 @@ def register(name: str, *, num_slots: int) -> None:
     )
 
 
-def tell_facts(name: str, **facts: Any) -> None:
+def store_facts(name: str, **facts: Any) -> None:
     """Store facts of a registered worker's machine."""
     worker = Worker.objects.filter(name=name).first()
     if worker is not None:

@@ -252,7 +252,7 @@ def test_committed_rows_survive_a_full_disk(
 
 def is_back(server: EmbeddedPostgres) -> Callable[[], bool]:
     """Started again by what `manage.py up` has for it."""
-    supervisor = Supervisor([], servers=[server], tell=lambda _: None)
+    supervisor = Supervisor([], servers=[server], report=lambda _: None)
 
     def check() -> bool:
         supervisor.look()

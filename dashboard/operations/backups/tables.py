@@ -102,9 +102,9 @@ def restore_sequences(sequences: dict[str, int]) -> None:
 
 def tables_with_rows() -> list[str]:
     """Those that hold more than what migrations make."""
-    asked = [name for name in read_columns() if name not in MADE_BY_MIGRATIONS]
+    names = [name for name in read_columns() if name not in MADE_BY_MIGRATIONS]
     some = sql.SQL("SELECT EXISTS (SELECT FROM {})")
-    return [name for name in asked if _rows(some.format(sql.Identifier(name)))[0][0]]
+    return [name for name in names if _rows(some.format(sql.Identifier(name)))[0][0]]
 
 
 def delete_rows(tables: frozenset[str]) -> None:

@@ -158,7 +158,7 @@ def test_one_that_recovers_is_awaited_for_as_long_as_it_takes(
     first.start()
     first.stop()
     monkeypatch.setattr(embedding, "START_SECONDS", 1.0)
-    monkeypatch.setattr(embedding, "TELL_SECONDS", 0.4)
+    monkeypatch.setattr(embedding, "REPORT_SECONDS", 0.4)
     # A standby recovers until it is promoted, and takes no connections before.
     (first.folder / "standby.signal").touch()
     server = make_server(folder)
@@ -173,7 +173,7 @@ def test_one_that_recovers_is_awaited_for_as_long_as_it_takes(
             server.child.send_signal(signal.SIGUSR1)
 
     try:
-        server.start(tell=promote_in_the_end)
+        server.start(report=promote_in_the_end)
 
         with connect(server) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)

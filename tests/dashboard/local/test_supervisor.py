@@ -59,7 +59,7 @@ def supervise(
     *processes: Sleeper, told: list[str], servers: Sequence[Sleeper] = ()
 ) -> Supervisor:
     """With short pauses."""
-    supervisor = Supervisor(processes, servers=servers, tell=told.append)
+    supervisor = Supervisor(processes, servers=servers, report=told.append)
     for watch in supervisor.watches:
         watch.pause = 0.05
     supervisor.start()
@@ -116,7 +116,7 @@ def test_what_could_not_be_started_again_is_tried_again(
 def test_a_server_that_takes_long_to_be_ready_is_awaited_and_told(
     tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervising, "TELL_SECONDS", 0.2)
+    monkeypatch.setattr(supervising, "REPORT_SECONDS", 0.2)
     server = Sleeper(tmp_path, "import time; time.sleep(60)")
     process = Sleeper(tmp_path, "import time; time.sleep(60)")
     supervisor = supervise(process, servers=[server], told=told)

@@ -59,10 +59,10 @@ def undisturbed(folder: Path, tree: dict[str, Any]) -> Path:
     return folder / "out"
 
 
-def live(run: Run, look: Callable[[], bool] = lambda: False) -> Run:
+def live(run: Run, act: Callable[[], bool] = lambda: False) -> Run:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
-    supervise(claim, is_shutting_down=look, timing=Timing(look_seconds=0.05))
+    supervise(claim, is_shutting_down=act, timing=Timing(check_seconds=0.05))
     return Run.objects.get(id=run.id)
 
 
@@ -91,10 +91,10 @@ def test_the_run_ends_as_if_it_had_never_paused(
 
     judge.reply = by_length
     assert resume_run(run=paused, user=alice)
-    look = after_steps(
+    act = after_steps(
         paused.last_step + 2, run, lambda: request_pause(run=run, user=alice)
     )
-    asked = live(run, look)
+    asked = live(run, act)
 
     assert asked.state == RunState.PAUSED, asked.fail_reason
     assert paused.last_step < asked.last_step < NUM_STEPS

@@ -122,14 +122,14 @@ def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) ->
     heartbeat = WorkerHeartbeat(
         NAME,
         num_slots=1,
-        on_drain=lambda is_drained: tasks._heed_drain(app, NAME, is_drained),
+        on_drain=lambda is_drained: tasks._apply_drain(app, NAME, is_drained),
     )
 
     drain(worker, team=team, user=alice)
-    heartbeat._heed_drain()
-    heartbeat._heed_drain()
+    heartbeat._apply_drain()
+    heartbeat._apply_drain()
     undrain(worker, team=team, user=alice)
-    heartbeat._heed_drain()
+    heartbeat._apply_drain()
 
     assert app.control.asked == [
         ("cancel", "training", NAME),
@@ -146,12 +146,12 @@ def test_without_redis_the_heartbeat_goes_on_and_heeds_its_drain_later(
         heartbeat = WorkerHeartbeat(NAME, num_slots=1)
         drain(make_worker(NAME), team=team, user=alice)
 
-        heartbeat._on_drain = lambda is_drained: tasks._heed_drain(
+        heartbeat._on_drain = lambda is_drained: tasks._apply_drain(
             app, NAME, is_drained
         )
-        heartbeat._heed_drain()
+        heartbeat._apply_drain()
         heartbeat._on_drain = asked.append
-        heartbeat._heed_drain()
-        heartbeat._heed_drain()
+        heartbeat._apply_drain()
+        heartbeat._apply_drain()
 
     assert asked == [True]

@@ -230,9 +230,9 @@ def test_a_change_heard_in_what_was_never_stored_is_repeated_too(
 def test_an_extension_that_comes_too_late_for_its_trainer_is_the_next_ones(
     run: Run, alice: User
 ) -> None:
-    look = after_steps(3, run, lambda: extend_run(run=run, user=alice, num_steps=20))
+    act = after_steps(3, run, lambda: extend_run(run=run, user=alice, num_steps=20))
 
-    ended = live(run, "finish", look)
+    ended = live(run, "finish", act)
 
     assert (ended.state, ended.num_losses) == (RunState.QUEUED, 0)
 

@@ -55,7 +55,7 @@ def test_they_are_stored_as_a_trainers_of_ours(outside: Run) -> None:
     outside.refresh_from_db()
     assert (place.line, place.step, place.num_prompts) == (6, 2, 2)
     assert outside.last_step == 2
-    assert outside.num_steps == 2  # nobody said how many there would be
+    assert outside.num_steps == 2  # nobody warnings how many there would be
     assert Group.objects.filter(run=outside).count() == 4
     assert len(completions_of(outside)) == 8
     assert outside.summary["last"]["reward/mean"] == 0.2
@@ -107,7 +107,7 @@ def test_an_attempt_that_is_over_is_fenced_off(outside: Run, alice: User) -> Non
     assert send(outside, LogBuilder(attempt=2).stepped(2)).step == 2
 
 
-SPOILED = [  # fields of a finished step, and what is said of it
+SPOILED = [  # fields of a finished step, and what is warnings of it
     ({"type": "mystery"}, "unknown"),
     ({"line": 9}, "line 9"),
     ({"step": 2**40}, "2,147,483,647"),
@@ -121,19 +121,19 @@ SPOILED = [  # fields of a finished step, and what is said of it
 def test_a_line_that_is_no_good_becomes_a_warning(team: Team, alice: User) -> None:
     log = LogBuilder().stepped(1).add(StepFinished, step=2, metrics={"loss": 1.0})
     *before, last = lines_of(log)
-    trees = [(json.loads(last) | changed, said) for changed, said in SPOILED]
+    trees = [(json.loads(last) | changed, warnings) for changed, warnings in SPOILED]
     trees += [(group_tree(step=1), "prompt 0 of step 1")]
     trees += [(group_tree(step=2, completions=[]), "it has 0")]
     rest = LogBuilder().stepped(1).stepped(2).stepped(3)
 
-    for tree, said in trees:
+    for tree, warnings in trees:
         run = open_outside(team, alice)
         texts = [*before, json.dumps(tree).encode()]
         place = take_lines(run, attempt=1, first=1, texts=texts)
 
-        assert place.line == 4, said
-        assert said in " ".join(warnings_of(run))
-        assert send(run, rest, first=5).step == 3, said
+        assert place.line == 4, warnings
+        assert warnings in " ".join(warnings_of(run))
+        assert send(run, rest, first=5).step == 3, warnings
 
 
 def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:

@@ -206,9 +206,9 @@ def test_a_log_on_another_machine_is_said_to_be_there(
     register("training@gpu-1", num_slots=1)
     Worker.objects.update(host="gpu-1.example", last_seen=Now())
 
-    said = part(alice_client, run)["missing"]
+    warnings = part(alice_client, run)["missing"]
 
-    assert "gpu-1.example" in said
+    assert "gpu-1.example" in warnings
 
 
 def test_the_whole_log_can_be_downloaded(

@@ -61,7 +61,7 @@ def test_a_group_that_counts_one_more_tells_of_it(machine, use):
     assert not kills.has_risen()
     file.write_text(file.read_text().replace("oom_kill 2", "oom_kill 3"))
 
-    kills.look()
+    kills.check()
     assert kills.has_risen()
 
 
@@ -81,7 +81,7 @@ def test_what_was_long_ago_is_another_process_s(machine, monkeypatch):
     (machine / "proc" / "vmstat").write_text("oom_kill 1\n")
 
     now = 140.0
-    kills.look()
+    kills.check()
 
     assert not kills.has_risen()
 

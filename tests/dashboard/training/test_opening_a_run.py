@@ -95,8 +95,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 def test_what_is_no_good_is_refused_by_its_name(team: Team, alice: User) -> None:
-    for changes, said in REFUSED:
-        with pytest.raises(ValueError, match=said):
+    for changes, warnings in REFUSED:
+        with pytest.raises(ValueError, match=warnings):
             opened(team, alice, **changes)
     assert not Run.objects.exists()
 

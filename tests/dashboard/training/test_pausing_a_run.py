@@ -44,8 +44,8 @@ def test_a_run_whose_scores_fail_pauses_and_says_why(run: Run) -> None:
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
     assert (paused.finished_at, paused.num_losses, paused.last_step) == (None, 0, 2)
-    said, fault, remedy = paused.pause_reason.split("\n")
-    assert said.startswith("100%")  # as the trainer said it
+    warnings, fault, remedy = paused.pause_reason.split("\n")
+    assert warnings.startswith("100%")  # as the trainer warnings it
     assert fault.startswith("16 ")
     assert fault.endswith(": It is␀away.")
     assert "step 3" in remedy
@@ -68,9 +68,9 @@ def test_one_that_waits_for_disk_space_goes_on_by_itself(run: Run) -> None:
 def test_one_that_somebody_wanted_paused_besides_does_not(
     run: Run, alice: User
 ) -> None:
-    look = after_steps(2, run, lambda: request_pause(run=run, user=alice))
+    act = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "wait_for_disk_space_when_told", look)
+    paused = live(run, "wait_for_disk_space_when_told", act)
 
     by_whom, _, remedy = paused.pause_reason.split("\n")
     assert by_whom.startswith("alice")
@@ -147,9 +147,9 @@ def test_a_paused_run_is_left_alone_and_lets_others_by(
 
 
 def test_it_pauses_when_asked_with_a_checkpoint(run: Run, alice: User) -> None:
-    look = after_steps(2, run, lambda: request_pause(run=run, user=alice))
+    act = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "train_until_told", look)
+    paused = live(run, "train_until_told", act)
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
     assert run.checkpoints.get().step == paused.last_step
@@ -160,17 +160,17 @@ def test_it_pauses_when_asked_with_a_checkpoint(run: Run, alice: User) -> None:
 def test_a_trainer_deaf_to_a_pause_is_killed_and_the_run_paused(
     run: Run, alice: User
 ) -> None:
-    look = after_steps(1, run, lambda: request_pause(run=run, user=alice))
+    act = after_steps(1, run, lambda: request_pause(run=run, user=alice))
 
-    assert live(run, "ignore_requests", look).state == RunState.PAUSED
+    assert live(run, "ignore_requests", act).state == RunState.PAUSED
 
 
 def test_a_worker_that_shuts_down_meanwhile_leaves_it_paused(
     run: Run, alice: User
 ) -> None:
-    look = after_steps(1, run, lambda: request_pause(run=run, user=alice))
+    act = after_steps(1, run, lambda: request_pause(run=run, user=alice))
 
-    paused = live(run, "train_until_told", lambda: look() or run.steps.count() >= 1)
+    paused = live(run, "train_until_told", lambda: act() or run.steps.count() >= 1)
 
     assert paused.state == RunState.PAUSED
 

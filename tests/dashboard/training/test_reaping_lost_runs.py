@@ -99,7 +99,7 @@ def test_after_a_database_outage_supervisors_get_time_to_report(run: Run) -> Non
 
 
 def looked_ago(seconds: float, *, began: float) -> None:
-    """The reaper's last look, and since when it looks steadily."""
+    """When the reaper last ran, and since when it runs without gaps."""
     ReaperWatch.objects.update_or_create(
         id=1,
         defaults={

@@ -22,7 +22,7 @@ from dashboard.training.supervisor import Timing, supervise
 pytestmark = pytest.mark.django_db
 
 SCRIPT = Path(__file__).parent / "scripted_trainer.py"
-FAST = Timing(poll_seconds=0.01, look_seconds=0.05, grace_seconds=0.5)
+FAST = Timing(poll_seconds=0.01, check_seconds=0.05, grace_seconds=0.5)
 
 
 def script(behaviour: str) -> Callable[..., list[str]]:
@@ -64,12 +64,12 @@ def after_steps(
     """Acts once so many steps are stored; called in every turn of the supervisor."""
     done = []
 
-    def look() -> bool:
+    def act() -> bool:
         if not done and run.steps.count() >= num_steps:
             done.append(act())
         return False
 
-    return look
+    return act
 
 
 def rest_is_over(run: Run) -> None:
@@ -118,9 +118,9 @@ def test_a_trainer_that_leaves_without_a_word_has_failed(run: Run) -> None:
 
 
 def test_a_stop_ends_with_a_checkpoint(run: Run, alice: User) -> None:
-    look = after_steps(2, run, lambda: request_stop(run=run, user=alice))
+    act = after_steps(2, run, lambda: request_stop(run=run, user=alice))
 
-    ended = live(run, "train_until_told", look)
+    ended = live(run, "train_until_told", act)
 
     assert ended.state == RunState.STOPPED
     assert run.checkpoints.get().step == ended.last_step
@@ -133,12 +133,12 @@ def is_loading(run: Run) -> bool:
 
 
 def test_a_run_that_is_stopped_as_it_loads_has_stopped(run: Run, alice: User) -> None:
-    def look() -> bool:
+    def act() -> bool:
         if is_loading(run) and Run.objects.get(id=run.id).state == RunState.STARTING:
             request_stop(run=run, user=alice)
         return False
 
-    ended = live(run, "load_until_told", look)
+    ended = live(run, "load_until_told", act)
 
     assert ended.state == RunState.STOPPED
     assert run.attempts.get().outcome == "stopped at step 0"
@@ -164,9 +164,9 @@ def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
 
 
 def test_a_trainer_deaf_to_a_stop_is_killed(run: Run, alice: User) -> None:
-    look = after_steps(1, run, lambda: request_stop(run=run, user=alice))
+    act = after_steps(1, run, lambda: request_stop(run=run, user=alice))
 
-    ended = live(run, "ignore_requests", look)
+    ended = live(run, "ignore_requests", act)
 
     assert ended.state == RunState.STOPPED
     assert "SIGKILL" in run.attempts.get().outcome

@@ -236,7 +236,7 @@ def test_many_samples_are_sent_as_few_points(run: Run) -> None:
     near = read_points(run.id, Window(first=begin, last=begin + 495))
 
     assert 450 <= len(points) <= 510
-    assert len(near) == 100  # a closer look has all of them
+    assert len(near) == 100  # a closer view has all of them
 
 
 def test_new_samples_come_as_they_are(alice_client: Client, run: Run) -> None:

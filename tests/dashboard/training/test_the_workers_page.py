@@ -21,7 +21,7 @@ from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
 from dashboard.training.system_metrics import Reader
 from dashboard.training.worker_hosts import list_hosts
-from dashboard.training.workers import WorkerHeartbeat, register, tell_facts
+from dashboard.training.workers import WorkerHeartbeat, register, store_facts
 from tests.dashboard.training.factories import Launcher
 from trainer.rewards.sandbox.slot import Found
 
@@ -122,12 +122,12 @@ def test_a_worker_that_was_forgotten_registers_again(
     monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     reader = Reader(tmp_path)
-    heartbeat._say(reader)
-    heartbeat._say_sandbox()
+    heartbeat._send(reader)
+    heartbeat._report_sandbox()
     Worker.objects.all().delete()
 
-    heartbeat._say(reader)
-    heartbeat._say_sandbox()
+    heartbeat._send(reader)
+    heartbeat._report_sandbox()
 
     worker = Worker.objects.get()
     assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
@@ -140,12 +140,12 @@ def test_a_worker_tells_of_a_package_that_is_installed_meanwhile(
     here = ["peft"]
     monkeypatch.setattr(workers, "installed_packages", lambda: list(here))
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
-    heartbeat._say(Reader(tmp_path))
-    heartbeat._say_packages()
+    heartbeat._send(Reader(tmp_path))
+    heartbeat._report_packages()
     assert list_hosts()[0].packages == {"peft"}
 
     here.append("vllm")
-    heartbeat._say_packages()
+    heartbeat._report_packages()
 
     assert list_hosts()[0].packages == {"peft", "vllm"}
 
@@ -175,13 +175,13 @@ def test_a_worker_says_which_sandbox_it_has_or_why_none(alice_client: Client) ->
     assert "unknown" in page(alice_client)
 
     sandbox = describe(Found(level="B", reasons={}))
-    tell_facts("training@gpu-1", sandbox=sandbox.as_json())
+    store_facts("training@gpu-1", sandbox=sandbox.as_json())
     assert "Sandbox level B" in page(alice_client)
 
-    tell_facts("training@gpu-1", sandbox=describe(NONE).as_json())
+    store_facts("training@gpu-1", sandbox=describe(NONE).as_json())
     html = page(alice_client)
-    for said in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
-        assert said in html
+    for warnings in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
+        assert warnings in html
     assert "Install bubblewrap" in html
 
 

@@ -30,7 +30,7 @@ class Clocked:
             file.write(text)
         if at is not None:
             self._monkeypatch.setattr("time.time", lambda: at)
-            self.clock.look()
+            self.clock.update()
 
     def read(self) -> list[float | None]:
         starts, at = [], 0
@@ -49,7 +49,7 @@ def test_each_line_has_the_time_at_which_it_was_first_seen(clocked: Clocked) -> 
     clocked.write("1\n2\n", at=10.0)
     clocked.write("3", at=20.0)
     clocked.write("a\n4\n", at=30.0)
-    clocked.clock.look()  # nothing is new
+    clocked.clock.update()  # nothing is new
 
     assert clocked.read() == [10.0, 10.0, 20.0, 30.0]
     assert clocked.times.stat().st_size == 3 * 16

@@ -27,7 +27,7 @@ from dashboard.local.supervisor import (
 )
 from dashboard.local.terminal import announce
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 class Command(BaseCommand):
@@ -70,7 +70,7 @@ class Command(BaseCommand):
         with announce(self.stdout, "Migrating the database"):
             call_command("migrate", interactive=False, verbosity=0)
         processes = all_processes(data=data, port=port)
-        supervisor = Supervisor(processes, servers=servers, tell=self._tell)
+        supervisor = Supervisor(processes, servers=servers, report=self._report)
         stack.callback(supervisor.stop)
         with announce(self.stdout, "Starting the web server and workers"):
             supervisor.start()
@@ -84,7 +84,7 @@ class Command(BaseCommand):
         connection.close()  # `up` only watches from here on
         while True:
             supervisor.check()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _start_servers(self, stack: ExitStack, data: Path) -> list[Service]:
         servers: list[Service] = []
@@ -92,7 +92,7 @@ class Command(BaseCommand):
             with announce(self.stdout, "Starting PostgreSQL"):
                 postgres = embedded_postgres(data)
                 stack.callback(postgres.stop)
-                postgres.start(tell=self._tell_meanwhile)
+                postgres.start(report=self._report_progress)
             servers.append(postgres)
         if settings.REDIS_IS_EMBEDDED:
             with announce(self.stdout, "Starting Redis"):
@@ -107,7 +107,7 @@ class Command(BaseCommand):
         try:
             call_command("starter", stdout=self.stdout, stderr=self.stderr)
         except CommandError as error:
-            self._tell(str(error))
+            self._report(str(error))
 
     def _invite(self, address: str) -> None:
         link = StringIO()
@@ -121,12 +121,12 @@ class Command(BaseCommand):
         )
         self.stdout.flush()
 
-    def _tell_meanwhile(self, text: str) -> None:
+    def _report_progress(self, text: str) -> None:
         """Within what is announced, whose line has not ended yet."""
         self.stdout.write(f"\n  {text} … ")
         self.stdout.flush()
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.stderr.write(f"  {text}")
 
 

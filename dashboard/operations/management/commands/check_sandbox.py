@@ -24,8 +24,8 @@ class Command(BaseCommand):
             for level in LEVELS
         }
         for level, trial in trials.items():
-            said = trial.fault or "works"
-            self.stdout.write(f"Level {level} ({NAMES[level]}): {said}.")
+            result = trial.fault or "works"
+            self.stdout.write(f"Level {level} ({NAMES[level]}): {result}.")
         working = [level for level, trial in trials.items() if trial.fault is None]
         if not working:
             raise CommandError(

@@ -20,9 +20,9 @@ class Command(BaseCommand):
         name, is_staff = options["username"], not options["no"]
         if not User.objects.filter(username=name).update(is_staff=is_staff):
             raise CommandError(f"User {name!r} not found.")
-        say = (
+        result = (
             "is now an operator and can open /admin/"
             if is_staff
             else "is no longer an operator"
         )
-        self.stdout.write(f"{name} {say}.")
+        self.stdout.write(f"{name} {result}.")
