@@ -19,7 +19,7 @@ from dashboard.accounts.models import Membership, Role, Team, User
 
 
 def get_membership(user: User, slug: str) -> Membership:
-    """The user's place in the team with this slug; 404 when there is none."""
+    """The user's membership in the team with this slug; 404 if there is none."""
     memberships = Membership.objects.select_related("team", "user")
     try:
         return memberships.get(user=user, team__slug=slug)
@@ -28,7 +28,7 @@ def get_membership(user: User, slug: str) -> Membership:
 
 
 def get_team(request: HttpRequest, slug: str) -> Team:
-    """The team, to look at."""
+    """The team, for reading."""
     assert isinstance(request.user, User)
     return get_membership(request.user, slug).team
 
@@ -45,7 +45,7 @@ def get_managed_team(request: HttpRequest, slug: str) -> Team:
 
 
 def get_managing_membership(request: HttpRequest, slug: str) -> Membership:
-    """An admin's or owner's place in the team, to change its people."""
+    """An admin's or owner's membership, for changing the team's people."""
     assert isinstance(request.user, User)
     membership = get_membership(request.user, slug)
     if not membership.can_manage:
@@ -71,7 +71,7 @@ def require_owner(membership: Membership) -> Membership:
 
 
 def get_membership_for(request: HttpRequest, slug: str) -> Membership:
-    """The user's place in the team: to look, or by a POST to change something."""
+    """The user's membership: for reading, or with POST for changing something."""
     assert isinstance(request.user, User)
     membership = get_membership(request.user, slug)
     return _writable(membership) if request.method == "POST" else membership
@@ -103,7 +103,7 @@ class Right:
         ]
 
 
-# The pages show this table; the lookups above hold to it.
+# The pages show this table; the functions above enforce it.
 RIGHTS = (
     Right("View, search and download everything in the team", Role.VIEWER),
     Right("Save your own run list views and chart settings", Role.VIEWER),
@@ -124,7 +124,7 @@ RIGHTS = (
 
 
 def roles_given_by(role: str) -> list[Role]:
-    """The roles that somebody of this one may give to others."""
+    """The roles that a member with this role may give to others."""
     if role == Role.OWNER:
         return list(ASCENDING)
     return [Role.VIEWER, Role.MEMBER, Role.ADMIN] if role == Role.ADMIN else []

@@ -14,7 +14,7 @@ from dashboard.accounts.access import roles_given_by
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.accounts.services import RESERVED_SLUGS
 
-ModelForm = forms.ModelForm  # Django's own class takes no argument when it runs
+ModelForm = forms.ModelForm  # Django's class is not generic at run time
 
 
 ABOUT_PASSWORDS = (
@@ -47,7 +47,7 @@ class FirstPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # as above
 
 
 class ForgottenPasswordForm(ResetPasswordKeyForm):  # type: ignore[misc]  # untyped
-    """Behind the link of a letter."""
+    """The form behind an e-mailed link."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Members of a team and their roles, invitations, and checks of a team's quotas.
 
-Each takes the membership of whoever does it. A team's row is locked first, so that of
-two owners who leave at the same time one stays.
+Functions take the membership of the acting user. They lock the team's row first, so
+that one owner stays when two leave at the same time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dashboard.project.mail import why_not_mailed
 
 INVITATION_LIFETIME = timedelta(days=7)
 MAX_OPEN = 100  # invitations of a team
-MAX_A_DAY = 200  # of a team, those revoked too: each may be an email to anybody
+MAX_A_DAY = 200  # of a team, including revoked ones: each may be an e-mail to anyone
 
 
 @transaction.atomic
@@ -112,7 +112,9 @@ def reactivate(*, by: Membership, member: Membership) -> None:
 
 @transaction.atomic
 def switch_person(person: User, *, is_active: bool, by: User | None) -> None:
-    """Off: what is open ends at once, and nothing of the person's lets in any more."""
+    """Deactivating ends all sessions, and no link or token of the person works any
+    more.
+    """
     if person.is_active == is_active:
         return
     person.is_active = is_active
@@ -154,7 +156,7 @@ def _person_of(by: Membership, member: Membership) -> User:
 
 
 def _locked(by: Membership, other: Membership) -> tuple[Membership, Membership]:
-    """Both as they are now; ValueError where one is gone."""
+    """Both, current and locked; UserError if one has left."""
     Team.objects.select_for_update().get(pk=by.team_id)
     of_team = Membership.objects.select_related("user", "team").filter(team=by.team_id)
     found = of_team.in_bulk([by.pk, other.pk])
@@ -226,7 +228,7 @@ def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, s
 
 
 def send_invitation(invitation: Invitation, address: str) -> None:
-    """ValueError where the mail server does not take it."""
+    """ValueError if the mail server rejects it."""
     assert settings.MAIL_IS_SET_UP, "no mail server is set up"
     who = invitation.created_by
     text = (
@@ -263,7 +265,10 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
 
 @transaction.atomic
 def accept(token: str, user: User) -> Membership | None:
-    """The new membership, for the first caller only; None: it works no more."""
+    """The new membership, for the first caller only;
+
+    None: the invitation no longer works.
+    """
     found = find_invitation(token)
     # Of two requests at the same time, only one finds used_at empty.
     now = timezone.now()
@@ -284,7 +289,9 @@ def accept(token: str, user: User) -> Membership | None:
 
 
 def _open() -> models.QuerySet[Invitation]:
-    """Whose maker still manages the team, so that nobody leaves a way back in."""
+    """Invitations whose creator still manages the team, so that nobody leaves a way
+    back in.
+    """
     by = Membership.objects.filter(
         team=models.OuterRef("team"),
         user=models.OuterRef("created_by"),
@@ -307,5 +314,5 @@ def check_storage(team: Team, num_bytes: int, *, purpose: str) -> None:
 
 
 def check_runs(team: Team) -> None:
-    """ValueError where the team has as many runs as it may. Asked in a transaction."""
+    """ValueError if the team's quota of runs is reached. Call it in a transaction."""
     import_string("dashboard.operations.quotas.check_runs")(team)

@@ -32,7 +32,7 @@ from dashboard.project.errors import UserError
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
 MAX_DETAIL_CHARS = 2_000  # characters that an entry keeps of a text
-# First parts of addresses that are pages of their own.
+# First parts of addresses that are pages of Cohort.
 RESERVED_SLUGS = frozenset(
     {"account", "admin", "api", "healthz", "help", "invitation", "metrics", "public"}
     | {"readyz", "sign-in", "sign-out", "static", "teams", "ws"}
@@ -42,9 +42,9 @@ RESERVED_SLUGS = frozenset(
 def record(
     team: Team, actor: User | None, verb: str, obj: models.Model, **detail: Any
 ) -> AuditEntry:
-    """Write down who did what to what: record(team, user, "run.launched", run).
+    """Add an audit entry: record(team, user, "run.launched", run).
 
-    From where is known by itself.
+    The request context adds the address, browser or program.
     """
     [entry] = record_each(team, actor, verb, [obj], **detail)
     return entry
@@ -80,7 +80,7 @@ def record_each(
 def describe_change(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What an entry tells of fields that were changed: their old and new values."""
+    """Old and new values of changed fields, for an audit entry."""
     olds = {name: _cut(before[name]) for name in after}
     return {"before": olds, "after": {n: _cut(value) for n, value in after.items()}}
 
@@ -109,7 +109,7 @@ def create_team(*, slug: str, name: str, owner: User) -> Team:
 def create_first_team(
     *, username: str = "owner", slug: str = "lab", name: str = "Lab"
 ) -> User:
-    """The owner of the first team; both are made when there is no team yet."""
+    """The owner of the first team; creates both if there is no team yet."""
     first = (
         Membership.objects.filter(role=Role.OWNER, user__is_active=True)
         .select_related("user")

@@ -41,7 +41,7 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Heartbeat:
-    """A thread with a connection of its own: the handler's may be in a transaction."""
+    """A thread with its own connection: the handler's may be in a transaction."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -103,7 +103,7 @@ def run(context: Context, *, beats: bool = True) -> None:
     except JobReleased:
         if not claim.release(**context.noted):
             claim.end(JobState.CANCELLED, **context.noted)
-    except JobInterrupted:  # a lost job is not ours to end, and stays as it is
+    except JobInterrupted:  # another worker has a lost job
         claim.end(JobState.CANCELLED, **context.noted)
     except ValueError as error:
         _fail(context, str(error))

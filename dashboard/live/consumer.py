@@ -39,16 +39,16 @@ logger = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.2  # at most 5 frames a second to one page
 POLL_SECONDS = 2.0  # a lost notification costs this much
-PING_SECONDS = 15.0  # a page that hears nothing for longer reconnects
+PING_SECONDS = 15.0  # a page that receives nothing for longer reconnects
 RECHECK_SECONDS = 30.0  # where the notification that access ended was lost
 MAX_MESSAGE_CHARS = 1_000
-# Of one person in one process, whose files are limited. Further pages ask over HTTP.
+# Per user and process: file descriptors are limited. Further pages poll.
 MAX_SOCKETS = 50
 _num_open: Counter[int] = Counter()  # by user
 
 
 class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
-    """Sends a page what it lacks. A subclass says who may look and what there is."""
+    """Sends a page what it lacks. Subclasses define access and content."""
 
     channel_layer_alias = None  # one Subscription for all pages of a group
 
@@ -72,7 +72,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             await super().__call__(scope, receive, send)
-        finally:  # nobody tells `disconnect` of a socket that a fault ends
+        finally:  # Channels does not call `disconnect` after an error
             await self._leave()
 
     async def connect(self) -> None:
@@ -85,7 +85,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             return
         self._is_due = asyncio.Event()
         self._must_recheck = False
-        # Before the first look: access that ends between the two is then noticed.
+        # Before the first check, so that a change of access in between is noticed.
         self._access = subscribe(ACCESS)
         await self._access.join(self._access_changed)
         refusal = await self.find_refusal()
@@ -117,7 +117,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         return True
 
     async def _reject_version(self) -> None:
-        """Say why to a page of another version, which a refused handshake could not."""
+        """Tell a page of another version why; a refused handshake could not."""
         await self.accept()
         await self.send(json.dumps(other_protocol()))
         await self.close(OTHER_PROTOCOL)
@@ -127,7 +127,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         await self._subscription.join(self._receive_notification)
 
     async def _leave(self) -> None:
-        """Whatever of it was taken; a second time there is nothing."""
+        """Releases what was acquired; safe to call twice."""
         if hasattr(self, "_task"):
             self._task.cancel()
         if hasattr(self, "_slot_of"):
@@ -162,7 +162,9 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
 
     async def _stream(self) -> None:
         last_check = time.monotonic()
-        last_sent = float("-inf")  # a page that lacks nothing hears so at once
+        last_sent = float(
+            "-inf"
+        )  # so that a page that lacks nothing gets a ping at once
         while True:
             begin = time.monotonic()
             has_request, self._has_request = self._has_request, False
@@ -193,7 +195,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         if found is None or self._position != position:
             return False
         self._position, text = found
-        # Returns once the page takes it, so a slow page holds one frame, not many.
+        # Returns once the page accepts it, so a slow page buffers one frame only.
         await self.send(text_data=text)
         return True
 
@@ -218,17 +220,17 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
 
     def _report(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or isinstance(error := task.exception(), OSError):
-            return  # the page is gone, and its consumer ends
+            return  # the page has left
         if error:
             logger.error("The stream of %s failed.", self.group(), exc_info=error)
             self._closing = asyncio.ensure_future(self.close(1011))
 
 
 class SameOrigin:
-    """Refuses a handshake whose Origin is not the host it was sent to.
+    """Rejects a handshake whose Origin is not the host it was sent to.
 
-    Channels compares the host alone; but a page of another program on localhost
-    comes with our cookies, and differs from ours by its port only.
+    Channels compares only the host name. A page of another program on localhost sends
+    our cookies and differs only in its port.
     """
 
     def __init__(self, app: Any) -> None:
@@ -251,9 +253,9 @@ def _host(origin: str) -> str | None:
 def answer_page(
     request: HttpRequest, read_after: Callable[[Position], Mapping[str, Any]]
 ) -> JsonResponse:
-    """The same frames for a page whose socket does not open; it polls.
+    """The same frames for a page that polls because its socket does not open.
 
-    409: the page is of another version, and is told as over the socket.
+    409: the page has another version, as over the socket.
     """
     try:
         position = parse_position(request.GET)

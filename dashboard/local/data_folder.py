@@ -1,7 +1,7 @@
-"""The data folder: its private folders, its servers' sockets, and errors about it.
+"""The data folder: its private folders, its servers' sockets, and its errors.
 
-The embedded servers listen on a unix socket and nothing else. The paths follow from
-the data folder alone, so every process that knows COHORT_DATA finds them.
+The embedded servers listen only on a unix socket. All paths follow from the data
+folder, so every process that knows COHORT_DATA finds them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-# sun_path holds 108 bytes with its NUL, and PostgreSQL adds "/.s.PGSQL.5432.lock".
+# sun_path has 108 bytes with its NUL, and PostgreSQL adds "/.s.PGSQL.5432.lock".
 LONGEST_FOLDER = 80
 
 

@@ -1,7 +1,7 @@
-"""Installs what Cohort needs into .venv and node_modules; says what it does.
+"""Installs what Cohort needs into .venv and node_modules, and reports progress.
 
-Run by the Makefile with the machine's own Python, so it uses the standard library
-only. What is already installed, judged by the lock files, is not installed again.
+The Makefile runs it with the system's Python, so it uses only the standard library. The
+lock files decide what is already installed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
 # hand. Locks leave torch out.
 TORCH = "torch==2.13.0"
-# For machines with an NVIDIA GPU, beside the other packages.
+# For machines with an NVIDIA GPU, next to the other packages.
 VLLM = "vllm==0.32.0"
-VLLM_GIB = 12  # of the disk: itself, CUDA's libraries and what is unpacked meanwhile
+VLLM_GIB = 12  # of disk: vLLM, CUDA's libraries and temporary files
 # It asks for older ones than it works with, and than the lock has. Its pin of numba
 # forbids numpy 2.5, which the lock has from Python 3.12 on.
 VLLM_OVERRIDES = ("numpy", "setuptools", "transformers")
@@ -270,18 +270,18 @@ PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}" exec {python} -P -m trainer.cli
 
 
 def compile_sources() -> None:
-    """Not at each start, nor by services that may write nothing here.
+    """Not at each start, and not by services that cannot write here.
 
-    What fails costs no more than that.
+    A failure does no harm.
     """
     command = [str(PYTHON), "-m", "compileall", "-q", "dashboard", "trainer"]
     subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
 
 
 def install_gpu_vllm(lock: Path) -> None:
-    """vLLM where there is an NVIDIA GPU; without it the own decoder samples.
+    """vLLM on machines with an NVIDIA GPU; without it the built-in engine samples.
 
-    Packages of the lock stay as they are.
+    Packages of the lock keep their versions.
     """
     if os.environ.get("COHORT_VLLM") == "0" or not has_nvidia_gpu():
         return
@@ -311,7 +311,7 @@ def install_gpu_vllm(lock: Path) -> None:
 
 
 def vllm_overrides(lock: str) -> list[str]:
-    """The lock's own pins, in place of what vLLM asks for."""
+    """The lock's pins, in place of vLLM's requirements."""
     lines = lock.splitlines()
     names = [re.split("[=;< ]", line, maxsplit=1)[0] for line in lines]
     pins = [
@@ -336,10 +336,10 @@ def has_nvidia_gpu() -> bool:
 
 
 def install_vllm() -> None:
-    """vLLM for machines without a GPU, in an environment of its own.
+    """vLLM for machines without a GPU, in a separate environment.
 
-    It brings a hundred packages that nothing but its tests needs. Those that the other
-    environment has, it sees there.
+    It brings a hundred packages that only its tests need, and sees the packages of the
+    main environment.
     """
     if sys.platform != "linux":
         raise InstallFault("vLLM for the CPU requires Linux. Run its tests there.")

@@ -27,7 +27,7 @@ from dashboard.project.subprocesses import end_child, start_child
 NAME = "cohort-postgres"  # the user that runs it, as it refuses to run as root
 HBA = "# Only Cohort's own role, only through the socket, whose folder is private.\n"
 HBA += "local all cohort trust\n"
-START_SECONDS = 60  # without a word that it recovers, which takes what it takes
+START_SECONDS = 60  # without a sign of recovery, which may take long
 REPORT_SECONDS = 10.0
 
 
@@ -64,7 +64,10 @@ class EmbeddedPostgres:
         self.child: subprocess.Popen[bytes] | None = None
 
     def start(self, report: Callable[[str], object] = lambda _text: None) -> None:
-        """Spawn it and wait until it answers; `tell` hears why that takes long."""
+        """Spawn it and wait until it responds;
+
+        `report` gets a message if that takes long.
+        """
         self._wait_until_ready(self.spawn(), report)
 
     def spawn(self) -> subprocess.Popen[bytes]:
@@ -110,7 +113,9 @@ class EmbeddedPostgres:
         return [part for k, v in settings.items() for part in ("-c", f"{k}={v}")]
 
     def _make_cluster(self, user: pwd.struct_passwd | None) -> None:
-        """initdb beside the final place, so that a half-made one is never used."""
+        """Run initdb in a temporary folder, so that an incomplete cluster is never
+        used.
+        """
         fresh = self.folder.with_name(f"{self.folder.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         private_folder(fresh, owner=user and user.pw_uid)
@@ -143,7 +148,7 @@ class EmbeddedPostgres:
             raise _explain(done.stderr.strip()[-1_000:], self.folder)
 
     def _end_leftover(self) -> None:
-        """A server that outlived an `up` which was killed still holds the folder."""
+        """A server that outlived a killed `up` still uses the folder."""
         pid = _postmaster_pid(self.folder)
         if pid is None:
             return
@@ -169,7 +174,7 @@ class EmbeddedPostgres:
     def _wait_until_ready(
         self, child: subprocess.Popen[bytes], report: Callable[[str], object]
     ) -> None:
-        """Never stops one that recovers: it would begin anew at the next start."""
+        """Never stops a recovering server: the next start would begin again."""
         began = last_response = time.monotonic()
         report_at = began + REPORT_SECONDS
         while (now := time.monotonic()) < last_response + START_SECONDS:
@@ -178,7 +183,7 @@ class EmbeddedPostgres:
             answer = self._ping()
             if answer == Ping.OK:
                 return
-            if answer == Ping.REJECT:  # it starts up or recovers, and says so
+            if answer == Ping.REJECT:  # it is starting up or recovering
                 last_response = now
                 if now >= report_at:
                     report_at = now + REPORT_SECONDS
@@ -195,7 +200,7 @@ class EmbeddedPostgres:
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """None: ours will do. As root: a user for the server alone, made when missing."""
+    """None: the current user. As root: a user for the server, created if missing."""
     if os.geteuid() != 0:
         return None
     try:
@@ -226,7 +231,7 @@ def let_traverse(path: Path) -> None:
 
 
 def _postmaster_pid(folder: Path) -> int | None:
-    """The process that holds the cluster, when it is alive and a postgres."""
+    """The postgres process that uses the cluster, if it is alive."""
     try:
         pid = int((folder / "postmaster.pid").read_text().split("\n", 1)[0])
         os.kill(pid, 0)

@@ -50,7 +50,7 @@ def check_port(port: int) -> None:
 
 def _bind(port: int) -> None:
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
-        # As uvicorn does: a port whose last connections only linger is free.
+        # As uvicorn does: a port with only lingering connections is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
 
@@ -67,9 +67,9 @@ def _free_port(taken: int) -> int:
 
 @contextmanager
 def hold_folder(data: Path, *, address: str) -> Iterator[None]:
-    """Hold the data folder until the end; refuse when another process holds it.
+    """Lock the data folder until the end; fail if another process has it.
 
-    The kernel drops the lock when its holder dies, however it dies.
+    The kernel releases the lock when the process ends in any way.
     """
     path = data / "up.lock"
     try:

@@ -66,14 +66,14 @@ class Process:
         return self.child
 
     def is_ready(self) -> bool:
-        return True  # nobody waits for it
+        return True  # no time to wait for it
 
 
 def web(*, data: Path, port: int) -> Process:
     arguments = ["uvicorn", "dashboard.asgi:application", "--host", "127.0.0.1"]
     arguments += ["--port", str(port), "--no-access-log", "--lifespan", "off"]
     arguments += ["--http", "dashboard.project.connections:LimitedRequests"]
-    # Packing each frame for each page doubles what 200 pages take of a core.
+    # Compressing each frame for each page doubles the CPU use of 200 pages.
     arguments += ["--ws-per-message-deflate", "false"]
     # Pages send a few bytes.
     arguments += ["--ws-max-size", "16384"]
@@ -156,11 +156,11 @@ class Supervisor:
         try:
             watch.service.spawn()
         except (LocalFault, OSError) as fault:
-            # It has no child that lives, so the next look plans another try.
+            # It has no running child, so the next check plans another attempt.
             self.report(f"The {watch.service.name} failed to start: {fault}")
 
     def _follow_restart(self, watch: WatchedService) -> None:
-        """Tell of a server that takes long to be ready, and when it is."""
+        """Report a server that takes long to be ready, and when it is ready."""
         if watch.report_at is None:
             return
         now = time.monotonic()
@@ -191,7 +191,7 @@ class Supervisor:
         watch.pause = min(2 * watch.pause, LONGEST_PAUSE_SECONDS)
 
     def stop(self) -> None:
-        """Ask all at the same time to end; make those that outstay their patience."""
+        """Send SIGTERM to all at once; kill those that take too long."""
         children = [process.child for process in self.processes if process.child]
         for child in children:
             if child.poll() is None:
@@ -204,7 +204,7 @@ class Supervisor:
 def _outwait(child: subprocess.Popen[bytes], deadline: float) -> None:
     with suppress(subprocess.TimeoutExpired):
         child.wait(max(0.1, deadline - time.monotonic()))
-    # Its own session: also what it started and left behind.
+    # The whole session: includes orphaned children.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -245,7 +245,10 @@ def _is_ready(port: int) -> bool:
 
 
 class Stop(BaseException):
-    """Asked to end. Not an Exception, so that no `except Exception` swallows it."""
+    """Requested to stop.
+
+    Not an Exception, so that `except Exception` does not catch it.
+    """
 
 
 def stop_on_signals() -> None:

@@ -1,7 +1,7 @@
 """Prometheus metrics of a web process; each process reports its own.
 
-With several behind one port (`uvicorn --workers`) set PROMETHEUS_MULTIPROC_DIR, as
-prometheus_client has it: whichever of them is asked then answers for all.
+With several behind one port (`uvicorn --workers`) set PROMETHEUS_MULTIPROC_DIR of
+prometheus_client: each process then reports the sum.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def readable() -> CollectorRegistry:
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not folder:
         return registry
-    # Open sockets of a process that was killed are open no more.
+    # Resets the open sockets of a killed process.
     for path in Path(folder).glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
@@ -71,7 +71,7 @@ def readable() -> CollectorRegistry:
 
 
 class CountedSockets:
-    """Counts sockets and their frames, around whatever serves them."""
+    """Counts sockets and their frames."""
 
     def __init__(self, app: Any) -> None:
         self.app = app

@@ -1,6 +1,7 @@
-"""How long a head may be, and how long a request may take to come.
+"""Limits of the size of a request's head and of the time that a request may take to
+arrive.
 
-uvicorn waits for the end of a head for ever, and keeps all that comes of it.
+uvicorn waits forever for the end of a head, and buffers all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-# Of a request's line and headers, of a body's trailers. nginx takes 32 KiB.
+# For a request's line and headers, and a body's trailers. nginx allows 32 KiB.
 MAX_HEAD_BYTES = 64 * 1024
 # As Apache's mod_reqtimeout has them: a head has 30 s, a body as many and another for
 # each 500 bytes that came.
@@ -126,7 +127,9 @@ class LimitedRequests(HttpToolsProtocol):
         self.transport.close()
 
     def _check_time(self) -> None:
-        """Time is counted by looks: none is taken while this process itself is busy."""
+        """Time is counted by timer ticks, so a busy process does not time out its
+        clients.
+        """
         if self.transport.is_closing():
             return
         self._check = self.loop.call_later(self.check_seconds, self._check_time)

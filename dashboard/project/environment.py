@@ -1,8 +1,7 @@
-"""The environment: what may be set, and what is set.
+"""The environment variables: which exist, and their values.
 
-Every variable that is read here may be given as a file, too: NAME_FILE is the path of
-one that holds the value of NAME, so that no secret stands in a list of processes or of
-containers.
+Every variable can also be a file: NAME_FILE is the path of a file with the value of
+NAME, so that secrets do not show in process or container lists.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from trainer.console import LOG_FORMATS
 ROOT = Path(__file__).resolve().parents[2]
 SHORTEST_TOKEN = 16
 WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
-# A container's health check, the runbook and Prometheus beside us ask by these.
+# Health checks of containers, the runbook and local Prometheus use these names.
 OWN_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -311,7 +310,7 @@ class SignInProvider:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observing:
-    """How operators see what goes on."""
+    """Logs, metrics and traces."""
 
     log_format: str
     has_proxy_ids: bool
@@ -341,7 +340,9 @@ class Environment:
     email_from: str
     url: str
     is_url_given: bool
-    trusted_origins: tuple[str, ...]  # whose forms are taken, as browsers write them
+    trusted_origins: tuple[
+        str, ...
+    ]  # origins whose forms are accepted, as browsers write them
     webhook_hosts: str
     sign_in_providers: tuple[SignInProvider, ...]
     observing: Observing
@@ -370,7 +371,7 @@ def read_environment() -> Environment:
     email_url = _read("COHORT_EMAIL_URL")
     named = tuple(h.strip() for h in hosts.split(",") if h.strip())
     others = tuple(host for host in named if host not in OWN_HOSTS)
-    # Beside another host our own are for health checks, even where they are named.
+    # If another host is named, ours are for health checks only.
     named = others or named
     added = tuple(host for host in OWN_HOSTS if host not in named)
     _check_links(email_url, named)
@@ -401,9 +402,9 @@ def read_environment() -> Environment:
 
 
 def _read(name: str, default: str = "") -> str:
-    """A variable's value, or that of the file that NAME_FILE names.
+    """A variable's value, or the content of the file in NAME_FILE.
 
-    ValueError where both are given, or the file cannot be read or holds nothing.
+    ValueError if both are set, or the file is unreadable or empty.
     """
     assert name in READ_HERE, name
     path = os.environ.get(f"{name}_FILE", "")
@@ -469,7 +470,7 @@ def _read_trusted_origins() -> tuple[str, ...]:
 
 
 def _check_links(email_url: str, hosts: Iterable[str]) -> None:
-    """Links in mail would otherwise lead wherever whoever asks for it says."""
+    """With a wildcard, the requester could choose the host of links in e-mails."""
     wide = [host for host in hosts if host.startswith(("*", "."))]
     if email_url and wide and not _read("COHORT_URL"):
         raise ValueError(
@@ -518,7 +519,7 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 
 
 def hub_variables() -> dict[str, str]:
-    """What a process of ours needs to find models as a worker does."""
+    """What a subprocess needs to find models as a worker does."""
     names = ("HOME", *HUB_VARIABLES, *PROXIES, *map(str.lower, PROXIES))
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return kept | hub_token_path(os.environ)

@@ -1,4 +1,4 @@
-"""How mail leaves: one address in the environment, such as smtp://name:key@host:587."""
+"""Mail settings from one URL, such as smtp://name:key@host:587."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class MailServer:
 
 
 def read_mail_url(url: str) -> MailServer | None:
-    """smtp:// asks for STARTTLS, smtps:// is TLS from the start, smtp+plain:// neither.
+    """smtp:// uses STARTTLS, smtps:// TLS from the start, smtp+plain:// neither.
 
-    ValueError, without the password, where it is none of them.
+    ValueError, without the password, for other URLs.
     """
     if not url:
         return None

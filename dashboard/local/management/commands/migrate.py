@@ -1,9 +1,8 @@
-"""Django's `migrate`, which never stands in the way of those who are at work.
+"""Django's `migrate` without blocking running work.
 
-An ALTER that waits for a lock makes everybody wait who comes after it, readers too. So
-it gives up soon, lets them pass, and tries again: what was migrated stays, and the
-migration that had to wait was rolled back whole. So it does where each waited for the
-other, and PostgreSQL chose it to give way.
+An ALTER that waits for a lock blocks every later query, even reads. So it gives up
+soon, lets them run and retries; finished migrations stay, and the waiting one was
+rolled back. A deadlock that PostgreSQL resolves against it is handled in the same way.
 """
 
 from __future__ import annotations

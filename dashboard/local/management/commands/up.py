@@ -103,7 +103,7 @@ class Command(BaseCommand):
         return servers
 
     def _make_starter(self) -> None:
-        """Cohort is of use without its first run, so a fault here is only told."""
+        """Cohort works without its first run, so an error here is only reported."""
         try:
             call_command("starter", stdout=self.stdout, stderr=self.stderr)
         except CommandError as error:
@@ -122,7 +122,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _report_progress(self, text: str) -> None:
-        """Within what is announced, whose line has not ended yet."""
+        """Within an announced line that has not ended yet."""
         self.stdout.write(f"\n  {text} … ")
         self.stdout.flush()
 
